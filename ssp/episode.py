@@ -1,0 +1,120 @@
+"""The records of the game: documents, tasks, episodes, verdicts, and the life cycle of an episode.
+
+Owns the words of the design (episode, attempt, game, outcome, state) as types.
+Promises that a state only moves forward (`State.may_follow`) and that a void has no reward.
+Refuses to know who plays, where, or on what engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ssp.tokenlog import TokenLog
+
+PROPOSER, SOLVER = "proposer", "solver"
+ROLES = (PROPOSER, SOLVER)
+
+
+class State(str, Enum):
+    """Where an episode is. created → running → grading (proposers) → queued → one final state (law 3)."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    GRADING = "grading"
+    QUEUED = "queued"
+    TRAINED = "trained"
+    DROPPED = "dropped"
+    VOIDED = "voided"
+    KEPT = "kept"
+
+    @property
+    def rank(self) -> int:
+        """Position on the one-way road; all final states share the last one."""
+        order = (State.CREATED, State.RUNNING, State.GRADING, State.QUEUED)
+        return order.index(self) if self in order else len(order)
+
+    @property
+    def final(self) -> bool:
+        """True for trained, dropped, voided, kept."""
+        return self.rank == 4
+
+    def may_follow(self, earlier: State) -> bool:
+        """True when an episode in `earlier` may move to this state."""
+        return not earlier.final and self.rank > earlier.rank
+
+
+class Outcome(str, Enum):
+    """How an episode ended. A void has no numeric value (law 2)."""
+
+    SCORED = "scored"
+    REJECTED = "rejected"
+    VOID = "void"
+
+
+@dataclass(frozen=True)
+class Document:
+    """One retrieved passage. `contents` is `"Title"` newline text (Search-R1's form); `score` is the index's."""
+
+    id: str
+    contents: str
+    score: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """First line of the contents, without its quotation marks."""
+        return self.contents.split("\n", 1)[0].strip().strip('"')
+
+    @property
+    def text(self) -> str:
+        """Everything after the title line."""
+        return self.contents.split("\n", 1)[1] if "\n" in self.contents else ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One episode to play. `fields` fills the protocol's prompt: {"target": ...} or {"question": ...}."""
+
+    id: str
+    game: str
+    role: str
+    attempt: int
+    seed: int
+    fields: dict[str, str]
+    corpus: str = "train"
+
+
+@dataclass
+class Episode:
+    """One trajectory of one role.
+
+    `final` is what the policy handed in (proposer: the question, solver: the answer), None when it never did.
+    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `fault`.
+    `outcome` and `cause` are set as soon as they are known: a fault during the rollout makes it void at once.
+    """
+
+    id: str
+    game: str
+    role: str
+    attempt: int
+    log: TokenLog = field(default_factory=TokenLog)
+    text: str = ""
+    final: str | None = None
+    stopped: str = ""
+    queries: list[str] = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
+    outcome: Outcome | None = None
+    cause: str = ""
+
+    def void(self, cause: str) -> None:
+        """Mark as a fault of ours."""
+        self.outcome, self.cause, self.stopped = Outcome.VOID, cause, "fault"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The referee's word on one question: valid, or the id of the rule that it broke, or void with a cause."""
+
+    valid: bool
+    rule: str = ""
+    void_cause: str = ""

@@ -1,0 +1,52 @@
+"""What can go wrong, typed at the place that knows.
+
+Owns the three kinds of failure: bad input (exit code 2), a fault of ours (makes episodes void), a broken invariant (a bug).
+Promises that every message says the rule, the value found and the next step.
+Refuses to turn any of them into a value.
+"""
+
+from __future__ import annotations
+
+
+class SspError(Exception):
+    """Base of every error that this project raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(SspError):
+    """Bad input from outside: config, file, checkpoint, port. Ends a command with exit code 2 and one clear paragraph.
+
+    `rule` is what must hold, `found` the offending value (never a secret), `next_step` what to type or change.
+    """
+
+    exit_code = 2
+
+    def __init__(self, rule: str, found: object, next_step: str) -> None:
+        self.rule, self.found, self.next_step = rule, found, next_step
+        super().__init__(rule, found, next_step)
+
+    def __str__(self) -> str:
+        return f"{self.rule}. Found: {self.found}. Next: {self.next_step}."
+
+
+class Fault(SspError):
+    """A failure that is ours, not the policy's: it makes the episodes that it hit void (law 2).
+
+    `cause` is one snake_case word that is counted in `void/<cause>`, e.g. `retriever_down`, `engine_died`, `deadline`.
+    """
+
+    def __init__(self, cause: str, detail: str = "") -> None:
+        self.cause, self.detail = cause, detail
+        super().__init__(cause, detail)
+
+    def __str__(self) -> str:
+        return f"{self.cause}: {self.detail}" if self.detail else self.cause
+
+
+class InvariantError(SspError):
+    """A law of the design does not hold: a bug, never retried."""
+
+
+class VoidLimit(SspError):
+    """Too many void outcomes for too long (law 2): the run saves, prints its causes and ends with exit code 1."""
