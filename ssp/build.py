@@ -1,0 +1,128 @@
+"""Parts made from the configuration: tokenizer, engine, model folder, corpora, indexes, search.
+
+Owns the way from a config key to a working object, once, for training, `eval` and `ask` (law 8).
+Promises that a part that cannot be made raises `InputError` (law 6: another kind is never taken instead), and that a
+policy folder of another protocol is refused. Refuses to know actors, the game, or how the parts are used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from ssp import coldstart
+from ssp.config.schema import Config, RoleConfig
+from ssp.data.readers import read_corpus
+from ssp.engines import TorchEngine
+from ssp.engines.base import Engine
+from ssp.episode import ROLES
+from ssp.errors import InputError
+from ssp.search import bm25
+from ssp.search.router import LocalSearch
+from ssp.world import files
+
+COLDSTART = "coldstart"
+NO_CORPUS = "none"
+TRAIN_CORPUS = "train"
+_META = "ssp.json"
+
+
+def cache_root() -> Path:
+    """Folder of generated worlds and cold starts: `$SSP_CACHE`, else `~/.cache/ssp`."""
+    given = os.environ.get("SSP_CACHE", "")
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "ssp"
+
+
+def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a policy folder (Hugging Face layout, read from disk only)."""
+    folder = _folder(model_dir)
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "a policy folder holds a tokenizer that transformers can read",
+            f"{folder}: {str(error).splitlines()[0]}",
+            "give a folder that ssp or save_pretrained wrote",
+        ) from error
+
+
+def engine(cfg_role: RoleConfig, model_dir: Path | str) -> Engine:
+    """A fresh engine of the role's kind with the weights of `model_dir`. InputError for a kind that is not built in."""
+    kind = cfg_role.engine.kind
+    if kind != "torch":
+        raise InputError("engine.kind must be one of torch", kind, "set engine.kind=torch")
+    return TorchEngine(_folder(model_dir))
+
+
+def model_dir(cfg: Config, role: str, root: Path | None = None) -> Path:
+    """The folder that `role` starts from; makes the cold start when the config says `coldstart` and none is cached.
+
+    A folder whose `ssp.json` names another protocol than the config's is refused.
+    """
+    if role not in ROLES:
+        raise InputError(f"a role is one of {', '.join(ROLES)}", role, "use one of these")
+    name = cfg.proposer.model if role == ROLES[0] else cfg.solver.model
+    if name == COLDSTART:
+        folder = Path(coldstart.ensure(cfg.coldstart, root or cache_root()))
+    else:
+        folder = _folder(name)
+    check_protocol(folder, cfg.protocol)
+    return folder
+
+
+def check_protocol(folder: Path | str, protocol_id: str) -> dict[str, Any]:
+    """The `ssp.json` of a policy folder; InputError when it is missing, broken, or names another protocol."""
+    path = _folder(folder) / _META
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        found = meta["protocol"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"a policy folder names its protocol in {_META}",
+            f"{path}: {type(error).__name__}",
+            f'write {{"protocol": "{protocol_id}"}} there if the policy was trained for it',
+        ) from error
+    if found != protocol_id:
+        raise InputError(
+            f"the policy in {folder} must speak the configured protocol {protocol_id}",
+            f"a policy of protocol {found}",
+            f"set protocol={found} or choose another policy",
+        )
+    return meta
+
+
+def corpora(cfg: Config) -> dict[str, Path]:
+    """Corpus name → file: `train` (data.corpus) and every `corpus` of data.eval under its own spelling, but `none`."""
+    specs = {TRAIN_CORPUS: cfg.data.corpus}
+    specs.update({item.corpus: item.corpus for item in cfg.data.eval if item.corpus != NO_CORPUS})
+    return {name: Path(files.resolve(spec, "corpus", cfg)) for name, spec in specs.items()}
+
+
+def index(path: Path, cfg: Config) -> bm25.Bm25Index:
+    """The BM25 index of a corpus file with the config's k1 and b."""
+    return bm25.build(read_corpus(path), cfg.retriever.k1, cfg.retriever.b)
+
+
+def search(cfg: Config) -> LocalSearch:
+    """In-process search over every corpus that the config names, cut into `retriever.shards` exact shards."""
+    if cfg.retriever.url:
+        raise InputError("in-process search needs retriever.url empty", cfg.retriever.url, "set retriever.url=''")
+    shards: dict[Path, list[bm25.Bm25Index]] = {}
+    named: dict[str, list[bm25.Bm25Index]] = {}
+    for name, path in corpora(cfg).items():
+        if path not in shards:
+            whole, n = index(path, cfg), cfg.retriever.shards
+            shards[path] = [whole.shard(i, n) for i in range(n)] if n > 1 else [whole]
+        named[name] = shards[path]
+    return LocalSearch(named)
+
+
+def _folder(path: Path | str) -> Path:
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise InputError("a policy is an existing folder", folder, "give the folder's path, or model=coldstart")
+    return folder
