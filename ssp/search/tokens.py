@@ -1,0 +1,35 @@
+"""The tokeniser of the index: one stated function for documents and for queries.
+
+Owns the map from text to index tokens. Promises that the result depends on the text alone, that no token contains white
+space, and that letters, combining marks and digits of every script are kept. Refuses stop words, stemming and languages.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+TOKENISER = "nfkc-casefold-1"
+"""Name of this function's behaviour; stored with an index, so that an index of another tokeniser is refused."""
+
+
+class _Separators(dict[int, str]):
+    """Translation table, filled on demand: punctuation, symbols, separators, controls, surrogates become a blank."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        kind = unicodedata.category(char)
+        value = " " if kind[0] in "PSZ" or kind in ("Cc", "Cs") else char
+        self[code] = value
+        return value
+
+
+_SEPARATORS = _Separators()
+
+
+def tokenise(text: str) -> list[str]:
+    """Index tokens of `text`, in order: NFKC, case folded, cut at white space, punctuation and symbols.
+
+    A script that writes no blanks (Chinese, Thai) gives one token for each run between punctuation marks.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return folded.translate(_SEPARATORS).split()
