@@ -1,0 +1,90 @@
+"""When work may start: staleness bounds (law 5) and the void limit (law 2).
+
+Owns two gates. `Pace` promises that no stage starts whose result would be staler than its role's bound allows, so a
+batch never has to be thrown away. `VoidGate` promises that admission stops when too much fails for our own reasons.
+Refuses to know what is being admitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+
+from ssp.config.schema import VoidConfig
+from ssp.errors import VoidLimit
+
+
+class Pace:
+    """Round r trains as step r + 1 of each role. Its generation may start once `done[role] >= r - bound[role]`.
+
+    The batch is then at most `bound` versions old when it is trained (round granularity of Little's law: bound + 1
+    rounds are in flight). With bound 0 that is synchronous training.
+    """
+
+    def __init__(self, bounds: Mapping[str, int], done: int = 0) -> None:
+        self._bounds = dict(bounds)
+        self.done = dict.fromkeys(bounds, done)
+        self._moved = asyncio.Condition()
+
+    async def admit(self, role: str, round_: int) -> None:
+        """Wait until round `round_` may generate episodes of `role`."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.done[role] >= round_ - self._bounds[role])
+
+    async def advance(self, role: str) -> None:
+        """One learner step of `role` is complete and its weights are published."""
+        async with self._moved:
+            self.done[role] += 1
+            self._moved.notify_all()
+
+
+class VoidGate:
+    """Opens and shuts on the share of voids among the last `window` outcomes.
+
+    Past `limit` it shuts; running work drains; one round is let through every `probe_every` seconds; it opens below half
+    the limit. Shut for `give_up_after` seconds, it raises VoidLimit with the causes.
+    """
+
+    def __init__(self, cfg: VoidConfig, say: Callable[[str], None] = lambda text: None) -> None:
+        self._cfg, self._say = cfg, say
+        self._last: deque[bool] = deque(maxlen=cfg.window)
+        self.causes: Counter[str] = Counter()
+        self._shut_since: float | None = None
+        self._probed = 0.0
+
+    @property
+    def share(self) -> float:
+        """Share of voids in the window (of its full size, so that one early void is not 100 %)."""
+        return sum(self._last) / self._cfg.window
+
+    @property
+    def shut(self) -> bool:
+        """True while admission is stopped."""
+        return self._shut_since is not None
+
+    def record(self, cause: str, count: int = 1) -> None:
+        """`count` outcomes: void for `cause`, or good when `cause` is empty."""
+        self._last.extend([bool(cause)] * count)
+        if cause:
+            self.causes[cause] += count
+        if not self.shut and self.share > self._cfg.limit:
+            self._shut_since, self._probed = time.monotonic(), 0.0
+            self._say(f"admission stopped: {self.share:.0%} of the last {self._cfg.window} outcomes are void")
+        elif self.shut and self.share <= self._cfg.limit / 2:
+            self._shut_since = None
+            self._say("admission resumed")
+
+    async def admit(self) -> None:
+        """Wait until work may start: at once when open; as a probe, every `probe_every` seconds, when shut."""
+        while self._shut_since is not None:
+            now = time.monotonic()
+            if now - self._shut_since > self._cfg.give_up_after:
+                table = ", ".join(f"{cause} {count}" for cause, count in self.causes.most_common())
+                raise VoidLimit(f"void outcomes stayed above the limit for {self._cfg.give_up_after:.0f} s: {table}")
+            if now - self._probed >= self._cfg.probe_every:
+                self._probed = now
+                self._say("probing with one round")
+                return
+            await asyncio.sleep(min(1.0, self._cfg.probe_every / 4))

@@ -1,0 +1,73 @@
+"""One queue as the coordinator sees it: ordered hand-over that survives the queue's death.
+
+Owns the blocks that were put and not yet acknowledged. Promises that `take(key)` returns the block of `key` once it was
+put, whatever happened to the queue in between (it is put again), and that every wait has a deadline.
+Refuses to hold payloads: blocks carry references.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from ssp.errors import Fault, SspError
+from ssp.selfplay.crew import Crew
+
+
+class Channel:
+    """`put`, `take`, `ack` by step number over a crew of one queue worker."""
+
+    def __init__(self, crew: Crew, timeout: float) -> None:
+        self.name = crew.name
+        self._crew, self._timeout = crew, timeout
+        self._unacked: dict[int, tuple[Any, int, int]] = {}
+        self._arrived = asyncio.Condition()
+
+    async def put(self, key: int, block: Any, items: int, nbytes: int) -> None:
+        """Hand over; waits while the queue is full, which holds the producing side back."""
+        await self._push(key, block, items, nbytes)
+        async with self._arrived:
+            self._unacked[key] = (block, items, nbytes)
+            self._arrived.notify_all()
+
+    async def take(self, key: int) -> Any:
+        """The block of `key`; waits for it to be put."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: key in self._unacked)
+        while True:
+            try:
+                block = await self._crew.call(0, "take", key)
+            except Fault:
+                block = None
+            if block is not None:
+                return block
+            await self._push(key, *self._unacked[key])
+
+    async def ack(self, key: int) -> None:
+        """Done with `key`."""
+        self._unacked.pop(key, None)
+        try:
+            await self._crew.call(0, "ack", key)
+        except Fault:
+            pass  # a queue that died has forgotten the block already
+
+    async def clear(self) -> None:
+        """Forget everything: the run went back to a checkpoint."""
+        self._unacked.clear()
+        try:
+            await self._crew.call(0, "clear")
+        except Fault:
+            pass  # a queue that died is empty
+
+    async def _push(self, key: int, block: Any, items: int, nbytes: int) -> None:
+        deadline, wait = time.monotonic() + self._timeout, 0.002
+        while time.monotonic() < deadline:
+            try:
+                if await self._crew.call(0, "put", key, block, items, nbytes):
+                    return
+            except Fault:
+                pass  # it comes back empty, and this loop puts again
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, 0.25)
+        raise SspError(f"queue {self.name} had no room for block {key} for {self._timeout:.0f} s: is a learner stuck?")

@@ -1,0 +1,49 @@
+"""Where the time of a round goes.
+
+Owns the seconds of one round by kind of work, on its critical path (the slowest worker of each stage), and the busy
+seconds of all workers. Promises that shares and overhead add up to the step's wall time when rounds do not overlap.
+Refuses to know what the stages do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+KINDS = ("generate", "search", "verify", "judge", "learn")
+
+Span = Callable[[str, str, float, float], None]
+"""(track, name, start, end) in perf_counter seconds."""
+
+
+class Clock:
+    """Seconds of one round. `span` receives every stage for the timeline."""
+
+    def __init__(self, span: Span = lambda track, name, start, end: None) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.busy = 0.0
+        self._span = span
+
+    def stage(self, track: str, name: str, started: float, workers: Sequence[dict[str, float]]) -> None:
+        """One stage: `workers` are the seconds each worker reports, by kind, with `busy` for all of it."""
+        self._span(track, name, started, time.perf_counter())
+        if not workers:
+            return
+        slowest = max(workers, key=lambda seconds: seconds.get("busy", 0.0))
+        for kind in KINDS:
+            self.seconds[kind] += slowest.get(kind, 0.0)
+        self.busy += sum(seconds.get("busy", 0.0) for seconds in workers)
+
+    def shares(self, wall: float, workers: int, learn: float = 0.0) -> dict[str, float]:
+        """`time/...` in seconds for a step of `wall` seconds; `learn` is the slower learner's.
+
+        `overhead` is wall time on the critical path that is neither engine, search, verification, judging nor learning;
+        `idle` is the mean idle time of a worker.
+        """
+        seconds = {f"time/{kind}": float(self.seconds[kind]) for kind in KINDS}
+        seconds["time/learn"] += learn
+        seconds["time/overhead"] = max(0.0, wall - sum(seconds.values()))
+        seconds["time/idle"] = max(0.0, wall - self.busy / max(1, workers))
+        seconds["time/step"] = wall
+        return seconds

@@ -1,0 +1,113 @@
+"""The small records that pass the coordinator and the queues: scalars and references, never token payloads (law 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ssp.episode import Episode, Outcome
+
+Ref = Any
+"""A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
+
+
+@dataclass(frozen=True)
+class Brief:
+    """An episode without its payload. `tokens` counts model tokens, `length` all of them."""
+
+    id: str
+    game: str
+    role: str
+    attempt: int
+    final: str | None
+    outcome: Outcome | None
+    cause: str
+    stopped: str
+    searches: int
+    tokens: int
+    length: int
+    version_min: int
+    version_max: int
+    file: str
+    row: int
+
+    @staticmethod
+    def of(episode: Episode, file: str, row: int) -> Brief:
+        """The brief of `episode`, whose transcript is row `row` of `file`."""
+        log = episode.log
+        return Brief(
+            id=episode.id,
+            game=episode.game,
+            role=episode.role,
+            attempt=episode.attempt,
+            final=episode.final,
+            outcome=episode.outcome,
+            cause=episode.cause,
+            stopped=episode.stopped,
+            searches=len(episode.queries),
+            tokens=int(log.mask.sum()),
+            length=len(log),
+            version_min=log.version_min,
+            version_max=log.version_max,
+            file=file,
+            row=row,
+        )
+
+
+@dataclass(frozen=True)
+class PlayReport:
+    """What a worker says about one block: a brief for each episode, in order, and seconds a stage."""
+
+    briefs: list[Brief]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Played:
+    """One episode that was played: its brief, and where its payload lies (`block[row]`, `index` its row there)."""
+
+    brief: Brief
+    block: Ref
+    index: int
+
+
+@dataclass
+class Game:
+    """One proposer episode, its verdict and its attempts. A replayed question has no proposer episode."""
+
+    id: str
+    number: int
+    target: str
+    proposal: Played | None = None
+    question: str = ""
+    valid: bool = False
+    rule: str = ""
+    void_cause: str = ""
+    chosen: bool = False
+    attempts: list[Played] = field(default_factory=list)
+    right: dict[str, bool] = field(default_factory=dict)
+    win_rate: float | None = None
+    solver_version: int = -1
+
+
+@dataclass(frozen=True)
+class TrainItem:
+    """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline."""
+
+    id: str
+    block: Ref
+    index: int
+    reward: float
+    group: int
+    version_min: int
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """What one learner step consumes; `kept` are episodes of a role that does not learn."""
+
+    role: str
+    step: int
+    items: list[TrainItem]
+    rewards: list[float]
+    nbytes: int

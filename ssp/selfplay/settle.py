@@ -1,0 +1,133 @@
+"""From graded games to training batches: outcomes, rewards, drops (laws 2 and 3).
+
+Owns the rule that turns a finished round into ledger rows and two batches. Promises that every episode of the round gets
+exactly one row, and that a void enters no batch. Refuses to talk to workers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, SOLVER, Outcome, State
+from ssp.rewards import proposer as proposer_rewards
+from ssp.selfplay.records import Game, Played, TrainItem
+
+BYTES_A_TOKEN = 32
+"""Rough size of one logged token with its share of the transcript, for the queues' byte budget."""
+
+
+@dataclass
+class Settled:
+    """A settled round: ledger rows of episodes and games, the items each learner gets, counts and rewards."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    games: list[dict[str, Any]] = field(default_factory=list)
+    items: dict[str, list[TrainItem]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
+    counts: Counter[str] = field(default_factory=Counter)
+    nbytes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, **more: Any) -> None:
+        """One episode's row. A dropped row's cause is the drop's; the outcome's own cause is counted all the same."""
+        brief = played.brief
+        self.rows.append(
+            {
+                "id": brief.id,
+                "state": state.value,
+                "outcome": outcome.value,
+                "cause": cause,
+                "reward": reward,
+                "policy_version_min": brief.version_min,
+                "policy_version_max": brief.version_max,
+                "file": brief.file,
+                "row": brief.row,
+                **more,
+            }
+        )
+        if outcome is Outcome.VOID:
+            self.counts[f"void/{cause}"] += 1
+        elif outcome is Outcome.REJECTED:
+            self.counts[f"reject/{cause}" if brief.role == PROPOSER else f"reject/solver_{brief.stopped}"] += 1
+        self.counts["outcomes"] += 1
+
+    def train(self, played: Played, reward: float, group: int) -> None:
+        """Send one queued episode to its learner."""
+        brief = played.brief
+        self.items[brief.role].append(
+            TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min)
+        )
+        self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
+
+
+def settle(cfg: Config, games: Sequence[Game], proposer_version: int) -> Settled:
+    """Settle one round whose attempts are graded. Sets each game's win rate."""
+    settled = Settled()
+    for group, game in enumerate(games):
+        if game.chosen:
+            scores = [game.right.get(played.brief.id) for played in game.attempts]
+            game.win_rate = proposer_rewards.win_rate(scores, cfg.game.attempts)
+            _settle_attempts(cfg, game, group, proposer_version, settled)
+        if game.proposal is not None:
+            _settle_proposal(cfg, game, settled)
+        settled.games.append(
+            {
+                "id": game.id,
+                "question": game.question or None,
+                "verdict": "void" if game.void_cause else "valid" if game.valid else "rejected",
+                "rule": game.rule or game.void_cause,
+                "attempts": len(game.attempts),
+                "win_rate": game.win_rate,
+                "proposer_version": proposer_version if game.proposal is not None else None,
+            }
+        )
+    return settled
+
+
+def _settle_attempts(cfg: Config, game: Game, group: int, proposer_version: int, settled: Settled) -> None:
+    scored = [bool(game.right[played.brief.id]) for played in game.attempts if played.brief.id in game.right]
+    signal = len(set(scored)) > 1
+    opponent = {"opponent_version_min": proposer_version, "opponent_version_max": proposer_version}
+    for played in game.attempts:
+        brief = played.brief
+        if brief.outcome is Outcome.VOID:
+            settled.add(played, State.VOIDED, Outcome.VOID, brief.cause, None, **opponent)
+            continue
+        rejected = brief.final is None
+        outcome, cause = (Outcome.REJECTED, brief.stopped) if rejected else (Outcome.SCORED, "")
+        reward = cfg.solver.invalid_reward if rejected else float(game.right[brief.id])
+        if signal:
+            settled.add(played, State.QUEUED, outcome, cause, reward, **opponent)
+            settled.train(played, reward, group)
+        else:
+            settled.add(played, State.DROPPED, outcome, "no_signal", reward, **opponent)
+
+
+def _settle_proposal(cfg: Config, game: Game, settled: Settled) -> None:
+    played = game.proposal
+    assert played is not None
+    opponent = {"opponent_version_min": game.solver_version, "opponent_version_max": game.solver_version}
+    if game.void_cause:
+        settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None)
+    elif not game.valid:
+        reward = cfg.proposer.invalid_reward
+        settled.add(played, State.QUEUED, Outcome.REJECTED, game.rule, reward)
+        settled.train(played, reward, 0)
+    elif not game.chosen:
+        settled.add(played, State.DROPPED, Outcome.SCORED, "surplus", None)
+    elif game.win_rate is None:
+        settled.add(played, State.VOIDED, Outcome.VOID, "too_few_attempts", None, **opponent)
+    else:
+        reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
+        settled.add(played, State.QUEUED, Outcome.SCORED, "", reward, **opponent)
+        settled.train(played, reward, 0)
+
+
+def all_played(games: Sequence[Game]) -> Iterator[Played]:
+    """Every episode of the round: proposals, then attempts."""
+    for game in games:
+        if game.proposal is not None:
+            yield game.proposal
+        yield from game.attempts

@@ -1,0 +1,191 @@
+"""The stages of one round: propose, verify, solve, grade, each fanned out over a crew.
+
+Owns the way of an episode from created to graded, ledger rows included. Promises that a fault of a worker makes exactly
+its episodes void, that they are issued again as new episodes (bounded), and that results come back in task order.
+Refuses to know rewards, batches and learning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, SOLVER, Outcome, State, Task
+from ssp.errors import Fault, SspError
+from ssp.seeds import derive
+from ssp.selfplay.admission import VoidGate
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.clock import Clock
+from ssp.selfplay.crew import Crew, split
+from ssp.selfplay.records import Brief, Game, Played
+from ssp.selfplay.versions import Published
+from ssp.selfplay.workers import PlayOrder
+
+REISSUES = 5
+"""How often one block of episodes is issued again after faults before the run gives up."""
+
+
+class Stages:
+    """Plays blocks of games on the crews of `cast`. `incarnation` marks the ids of this start of the run."""
+
+    def __init__(self, cfg: Config, cast: Cast, gate: VoidGate) -> None:
+        self._cfg, self._cast, self._gate = cfg, cast, gate
+        self.incarnation = 0
+
+    async def propose(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock) -> None:
+        """Let the proposer write a question for each game's target; sets `game.proposal`."""
+        tasks = [
+            Task(
+                id=f"p{game.number:07d}-i{self.incarnation}",
+                game=game.id,
+                role=PROPOSER,
+                attempt=0,
+                seed=derive(self._cfg.seed, PROPOSER, game.number, 0),
+                fields={"target": game.target},
+            )
+            for game in games
+        ]
+        order = PlayOrder(self._cfg.proposer.sampling.temperature, f"{PROPOSER}-{round_:06d}-i{self.incarnation}")
+        played = await self.play(self._cast.proposers, tasks, order, weights, clock)
+        for game, proposal in zip(games, played, strict=True):
+            game.proposal = proposal
+        await self._ledger(
+            "advance",
+            [
+                {"id": p.brief.id, "state": State.GRADING.value, "file": p.brief.file, "row": p.brief.row}
+                for p in played
+            ],
+        )
+
+    async def verify(self, games: Sequence[Game], solver: Published, clock: Clock) -> None:
+        """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and `question`."""
+        live = (solver.version, solver.weights) if self._cfg.referee.verifier == "solver" else ()
+        blocks: dict[int, tuple[Any, list[Game]]] = {}
+        for game in games:
+            assert game.proposal is not None
+            blocks.setdefault(id(game.proposal.block), (game.proposal.block, []))[1].append(game)
+
+        async def one(worker: int, block: Any, owned: list[Game]) -> float:
+            args = (block, [game.target for game in owned], *live)
+            verdicts, seconds = await self._judge(worker, "verify", *args)
+            for game, verdict in zip(owned, verdicts, strict=True):
+                game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
+                assert game.proposal is not None
+                game.question = game.proposal.brief.final or ""
+            return float(seconds)
+
+        started = time.perf_counter()
+        seconds = await asyncio.gather(*[one(i, *pair) for i, pair in enumerate(blocks.values())])
+        clock.stage("judge", "verify", started, [{"verify": s, "busy": s} for s in seconds])
+
+    async def solve(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock) -> None:
+        """Let the solver try each question n times; sets `attempts`. A game's attempts stay in one block."""
+        tasks = [
+            Task(
+                id=f"s{game.id[1:]}a{attempt}-i{self.incarnation}",
+                game=game.id,
+                role=SOLVER,
+                attempt=attempt,
+                seed=derive(self._cfg.seed, SOLVER, round_, game.number, attempt),
+                fields={"question": game.question},
+            )
+            for game in games
+            for attempt in range(self._cfg.game.attempts)
+        ]
+        order = PlayOrder(self._cfg.solver.sampling.temperature, f"{SOLVER}-{round_:06d}-i{self.incarnation}")
+        by_game = {game.id: game for game in games}
+        for played in await self.play(self._cast.solvers, tasks, order, weights, clock):
+            game = by_game[played.brief.game]
+            game.attempts.append(played)
+            game.solver_version = weights.version
+
+    async def grade(self, games: Sequence[Game], clock: Clock) -> None:
+        """Let the judge decide each attempt that was played to its end; sets `right`. Voids stay without a grade."""
+        todo = [(game, played) for game in games for played in game.attempts if played.brief.outcome is not Outcome.VOID]
+
+        async def one(worker: int, part: list[tuple[Game, Played]]) -> float:
+            items = [(game.question, [game.target], played.brief.final) for game, played in part]
+            verdicts, seconds = await self._judge(worker, "grade", items)
+            for (game, played), right in zip(part, verdicts, strict=True):
+                game.right[played.brief.id] = right
+            return float(seconds)
+
+        started = time.perf_counter()
+        parts = split(todo, self._cast.judges.size)
+        seconds = await asyncio.gather(*[one(i, part) for i, part in enumerate(parts)])
+        clock.stage("judge", "judge", started, [{"judge": s, "busy": s} for s in seconds])
+
+    async def play(
+        self, crew: Crew, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock
+    ) -> list[Played]:
+        """Play `tasks` over the crew, in contiguous blocks; one `Played` a task, in order."""
+        started = time.perf_counter()
+        attempts = self._cfg.game.attempts if crew is self._cast.solvers and order.stem.startswith(SOLVER) else 1
+        groups = [tasks[i : i + attempts] for i in range(0, len(tasks), attempts)]
+        blocks = [[task for group in part for task in group] for part in split(groups, crew.size)]
+        results = await asyncio.gather(
+            *[self._block(crew, i, block, order, weights) for i, block in enumerate(blocks)]
+        )
+        clock.stage(crew.name, "play", started, [seconds for _, seconds in results])
+        return [played for block, _ in results for played in block]
+
+    async def _block(
+        self, crew: Crew, worker: int, tasks: list[Task], order: PlayOrder, weights: Published
+    ) -> tuple[list[Played], dict[str, float]]:
+        role = "eval" if order.stem.startswith("eval") else tasks[0].role
+        for issue in range(REISSUES + 1):
+            issued = [replace(task, id=f"{task.id}.{issue}") for task in tasks]
+            named = replace(order, stem=f"{order.stem}-{worker}.{issue}")
+            await self._ledger("create", [{"id": t.id, "game_id": t.game, "role": role} for t in issued])
+            await self._ledger("advance", [{"id": t.id, "state": State.RUNNING.value} for t in issued])
+            try:
+                block, report = await crew.call(worker, "play", issued, named, weights.version, weights.weights)
+            except Fault as fault:
+                await self._lost([task.id for task in issued], fault)
+                await self._gate.admit()
+                continue
+            for brief in report.briefs:
+                self._gate.record(brief.cause if brief.outcome is Outcome.VOID else "")
+            return [Played(brief, block, index) for index, brief in enumerate(report.briefs)], report.seconds
+        raise SspError(f"{crew.name}-{worker} failed {REISSUES + 1} times on the same block: see the log of that actor")
+
+    async def _lost(self, ids: Sequence[str], fault: Fault) -> None:
+        self._gate.record(fault.cause, len(ids))
+        rows = [
+            {"id": id_, "state": State.VOIDED.value, "outcome": Outcome.VOID.value, "cause": fault.cause} for id_ in ids
+        ]
+        await self._ledger("advance", rows)
+
+    async def _judge(self, worker: int, method: str, *args: Any) -> Any:
+        """A judge's call is pure: after a fault it is simply made again, on the next judge."""
+        judges = self._cast.judges
+        for issue in range(REISSUES + 1):
+            try:
+                return await judges.call((worker + issue) % judges.size, method, *args)
+            except Fault:
+                await self._gate.admit()
+        raise SspError(f"the judges failed {REISSUES + 1} times on the same call: see their actors' logs")
+
+    async def _ledger(self, method: str, *args: Any) -> Any:
+        return await self._cast.ledger.call(0, method, *args)
+
+
+def kept(briefs: Sequence[Brief]) -> list[dict[str, Any]]:
+    """Ledger rows of episodes that are not trained on: evaluation, or a role that is frozen."""
+    return [
+        {
+            "id": b.id,
+            "state": (State.VOIDED if b.outcome is Outcome.VOID else State.KEPT).value,
+            "outcome": (b.outcome or Outcome.SCORED).value,
+            "cause": b.cause,
+            "policy_version_min": b.version_min,
+            "policy_version_max": b.version_max,
+            "file": b.file,
+            "row": b.row,
+        }
+        for b in briefs
+    ]

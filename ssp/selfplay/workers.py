@@ -1,0 +1,164 @@
+"""The workers: what a player, a judge and a learner do in one call, whoever calls them.
+
+Owns engines, tokenizers and models of one role. Promises that a player uses exactly the weights it was handed (a
+changed version reloads and resets every cache), and that transcripts are on disk before the call returns.
+Refuses to know rewards, batches or other workers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ssp import build, protocols
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, Document, Episode, Task, Verdict
+from ssp.judge import ExactJudge
+from ssp.learning.batch import collate
+from ssp.learning.learner import TorchLearner
+from ssp.referee import Referee
+from ssp.rollout import Limits, Search, rollout
+from ssp.selfplay.records import Brief, PlayReport
+from ssp.telemetry import episodes as transcripts
+
+Weights = dict[str, np.ndarray]
+
+
+def role_config(cfg: Config, role: str) -> Any:
+    """The block of one role."""
+    return cfg.proposer if role == PROPOSER else cfg.solver
+
+
+@dataclass(frozen=True)
+class PlayOrder:
+    """How a block is played: sampling temperature, and the file stem of its transcripts ("" = none are written)."""
+
+    temperature: float
+    stem: str
+
+
+class Player:
+    """Plays episodes of one role with one engine: the proposer or the solver."""
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path) -> None:
+        self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
+        block = role_config(cfg, role)
+        self._protocol = protocols.get(cfg.protocol)
+        self._tokenizer = build.tokenizer(model_dir)
+        self._engine = build.engine(block, model_dir)
+        self._limits = Limits.of(block.limits)
+        self._version: int | None = None
+
+    def play(
+        self, tasks: Sequence[Task], order: PlayOrder, version: int, weights: Weights
+    ) -> tuple[list[Episode], PlayReport]:
+        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order."""
+        started = time.perf_counter()
+        if self._version != version:
+            self._engine.load(weights, version)
+            self._version = version
+        loaded = time.perf_counter()
+        block, seconds = rollout(
+            self._engine,
+            self._tokenizer,
+            self._protocol,
+            self._search,
+            list(tasks),
+            self._limits,
+            temperature=order.temperature,
+            topk=self._cfg.retriever.topk,
+        )
+        seconds["sync"] = loaded - started
+        file = ""
+        if order.stem:
+            file = f"{order.stem}.parquet"
+            writing = time.perf_counter()
+            transcripts.write(self._dir / file, block)
+            seconds["write"] = time.perf_counter() - writing
+        seconds["busy"] = time.perf_counter() - started
+        return block, PlayReport([Brief.of(e, file, row) for row, e in enumerate(block)], seconds)
+
+    def ping(self) -> int:
+        """Process id: proof of life."""
+        return os.getpid()
+
+
+class Judge:
+    """The referee's verifier and the answer judge; `frozen` verifies with the start checkpoint."""
+
+    def __init__(self, cfg: Config, model_dir: Path) -> None:
+        self._cfg = cfg
+        protocol, tokenizer = protocols.get(cfg.protocol), build.tokenizer(model_dir)
+        self._engine = None if cfg.referee.verifier == "none" else build.engine(cfg.solver, model_dir)
+        self._referee = Referee(cfg.referee, protocol, tokenizer, self._engine, seed=cfg.seed)
+        self._judge = ExactJudge()
+        self._version: int | None = None
+
+    def verify(
+        self, block: list[Episode], targets: list[str], version: int = -1, weights: Weights | None = None
+    ) -> tuple[list[Verdict], float]:
+        """One verdict an episode, and the seconds it took. With weights, the live solver of `version` verifies."""
+        started = time.perf_counter()
+        if weights is not None and self._engine is not None and self._version != version:
+            self._engine.load(weights, version)
+            self._version = version
+
+        pool = {document.id: document for episode in block for document in episode.documents}
+
+        def noise(episode: Episode) -> list[Document]:
+            own = {document.id for document in episode.documents}
+            return [document for id_, document in sorted(pool.items()) if id_ not in own]
+
+        verdicts = self._referee.check(block, targets, noise)
+        return verdicts, time.perf_counter() - started
+
+    def grade(self, items: list[tuple[str, list[str], str | None]]) -> tuple[list[bool], float]:
+        """Right or wrong for (question, gold answers, answer), and the seconds it took."""
+        started = time.perf_counter()
+        return self._judge.grade(items), time.perf_counter() - started
+
+    def ping(self) -> int:
+        """Process id: proof of life."""
+        return os.getpid()
+
+
+class Learner:
+    """One role's learner: batches of references in, new weights out."""
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, reference_dir: Path) -> None:
+        block = role_config(cfg, role)
+        self._temperature = block.sampling.temperature
+        self._inner = TorchLearner(Path(model_dir), block, reference_dir=Path(reference_dir))
+
+    def weights(self) -> tuple[Weights, dict[str, float]]:
+        """Current weights under Hugging Face names (numpy, float32)."""
+        return self._inner.weights(), {}
+
+    def update(
+        self, plan: list[tuple[int, int, float, int]], *blocks: list[Episode]
+    ) -> tuple[Weights, dict[str, float]]:
+        """One learner step on `plan`: (block, row, reward, group) an episode, in batch order."""
+        started = time.perf_counter()
+        chosen = [blocks[block][row] for block, row, _, _ in plan]
+        batch = collate(chosen, [reward for _, _, reward, _ in plan], [group for _, _, _, group in plan])
+        stats = self._inner.update(batch)
+        stats["busy"] = time.perf_counter() - started
+        return self._inner.weights(), stats
+
+    def save(self, folder: str, meta: dict[str, Any]) -> None:
+        """Write a checkpoint folder (Hugging Face layout and optimizer), aside and renamed."""
+        self._inner.save(Path(folder), meta)
+
+    def load(self, folder: str) -> None:
+        """Read a checkpoint folder back: weights, optimizer, algorithm state."""
+        self._inner.load(Path(folder))
+
+    def ping(self) -> int:
+        """Process id: proof of life."""
+        return os.getpid()
