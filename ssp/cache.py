@@ -1,0 +1,47 @@
+"""Where made things are kept, and how they get there whole.
+
+Owns the cache folder's place and the move of a finished folder into it.
+Promises that a reader sees a complete entry or none, also when two processes make the same entry at once.
+Refuses to know what an entry is or whether it is sound: its maker checks that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def root() -> Path:
+    """`$SSP_CACHE`, else `ssp` in `$XDG_CACHE_HOME`, else `~/.cache/ssp`. Not created here."""
+    if os.environ.get("SSP_CACHE"):
+        return Path(os.environ["SSP_CACHE"]).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "ssp"
+
+
+def digest(path: Path) -> str:
+    """sha256 of a file, hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def put(entry: Path, make: Callable[[Path], None], sound: Callable[[Path], bool]) -> Path:
+    """Fill the folder `entry` with `make(folder)`, written aside and renamed. An unsound `entry` is replaced.
+
+    When another process was first with a sound one, that one stays and ours is thrown away.
+    """
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
+    try:
+        made, old = aside / "made", aside / "old"
+        made.mkdir()
+        make(made)
+        if entry.exists() and not sound(entry):
+            entry.rename(old)
+        if not entry.exists():
+            made.rename(entry)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return entry
