@@ -1,0 +1,72 @@
+"""Proofs over a whole ledger: the conservation law, counts by cause, the digest.
+
+Owns the laws that no single row can show. Promises that each proof reads rows only and trusts no cached sum, except the
+`created` tally, which exists to be compared with them. Refuses to write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+
+from ssp.episode import State
+from ssp.errors import InvariantError
+
+_DIGEST_COLUMNS = (
+    "id, game_id, role, state, outcome, cause, reward, policy_version_min, policy_version_max, "
+    "opponent_version_min, opponent_version_max, commit_role, commit_incarnation, commit_step"
+)
+
+
+def check(db: sqlite3.Connection) -> dict[str, dict[str, int]]:
+    """Role → state → number of episodes (every state is present, 0 included).
+
+    InvariantError when created != sum over states, when trained rows and live commits disagree, or when a void has a
+    reward.
+    """
+    created = {str(role): int(number) for role, number in db.execute("SELECT role, created FROM counters")}
+    tally: dict[str, dict[str, int]] = {role: {state.value: 0 for state in State} for role in created}
+    for role, state, number in db.execute("SELECT role, state, count(*) FROM episodes GROUP BY role, state"):
+        tally.setdefault(role, {state.value: 0 for state in State})[state] = number
+    for role, states in tally.items():
+        if created.get(role, 0) != sum(states.values()):
+            raise InvariantError(f"{role}: created {created.get(role, 0)} != sum over states of {states}")
+    _check_commits(db, sum(states["trained"] for states in tally.values()))
+    paid = db.execute("SELECT count(*) FROM episodes WHERE state = 'voided' AND reward IS NOT NULL").fetchone()[0]
+    if paid:
+        raise InvariantError(f"{paid} void episodes have a reward")
+    return tally
+
+
+def _check_commits(db: sqlite3.Connection, trained: int) -> None:
+    """Every live commit has exactly its trained rows, and no trained row is without one."""
+    bound = db.execute("SELECT coalesce(sum(episodes), 0) FROM commits WHERE NOT rolled_back").fetchone()[0]
+    odd = db.execute(
+        "SELECT c.role, c.incarnation, c.step, c.episodes, count(e.id) FROM commits c LEFT JOIN episodes e ON "
+        "e.commit_role = c.role AND e.commit_incarnation = c.incarnation AND e.commit_step = c.step "
+        "AND e.state = 'trained' WHERE NOT c.rolled_back GROUP BY 1, 2, 3 HAVING count(e.id) != c.episodes"
+    ).fetchall()
+    if odd or trained != bound:
+        found = [f"{role}/{incarnation}/{step}: {said}, rows {rows}" for role, incarnation, step, said, rows in odd]
+        raise InvariantError(f"{trained} trained rows but commits hold {bound} episodes {found}")
+
+
+def outcomes(db: sqlite3.Connection) -> dict[str, int]:
+    """Counts by cause: `void/<cause>`, `reject/<rule>` (the game's rule, else the row's cause), `drop/<cause>`."""
+    sql = (
+        "SELECT 'void/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'voided' GROUP BY name "
+        "UNION ALL SELECT 'drop/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'dropped' GROUP BY name "
+        "UNION ALL SELECT 'reject/' || coalesce(nullif(g.rule, ''), e.cause, 'unnamed') AS name, count(*) "
+        "FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.outcome = 'rejected' GROUP BY name"
+    )
+    return {str(name): int(number) for name, number in sorted(tuple(row) for row in db.execute(sql))}
+
+
+def digest(db: sqlite3.Connection) -> str:
+    """sha256 (hex) over episodes and games sorted by id; `created`, `finished`, `file` and `row` stay out."""
+    total = hashlib.sha256()
+    for sql in (f"SELECT {_DIGEST_COLUMNS} FROM episodes ORDER BY id", "SELECT * FROM games ORDER BY id"):
+        for row in db.execute(sql):
+            total.update(json.dumps(tuple(row)).encode() + b"\n")
+    return total.hexdigest()

@@ -1,0 +1,267 @@
+"""The ledger as a book: one-way states, write-once facts, retries that change nothing, laws that can fail."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+import pytest
+
+from ssp.episode import Outcome, State
+from ssp.errors import InputError, InvariantError
+from ssp.ledger import Ledger
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    book = Ledger(tmp_path / "ledger.db")
+    yield book
+    book.close()
+
+
+def play(ledger: Ledger, names: list[str], role: str = "solver", state: str = "queued", reward: float = 1.0) -> None:
+    """Create the episodes and bring them to `state`."""
+    ledger.create([{"id": n, "game_id": f"g{n}", "role": role} for n in names])
+    facts = {"outcome": "scored", "reward": reward} if state == "queued" else {}
+    if state != "created":
+        ledger.advance([{"id": n, "state": state, **facts} for n in names])
+
+
+def test_a_life_from_created_to_trained(ledger):
+    play(ledger, ["a", "b"])
+    assert ledger.commit("solver", 1, 1, 2, ["a", "b"]) == 2
+    row = ledger.get(["a"])[0]
+    assert (row["state"], row["commit_role"], row["commit_incarnation"], row["commit_step"]) == (
+        "trained",
+        "solver",
+        1,
+        1,
+    )
+    assert ledger.check()["solver"]["trained"] == 2
+    assert ledger.last_commit("solver") == 1
+
+
+@pytest.mark.parametrize("final", ["dropped", "kept", "voided"])
+def test_a_final_state_stays(ledger, final):
+    play(ledger, ["a"])
+    ledger.advance([{"id": "a", "state": final, "cause": "stale"}])
+    before = ledger.get(["a"])
+    assert ledger.advance([{"id": "a", "state": final, "cause": "late"}]) == 0
+    assert ledger.get(["a"]) == before
+    other = "kept" if final != "kept" else "dropped"
+    with pytest.raises(InvariantError, match=f"a: state {final} may not become {other}"):
+        ledger.advance([{"id": "a", "state": other, "cause": "x"}])
+
+
+def test_backwards_is_refused_and_the_whole_call_is_undone(ledger):
+    play(ledger, ["a"], state="grading")
+    play(ledger, ["b"], state="created")
+    with pytest.raises(InvariantError, match="a: state grading may not become running"):
+        ledger.advance([{"id": "b", "state": "running"}, {"id": "a", "state": "running"}])
+    assert ledger.get(["b"])[0]["state"] == "created"
+
+
+def test_every_call_twice_is_once(ledger):
+    calls = [
+        lambda: ledger.create_games([{"id": "g", "target": "bino", "attempts": 2}]),
+        lambda: ledger.create([{"id": n, "game_id": "g", "role": "solver"} for n in "abc"]),
+        lambda: ledger.advance([{"id": n, "state": State.RUNNING} for n in "abc"]),
+        lambda: ledger.judge_games([{"id": "g", "question": "q", "verdict": "valid", "win_rate": 0.5}]),
+        lambda: ledger.advance([{"id": n, "state": "queued", "outcome": Outcome.SCORED, "reward": 1} for n in "ab"]),
+        lambda: ledger.advance([{"id": "c", "state": "voided", "cause": "engine_died"}]),
+        lambda: ledger.next_version("solver", 1, 1),
+        lambda: ledger.place([{"id": "a", "file": "x.parquet", "row": 0}]),
+        lambda: ledger.commit("solver", 1, 1, 1, ["a"]),
+        lambda: ledger.rollback({"solver": 0}),
+        lambda: ledger.advance([{"id": "c", "state": "voided", "cause": "engine_died"}]),
+    ]
+    for call in calls:
+        call()
+        rows, digest, tally = ledger.get(["a", "b", "c"]) if calls.index(call) else [], ledger.digest(), ledger.check()
+        call()
+        assert (ledger.digest(), ledger.check()) == (digest, tally)
+        assert not rows or ledger.get(["a", "b", "c"]) == rows
+
+
+def test_facts_are_written_once(ledger):
+    play(ledger, ["a"])
+    with pytest.raises(InvariantError, match=r"a: reward is already 1.0 and may not become 0.0"):
+        ledger.advance([{"id": "a", "state": "queued", "reward": 0.0}])
+    with pytest.raises(InvariantError, match="no column 'speed'"):
+        ledger.advance([{"id": "a", "state": "queued", "speed": 3}])
+    with pytest.raises(InvariantError, match="finite"):
+        ledger.create([{"id": "n", "game_id": "g", "role": "solver", "reward": float("nan")}])
+
+
+def test_a_void_has_no_reward_and_no_way_into_a_batch(ledger):
+    play(ledger, ["a", "b"])
+    ledger.advance([{"id": "a", "state": "voided", "cause": "judge_down"}])
+    row = ledger.get(["a"])[0]
+    assert (row["outcome"], row["reward"], row["cause"]) == ("void", None, "judge_down")
+    with pytest.raises(InvariantError, match="a may not become trained"):
+        ledger.commit("solver", 1, 1, 1, ["a", "b"])
+    assert ledger.get(["b"])[0]["state"] == "queued"
+    with pytest.raises(InvariantError, match="a void has no reward"):
+        ledger.advance([_void_with_reward(ledger)])
+
+
+def _void_with_reward(ledger: Ledger) -> dict[str, object]:
+    ledger.create([{"id": "v", "game_id": "g", "role": "solver"}])
+    return {"id": "v", "state": "queued", "outcome": "void", "reward": 0.0}
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"state": "kept"}, "outcome None may not end as kept"),
+        ({"state": "kept", "outcome": "void"}, "outcome void may not end as kept"),
+        ({"state": "dropped", "outcome": "scored", "reward": 1.0}, "dropped needs a cause"),
+        ({"state": "voided"}, "voided needs a cause"),
+        ({"state": "trained", "outcome": "scored", "reward": 1.0}, "only through commit"),
+    ],
+)
+def test_final_states_need_their_facts(ledger, change, message):
+    play(ledger, ["a"], state="running")
+    with pytest.raises(InvariantError, match=message):
+        ledger.advance([{"id": "a", **change}])
+
+
+def test_unknown_episodes_and_foreign_ids_are_bugs(ledger):
+    with pytest.raises(InvariantError, match="never created, the first is ghost"):
+        ledger.advance([{"id": "ghost", "state": "running"}])
+    play(ledger, ["a"])
+    with pytest.raises(InvariantError, match="another game or role"):
+        ledger.create([{"id": "a", "game_id": "other", "role": "solver"}])
+
+
+def test_commits_follow_each_other(ledger):
+    play(ledger, list("abcd"))
+    ledger.commit("solver", 2, 5, 1, ["a"])
+    with pytest.raises(InvariantError, match="does not follow step 5"):
+        ledger.commit("solver", 2, 5 - 1, 2, ["b"])
+    with pytest.raises(InvariantError, match="incarnation 2"):
+        ledger.commit("solver", 1, 6, 2, ["b"])
+    with pytest.raises(InvariantError, match="another version or batch"):
+        ledger.commit("solver", 2, 5, 1, ["b"])
+    with pytest.raises(InvariantError, match="twice"):
+        ledger.commit("solver", 2, 6, 2, ["b", "b"])
+    with pytest.raises(InvariantError, match="may not become trained"):
+        ledger.commit("solver", 2, 6, 2, ["a"])
+    assert ledger.commit("solver", 2, 6, 2, []) == 0
+
+
+def test_rollback_drops_later_commits_and_closes_what_was_open(ledger):
+    play(ledger, ["t1", "t2", "q"])
+    play(ledger, ["p1"], role="proposer")
+    play(ledger, ["r"], state="running")
+    play(ledger, ["k"])
+    ledger.advance([{"id": "k", "state": "kept"}])
+    ledger.commit("solver", 1, 1, 1, ["t1"])
+    ledger.commit("solver", 1, 2, 2, ["t2"])
+    ledger.commit("proposer", 1, 2, 2, ["p1"])
+    assert ledger.rollback({"solver": 1, "proposer": 2}) == {"commits": 1, "trained": 1, "queued": 1, "interrupted": 1}
+    found = {row["id"]: (row["state"], row["cause"], row["reward"]) for row in ledger.get(["t1", "t2", "q", "r", "k"])}
+    assert found == {
+        "t1": ("trained", None, 1.0),
+        "t2": ("dropped", "rolled_back", 1.0),
+        "q": ("dropped", "rolled_back", 1.0),
+        "r": ("voided", "interrupted", None),
+        "k": ("kept", None, 1.0),
+    }
+    assert ledger.get(["p1"])[0]["state"] == "trained"
+    ledger.check()
+    play(ledger, ["n"])
+    with pytest.raises(InvariantError, match="was rolled back"):
+        ledger.commit("solver", 1, 2, 2, ["t2"])
+    ledger.commit("solver", 2, 2, 3, ["n"])
+    assert (ledger.last_commit("solver"), ledger.check()["solver"]["trained"]) == (2, 2)
+
+
+def test_rollback_can_spare_other_roles(ledger):
+    play(ledger, ["s"], state="running")
+    play(ledger, ["p"], role="proposer", state="running")
+    assert ledger.rollback({"solver": 0}, open_roles=["solver"])["interrupted"] == 1
+    assert ledger.get(["p"])[0]["state"] == "running"
+
+
+def test_versions_and_incarnations_only_grow(ledger, tmp_path):
+    first = ledger.next_version("solver", 1, 0)
+    assert ledger.next_version("solver", 1, 0) == first
+    assert ledger.next_version("solver", 1, 1) == first + 1
+    ledger.rollback({"solver": 0})
+    again = Ledger(tmp_path / "ledger.db")
+    assert again.next_version("solver", 2, 1) == first + 2
+    assert again.next_version("proposer", 1, 0) == 1
+    assert [again.begin("solver"), again.begin("solver"), again.begin("proposer")] == [1, 2, 1]
+
+
+def test_counts_by_cause(ledger):
+    ledger.create_games([{"id": "gp", "target": "t"}])
+    ledger.judge_games([{"id": "gp", "verdict": "rejected", "rule": "leaks_answer"}])
+    ledger.create([{"id": n, "game_id": "gp", "role": "proposer"} for n in ("p", "q", "v", "w")])
+    ledger.advance(
+        [{"id": n, "state": "queued", "outcome": "rejected", "cause": "leaks_answer", "reward": 0} for n in "pq"]
+    )
+    ledger.advance([{"id": "q", "state": "dropped", "cause": "stale"}])
+    ledger.advance([{"id": n, "state": "voided", "cause": "retriever_down"} for n in "vw"])
+    assert ledger.outcomes() == {"drop/stale": 1, "reject/leaks_answer": 2, "void/retriever_down": 2}
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        ("DELETE FROM episodes WHERE id = 'b'", "created 2 != sum over states"),
+        ("UPDATE counters SET created = 3", "created 3 != sum over states"),
+        ("UPDATE episodes SET state = 'trained' WHERE id = 'b'", "2 trained rows but commits hold 1"),
+        ("UPDATE episodes SET commit_step = 9 WHERE id = 'a'", "solver/1/1"),
+        ("DELETE FROM commits", "commits hold 0"),
+        ("UPDATE episodes SET state = 'voided' WHERE id = 'b'", "void episodes have a reward"),
+    ],
+)
+def test_the_law_can_fail(ledger, tmp_path, damage, message):
+    play(ledger, ["a", "b"])
+    ledger.commit("solver", 1, 1, 1, ["a"])
+    ledger.check()
+    with sqlite3.connect(tmp_path / "ledger.db") as db:
+        db.execute(damage)
+    with pytest.raises(InvariantError, match=message):
+        ledger.check()
+
+
+def test_digest_ignores_order_times_and_places(tmp_path):
+    digests = set()
+    for run, names in enumerate((["a", "b"], ["b", "a"])):
+        book = Ledger(tmp_path / f"{run}.db")
+        play(book, names)
+        book.place([{"id": n, "file": f"{run}.parquet", "row": names.index(n)} for n in names])
+        digests.add(book.digest())
+    assert len(digests) == 1
+    book.advance([{"id": "a", "state": "kept"}])
+    assert book.digest() not in digests
+
+
+def test_a_copy_is_one_complete_file(ledger, tmp_path):
+    play(ledger, ["a", "b"])
+    ledger.copy_to(tmp_path / "copy.db")
+    assert sorted(p.name for p in tmp_path.iterdir() if "copy" in p.name) == ["copy.db"]
+    copy = Ledger(tmp_path / "copy.db", readonly=True)
+    assert (copy.digest(), copy.check()) == (ledger.digest(), ledger.check())
+
+
+def test_files_that_are_no_ledger_are_refused(tmp_path):
+    with pytest.raises(InputError, match="must exist"):
+        Ledger(tmp_path / "none.db", readonly=True)
+    (tmp_path / "text.db").write_text("not a database, but long enough to be looked at" * 40)
+    with pytest.raises(InputError, match="must be this project's SQLite"):
+        Ledger(tmp_path / "text.db", readonly=True)
+
+
+def test_calls_of_400_rows_take_milliseconds(ledger):
+    times = []
+    for call in range(5):
+        names = [f"e{call}-{i}" for i in range(400)]
+        start = time.perf_counter()
+        play(ledger, names)
+        ledger.commit("solver", 1, call + 1, call + 1, names)
+        times.append((time.perf_counter() - start) / 3)
+    assert min(times) < 0.1, f"seconds a call: {times}"
