@@ -122,7 +122,7 @@ class Bm25Index:
 
         A row's score is summed in float32 in the order of the query's tokens, on both paths below, so that a shard and
         the whole index get the same bits. bm25s's own query call is not used: it allocates a score for every document
-        and adds element by element, ten times the cost of a one-word query.
+        and adds element by element, several times the cost of a one-word query.
         """
         spans = [slice(int(self.indptr[c]), int(self.indptr[c + 1])) for c in columns]
         if len(spans) == 1:
