@@ -8,33 +8,29 @@ policy folder of another protocol is refused. Refuses to know actors, the game, 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ssp import coldstart
+from ssp import cache, coldstart, engines
 from ssp.config.schema import Config, RoleConfig
 from ssp.data.readers import read_corpus
-from ssp.engines import TorchEngine
-from ssp.engines.base import Engine
+from ssp.engines import Engine
 from ssp.episode import ROLES
 from ssp.errors import InputError
 from ssp.search import bm25
-from ssp.search.router import LocalSearch
+from ssp.search.router import NO_CORPUS, LocalSearch
 from ssp.world import files
 
 COLDSTART = "coldstart"
-NO_CORPUS = "none"
 TRAIN_CORPUS = "train"
 _META = "ssp.json"
 
 
 def cache_root() -> Path:
-    """Folder of generated worlds and cold starts: `$SSP_CACHE`, else `~/.cache/ssp`."""
-    given = os.environ.get("SSP_CACHE", "")
-    return Path(given).expanduser() if given else Path.home() / ".cache" / "ssp"
+    """Folder of generated worlds and cold starts (`ssp.cache.root`: `$SSP_CACHE`, else the user's cache folder)."""
+    return cache.root()
 
 
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
@@ -51,11 +47,8 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
 
 
 def engine(cfg_role: RoleConfig, model_dir: Path | str) -> Engine:
-    """A fresh engine of the role's kind with the weights of `model_dir`. InputError for a kind that is not built in."""
-    kind = cfg_role.engine.kind
-    if kind != "torch":
-        raise InputError("engine.kind must be one of torch", kind, "set engine.kind=torch")
-    return TorchEngine(_folder(model_dir))
+    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind."""
+    return engines.create(cfg_role.engine.kind, _folder(model_dir), cfg_role.engine.dtype)
 
 
 def model_dir(cfg: Config, role: str, root: Path | None = None) -> Path:
