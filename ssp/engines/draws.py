@@ -1,0 +1,52 @@
+"""Random numbers and sampling of the torch engine.
+
+Owns one uniform stream a slot, counter-based: number i of a seed is a hash of (seed, i), whatever else is in the batch.
+Promises the log-prob of exactly what it drew. Refuses to hold state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """splitmix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def uniforms(seeds: np.ndarray, starts: np.ndarray, count: int) -> torch.Tensor:
+    """Numbers `starts[i] .. starts[i]+count-1` of each seed's stream, in [0, 1): float32 [count, n].
+
+    `seeds` uint64 [n], `starts` int64 [n]. 24 random bits each, so that float32 holds them exactly.
+    """
+    base = _mix(seeds + _GOLDEN)
+    index = starts.astype(np.uint64)[None, :] + np.arange(1, count + 1, dtype=np.uint64)[:, None]
+    bits = _mix(base[None, :] + index * _GOLDEN) >> np.uint64(40)
+    return torch.from_numpy(bits.astype(np.float32) * np.float32(2.0**-24))
+
+
+def draw(logits: torch.Tensor, temperature: float, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids int64 [n] and their log-probs float32 [n] from logits float32 [n, V] and uniforms [n].
+
+    Temperature above 0: inverse CDF of softmax(logits / temperature). 0: argmax, log-prob at temperature 1.
+    """
+    if temperature not in (0.0, 1.0):
+        logits = logits / temperature
+    top, best = logits.max(dim=-1, keepdim=True)
+    weights = (logits - top).exp_()
+    cumulative = weights.cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    if temperature == 0.0:
+        ids = best
+    else:
+        # strictly below the total, so that a token of weight 0 can never be hit, at the end of the row either
+        point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+        # clamped only for logits that are not numbers, which the log-prob then shows
+        ids = torch.searchsorted(cumulative, point, right=True).clamp_(max=logits.shape[-1] - 1)
+    logprobs = logits.gather(1, ids) - top - total.log()
+    return ids[:, 0], logprobs[:, 0]

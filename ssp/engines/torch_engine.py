@@ -1,0 +1,298 @@
+"""The embedded torch engine: many slots, one KV cache, lock-step segments, exact log-probs.
+
+Owns the slots: which row of the cache each has, its length, its random stream, the token that it sampled last.
+Promises the engine interface on a CPU with log-probs equal to a full forward; the rows of a step are a prefix of the cache,
+so that the hot loop reads views, never copies; a row that finished leaves the decode batch as soon as moving it pays.
+Refuses to know text. It uses the process's torch threads as they are: set one thread a process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ssp.engines.base import Generation, Sampling, check_step
+from ssp.engines.draws import draw, uniforms
+from ssp.engines.qwen2 import Cache, Qwen2, Shape
+from ssp.errors import Fault, InputError
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_PREFILL_TOKENS = (
+    1024  # padded tokens in one prefill call: large enough for the matrices, small enough for the L2 cache
+)
+_PREFILL_WIDTH = 128
+_COMPACT_SHARE = 0.25  # finished share of the decode batch from which moving rows pays
+
+
+class TorchEngine:
+    """Generates with a Qwen2 model. `model`: an HF folder, or its configuration as a mapping (then `load` comes first).
+
+    Deterministic on one build and thread count. InputError for another architecture, or for a broken folder.
+    """
+
+    def __init__(self, model: str | Path | Mapping[str, Any], dtype: str = "float32", version: int = 0) -> None:
+        if dtype not in _DTYPES:
+            raise InputError(f"engine.dtype must be one of {', '.join(_DTYPES)}", dtype, "set engine.dtype=float32")
+        self.version = version
+        self._dtype = _DTYPES[dtype]
+        self._counters = {"sampled_tokens": 0.0, "prefilled_tokens": 0.0, "seconds": 0.0}
+        self._next = 0
+        config = model if isinstance(model, Mapping) else _read_config(Path(model))
+        self.shape = Shape.of(config)
+        self._model: Qwen2 | None = None
+        self._reset()
+        if not isinstance(model, Mapping):
+            self.load(_read_weights(Path(model)), version)
+
+    def _reset(self) -> None:
+        self._cache = Cache(self.shape, self._dtype)
+        self._row: dict[int, int] = {}  # slot → row
+        # by row: slot (-1: free), positions filled, seed, numbers drawn, token sampled but not yet fed (-1: none)
+        self._slot = np.zeros(0, np.int64)
+        self._length = np.zeros(0, np.int64)
+        self._seed = np.zeros(0, np.uint64)
+        self._drawn = np.zeros(0, np.int64)
+        self._owed = np.zeros(0, np.int64)
+
+    def load(self, weights: dict[str, np.ndarray], version: int) -> None:
+        """Replace the weights and forget every slot. InputError when a parameter is missing or has another shape."""
+        self._model = Qwen2(self.shape, weights, self._dtype)
+        self.version = version
+        self._reset()
+
+    def open(self, seeds: list[int]) -> list[int]:
+        """New empty slots, one a seed (any integer; taken modulo 2**64)."""
+        slots = list(range(self._next, self._next + len(seeds)))
+        self._next += len(seeds)
+        free = np.flatnonzero(self._slot < 0)
+        extra = len(seeds) - len(free)
+        if extra > 0:
+            free = np.concatenate([free, np.arange(len(self._slot), len(self._slot) + extra)])
+            for name in ("_slot", "_length", "_seed", "_drawn", "_owed"):
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate([old, np.zeros(extra, old.dtype)]))
+        rows = free[: len(seeds)]
+        self._slot[rows] = slots
+        self._length[rows] = self._drawn[rows] = 0
+        self._owed[rows] = -1
+        self._seed[rows] = [seed % 2**64 for seed in seeds]
+        self._row.update(zip(slots, rows.tolist(), strict=True))
+        return slots
+
+    def close(self, slots: list[int]) -> None:
+        """Forget slots; closed or forgotten ones are fine."""
+        for slot in slots:
+            row = self._row.pop(slot, None)
+            if row is not None:
+                self._slot[row] = -1
+
+    def stats(self) -> dict[str, float]:
+        """Counters since the last call."""
+        counters, self._counters = self._counters, dict.fromkeys(self._counters, 0.0)
+        return counters
+
+    @torch.inference_mode()
+    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+        """Feed `pending`, then sample. Fault `engine_nonfinite` when the model's output is not a number.
+
+        A slot whose pending ids leave no room in the model's context gives an empty generation that is not stopped.
+        """
+        check_step(slots, pending, self._row)
+        if self._model is None:
+            raise InputError("the engine needs weights before its first step", "none", "call load(weights, version)")
+        began = time.perf_counter()
+        room = self._room(slots, pending, samplings.max_tokens)
+        chosen = [i for i, (tokens, ids) in enumerate(zip(room, pending, strict=True)) if tokens > 0]
+        generations = [Generation([], [], self.version, False) for _ in slots]
+        if chosen:
+            who = self._to_front([slots[i] for i in chosen])
+            feeds = self._feeds([pending[chosen[i]] for i in who.tolist()])
+            self._cache.reserve(
+                len(self._slot), int(self._length[: len(who)].max()) + max(map(len, feeds)) + samplings.max_tokens
+            )
+            hidden = self._prefill(feeds)
+            budget = np.array([room[chosen[i]] for i in who.tolist()])
+            done = self._decode(hidden, who, budget, samplings)
+            for i, generation in zip(chosen, done, strict=True):
+                generations[i] = generation
+            self._counters["prefilled_tokens"] += sum(map(len, feeds))
+        self._counters["sampled_tokens"] += sum(len(generation.ids) for generation in generations)
+        self._counters["seconds"] += time.perf_counter() - began
+        return generations
+
+    def _room(self, slots: list[int], pending: list[list[int]], most: int) -> list[int]:
+        """Tokens that each slot may sample; 0 where the context is full."""
+        room = []
+        for slot, ids in zip(slots, pending, strict=True):
+            row = self._row[slot]
+            fed = int(self._length[row]) + int(self._owed[row] >= 0) + len(ids)
+            room.append(max(0, min(most, self.shape.context - fed)))
+        return room
+
+    def _to_front(self, slots: list[int]) -> np.ndarray:
+        """Move the slots' rows to 0 .. n-1; returns which of `slots` is in each row, int64 [n]."""
+        n = len(slots)
+        rows = np.array([self._row[slot] for slot in slots])
+        outside = rows[rows >= n]
+        inside = np.setdiff1d(np.arange(n), rows[rows < n])
+        self._swap(inside, outside, int(self._length.max()))
+        index = {slot: i for i, slot in enumerate(slots)}
+        return np.array([index[slot] for slot in self._slot[:n].tolist()])
+
+    def _swap(self, here: np.ndarray, there: np.ndarray, length: int) -> None:
+        """Exchange rows, cache (positions below `length`) and bookkeeping alike."""
+        if not len(here):
+            return
+        both = np.concatenate([here, there])
+        if length:
+            self._cache.reserve(len(self._slot), length)
+            self._cache.swap(torch.from_numpy(here), torch.from_numpy(there), length)
+        for array in (self._slot, self._length, self._seed, self._drawn, self._owed):
+            array[both] = array[np.concatenate([there, here])]
+        for row in both.tolist():
+            if self._slot[row] >= 0:
+                self._row[int(self._slot[row])] = row
+
+    def _feeds(self, pending: list[list[int]]) -> list[list[int]]:
+        """Pending ids by row, with the token that the row sampled last in front: its keys are not in the cache yet."""
+        feeds = []
+        for row, ids in enumerate(pending):
+            owed = int(self._owed[row])
+            feeds.append([owed, *ids] if owed >= 0 else list(ids))
+            if not feeds[-1]:
+                raise InputError(
+                    "a new slot needs at least one token before it can sample", "no tokens", "give a prompt"
+                )
+        return feeds
+
+    def _prefill(self, feeds: list[list[int]]) -> Tensor:
+        """Feed ragged ids to rows 0 .. n-1; returns the hidden state of each row's last one, [n, hidden]."""
+        assert self._model is not None
+        n = len(feeds)
+        last = torch.empty(n, self.shape.hidden, dtype=self._dtype)
+        counts = np.array([len(ids) for ids in feeds])
+        first = 0
+        while first < n:
+            rows = 1
+            while (
+                first + rows < n
+                and (rows + 1) * min(counts[first : first + rows + 1].max(), _PREFILL_WIDTH) <= _PREFILL_TOKENS
+            ):
+                rows += 1
+            block = slice(first, first + rows)
+            widest = int(counts[block].max())
+            ids = torch.tensor([row + [0] * (widest - len(row)) for row in feeds[block]])
+            starts = torch.from_numpy(self._length[block])
+            ends = torch.from_numpy(counts[block]) - 1
+            for at in range(0, widest, _PREFILL_WIDTH):
+                chunk = ids[:, at : at + _PREFILL_WIDTH].contiguous()
+                positions = starts[:, None] + torch.arange(at, at + chunk.shape[1])
+                x = self._model.forward(self._cache, first, chunk, positions, int(positions.max()) + 1)
+                here = torch.nonzero((ends >= at) & (ends < at + chunk.shape[1]))[:, 0]
+                last[first + here] = x[here, ends[here] - at]
+            first += rows
+        self._length[:n] += counts
+        return last
+
+    def _decode(self, hidden: Tensor, who: np.ndarray, budget: np.ndarray, samplings: Sampling) -> list[Generation]:
+        """Sample rows 0 .. n-1 until each has stopped; results in the order of the indices in `who`.
+
+        Column j of `ids`, `numbers`, ... belongs to the slot that starts in row j; `lane` follows it when rows move.
+        """
+        assert self._model is not None
+        n, most = len(who), int(budget.max())
+        slots = self._slot[:n].tolist()
+        numbers = uniforms(self._seed[:n], self._drawn[:n], most)
+        is_stop = torch.zeros(self.shape.vocab, dtype=torch.bool)
+        is_stop[list(samplings.stop_ids)] = True
+        ids, logprobs = torch.zeros(most, n, dtype=torch.int64), torch.zeros(most, n)
+        taken, stopped = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.bool)
+        lane, limit, alive = torch.arange(n), torch.from_numpy(budget), torch.ones(n, dtype=torch.bool)
+        positions = torch.from_numpy(self._length[:n].copy())
+        for t in range(most):
+            drawn, logprob = draw(self._model.logits(hidden), samplings.temperature, numbers[t, lane])
+            ids[t, lane], logprobs[t, lane] = drawn, logprob
+            ended = is_stop[drawn]
+            finished = (ended | (limit[lane] <= t + 1)) & alive
+            if finished.any():
+                taken[lane[finished]], stopped[lane[finished]] = t + 1, ended[finished]
+                alive = alive & ~finished
+                left = int(alive.sum())
+                if not left:
+                    break
+                if len(lane) - left >= _COMPACT_SHARE * len(lane):
+                    order = self._compact(alive, left, int(positions.max()))
+                    lane, positions, drawn = lane[order], positions[order], drawn[order]
+                    alive = torch.ones(left, dtype=torch.bool)
+            length = int(positions.max()) + 1
+            hidden = self._model.forward(self._cache, 0, drawn[:, None], positions[:, None], length)[:, 0]
+            positions = positions + alive
+        if not bool(torch.isfinite(logprobs).all()):
+            raise Fault("engine_nonfinite", f"version {self.version} gives log-probs that are not numbers")
+        return self._results(slots, who, ids.T.tolist(), logprobs.T.tolist(), taken.tolist(), stopped.tolist())
+
+    def _compact(self, alive: Tensor, left: int, length: int) -> Tensor:
+        """Bring the rows that go on to 0 .. left-1; returns the old place of each, int64 [left]."""
+        gaps = torch.nonzero(~alive[:left])[:, 0]
+        movers = left + torch.nonzero(alive[left:])[:, 0]
+        self._swap(gaps.numpy(), movers.numpy(), length)
+        order = torch.arange(left)
+        order[gaps] = movers
+        return order
+
+    def _results(
+        self,
+        slots: list[int],
+        who: np.ndarray,
+        ids: list[list[int]],
+        logprobs: list[list[float]],
+        taken: list[int],
+        stopped: list[bool],
+    ) -> list[Generation]:
+        """Cut each column to what was taken, and book it: all but the last sampled token are in the cache."""
+        generations: dict[int, Generation] = {}
+        for column, (slot, index, count) in enumerate(zip(slots, who.tolist(), taken, strict=True)):
+            row = self._row[slot]
+            self._length[row] += count - 1
+            self._drawn[row] += count
+            self._owed[row] = ids[column][count - 1]
+            generations[index] = Generation(
+                ids[column][:count], logprobs[column][:count], self.version, stopped[column]
+            )
+        return [generations[index] for index in range(len(slots))]
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    if not file.is_file():
+        raise InputError("a model folder holds config.json", f"none in {folder}", "give a Hugging Face model folder")
+    config: dict[str, Any] = json.loads(file.read_text())
+    return config
+
+
+def _read_weights(folder: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise InputError(
+            "a model folder holds *.safetensors", f"none in {folder}", "save the model in safetensors form"
+        )
+    weights: dict[str, np.ndarray] = {}
+    for file in files:
+        try:
+            tensors = load_file(file)
+        except SafetensorError as error:
+            raise InputError(
+                f"{file} must be a readable safetensors file", error, "copy or save the model again"
+            ) from error
+        weights |= {name: tensor.float().numpy() for name, tensor in tensors.items()}
+    return weights
