@@ -19,12 +19,16 @@ class RunConfig:
 
 @dataclass
 class EvalConfig:
-    """Periodic evaluation: every so many steps (0 = never), questions a hop in the periodic and in the final one."""
+    """Periodic evaluation: every so many steps (0 = never), questions a hop in the periodic and in the final one.
+
+    Questions that state their hops count only when these are in `hops`; others always count.
+    """
 
     every: int = 10
     questions_per_hop: int = 64
     final_questions_per_hop: int = 128
     temperature: float = 1.0
+    hops: list[int] = field(default_factory=lambda: [1, 2, 3])
 
 
 @dataclass

@@ -23,6 +23,7 @@ class Channel:
         self._crew, self._timeout = crew, timeout
         self._unacked: dict[int, tuple[Any, int, int]] = {}
         self._arrived = asyncio.Condition()
+        self._end: int | None = None
 
     async def put(self, key: int, block: Any, items: int, nbytes: int) -> None:
         """Hand over; waits while the queue is full, which holds the producing side back."""
@@ -31,10 +32,12 @@ class Channel:
             self._unacked[key] = (block, items, nbytes)
             self._arrived.notify_all()
 
-    async def take(self, key: int) -> Any:
-        """The block of `key`; waits for it to be put."""
+    async def take(self, key: int) -> Any | None:
+        """The block of `key`; waits for it to be put. None when the channel was closed before `key`."""
         async with self._arrived:
-            await self._arrived.wait_for(lambda: key in self._unacked)
+            await self._arrived.wait_for(lambda: key in self._unacked or (self._end is not None and key >= self._end))
+        if key not in self._unacked:
+            return None
         while True:
             try:
                 block = await self._crew.call(0, "take", key)
@@ -52,9 +55,16 @@ class Channel:
         except Fault:
             pass  # a queue that died has forgotten the block already
 
+    async def close(self, end: int) -> None:
+        """Nothing will be put under `end` or any later key."""
+        async with self._arrived:
+            self._end = end
+            self._arrived.notify_all()
+
     async def clear(self) -> None:
-        """Forget everything: the run went back to a checkpoint."""
+        """Forget everything and open again: the run went back to a checkpoint."""
         self._unacked.clear()
+        self._end = None
         try:
             await self._crew.call(0, "clear")
         except Fault:

@@ -30,7 +30,9 @@ class Settled:
     counts: Counter[str] = field(default_factory=Counter)
     nbytes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, **more: Any) -> None:
+    def add(
+        self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, **more: Any
+    ) -> None:
         """One episode's row. A dropped row's cause is the drop's; the outcome's own cause is counted all the same."""
         brief = played.brief
         self.rows.append(
@@ -38,7 +40,7 @@ class Settled:
                 "id": brief.id,
                 "state": state.value,
                 "outcome": outcome.value,
-                "cause": cause,
+                "cause": cause or None,
                 "reward": reward,
                 "policy_version_min": brief.version_min,
                 "policy_version_max": brief.version_max,
@@ -56,9 +58,7 @@ class Settled:
     def train(self, played: Played, reward: float, group: int) -> None:
         """Send one queued episode to its learner."""
         brief = played.brief
-        self.items[brief.role].append(
-            TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min)
-        )
+        self.items[brief.role].append(TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min))
         self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
 
 

@@ -105,7 +105,9 @@ class Stages:
 
     async def grade(self, games: Sequence[Game], clock: Clock) -> None:
         """Let the judge decide each attempt that was played to its end; sets `right`. Voids stay without a grade."""
-        todo = [(game, played) for game in games for played in game.attempts if played.brief.outcome is not Outcome.VOID]
+        todo = [
+            (game, played) for game in games for played in game.attempts if played.brief.outcome is not Outcome.VOID
+        ]
 
         async def one(worker: int, part: list[tuple[Game, Played]]) -> float:
             items = [(game.question, [game.target], played.brief.final) for game, played in part]
@@ -119,6 +121,15 @@ class Stages:
         seconds = await asyncio.gather(*[one(i, part) for i, part in enumerate(parts)])
         clock.stage("judge", "judge", started, [{"judge": s, "busy": s} for s in seconds])
 
+    async def evaluate(self, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock) -> list[Brief]:
+        """Play evaluation tasks on the solvers; one brief a task, in order."""
+        order = PlayOrder(self._cfg.eval.temperature, stem)
+        return [played.brief for played in await self.play(self._cast.solvers, tasks, order, weights, clock)]
+
+    async def keep(self, briefs: Sequence[Brief]) -> None:
+        """Evaluation episodes end as `kept` (or voided)."""
+        await self._ledger("advance", kept(briefs))
+
     async def play(
         self, crew: Crew, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock
     ) -> list[Played]:
@@ -127,9 +138,7 @@ class Stages:
         attempts = self._cfg.game.attempts if crew is self._cast.solvers and order.stem.startswith(SOLVER) else 1
         groups = [tasks[i : i + attempts] for i in range(0, len(tasks), attempts)]
         blocks = [[task for group in part for task in group] for part in split(groups, crew.size)]
-        results = await asyncio.gather(
-            *[self._block(crew, i, block, order, weights) for i, block in enumerate(blocks)]
-        )
+        results = await asyncio.gather(*[self._block(crew, i, block, order, weights) for i, block in enumerate(blocks)])
         clock.stage(crew.name, "play", started, [seconds for _, seconds in results])
         return [played for block, _ in results for played in block]
 
@@ -181,7 +190,7 @@ def kept(briefs: Sequence[Brief]) -> list[dict[str, Any]]:
             "id": b.id,
             "state": (State.VOIDED if b.outcome is Outcome.VOID else State.KEPT).value,
             "outcome": (b.outcome or Outcome.SCORED).value,
-            "cause": b.cause,
+            "cause": b.cause or None,
             "policy_version_min": b.version_min,
             "policy_version_max": b.version_max,
             "file": b.file,

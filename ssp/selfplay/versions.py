@@ -31,8 +31,8 @@ class WeightStore:
         """The newest weights of `role`."""
         return self._latest[role]
 
-    async def publish(self, role: str, weights: Ref) -> Published:
-        """Give `weights` the next version number of `role`."""
-        version = await self._ledger.call(0, "next_version", role)
+    async def publish(self, role: str, weights: Ref, incarnation: int, step: int) -> Published:
+        """Give `weights`, the result of learner step `step` in this incarnation, the next version number of `role`."""
+        version = await self._ledger.call(0, "next_version", role, incarnation, step)
         self._latest[role] = Published(version, weights)
         return self._latest[role]

@@ -1,0 +1,43 @@
+"""The junk alarm: the game collapsed into questions that pass the referee and that nobody can answer.
+
+Owns one monitored sign: in-game win rate near 0 together with high validity for several rounds in a row (tiny-selfplay
+experiments: an unchecked weak verifier and the proposer hallucinate the same facts). Promises to stop the run rather
+than let it train on. Refuses to look at the world's oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ssp.config.schema import RefereeConfig
+from ssp.errors import SspError
+from ssp.selfplay.records import Game
+
+
+class JunkAlarm(SspError):
+    """Raised at the end of a run that the alarm stopped."""
+
+
+class JunkWatch:
+    """Sees every round's games; answers with an alarm when the sign has held for `alarm_patience` rounds."""
+
+    def __init__(self, cfg: RefereeConfig) -> None:
+        self._cfg = cfg
+        self._rounds = 0
+
+    def see(self, games: Sequence[Game]) -> JunkAlarm | None:
+        """One round."""
+        rates = [game.win_rate for game in games if game.win_rate is not None]
+        if not rates:
+            return None
+        win, valid = sum(rates) / len(rates), sum(game.valid for game in games) / len(games)
+        collapsed = win <= self._cfg.alarm_win_rate and valid >= self._cfg.alarm_valid_rate
+        self._rounds = self._rounds + 1 if collapsed else 0
+        if self._rounds < self._cfg.alarm_patience:
+            return None
+        return JunkAlarm(
+            f"junk alarm: for {self._rounds} rounds the solver won at most {self._cfg.alarm_win_rate:.0%} of its games "
+            f"while the referee passed at least {self._cfg.alarm_valid_rate:.0%} of the questions (now {win:.0%} and "
+            f"{valid:.0%}). The referee accepts questions without an answer. Next: set referee.evidence=verbatim, or a "
+            "stronger verifier, and start again from a checkpoint before the win rate fell."
+        )

@@ -1,0 +1,80 @@
+"""Checkpoints of a run: a consistent pair of learners, and what it takes to go on from there.
+
+Owns when a pair is complete and what state.json says. Promises that state.json always names two complete folders of the
+same step (each is written aside and renamed, state.json last), and that going back to it is one operation, used for a
+resumed run and for a dead learner alike. Refuses to know what is inside a learner's folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ssp.config.schema import Config
+from ssp.episode import ROLES
+from ssp.runfolder import RunFolder
+from ssp.selfplay.cast import Cast
+
+
+@dataclass
+class State:
+    """What state.json holds: the step both learners are at, their folders and versions, the replay pool."""
+
+    step: int = 0
+    folders: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    pool: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Checkpoints:
+    """Saves and restores the pair."""
+
+    def __init__(self, cfg: Config, cast: Cast, folder: RunFolder) -> None:
+        self._cfg, self._cast, self._folder = cfg, cast, folder
+        self._half: dict[int, dict[str, tuple[str, int]]] = {}
+        self._pools: dict[int, list[dict[str, Any]]] = {}
+
+        self.saved = -1
+
+    def due(self, step: int) -> bool:
+        """True for steps that are saved while the run goes on (its last step is saved at its end)."""
+        return self._cfg.save.every > 0 and step % self._cfg.save.every == 0
+
+    def remember_pool(self, step: int, pool: list[dict[str, Any]]) -> None:
+        """The replay pool as it was after the round that trains as `step`."""
+        self._pools[step] = pool
+
+    async def save(self, role: str, step: int, version: int, meta: dict[str, Any]) -> None:
+        """Save one role at `step`; when it is the second one, state.json names the pair and old folders go."""
+        path = self._folder.checkpoint(role, version)
+        await self._cast.learners[role].call(0, "save", str(path), {**meta, "version": version, "step": step})
+        half = self._half.setdefault(step, {})
+        half[role] = (self._folder.relative(path), version)
+        if len(half) < len(ROLES):
+            return
+        del self._half[step]
+        state = State(
+            step=step,
+            folders={name: folder for name, (folder, _) in half.items()},
+            versions={name: number for name, (_, number) in half.items()},
+            pool=self._pools.get(step, []),
+        )
+        self._pools = {later: pool for later, pool in self._pools.items() if later > step}
+        self._folder.write_state(asdict(state))
+        self._folder.prune(self._cfg.save.keep)
+        self.saved = step
+
+    async def restore(self) -> State:
+        """Load the pair that state.json names into the learners and roll the ledger back to it.
+
+        Without a state.json the learners keep their start weights and the state is step 0.
+        """
+        self._half.clear()
+        self._pools.clear()
+        found = self._folder.read_state()
+        state = State(**found) if found else State()
+        self.saved = state.step if found else -1
+        for role, folder in state.folders.items():
+            await self._cast.learners[role].call(0, "load", str(self._folder.absolute(folder)))
+        await self._cast.ledger.call(0, "rollback", dict.fromkeys(ROLES, state.step))
+        return state

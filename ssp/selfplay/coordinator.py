@@ -1,0 +1,191 @@
+"""The main loop: rounds of games on one side, two learners on the other, a pace between them.
+
+Owns the order of things and nothing else. Promises: a round is proposed, verified, solved, graded, settled and handed to
+both learners; each learner takes batches in round order; every episode ends in one final ledger state. With staleness
+bound 0 the two sides alternate, which is synchronous training; there is no second code path.
+Refuses to know where workers run, what an algorithm is, or how a reward is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.errors import SspError, VoidLimit
+from ssp.runfolder import RunFolder
+from ssp.selfplay.admission import Pace, VoidGate
+from ssp.selfplay.alarm import JunkWatch
+from ssp.selfplay.batches import Batches
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.channel import Channel
+from ssp.selfplay.checkpoint import Checkpoints
+from ssp.selfplay.clock import Clock
+from ssp.selfplay.evaluator import Evaluator
+from ssp.selfplay.learning import LearnerLost, Schooling
+from ssp.selfplay.records import Game, TrainBatch
+from ssp.selfplay.report import Report
+from ssp.selfplay.settle import settle
+from ssp.selfplay.stages import Stages
+from ssp.selfplay.targets import Targets
+from ssp.selfplay.versions import WeightStore
+
+
+class SelfPlay:
+    """One run. `run()` plays until `cfg.steps`, `stop()`, an alarm, or too many voids."""
+
+    def __init__(
+        self, cfg: Config, cast: Cast, folder: RunFolder, targets: Targets, report: Report, evaluator: Evaluator
+    ):
+        self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
+        self._gate = VoidGate(cfg.void, report.say)
+        self._stages = Stages(cfg, cast, self._gate)
+        self._store = WeightStore(cast.ledger)
+        self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
+        self._queues = {name: Channel(crew, cfg.queue.timeout) for name, crew in cast.queues.items()}
+        self._checkpoints = Checkpoints(cfg, cast, folder)
+        self._schooling = Schooling(cfg, cast, self._store)
+        self._evaluator = evaluator
+        self._watch = JunkWatch(cfg.referee)
+        self._restores = 0
+        self._why: SspError | None = None
+        self._stopping = False
+
+    def stop(self, why: SspError | None = None) -> None:
+        """Admit no further round; what is in flight is finished, trained and saved. `why` is raised at the end."""
+        self._stopping, self._why = True, self._why or why
+
+    async def run(self) -> None:
+        """Play to the end. Raises VoidLimit or JunkAlarm after saving; any other error is a bug and propagates."""
+        await self._restore()
+        while True:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._rounds())
+                    for role in ROLES:
+                        group.create_task(self._train(role))
+                break
+            except* LearnerLost as lost:
+                self._restores += 1
+                if self._restores > self._cfg.placement.restarts:
+                    raise SspError(f"learners died {self._restores} times: giving up") from lost
+                self._report.say(f"{lost.exceptions[0]}; back to the last checkpoint")
+            await self._restore()
+        end = self._pace.done[SOLVER]
+        if self._checkpoints.saved < end:
+            for role in ROLES:
+                await self._save(role, end)
+        await self._evaluate(end, final=True)
+        await self._ledger("check")
+        if self._why is not None:
+            raise self._why
+
+    async def _rounds(self) -> None:
+        """Start rounds as pace and void limit allow, at most one more than the larger staleness bound at once."""
+        end = self._first
+        async with asyncio.TaskGroup() as group:
+            for round_ in range(self._first, self._cfg.steps):
+                await self._pace.admit(PROPOSER, round_)
+                try:
+                    await self._gate.admit()
+                except VoidLimit as limit:
+                    self.stop(limit)
+                if self._stopping:
+                    break
+                end = round_ + 1
+                group.create_task(self._round(round_))
+        for queue in self._queues.values():
+            await queue.close(end)
+
+    async def _round(self, round_: int) -> None:
+        """One round: the game, whole."""
+        clock = Clock(self._report.span)
+        games = self._targets.games(round_, self._stages.incarnation)
+        proposer = self._store.latest(PROPOSER)
+        await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in games])
+        await self._stages.propose(round_, games, proposer, clock)
+        await self._pace.admit(SOLVER, round_)
+        solver = self._store.latest(SOLVER)
+        await self._stages.verify(games, solver, clock)
+
+        chosen = self._batches.choose(round_, games)
+        chosen = await self._through_question_queue(round_, chosen)
+        await self._stages.solve(round_, chosen, solver, clock)
+        await self._stages.grade(chosen, clock)
+
+        refills = [game for game in chosen if game.proposal is None]
+        settled = settle(self._cfg, [*games, *refills], proposer.version)
+        self._batches.remember(round_, games)
+        self._checkpoints.remember_pool(round_ + 1, self._batches.state())
+        await self._ledger("judge_games", settled.games)
+        await self._ledger("advance", settled.rows)
+        self._report.round(round_ + 1, games, chosen, settled, clock)
+        alarm = self._watch.see(games)
+        if alarm is not None:
+            self.stop(alarm)
+        for role in ROLES:
+            items = settled.items[role]
+            batch = TrainBatch(role, round_ + 1, items, [item.reward for item in items], settled.nbytes[role])
+            await self._queues[role].put(round_, batch, len(items), batch.nbytes)
+
+    async def _train(self, role: str) -> None:
+        """One learner: take the next batch, update, publish, commit, save; then let the pace go on."""
+        while True:
+            round_ = self._pace.done[role]
+            batch = await self._queues[role].take(round_)
+            if batch is None:
+                return
+            stats = await self._schooling.learn(batch)
+            await self._queues[role].ack(round_)
+            step = round_ + 1
+            if self._checkpoints.due(step):
+                await self._save(role, step)
+            if role == SOLVER:
+                await self._evaluate(step)
+            if self._report.learned(role, step, stats):
+                await self._ledger("check")
+            await self._pace.advance(role)
+
+    async def _evaluate(self, step: int, final: bool = False) -> None:
+        if not self._evaluator.due(step, final):
+            return
+        started = time.perf_counter()
+        scores = await self._evaluator.run(step, self._store.latest(SOLVER), self._stages, final)
+        self._report.evaluated(step, scores, time.perf_counter() - started)
+
+    async def _restore(self) -> None:
+        """Put learners, ledger and cursor where the last consistent checkpoint is, and publish its weights."""
+        state = await self._checkpoints.restore()
+        self._first = state.step
+        self._stages.incarnation = await self._ledger("begin", "run")
+        self._schooling.incarnation = self._stages.incarnation
+        self._batches.restore(state.pool)
+        for queue in self._queues.values():
+            await queue.clear()
+        bounds = {role: getattr(self._cfg.schedule.max_staleness, role) for role in ROLES}
+        self._pace = Pace(bounds, done=state.step)
+        for role in ROLES:
+            weights = await self._schooling.weights(role)
+            await self._store.publish(role, weights, self._stages.incarnation, state.step)
+        if self._checkpoints.saved < 0:
+            for role in ROLES:
+                await self._save(role, 0)
+            await self._evaluate(0, final=True)
+        self._report.restart()
+
+    async def _save(self, role: str, step: int) -> None:
+        meta = {"role": role, "protocol": self._cfg.protocol, "incarnation": self._stages.incarnation}
+        await self._checkpoints.save(role, step, self._store.latest(role).version, meta)
+
+    async def _through_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
+        """Questions reach the solvers through their queue, which bounds how far proposers may run ahead."""
+        questions = self._queues["questions"]
+        await questions.put(round_, [game.id for game in chosen], len(chosen), sum(len(g.question) for g in chosen))
+        ids = await questions.take(round_)
+        await questions.ack(round_)
+        by_id = {game.id: game for game in chosen}
+        return [by_id[id_] for id_ in ids]
+
+    async def _ledger(self, method: str, *args: object) -> object:
+        return await self._cast.ledger.call(0, method, *args)

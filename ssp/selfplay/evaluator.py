@@ -1,0 +1,73 @@
+"""Held-out evaluation of the solver during a run, on the same crew and rollout code as training (law 8).
+
+Owns which questions are asked, and when. Promises the same questions and draws at every evaluation of a run, that each
+question is asked once, and that the episodes end as `kept` in the ledger. Refuses to train on anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ssp import evaluation
+from ssp.config.schema import Config
+from ssp.data.readers import Question
+from ssp.episode import Outcome
+from ssp.judge import ExactJudge
+from ssp.selfplay.clock import Clock
+from ssp.selfplay.stages import Stages
+from ssp.selfplay.versions import Published
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """One evaluation set: its name, its questions, the corpus that is searched (`none` = nothing is found)."""
+
+    name: str
+    questions: Sequence[Question]
+    corpus: str
+
+
+@dataclass(frozen=True)
+class _Row:
+    hops: int
+    correct: bool | None
+    searches: int
+
+
+class Evaluator:
+    """Accuracy at sampling temperature `eval.temperature`; the first set periodically, all sets at the end."""
+
+    def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
+        self._cfg, self._sets, self._judge = cfg, sets, ExactJudge()
+
+    def due(self, step: int, final: bool) -> bool:
+        """Periodic steps, and the start and end (`final`); the last step's periodic one is left to the final one."""
+        every = self._cfg.eval.every
+        return bool(self._sets) and (final or (every > 0 and step % every == 0 and step < self._cfg.steps))
+
+    async def run(self, step: int, solver: Published, stages: Stages, final: bool) -> dict[str, float]:
+        """Scores by name: `eval/accuracy`, `eval/accuracy_1hop`, and `eval/<set>/...` for the further sets."""
+        scores: dict[str, float] = {}
+        per_hop = self._cfg.eval.final_questions_per_hop if final else self._cfg.eval.questions_per_hop
+        for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
+            asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
+            rows = await self._ask(step, chosen, evaluation.select(asked, per_hop), solver, stages)
+            scores.update(evaluation.metrics(evaluation.summarise(rows), chosen.name if index else ""))
+        return scores
+
+    async def _ask(
+        self, step: int, chosen: QuestionSet, questions: Sequence[Question], solver: Published, stages: Stages
+    ) -> list[_Row]:
+        mark = f"{step:06d}-i{stages.incarnation}"
+        tasks = [
+            replace(task, id=f"{task.id}@{mark}")
+            for task in evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
+        ]
+        briefs = await stages.evaluate(f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
+        await stages.keep(briefs)
+        items = [(q.question, q.answers, brief.final) for q, brief in zip(questions, briefs, strict=True)]
+        return [
+            _Row(question.hops, None if brief.outcome is Outcome.VOID else right, brief.searches)
+            for question, brief, right in zip(questions, briefs, self._judge.grade(items), strict=True)
+        ]

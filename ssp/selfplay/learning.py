@@ -1,0 +1,87 @@
+"""One learner step as the coordinator sees it: staleness check, update, publication, commit.
+
+Owns the hard staleness check and the ledger commit of a step. Promises that a batch older than its bound is dropped, not
+trained, and that `trained` is written only after the update returned. Refuses to know the algorithm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssp.config.schema import Config
+from ssp.episode import State
+from ssp.errors import Fault, SspError
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.records import Ref, TrainBatch, TrainItem
+from ssp.selfplay.versions import WeightStore
+from ssp.selfplay.workers import role_config
+
+
+class LearnerLost(SspError):
+    """A learner died: its state is gone, and the run goes back to the last checkpoint."""
+
+
+class Schooling:
+    """Steps of both learners."""
+
+    def __init__(self, cfg: Config, cast: Cast, store: WeightStore) -> None:
+        self._cfg, self._cast, self._store = cfg, cast, store
+        self.incarnation = 0
+
+    async def weights(self, role: str) -> Ref:
+        """A reference to the learner's current weights."""
+        weights, _ = await self._call(role, "weights")
+        return weights
+
+    async def learn(self, batch: TrainBatch) -> dict[str, float]:
+        """Train one batch and publish; figures of the step. A frozen role keeps its episodes and publishes nothing."""
+        role, version = batch.role, self._store.latest(batch.role).version
+        ages = [version - item.version_min for item in batch.items]
+        stats = {
+            "reward/mean": sum(batch.rewards) / len(batch.rewards) if batch.rewards else 0.0,
+            "staleness/mean": sum(ages) / len(ages) if ages else 0.0,
+            "staleness/max": float(max(ages, default=0)),
+            "episodes": float(len(batch.items)),
+        }
+        bound = getattr(self._cfg.schedule.max_staleness, role)
+        fresh = [item for item, age in zip(batch.items, ages, strict=True) if age <= bound]
+        stale = [item for item, age in zip(batch.items, ages, strict=True) if age > bound]
+        if stale:
+            await self._mark(stale, State.DROPPED, "stale")
+        if self._frozen(role, batch.step):
+            await self._mark(fresh, State.KEPT, "")
+        elif fresh:
+            stats.update(await self._update(role, batch.step, fresh))
+        stats["version"] = float(self._store.latest(role).version)
+        return stats
+
+    async def _update(self, role: str, step: int, items: list[TrainItem]) -> dict[str, float]:
+        blocks: list[Ref] = []
+        places: dict[int, int] = {}
+        for item in items:
+            if id(item.block) not in places:
+                places[id(item.block)] = len(blocks)
+                blocks.append(item.block)
+        plan = [(places[id(item.block)], item.index, item.reward, item.group) for item in items]
+        weights, stats = await self._call(role, "update", plan, *blocks)
+        published = await self._store.publish(role, weights, self.incarnation, step)
+        ids = [item.id for item in items]
+        await self._cast.ledger.call(0, "commit", role, self.incarnation, step, published.version, ids)
+        return dict(stats)
+
+    async def _mark(self, items: list[TrainItem], state: State, cause: str) -> None:
+        rows: list[dict[str, Any]] = [{"id": item.id, "state": state.value} for item in items]
+        for row in rows:
+            if cause:
+                row["cause"] = cause
+        await self._cast.ledger.call(0, "advance", rows)
+
+    async def _call(self, role: str, method: str, *args: Any) -> Any:
+        try:
+            return await self._cast.learners[role].call(0, method, *args)
+        except Fault as fault:
+            raise LearnerLost(f"{role} learner: {fault}") from fault
+
+    def _frozen(self, role: str, step: int) -> bool:
+        block = role_config(self._cfg, role)
+        return block.policy == "frozen" or 0 < block.freeze_after < step

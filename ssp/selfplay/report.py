@@ -1,0 +1,147 @@
+"""What a run says while it runs: one row a step and role, live lines, spans for the timeline.
+
+Owns the names and the making of the game's figures. Promises that a row is written once both learners have finished
+the step, and that figures from the world's oracle go to metrics only. Refuses to influence the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ssp.episode import ROLES
+from ssp.selfplay.clock import Clock
+from ssp.selfplay.records import Game
+from ssp.selfplay.settle import Settled, all_played
+
+
+class Oracle(Protocol):
+    """The generated world, which knows the truth; `None` for real data."""
+
+    def hops(self, question: str) -> int:
+        """Number of relations in the question."""
+        ...
+
+    def is_junk(self, question: str, target: str) -> bool:
+        """True when the question's true answer is not the target."""
+        ...
+
+
+class Sink(Protocol):
+    """Where figures go: files, console, the cluster's metrics."""
+
+    def write(self, step: int, role: str, values: dict[str, float]) -> None:
+        """One row."""
+        ...
+
+    def event(self, text: str) -> None:
+        """One line for the user."""
+        ...
+
+    def span(self, track: str, name: str, start: float, end: float) -> None:
+        """One bar of the timeline, perf_counter seconds."""
+        ...
+
+
+@dataclass
+class _Round:
+    values: dict[str, float]
+    clock: Clock
+
+
+class Report:
+    """Collects a step's figures from the round and from both learners."""
+
+    def __init__(
+        self, sink: Sink, oracle: Oracle | None, workers: int, keep: Callable[[list[Game]], None] | None = None
+    ):
+        self._sink, self._oracle, self._workers, self._keep = sink, oracle, workers, keep
+        self._rounds: dict[int, _Round] = {}
+        self._learned: dict[int, dict[str, dict[str, float]]] = {}
+        self._voids: Counter[str] = Counter()
+        self._last = time.perf_counter()
+        self.first: dict[str, float] = {}
+        self.last: dict[str, float] = {}
+
+    def restart(self) -> None:
+        """The run (re)starts from a checkpoint: half-collected steps are forgotten."""
+        self._rounds.clear()
+        self._learned.clear()
+        self._last = time.perf_counter()
+
+    def say(self, text: str) -> None:
+        """One line for the user."""
+        self._sink.event(text)
+
+    def span(self, track: str, name: str, start: float, end: float) -> None:
+        """One bar of the timeline."""
+        self._sink.span(track, name, start, end)
+
+    def round(self, step: int, games: Sequence[Game], chosen: Sequence[Game], settled: Settled, clock: Clock) -> None:
+        """A round is settled."""
+        values = game_figures(games, chosen, self._oracle)
+        played = list(all_played([*games, *[game for game in chosen if game.proposal is None]]))
+        values["game/tokens"] = float(sum(p.brief.tokens for p in played))
+        values.update({name: float(count) for name, count in sorted(settled.counts.items()) if "/" in name})
+        for role in ROLES:
+            mine = [p.brief for p in played if p.brief.role == role]
+            if mine:
+                values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
+        self._rounds[step] = _Round(values, clock)
+        if self._keep is not None:
+            self._keep([game for game in chosen])
+
+    def learned(self, role: str, step: int, stats: dict[str, float]) -> bool:
+        """One learner finished `step`. True when it was the second one: the step's rows are written then."""
+        done = self._learned.setdefault(step, {})
+        done[role] = stats
+        if len(done) < len(ROLES):
+            return False
+        now = time.perf_counter()
+        wall, self._last = now - self._last, now
+        round_ = self._rounds.pop(step)
+        learn = max(stats.get("busy", 0.0) for stats in done.values())
+        round_.clock.busy += sum(stats.get("busy", 0.0) for stats in done.values())
+        values = {**round_.values, **round_.clock.shares(wall, self._workers, learn)}
+        values["tokens_per_second"] = values["game/tokens"] / max(wall, 1e-9)
+        self._sink.write(step, "game", values)
+        for name in ROLES:
+            row = {key: value for key, value in done[name].items() if key != "busy"}
+            row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
+            self._sink.write(step, name, row)
+        summary = {**values, **{f"{name}/reward": done[name]["reward/mean"] for name in ROLES}}
+        self.first = self.first or summary
+        self.last = {**self.last, **summary}
+        del self._learned[step]
+        return True
+
+    def evaluated(self, step: int, scores: dict[str, float], seconds: float) -> None:
+        """An evaluation is done; its seconds are not the step's."""
+        self._sink.write(step, "eval", {**scores, "time/eval": seconds})
+        self._last += seconds
+
+
+def game_figures(games: Sequence[Game], chosen: Sequence[Game], oracle: Oracle | None) -> dict[str, float]:
+    """Figures of one round. Rates over proposals leave voids out; hops and junk are over accepted questions."""
+    judged = [game for game in games if not game.void_cause]
+    valid = [game for game in judged if game.valid]
+    rates = [game.win_rate for game in chosen if game.win_rate is not None]
+    values = {
+        "game/proposed": float(len(games)),
+        "game/accepted": float(len(valid)),
+        "game/played": float(len(chosen)),
+        "game/refilled": float(sum(game.proposal is None for game in chosen)),
+        "game/valid_rate": len(valid) / len(judged) if judged else 0.0,
+    }
+    if rates:
+        values["game/win_rate"] = sum(rates) / len(rates)
+        values["game/no_signal_rate"] = sum(rate in (0.0, 1.0) for rate in rates) / len(rates)
+    if valid and oracle is not None:
+        values["game/hops_mean"] = sum(oracle.hops(game.question) for game in valid) / len(valid)
+        values["game/junk_rate"] = sum(oracle.is_junk(game.question, game.target) for game in valid) / len(valid)
+    elif valid:
+        values["game/hops_mean"] = sum(g.proposal.brief.searches for g in valid if g.proposal) / len(valid)
+    return values
