@@ -53,12 +53,15 @@ def _check_commits(db: sqlite3.Connection, trained: int) -> None:
 
 
 def outcomes(db: sqlite3.Connection) -> dict[str, int]:
-    """Counts by cause: `void/<cause>`, `reject/<rule>` (the game's rule, else the row's cause), `drop/<cause>`."""
+    """Counts by cause: `void/<cause>`, `reject/<rule>`, `drop/<cause>`.
+
+    A dropped row's cause is the drop's, so the rule of a dropped rejection is its game's (`unnamed` without one).
+    """
     sql = (
         "SELECT 'void/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'voided' GROUP BY name "
         "UNION ALL SELECT 'drop/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'dropped' GROUP BY name "
-        "UNION ALL SELECT 'reject/' || coalesce(nullif(g.rule, ''), e.cause, 'unnamed') AS name, count(*) "
-        "FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.outcome = 'rejected' GROUP BY name"
+        "UNION ALL SELECT 'reject/' || coalesce(CASE e.state WHEN 'dropped' THEN g.rule ELSE e.cause END, 'unnamed') "
+        "AS name, count(*) FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.outcome = 'rejected' GROUP BY name"
     )
     return {str(name): int(number) for name, number in sorted(tuple(row) for row in db.execute(sql))}
 

@@ -146,7 +146,8 @@ class Ledger:
             self._insert("episodes", EPISODE_COLUMNS, list(fresh.values()))
             # The tally is kept beside the rows, never derived from them: so the conservation law can fail.
             db.executemany(
-                "INSERT INTO counters VALUES(?, ?) ON CONFLICT(role) DO UPDATE SET created = created + excluded.created",
+                "INSERT INTO counters VALUES(?, ?) "
+                "ON CONFLICT(role) DO UPDATE SET created = created + excluded.created",
                 list(created.items()),
             )
         return len(fresh)
@@ -182,18 +183,10 @@ class Ledger:
 
     # learning
 
-    def begin(self, role: str) -> int:
-        """A new incarnation number for a learner that starts or restarts: 1, 2, ... (a lost reply only skips one)."""
-        with self._transaction() as db:
-            sql = "SELECT coalesce(max(incarnation), 0) + 1 FROM incarnations WHERE role = ?"
-            number: int = db.execute(sql, (role,)).fetchone()[0]
-            db.execute("INSERT INTO incarnations VALUES(?, ?, ?)", (role, number, time.time()))
-        return number
-
-    def next_version(self, role: str, incarnation: int, step: int) -> int:
+    def next_version(self, role: str, incarnation: int | None = None, step: int | None = None) -> int:
         """The number to publish weights under: from 1, strictly increasing over the file's life, never used twice.
 
-        The same (role, incarnation, step) gets the same number again: a retry does not burn one.
+        With `incarnation` and `step` a retry gets the same number again; without, a lost reply only skips one.
         """
         with self._transaction() as db:
             sql = "SELECT version FROM versions WHERE role = ? AND incarnation = ? AND step = ?"
@@ -221,8 +214,8 @@ class Ledger:
                     state = "was rolled back" if known["rolled_back"] else "exists with another version or batch"
                     raise InvariantError(f"{where} {state}")
                 return 0
-            sql = "SELECT max(incarnation) AS newest, max(CASE WHEN rolled_back THEN NULL ELSE step END) AS last FROM commits"
-            seen = db.execute(f"{sql} WHERE role = ?", (role,)).fetchone()
+            newest = "max(incarnation) AS newest, max(CASE WHEN rolled_back THEN NULL ELSE step END) AS last"
+            seen = db.execute(f"SELECT {newest} FROM commits WHERE role = ?", (role,)).fetchone()
             if (seen["newest"] or 0) > incarnation or (seen["last"] is not None and seen["last"] >= step):
                 raise InvariantError(f"{where} does not follow step {seen['last']} of incarnation {seen['newest']}")
             rows = self._known("episodes", episode_ids)

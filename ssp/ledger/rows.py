@@ -25,10 +25,8 @@ CREATE TABLE IF NOT EXISTS games(
   id TEXT PRIMARY KEY, target TEXT, question TEXT, verdict TEXT, rule TEXT, proposer_version INTEGER,
   attempts INTEGER, win_rate REAL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counters(role TEXT PRIMARY KEY, created INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS incarnations(
-  role TEXT NOT NULL, incarnation INTEGER NOT NULL, created REAL NOT NULL, PRIMARY KEY(role, incarnation));
 CREATE TABLE IF NOT EXISTS versions(
-  role TEXT NOT NULL, version INTEGER NOT NULL, incarnation INTEGER NOT NULL, step INTEGER NOT NULL,
+  role TEXT NOT NULL, version INTEGER NOT NULL, incarnation INTEGER, step INTEGER,
   created REAL NOT NULL, PRIMARY KEY(role, version), UNIQUE(role, incarnation, step));
 CREATE TABLE IF NOT EXISTS commits(
   role TEXT NOT NULL, incarnation INTEGER NOT NULL, step INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -63,10 +61,10 @@ Row = dict[str, Any]
 
 
 def facts_of(change: Mapping[str, Any], allowed: Mapping[str, type], keys: Sequence[str]) -> Row:
-    """The given facts as plain Python values; an unknown column or a number that is not finite is a bug."""
+    """The given facts as plain Python values. None and "" mean not known; an unknown column or a NaN is a bug."""
     facts: Row = {}
     for name, value in change.items():
-        if name in keys or value is None:
+        if name in keys or value is None or value == "":
             continue
         if name not in allowed:
             raise InvariantError(

@@ -184,7 +184,7 @@ def test_rollback_can_spare_other_roles(ledger):
     assert ledger.get(["p"])[0]["state"] == "running"
 
 
-def test_versions_and_incarnations_only_grow(ledger, tmp_path):
+def test_versions_only_grow(ledger, tmp_path):
     first = ledger.next_version("solver", 1, 0)
     assert ledger.next_version("solver", 1, 0) == first
     assert ledger.next_version("solver", 1, 1) == first + 1
@@ -192,7 +192,13 @@ def test_versions_and_incarnations_only_grow(ledger, tmp_path):
     again = Ledger(tmp_path / "ledger.db")
     assert again.next_version("solver", 2, 1) == first + 2
     assert again.next_version("proposer", 1, 0) == 1
-    assert [again.begin("solver"), again.begin("solver"), again.begin("proposer")] == [1, 2, 1]
+    assert [again.next_version("run"), again.next_version("run")] == [1, 2]
+
+
+def test_an_empty_cause_is_no_cause(ledger):
+    ledger.create([{"id": "a", "game_id": "g", "role": "eval"}])
+    ledger.advance([{"id": "a", "state": "kept", "outcome": "scored", "cause": ""}])
+    assert ledger.get(["a"])[0]["cause"] is None
 
 
 def test_counts_by_cause(ledger):

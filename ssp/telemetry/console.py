@@ -1,0 +1,109 @@
+"""What a person sees of a run: a live line on a terminal, one plain line a step elsewhere, a table at the end.
+
+Owns names, order and form of what is shown. Promises that it only ever prints.
+Refuses to compute a figure, except the time that is left.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from rich.console import Console as RichConsole
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+SHOWN = {
+    "proposer_reward": ("proposer", "{:.2f}"),
+    "solver_reward": ("solver", "{:.2f}"),
+    "win_rate": ("win", "{:.2f}"),
+    "valid_rate": ("valid", "{:.2f}"),
+    "hops": ("hops", "{:.2f}"),
+    "accuracy": ("held-out", "{:.1%}"),
+    "tokens_per_second": ("tok/s", "{:,.0f}"),
+}
+"""Key of `update` → (label, form). Rewards are means of the step; accuracy is the last evaluation's."""
+
+Row = tuple[str, float | None, float | None, str]
+"""(what, start, end, form): a form of Python's `format`, e.g. ".1%" or ".2f"; None is shown as a dash."""
+
+
+class Console:
+    """One run's display. `start`, then `update` once a step and `event` at any time, then `finish`."""
+
+    def __init__(self, file: TextIO | None = None, width: int | None = None) -> None:
+        self._file = file or sys.stdout
+        self._rich = RichConsole(file=self._file, width=width, highlight=False)
+        self._live: Live | None = None
+        self._values: dict[str, float] = {}
+        self._total, self._step, self._first = 0, 0, 0
+        self._began = time.monotonic()
+
+    def start(self, total_steps: int, done: int = 0) -> None:
+        """Begin: `total_steps` in all, `done` of them before this process."""
+        self._total, self._step, self._first, self._began = total_steps, done, done, time.monotonic()
+        if self._rich.is_terminal:
+            self._live = Live(self._line(), console=self._rich, refresh_per_second=4)
+            self._live.start()
+
+    def update(self, values: Mapping[str, float]) -> None:
+        """New figures by the keys of `SHOWN`, and `step`; the others keep theirs. Unknown keys are ignored."""
+        self._step = int(values.get("step", self._step))
+        self._values.update({name: value for name, value in values.items() if name in SHOWN})
+        if self._live is not None:
+            self._live.update(self._line())
+        else:
+            print(self._line().plain, file=self._file, flush=True)
+
+    def event(self, text: str) -> None:
+        """Something happened that a person should know, e.g. `proposer-0 died, restarting`."""
+        if self._rich.is_terminal:
+            self._rich.print(Text(f"! {text}", style="yellow"))
+        else:
+            print(f"! {text}", file=self._file, flush=True)
+
+    def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None) -> None:
+        """End the live line; print what changed from start to end, and where things are."""
+        self.stop()
+        if rows:
+            table = Table(title="what both sides learned", title_justify="left")
+            table.add_column("what")
+            for name in ("start", "end", "change"):
+                table.add_column(name, justify="right")
+            for what, start, end, form in rows:
+                change = None if start is None or end is None else end - start
+                table.add_row(what, _shown(start, form), _shown(end, form), _shown(change, "+" + form))
+            self._rich.print(table)
+        for name, path in (paths or {}).items():
+            # Paths are printed unwrapped, so that they can be copied.
+            print(f"{name}: {path}", file=self._file, flush=True)
+
+    def stop(self) -> None:
+        """End the live line and give the terminal back; needed on every way out of a run."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _line(self) -> Text:
+        parts = [f"step {self._step}/{self._total}"]
+        for name, (label, form) in SHOWN.items():
+            if name in self._values:
+                parts.append(f"{label} {form.format(self._values[name])}")
+        parts.append(f"ETA {self._eta()}")
+        return Text("  ".join(parts))
+
+    def _eta(self) -> str:
+        played = self._step - self._first
+        if played <= 0:
+            return "-"
+        left = (time.monotonic() - self._began) / played * max(0, self._total - self._step)
+        minutes, seconds = divmod(round(left), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

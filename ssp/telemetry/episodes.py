@@ -1,0 +1,81 @@
+"""Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10).
+
+Owns the columns. Promises an exact round trip of the token log (log-probs are float32, as engines make them), and files
+that are complete or absent. Of a document only its id is kept: its text is in the transcript.
+Refuses to know states and rewards, which are the ledger's (`file`, `row` lead here).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ssp.episode import Document, Episode, Outcome
+from ssp.errors import InputError
+from ssp.tokenlog import TokenLog
+
+_TEXTS = ("id", "game", "role", "text", "final", "stopped", "cause")
+_TOKENS: dict[str, tuple[pa.DataType, Any]] = {
+    "ids": (pa.int32(), np.int32),
+    "kinds": (pa.int8(), np.int8),
+    "logprobs": (pa.float32(), np.float32),
+    "versions": (pa.int32(), np.int32),
+}
+SCHEMA = pa.schema(
+    [
+        *[pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS],
+        pa.field("attempt", pa.int32()),
+        pa.field("outcome", pa.string()),
+        pa.field("queries", pa.list_(pa.string())),
+        pa.field("documents", pa.list_(pa.string())),
+        *[pa.field(name, pa.list_(kind)) for name, (kind, _) in _TOKENS.items()],
+    ]
+)
+
+
+def write(path: str | Path, episodes: Sequence[Episode]) -> None:
+    """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all. Makes the folder."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    offsets = np.cumsum([0, *[len(e.log) for e in episodes]], dtype=np.int32)
+    columns: dict[str, pa.Array] = {
+        name: pa.array([getattr(e, name) for e in episodes], pa.string()) for name in _TEXTS
+    }
+    columns["attempt"] = pa.array([e.attempt for e in episodes], pa.int32())
+    columns["outcome"] = pa.array([None if e.outcome is None else e.outcome.value for e in episodes], pa.string())
+    columns["queries"] = pa.array([e.queries for e in episodes], pa.list_(pa.string()))
+    columns["documents"] = pa.array([[d.id for d in e.documents] for e in episodes], pa.list_(pa.string()))
+    for name, (kind, dtype) in _TOKENS.items():
+        flat = np.fromiter((value for e in episodes for value in getattr(e.log, name)), dtype, count=int(offsets[-1]))
+        columns[name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, kind))
+    table = pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    pq.write_table(table, aside, compression="zstd", use_dictionary=False)
+    os.replace(aside, path)
+
+
+def read(path: str | Path) -> list[Episode]:
+    """The episodes of a file, in row order; documents have their id only. InputError for a missing or foreign file."""
+    try:
+        table = pq.read_table(path, schema=SCHEMA)
+    except (OSError, pa.ArrowException) as error:
+        rule, found = "an episodes file must be parquet with the episode columns", f"{path} ({error})"
+        raise InputError(rule, found, "give a file of a run's episodes folder") from error
+    return [_episode(row) for row in table.to_pylist()]
+
+
+def _episode(row: dict[str, Any]) -> Episode:
+    return Episode(
+        **{name: row[name] for name in _TEXTS},
+        attempt=row["attempt"],
+        log=TokenLog(**{name: row[name] for name in _TOKENS}),
+        queries=row["queries"],
+        documents=[Document(id, "") for id in row["documents"]],
+        outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
+    )

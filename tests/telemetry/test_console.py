@@ -1,0 +1,60 @@
+"""The console on a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+from ssp.telemetry.console import Console
+
+
+class Terminal(io.StringIO):
+    """A file that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+FIGURES = {"proposer_reward": 0.4, "solver_reward": 0.6, "win_rate": 0.61, "hops": 1.5, "tokens_per_second": 5123.0}
+
+
+def run(out: io.StringIO) -> str:
+    console = Console(out, width=160)
+    console.start(80)
+    console.update({"step": 1, **FIGURES})
+    console.event("proposer-0 died, restarting [again]")
+    console.update({"step": 2, "accuracy": 0.512, "unknown": 1.0})
+    console.finish([("2-hop accuracy", 0.5, 0.75, ".1%"), ("hops", 1.5, None, ".2f")], {"run": "/long/" + "x" * 300})
+    return out.getvalue()
+
+
+def test_one_plain_line_a_step_on_a_pipe():
+    lines = run(io.StringIO()).splitlines()
+    assert lines[0].startswith("step 1/80  proposer 0.40  solver 0.60  win 0.61  hops 1.50  tok/s 5,123  ETA ")
+    assert lines[1] == "! proposer-0 died, restarting [again]"
+    assert "step 2/80" in lines[2] and "held-out 51.2%" in lines[2] and "win 0.61" in lines[2]
+    assert "\x1b" not in "".join(lines)
+    assert lines[-1] == "run: /long/" + "x" * 300
+
+
+def test_the_table_shows_start_end_and_change():
+    text = run(io.StringIO())
+    row = next(line for line in text.splitlines() if "2-hop accuracy" in line)
+    assert [part in row for part in ("50.0%", "75.0%", "+25.0%")] == [True] * 3
+    assert next(line for line in text.splitlines() if "│ hops" in line).count("-") == 2
+
+
+def test_a_terminal_gets_a_live_line(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    text = run(Terminal())
+    assert "step 2/80" in text and "\x1b[" in text and "died, restarting [again]" in text
+
+
+def test_the_time_left_counts_only_this_process(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("ssp.telemetry.console.time.monotonic", lambda: now[0])
+    out = io.StringIO()
+    console = Console(out)
+    console.start(80, done=40)
+    now[0] = 100.0
+    console.update({"step": 50})
+    assert out.getvalue().strip() == "step 50/80  ETA 5:00"

@@ -1,0 +1,66 @@
+"""Transcripts: the token log comes back bit by bit."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from ssp.episode import Document, Episode, Outcome
+from ssp.errors import InputError
+from ssp.telemetry import episodes as transcripts
+from ssp.tokenlog import Kind
+
+
+def episode(number: int, tokens: int = 40) -> Episode:
+    rng = np.random.default_rng(number)
+    made = Episode(
+        id=f"e{number}", game=f"g{number}", role="solver", attempt=number % 6, text="<q> a </q> ünï", stopped="final"
+    )
+    made.log.append(Kind.PROMPT, rng.integers(0, 549, tokens).tolist())
+    for version in (3, 4):
+        drawn = rng.integers(0, 549, tokens).tolist()
+        made.log.append_model(drawn, np.log(rng.random(tokens, dtype=np.float32)).tolist(), version)
+        made.log.append(Kind.OBSERVATION, rng.integers(0, 549, tokens).tolist())
+    made.queries, made.documents = ["a seat", "b"], [Document("d1", '"T"\nx'), Document("d2", "y")]
+    return made
+
+
+def test_the_round_trip_is_exact(tmp_path):
+    first, bare, void = episode(1), Episode("b", "g", "proposer", 0), episode(3)
+    first.final, first.outcome = "bino", Outcome.SCORED
+    void.void("retriever_down")
+    transcripts.write(tmp_path / "new" / "x.parquet", [first, bare, void])
+    again = transcripts.read(tmp_path / "new" / "x.parquet")
+    for before, after in zip([first, bare, void], again, strict=True):
+        assert after.log == before.log
+        assert [d.id for d in after.documents] == [d.id for d in before.documents]
+        before.documents, after.documents = [], []
+        assert after == before
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["x.parquet"]
+
+
+def test_an_empty_block_is_a_file_too(tmp_path):
+    transcripts.write(tmp_path / "x.parquet", [])
+    assert transcripts.read(tmp_path / "x.parquet") == []
+
+
+def test_foreign_files_are_refused(tmp_path):
+    (tmp_path / "x.parquet").write_text("text")
+    for name in ("x.parquet", "none.parquet"):
+        with pytest.raises(InputError, match="must be parquet"):
+            transcripts.read(tmp_path / name)
+
+
+def test_fifty_episodes_are_written_quickly(tmp_path):
+    block = [episode(i, tokens=60) for i in range(50)]
+    times = []
+    for i in range(5):
+        start = time.perf_counter()
+        transcripts.write(tmp_path / f"{i}.parquet", block)
+        times.append(time.perf_counter() - start)
+    print(
+        f"\n50 episodes of {len(block[0].log)} tokens: {min(times) * 1e3:.1f} ms, {(tmp_path / '0.parquet').stat().st_size} bytes"
+    )
+    assert min(times) < 0.1
