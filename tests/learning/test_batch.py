@@ -1,0 +1,77 @@
+"""Collation keeps the log as it is; micro-batches cover every row once within the budget."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from conftest import make_episodes
+
+from ssp.episode import Episode, Outcome
+from ssp.errors import InvariantError
+from ssp.learning.batch import collate, lengths, micro_batches
+from ssp.tokenlog import Kind
+
+
+def test_collate_copies_the_log_and_pads_right():
+    episodes = make_episodes(6)
+    batch = collate(episodes, [0.5] * 6, list("aabbca"))
+    assert batch.groups.tolist() == [0, 0, 1, 1, 2, 0] and len(batch) == 6
+    for i, episode in enumerate(episodes):
+        t = len(episode.log)
+        assert batch.ids[i, :t].tolist() == episode.log.ids
+        assert batch.mask[i, :t].tolist() == episode.log.mask.tolist()
+        assert batch.logprobs[i, :t].tolist() == episode.log.logprobs
+        assert batch.versions[i, :t].tolist() == episode.log.versions
+        assert not batch.mask[i, t:].any() and (batch.versions[i, t:] == -1).all()
+    assert (batch.versions[~batch.mask] == -1).all() and (batch.logprobs[~batch.mask] == 0).all()
+
+
+def test_a_void_has_no_value():
+    episodes = make_episodes(2)
+    episodes[1].void("retriever_down")
+    batch = collate(episodes, [1.0, None], [0, 0], graders=[3, 4])
+    assert batch.valid.tolist() == [True, False] and math.isnan(batch.rewards[1])
+    assert batch.graders.tolist() == [3, 4]
+    with pytest.raises(InvariantError, match="void but its reward"):
+        collate(episodes, [1.0, 0.0], [0, 0])
+
+
+def test_collate_refuses_what_a_law_forbids():
+    episodes = make_episodes(2)
+    with pytest.raises(InvariantError, match="equal count"):
+        collate(episodes, [1.0], [0, 0])
+    with pytest.raises(InvariantError, match="equal count"):
+        collate([], [], [])
+    with pytest.raises(InvariantError, match="scored but its reward"):
+        collate(episodes, [1.0, None], [0, 0])
+    with pytest.raises(InvariantError, match="outcome"):
+        collate([Episode("x", "g", "solver", 0)], [1.0], [0])
+    headless = Episode("y", "g", "solver", 0, outcome=Outcome.SCORED)
+    headless.log.append_model([1], [-0.5], 0)
+    headless.log.append(Kind.TEMPLATE, [2])
+    with pytest.raises(InvariantError, match="starts with a model token"):
+        collate([headless], [1.0], [0])
+
+
+def test_lengths_end_at_the_last_model_token():
+    mask = torch.tensor([[False, True, False, True, False], [False] * 5, [False, False, False, False, True]])
+    assert lengths(mask).tolist() == [4, 0, 5]
+
+
+@pytest.mark.parametrize("budget", [1, 30, 100, 10_000])
+def test_micro_batches_partition_the_rows_within_the_budget(budget):
+    sizes = torch.tensor([7, 30, 12, 12, 3, 25, 9, 12])
+    rows = torch.tensor([0, 1, 2, 3, 5, 6, 7])
+    parts = micro_batches(sizes, rows, budget)
+    assert sorted(torch.cat(parts).tolist()) == rows.tolist()
+    for part in parts:
+        assert len(part) == 1 or len(part) * int(sizes[part].max()) <= budget
+    flat = torch.cat(parts)
+    assert sizes[flat].tolist() == sorted(sizes[rows].tolist())
+    assert flat[sizes[flat] == 12].tolist() == [2, 3, 7]  # ties by index: the split is a function of the lengths
+
+
+def test_no_rows_no_micro_batches():
+    assert micro_batches(torch.tensor([3, 4]), torch.tensor([], dtype=torch.long), 100) == []

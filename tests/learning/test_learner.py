@@ -1,0 +1,253 @@
+"""The learner: exact log-probs, zero gradient off the model tokens, micro-batch invariance, figures, failures."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from ssp import losses
+from ssp.errors import InputError, InvariantError
+from ssp.learning.forward import score
+from ssp.learning.learner import TorchLearner
+
+
+def gradients(learner, batch):
+    """The gradient of one update before clipping, by name; the optimizer does not step."""
+    learner._config.learner.max_grad_norm = 1e9
+    learner._optimizer.step = lambda: None
+    figures = learner.update(batch)
+    return {n: p.grad.clone() for n, p in learner.model.named_parameters()}, figures
+
+
+def test_scores_equal_the_plain_full_forward_with_a_padding_mask(model_dir, make_batch):
+    batch = make_batch(8)
+    model = AutoModelForCausalLM.from_pretrained(model_dir).eval()
+    got = score(model, batch.ids, batch.mask, temperature=0.7)
+    real = batch.ids.new_zeros(batch.ids.shape)
+    for i, row in enumerate(batch.mask):
+        real[i, : int(torch.nonzero(row).max()) + 1] = 1
+    with torch.no_grad():
+        full = torch.log_softmax(model(batch.ids, attention_mask=real).logits / 0.7, -1)[:, :-1]
+    predicts = batch.mask[:, 1:]
+    want = full.gather(2, batch.ids[:, 1:, None]).squeeze(2)[predicts]
+    torch.testing.assert_close(got.logprobs, want, atol=2e-5, rtol=0)
+    torch.testing.assert_close(got.entropy, -(full.exp() * full).sum(-1)[predicts], atol=2e-5, rtol=0)
+    assert not got.entropy.requires_grad
+
+
+@pytest.mark.parametrize("name", losses.names())
+@pytest.mark.parametrize("coef", [0.0, 0.1])
+def test_only_positions_that_predict_model_tokens_get_gradient(model_dir, make_batch, role, name, coef):
+    """The last hidden state feeds the logits and nothing else: zero there is zero at the logits."""
+    role.loss, role.kl.coef, role.learner.token_budget = name, coef, 10**6
+    learner, batch = TorchLearner(model_dir, role), make_batch(8, noise=0.3)
+    for parameter in learner.model.parameters():  # off the start, so that the KL has a gradient
+        parameter.data.add_(0.05)
+    seen = []
+
+    def keep(module, args, output):
+        if output.last_hidden_state.requires_grad:
+            output.last_hidden_state.retain_grad()
+            seen.append((args, output.last_hidden_state))
+
+    learner.model.base_model.register_forward_hook(keep)
+    learner.update(batch)
+    ((_, hidden),) = seen
+    used = hidden.grad.abs().sum(-1) > 0
+    rows = torch.sort((batch.mask * torch.arange(batch.mask.shape[1])).amax(1), stable=True).indices
+    if not coef:
+        rows = rows[(learner.algorithm.advantages(batch) != 0).any(1)[rows]]
+    predicts = batch.mask[rows][:, 1 : hidden.shape[1] + 1]
+    assert not used[~predicts].any()
+    assert used[predicts].any()
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_numbers_at_other_positions_change_nothing(model_dir, make_batch, role, name):
+    role.loss = name
+    batch = make_batch(8, noise=0.3)
+    noisy = replace(batch, logprobs=batch.logprobs.clone(), versions=batch.versions.clone(), ids=batch.ids.clone())
+    noisy.logprobs[~batch.mask] = float("nan")
+    noisy.versions[~batch.mask] = 99
+    last = (batch.mask * torch.arange(batch.mask.shape[1])).amax(1)
+    noisy.ids[torch.arange(batch.mask.shape[1])[None] > last[:, None]] = 5  # template tail and padding
+    ours, _ = gradients(TorchLearner(model_dir, role), batch)
+    theirs, _ = gradients(TorchLearner(model_dir, role), noisy)
+    assert all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_the_micro_batch_split_does_not_change_the_gradient(model_dir, make_batch, role, name):
+    role.loss, role.kl.coef = name, 0.05
+    batch, results = make_batch(24, noise=0.2), []
+    for budget in (1, 150, 10**6):
+        role.learner.token_budget = budget
+        results.append(gradients(TorchLearner(model_dir, role), batch))
+    whole, figures = results[-1]
+    for other, other_figures in results[:-1]:
+        for parameter in whole:
+            torch.testing.assert_close(other[parameter], whole[parameter], atol=1e-6, rtol=0)
+        for key in set(figures) - {"seconds"}:
+            assert other_figures[key] == pytest.approx(figures[key], abs=1e-5), key
+
+
+def test_the_gradient_is_the_token_mean_over_the_whole_batch(model_dir, make_batch, role):
+    """Against a direct computation over full logits, void row and zero-advantage rows included."""
+    role.loss = "pg"
+    batch = make_batch(12)
+    batch.rewards[4:8] = 1.0  # a group without spread: no gradient, but its tokens count
+    batch.rewards[0], batch.valid[0] = float("nan"), False
+    got, figures = gradients(TorchLearner(model_dir, role), batch)
+    model = AutoModelForCausalLM.from_pretrained(model_dir).eval()
+    logits = model(batch.ids).logits
+    logits.retain_grad()
+    logprobs = torch.log_softmax(logits, -1)[:, :-1].gather(2, batch.ids[:, 1:, None]).squeeze(2)
+    advantages = TorchLearner(model_dir, role).algorithm.advantages(batch)
+    counted = batch.mask & batch.valid[:, None]
+    loss = -(advantages[:, 1:] * logprobs)[counted[:, 1:]].sum() / counted.sum()
+    loss.backward()
+    assert figures["tokens"] == int(counted.sum()) and figures["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(got[name], parameter.grad, atol=1e-6, rtol=0)
+    other = torch.ones(logits.shape[:2], dtype=torch.bool)
+    other[:, :-1] = ~counted[:, 1:]
+    assert torch.equal(logits.grad[other], torch.zeros_like(logits.grad[other]))
+
+
+def test_a_void_row_leaves_no_trace(model_dir, make_batch, role):
+    batch = make_batch(8)
+    batch.rewards[3], batch.valid[3] = float("nan"), False
+    keep = torch.tensor([0, 1, 2, 4, 5, 6, 7])
+    fields = {n: getattr(batch, n)[keep] for n in ("ids", "mask", "logprobs", "rewards", "valid", "groups", "versions")}
+    ours, a = gradients(TorchLearner(model_dir, role), batch)
+    theirs, b = gradients(TorchLearner(model_dir, role), replace(batch, **fields))
+    assert all(torch.equal(ours[n], theirs[n]) for n in ours)
+    assert {**a, "seconds": 0} == {**b, "seconds": 0}
+
+
+def test_figures_on_policy_and_off_policy(model_dir, make_batch, role):
+    names = {"loss", "grad_norm", "lr", "ratio/mean", "ratio/max", "clip_fraction", "entropy", "tokens", "seconds"}
+    names |= {"logprob_mismatch/kl", "logprob_mismatch/max", "advantage/mean_abs"}
+    figures = TorchLearner(model_dir, role).update(make_batch())
+    assert set(figures) == names and all(isinstance(v, float) for v in figures.values())
+    assert figures["logprob_mismatch/max"] < 2e-5 and figures["logprob_mismatch/kl"] < 1e-9
+    assert figures["ratio/mean"] == pytest.approx(1, abs=1e-5) and figures["clip_fraction"] == 0
+    assert 0 < figures["entropy"] <= math.log(40) and figures["grad_norm"] > 0
+    off = TorchLearner(model_dir, role).update(make_batch(noise=0.3))
+    assert off["clip_fraction"] > 0.05 and off["ratio/max"] > 1.5
+    assert off["logprob_mismatch/kl"] == pytest.approx(0.045, rel=0.5)  # sigma² / 2
+
+
+def test_kl_term(model_dir, make_batch, role):
+    batch = make_batch()
+    assert TorchLearner(model_dir, role)._reference is None
+    role.kl.coef = 0.5
+    learner = TorchLearner(model_dir, role)
+    first = learner.update(batch)
+    assert first["kl"] == pytest.approx(0, abs=1e-6)
+    moved = learner.update(batch)
+    assert moved["kl"] > 0
+    assert all(p.grad is None for p in learner._reference.parameters())
+
+
+def test_temperature_divides_the_logits(model_dir, make_batch, role):
+    role.sampling.temperature = 0.5
+    figures = TorchLearner(model_dir, role).update(make_batch(temperature=0.5))
+    assert figures["logprob_mismatch/max"] < 2e-5
+    role.sampling.temperature = 0.0  # greedy: the engine records log-probs at temperature 1
+    assert TorchLearner(model_dir, role).update(make_batch())["logprob_mismatch/max"] < 2e-5
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_updates_raise_the_good_episodes_probability(model_dir, make_batch, role, name):
+    role.loss, role.learner.lr = name, 3e-3
+    learner, batch = TorchLearner(model_dir, role), make_batch()
+    advantages = learner.algorithm.advantages(batch)[batch.mask]
+
+    def gain():
+        with torch.no_grad():
+            return float((advantages * score(learner.model, batch.ids, batch.mask, 1.0).logprobs).sum())
+
+    before = gain()
+    for _ in range(5):
+        learner.update(batch)
+    assert gain() > before and learner.step == 5
+
+
+def test_no_signal_makes_no_step_but_is_measured(model_dir, make_batch, role):
+    learner, batch = TorchLearner(model_dir, role), make_batch()
+    batch.rewards[:] = 1.0
+    before = learner.weights()
+    figures = learner.update(batch)
+    assert figures["loss"] == figures["grad_norm"] == 0.0 and figures["entropy"] > 0 and learner.step == 1
+    assert all(np.array_equal(before[n], w) for n, w in learner.weights().items())
+    assert not learner._optimizer.state
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, role, bad):
+    role.loss = "tis"
+    learner = TorchLearner(model_dir, role)
+    learner.update(make_batch())
+    before, batch = learner.weights(), make_batch(seed=5)
+    row = int(torch.nonzero(learner.algorithm.advantages(batch).abs().sum(1))[0])
+    position = int(torch.nonzero(batch.mask[row])[0])
+    if math.isnan(bad):
+        batch.logprobs[row, position] = bad
+    else:
+        learner.algorithm.advantages = lambda b: torch.where(b.mask, bad, 0.0)
+    with pytest.raises(InvariantError, match="finite"):
+        learner.update(batch)
+    assert learner.step == 1 and all(np.array_equal(before[n], w) for n, w in learner.weights().items())
+
+
+def test_nothing_to_train_is_a_bug(model_dir, make_batch, role):
+    learner, batch = TorchLearner(model_dir, role), make_batch(4)
+    with pytest.raises(InvariantError, match="at least one model token"):
+        learner.update(replace(batch, valid=torch.zeros(4, dtype=torch.bool)))
+    mask = batch.mask.clone()
+    mask[0, 0] = True
+    with pytest.raises(InvariantError, match="nothing predicts"):
+        learner.update(replace(batch, mask=mask))
+
+
+def test_learning_rate_warms_up_linearly(model_dir, make_batch, role):
+    role.warmup_steps, role.learner.lr = 4, 1e-3
+    learner, batch = TorchLearner(model_dir, role), make_batch(8)
+    rates = [learner.update(batch)["lr"] for _ in range(6)]
+    assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3, 1e-3])
+
+
+def test_weights_are_copies_in_hugging_face_names(model_dir, make_batch, role):
+    learner = TorchLearner(model_dir, role)
+    weights = learner.weights()
+    want = AutoModelForCausalLM.from_pretrained(model_dir)
+    assert set(weights) == {n for n, _ in want.named_parameters()}
+    for name, parameter in want.named_parameters():
+        array = weights[name]
+        assert array.dtype == np.float32 and array.flags.c_contiguous and array.flags.owndata
+        assert np.array_equal(array, parameter.detach().numpy())
+    learner.update(make_batch())
+    assert np.array_equal(weights["model.norm.weight"], want.model.norm.weight.detach().numpy())
+
+
+def test_the_protocol_must_be_known(tmp_path, model_dir, role):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (bare / name).write_bytes((model_dir / name).read_bytes())
+    with pytest.raises(InputError, match="name its tag protocol"):
+        TorchLearner(bare, role)
+    assert TorchLearner(bare, role, protocol="mini").protocol == "mini"
+    with pytest.raises(InputError, match="of protocol mini"):
+        TorchLearner(model_dir, role, protocol="search-r1")
+    role.kl.coef = 0.1
+    (bare / "ssp.json").write_text(json.dumps({"protocol": "ssp"}))
+    with pytest.raises(InputError, match="of protocol ssp"):
+        TorchLearner(model_dir, role, reference_dir=bare)
