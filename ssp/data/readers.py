@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Target:
-    """One answer to ask about. `searches`: requested number of searches, 0 when the row does not say; `examples`: style."""
+    """One answer to ask about. `searches`: requested number, 0 when the row does not say; `examples`: style."""
 
     id: str
     answer: str

@@ -1,7 +1,7 @@
 """BM25 over one corpus, and exact shards of it.
 
 Owns the scored sparse matrix (tokens x documents; scores by bm25s with statistics of the whole corpus) and its queries.
-Promises that a shard is a row slice of that matrix: ids, scores and ties (by row) of merged shards equal the single index.
+Promises that a shard is a row slice of that matrix: merged shards give the ids, scores and ties (by row) of the whole.
 Refuses to know files (`ssp.search.store`), other corpora, and who asks.
 """
 
@@ -68,7 +68,7 @@ class Bm25Index:
         self._cached = self._new_cache()
 
     def shard(self, i: int, n: int) -> Bm25Index:
-        """Shard `i` of `n`: a run of consecutive rows, with the scores of this index. Shards may be empty when n > rows."""
+        """Shard `i` of `n`: consecutive rows, with the scores of this index. Shards may be empty when n > rows."""
         if self.rows != self.total:
             raise ValueError("a shard is cut from a whole index, not from a shard")
         first, last = shard_rows(self.total, i, n)
@@ -87,7 +87,7 @@ class Bm25Index:
         )
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """For each query the best `k` rows, best first, ties by row. Only scores above 0; a repeated word counts twice."""
+        """Best `k` rows for each query, best first, ties by row. Only scores above 0; a repeated word counts twice."""
         if k < 1:
             raise InputError("documents a query (k) must be at least 1", k, "set retriever.topk to 1 or more")
         return [list(self._answer(query, k)) for query in queries]
@@ -193,7 +193,7 @@ def slice_rows(
 
 
 def top(scores: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.intp]:
-    """Positions of the `k` largest scores, largest first, equal scores in order of position (exact, also at the cut)."""
+    """Positions of the `k` largest scores, largest first, equal scores by position (exact, also at the cut)."""
     if scores.size <= 4 * k or scores.size < 256:
         return np.argsort(-scores, kind="stable")[:k]
     cut = np.partition(scores, scores.size - k)[scores.size - k]

@@ -22,7 +22,7 @@ NO_CORPUS = "none"
 def merge(answers: Sequence[Sequence[Sequence[Ranked]]], k: int) -> list[list[Ranked]]:
     """Best `k` a query over the shards' answers (`search` or `retrieve` of each shard, for the same queries).
 
-    `answers` is [shards][queries][hits]. Raises InvariantError when the shards did not answer the same number of queries.
+    `answers` is [shards][queries][hits]. InvariantError when the shards answered different numbers of queries.
     """
     sizes = {len(answer) for answer in answers}
     if len(sizes) > 1:

@@ -44,7 +44,8 @@ def without(row, key):
 
 @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz"])
 def test_corpus_in_both_forms(tmp_path, name):
-    path = put(tmp_path, b"\xef\xbb\xbf" + json.dumps(DOC).encode() + b"\r", b"", {"id": 2, "title": "Vure", "text": "a city ."}, name=name)  # fmt: skip
+    first = b"\xef\xbb\xbf" + json.dumps(DOC).encode() + b"\r"
+    path = put(tmp_path, first, b"", {"id": 2, "title": "Vure", "text": "a city ."}, name=name)
     assert read_corpus(path) == [Document("d1", DOC["contents"]), Document("2", '"Vure"\na city .')]
     assert (read_corpus(path)[1].title, read_corpus(path)[1].text) == ("Vure", "a city .")
 

@@ -1,0 +1,177 @@
+"""Search over HTTP: a server that speaks Search-R1's `/retrieve`.
+
+Owns the request, its deadline and its retries. Promises that a failure of the service is a Fault (law 2), never an
+empty answer: `retriever_down` (no connection, time-out, 5xx, 429 after the last try) or `retriever_schema` (not the
+contract). Refuses to fall back to another server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import httpx
+
+from ssp.episode import Document
+from ssp.errors import Fault, InputError
+from ssp.search.router import NO_CORPUS
+
+DOWN, SCHEMA = "retriever_down", "retriever_schema"
+TRIES = 4
+BACKOFF = 0.2
+LONGEST_PAUSE = 5.0
+BATCH = 256
+LONGEST_REPLY = 256 * 2**20
+_BUSY = (408, 425, 429)
+_ABOUT_THE_QUERY = (400, 413, 414, 422)
+_PROBE = "a"
+
+
+class HttpSearch:
+    """`Search` by POST to `url` (a base address, or the whole one ending in /retrieve).
+
+    `corpora`: names that this server stands for (None = every name); `none` finds nothing and sends nothing.
+    `timeout`: seconds for one request, answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds
+    (a server's Retry-After counts, up to LONGEST_PAUSE). Safe in several threads; pickles without its connections.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float = 20.0,
+        tries: int = TRIES,
+        backoff: float = BACKOFF,
+        corpora: Collection[str] | None = None,
+        transport: Callable[[], httpx.BaseTransport] | None = None,
+    ) -> None:
+        try:
+            address = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise InputError("retriever.url is an http(s) address", url, "e.g. http://127.0.0.1:8000") from error
+        if address.scheme not in ("http", "https") or not address.host:
+            raise InputError("retriever.url is an http(s) address", url, "e.g. http://127.0.0.1:8000")
+        self.url = url if address.path.rstrip("/").endswith("/retrieve") else url.rstrip("/") + "/retrieve"
+        self.timeout, self.tries, self.backoff, self.corpora = timeout, tries, backoff, corpora
+        self._transport = transport
+        self._client: httpx.Client | None = None
+        self._lock = threading.Lock()
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault.
+
+        A query that the server refuses (400, 413, 414, 422) although it takes another finds nothing: that is the
+        policy's doing, not a fault (law 2).
+        """
+        if corpus == NO_CORPUS:
+            return [[] for _ in queries]
+        if self.corpora is not None and corpus not in self.corpora:
+            known = ", ".join([*self.corpora, NO_CORPUS])
+            raise InputError(f"a search names a corpus of this server ({known})", corpus, "name one of these")
+        found: list[list[Document]] = []
+        for start in range(0, len(queries), BATCH):
+            found += self._batch(queries[start : start + BATCH], k)
+        return found
+
+    def close(self) -> None:
+        """Close the connections; the next search opens new ones."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+            self._client = None
+
+    def _batch(self, queries: list[str], k: int) -> list[list[Document]]:
+        status, content = self._post(queries, k)
+        if status not in _ABOUT_THE_QUERY:
+            return parse(status, content, len(queries), k)
+        if len(queries) > 1:
+            return [self._batch([query], k)[0] for query in queries]
+        parse(*self._post([_PROBE], k), 1, k)
+        return [[]]
+
+    def _post(self, queries: list[str], k: int) -> tuple[int, bytes]:
+        """Status (below 500) and content of the reply. Fault(retriever_down) after the last try."""
+        # A lone surrogate cannot be sent; the contract's tokenisers drop it anyway.
+        clean = [query.encode("utf-8", "replace").decode() for query in queries]
+        body = {"queries": clean, "topk": k, "return_scores": True}
+        trouble = ""
+        for attempt in range(self.tries):
+            pause = min(self.backoff * 2**attempt, LONGEST_PAUSE)
+            try:
+                status, asked, content = self._once(body)
+            except httpx.RequestError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if status < 500 and status not in _BUSY:
+                    return status, content
+                trouble = f"status {status}"
+                pause = min(max(pause, float(asked)), LONGEST_PAUSE) if asked.isdecimal() else pause
+            if attempt + 1 < self.tries:
+                time.sleep(pause)
+        raise Fault(DOWN, f"{self.url}: {trouble} ({self.tries} tries)")
+
+    def _once(self, body: dict[str, Any]) -> tuple[int, str, bytes]:
+        """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
+        deadline = time.monotonic() + self.timeout
+        content = bytearray()
+        with self._connection().stream("POST", self.url, json=body) as reply:
+            for chunk in reply.iter_bytes():
+                content += chunk
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout(f"answer not complete after {self.timeout} s")
+                if len(content) > LONGEST_REPLY:
+                    raise Fault(SCHEMA, f"{self.url}: answer above {LONGEST_REPLY} bytes")
+            return reply.status_code, reply.headers.get("retry-after", ""), bytes(content)
+
+    def _connection(self) -> httpx.Client:
+        with self._lock:
+            if self._client is None:
+                transport = self._transport() if self._transport else None
+                self._client = httpx.Client(timeout=self.timeout, transport=transport, trust_env=False)
+            return self._client
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_client", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._client, self._lock = None, threading.Lock()
+
+
+def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Document]]:
+    """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`.
+
+    A document without an id (Search-R1's BM25 server sends none) gets one made from its contents. Anything else that
+    differs from the contract raises Fault(retriever_schema).
+    """
+    if not 200 <= status < 300:
+        raise Fault(SCHEMA, f"status {status}")
+    try:
+        result = json.loads(content)["result"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Fault(SCHEMA, "the answer is not a JSON object with a result") from error
+    if not isinstance(result, list) or len(result) != queries or not all(isinstance(found, list) for found in result):
+        raise Fault(SCHEMA, f"result is not a list of {queries} lists")
+    return [[_document(item) for item in found[:k]] for found in result]
+
+
+def _document(item: Any) -> Document:
+    document = item.get("document") if isinstance(item, dict) else None
+    if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
+        raise Fault(SCHEMA, "an item of result is not {document: {id, contents}, score}")
+    contents, number, score = document["contents"], document.get("id"), item.get("score")
+    # The comparison is false for nan too, and safe for an integer that no float holds.
+    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < 1e300:
+        raise Fault(SCHEMA, "a score is not a finite number")
+    try:
+        encoded = contents.encode()
+    except UnicodeEncodeError as error:
+        raise Fault(SCHEMA, "contents is not valid Unicode") from error
+    if number is None:
+        number = hashlib.sha256(encoded).hexdigest()[:16]
+    if isinstance(number, bool) or not isinstance(number, str | int):
+        raise Fault(SCHEMA, "a document's id is neither a string nor an integer")
+    return Document(str(number), contents, float(score))
