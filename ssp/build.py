@@ -8,17 +8,20 @@ policy folder of another protocol is refused. Refuses to know actors, the game, 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ssp import cache, coldstart, engines
+from ssp import cache, coldstart, engines, protocols
 from ssp.config.schema import Config, RoleConfig
 from ssp.data.readers import read_corpus
 from ssp.engines import Engine
-from ssp.episode import ROLES
+from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Task
 from ssp.errors import InputError
+from ssp.evaluation import Play
+from ssp.rollout import Limits, Search, rollout
 from ssp.search import bm25
 from ssp.search.router import NO_CORPUS, LocalSearch
 from ssp.world import files
@@ -56,15 +59,35 @@ def model_dir(cfg: Config, role: str, root: Path | None = None) -> Path:
 
     A folder whose `ssp.json` names another protocol than the config's is refused.
     """
-    if role not in ROLES:
-        raise InputError(f"a role is one of {', '.join(ROLES)}", role, "use one of these")
-    name = cfg.proposer.model if role == ROLES[0] else cfg.solver.model
+    name = _block(cfg, role).model
     if name == COLDSTART:
         folder = Path(coldstart.ensure(cfg.coldstart, root or cache_root()))
     else:
         folder = _folder(name)
     check_protocol(folder, cfg.protocol)
     return folder
+
+
+def policy_dir(cfg: Config, given: Path | str | None) -> Path:
+    """The solver's policy to look at: the folder `given`, else the one that the solver starts from."""
+    if given is None:
+        return model_dir(cfg, SOLVER)
+    folder = _folder(given)
+    check_protocol(folder, cfg.protocol)
+    return folder
+
+
+def player(cfg: Config, role: str, folder: Path, search: Search, temperature: float) -> Play:
+    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses."""
+    block = _block(cfg, role)
+    parts = engine(block, folder), tokenizer(folder), protocols.get(cfg.protocol), search
+    limits = Limits.of(block.limits)
+
+    def play(tasks: list[Task]) -> list[Episode]:
+        episodes, _ = rollout(*parts, tasks, limits, temperature=temperature, topk=cfg.retriever.topk)
+        return episodes
+
+    return play
 
 
 def check_protocol(folder: Path | str, protocol_id: str) -> dict[str, Any]:
@@ -88,10 +111,13 @@ def check_protocol(folder: Path | str, protocol_id: str) -> dict[str, Any]:
     return meta
 
 
-def corpora(cfg: Config) -> dict[str, Path]:
-    """Corpus name → file: `train` (data.corpus) and every `corpus` of data.eval under its own spelling, but `none`."""
-    specs = {TRAIN_CORPUS: cfg.data.corpus}
-    specs.update({item.corpus: item.corpus for item in cfg.data.eval if item.corpus != NO_CORPUS})
+def corpora(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
+    """Corpus name → file. `train` is data.corpus; another corpus is named by its path or world (`none` has no file).
+
+    Default names: `train` and the corpora of data.eval. InputError for a world that has no such name.
+    """
+    wanted = [TRAIN_CORPUS, *(item.corpus for item in cfg.data.eval)] if names is None else names
+    specs = {name: cfg.data.corpus if name == TRAIN_CORPUS else name for name in wanted if name != NO_CORPUS}
     return {name: Path(files.resolve(spec, "corpus", cfg)) for name, spec in specs.items()}
 
 
@@ -100,18 +126,24 @@ def index(path: Path, cfg: Config) -> bm25.Bm25Index:
     return bm25.build(read_corpus(path), cfg.retriever.k1, cfg.retriever.b)
 
 
-def search(cfg: Config) -> LocalSearch:
-    """In-process search over every corpus that the config names, cut into `retriever.shards` exact shards."""
+def search(cfg: Config, names: Iterable[str] | None = None) -> LocalSearch:
+    """In-process search over `corpora(cfg, names)`, each cut into `retriever.shards` exact shards."""
     if cfg.retriever.url:
         raise InputError("in-process search needs retriever.url empty", cfg.retriever.url, "set retriever.url=''")
     shards: dict[Path, list[bm25.Bm25Index]] = {}
     named: dict[str, list[bm25.Bm25Index]] = {}
-    for name, path in corpora(cfg).items():
+    for name, path in corpora(cfg, names).items():
         if path not in shards:
             whole, n = index(path, cfg), cfg.retriever.shards
             shards[path] = [whole.shard(i, n) for i in range(n)] if n > 1 else [whole]
         named[name] = shards[path]
     return LocalSearch(named)
+
+
+def _block(cfg: Config, role: str) -> RoleConfig:
+    if role not in ROLES:
+        raise InputError(f"a role is one of {', '.join(ROLES)}", role, "use one of these")
+    return cfg.proposer if role == PROPOSER else cfg.solver
 
 
 def _folder(path: Path | str) -> Path:

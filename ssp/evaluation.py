@@ -1,8 +1,8 @@
 """Evaluation: fixed questions, one attempt each, an accuracy with its error.
 
-Owns the tasks of an evaluation set, one row a question, and the summary. Promises that a void leaves the estimate and is
-counted (law 2), that tasks depend on the seed and the question only (law 7), and that the episodes come from the caller's
-rollout, the same one as in training (law 8). Refuses to know engines, policies, training.
+Owns the tasks of an evaluation set, one row a question, and the summary. Promises that a void leaves the estimate and
+is counted (law 2), that a task depends on the seed, the set and the question only (law 7), and that episodes come from
+the caller's rollout, the same one as in training (law 8). Refuses to know engines, policies, training.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -112,10 +112,10 @@ def make_rows(questions: Sequence[Question], episodes: Sequence[Episode], correc
 
 
 def summarise(rows: Sequence[Scored]) -> dict[str, float]:
-    """`accuracy` and `stderr` (also `_<k>hop` for each hop count), `accuracy_mean123` (mean of 1, 2 and 3 hops, when all
-    three are there), `searches` (mean a question), `items` (scored) and `void` (left out). Shares lie in [0, 1].
+    """Figures of the scored rows; `void` counts the rows left out.
 
-    An estimate without a scored row is absent, not 0.
+    `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop`; `accuracy_mean123`: mean of 1, 2 and 3 hops, when
+    all three are there; `searches`: mean a question. Shares lie in [0, 1]. Without a scored row an estimate is absent.
     """
     scored = [row for row in rows if row.correct is not None]
     summary = {"items": float(len(scored)), "void": float(len(rows) - len(scored))}
@@ -162,13 +162,8 @@ def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
     return {prefix + name: value for name, value in summary.items()}
 
 
-def write_rows(path: Path | str, rows: Sequence[Row], set_name: str = "") -> None:
-    """One JSON object a row, with its set's name; written aside and renamed, so that the file is never half there."""
-    write_sets(path, {set_name: rows})
-
-
-def write_sets(path: Path | str, sets: dict[str, Sequence[Row]]) -> None:
-    """`write_rows` for several sets in one file, in order."""
+def write_rows(path: Path | str, sets: Mapping[str, Sequence[Row]]) -> None:
+    """One JSON object a row, set after set, with the set's name as `set`; written aside and renamed, so never half."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f"{target.name}.{os.getpid()}.part")

@@ -1,8 +1,8 @@
 """The judge: is an answer right?
 
-Owns answer normalisation (Search-R1's `qa_em` rule: lower-case, delete ASCII punctuation, a/an/the become spaces, collapse
-white space) and exact comparison after it. Promises that no answer is wrong, never void, and that a gold answer that
-normalises to nothing is refused. Refuses to know episodes, rewards, protocols.
+Owns answer normalisation (Search-R1's `qa_em` rule: lower-case, delete ASCII punctuation, a/an/the become spaces,
+collapse white space) and exact comparison after it. Promises that no answer is wrong, never void, and that a gold
+answer that normalises to nothing is refused. Refuses to know episodes, rewards, protocols.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ class ExactJudge:
     """Right means: equal to any gold answer after normalisation (`judge.kind=exact`)."""
 
     def grade(self, items: Sequence[tuple[str, Sequence[str], str | None]]) -> list[bool]:
-        """One verdict an item of (question, gold answers, answer); an answer of None is wrong. InputError: see `same`."""
+        """Right or wrong for each (question, gold answers, answer); None is wrong. InputError: see `same`."""
         return [same("" if answer is None else answer, golds) for _, golds, answer in items]

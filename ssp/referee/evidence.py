@@ -1,7 +1,8 @@
 """What the verifier gets to read: the proposer's own documents, noise documents, and the question.
 
-Owns the choice, order and size of that material. Promises that it depends on the run seed, the game, its documents and the pool (law 7),
-that noise never repeats an own document, and that the question always stays whole. Refuses to know engines or verdicts.
+Owns the choice, order and size of that material. Promises that it depends on the run seed, the game, its documents and
+the pool only (law 7), that noise never repeats an own document, and that the question always stays whole.
+Refuses to know engines or verdicts.
 """
 
 from __future__ import annotations

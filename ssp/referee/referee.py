@@ -77,7 +77,7 @@ class Referee:
         return Verdict(valid=not rule, rule=rule)
 
     def _by_verifier(self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise) -> list[Verdict]:
-        """Verdicts from one greedy pass; an episode whose evidence cannot be shown gets no output and fails the checks."""
+        """Verdicts from one greedy pass; an episode whose evidence does not fit gets no output and fails the checks."""
         prompts = [self._prompt(episode, noise) for episode in episodes]
         shown = [i for i, prompt in enumerate(prompts) if prompt is not None]
         try:

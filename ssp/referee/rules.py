@@ -1,8 +1,8 @@
 """The referee's rules: each one a function with an id that says whether a question broke it.
 
-Owns what can be decided from the proposer's episode alone (`RULES`) and from the verifier's output (`CHECKS`), both in the
-order in which they are asked. Promises that every rule is pure, and that what cannot be read counts as broken (law 6).
-Refuses to know engines, rewards, or the world's true answers.
+Owns what can be decided from the proposer's episode alone (`RULES`) and from the verifier's output (`CHECKS`), both in
+the order in which they are asked. Promises that every rule is pure, and that what cannot be read counts as broken
+(law 6). Refuses to know engines, rewards, or the world's true answers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def not_answerable(episode: Episode, target: str, cfg: RefereeConfig, protocol: 
 
 
 def unquoted_evidence(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol, output: str) -> bool:
-    """With `evidence=verbatim`: the verifier quoted nothing, or something that is no sentence of the proposer's documents.
+    """With `evidence=verbatim`: the verifier quoted nothing, or no sentence of the proposer's own documents.
 
     This is what keeps a weak verifier from completing a false fact with the target.
     """

@@ -20,7 +20,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Callable[..., float]:
-    """The reward `(response: str, golds: list[str], **options) -> float` called `name`. InputError when there is none."""
+    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`. InputError if unknown."""
     if name not in _KNOWN:
         raise InputError(f"a reward must be one of {', '.join(names())}", name, "use one of these names")
     return _KNOWN[name]

@@ -1,7 +1,7 @@
 """What a proposer earns for a valid question, from the solver's win rate on it.
 
 Owns the four kinds of `proposer.reward` and the rule when a game counts at all. Promises that a game without enough
-scored attempts has no win rate (law 2). Refuses to price invalid questions: that is `invalid_reward`, set by the config.
+scored attempts has no win rate (law 2). Refuses to price invalid questions: that is the config's `invalid_reward`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _intermediate(rate: float, cfg: RoleConfig) -> float:
 
 
 def _target(rate: float, cfg: RoleConfig) -> float:
-    """1 at difficulty 1 - s = `target_difficulty`, falling linearly to 0 at the end of [0, 1] that is farther from it."""
+    """1 at difficulty 1 - s = `target_difficulty`, falling linearly to 0 at the farther end of [0, 1]."""
     goal = cfg.target_difficulty
     return 1.0 - abs((1.0 - rate) - goal) / max(goal, 1.0 - goal)
 

@@ -1,0 +1,94 @@
+"""`ssp ask "pota seat nation ?"`: one question to a policy, its transcript in colours.
+
+Owns the command and the colours. Promises the rollout and the parser of training (law 8), so what is shown is what is
+trained on. Refuses to judge the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from ssp import build, config, protocols
+from ssp.episode import SOLVER, Episode, Outcome, Task
+from ssp.errors import InputError
+from ssp.protocols import Protocol
+from ssp.seeds import derive
+
+STYLES = {
+    "q": "bold",
+    "search": "cyan",
+    "information": "dim",
+    "think": "yellow",
+    "answer": "bold green",
+    "question": "bold magenta",
+    "target": "bold",
+}
+"""Segment kind → rich style; other kinds are shown plain."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command. Returns 0, or 1 when the episode is void."""
+    args = _arguments(argv)
+    cfg = config.load(args.config, args.overrides)
+    corpus = args.corpus or cfg.data.eval[0].corpus
+    folder = build.policy_dir(cfg, args.policy)
+    _check_words(folder, args.question)
+    temperature = cfg.eval.temperature if args.temperature is None else args.temperature
+    play = build.player(cfg, SOLVER, folder, build.search(cfg), temperature)
+    seed = derive(cfg.seed, "ask", args.question)
+    (episode,) = play([Task("ask", "ask", SOLVER, 0, seed, {"question": args.question}, corpus)])
+    console = Console(highlight=False)
+    console.print(transcript(episode, protocols.get(cfg.protocol)))
+    return 1 if episode.outcome is Outcome.VOID else 0
+
+
+def transcript(episode: Episode, protocol: Protocol) -> Text:
+    """The episode's segments, one a line, then what came of it."""
+    shown = Text()
+    for segment in protocol.parse(episode.text):
+        cut = "" if segment.closed else "  (cut off)"
+        shown.append(f"{segment.kind:>11}  {segment.text}{cut}\n", style=STYLES.get(segment.kind, ""))
+    if episode.outcome is Outcome.VOID:
+        shown.append(f"void: {episode.cause}", style="bold red")
+    elif episode.final is None:
+        shown.append(f"no answer ({episode.stopped}), {len(episode.queries)} searches", style="bold red")
+    else:
+        shown.append(f"answer: {episode.final} ({len(episode.queries)} searches)", style="bold green")
+    return shown
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="ssp ask", description="Ask a policy one question.")
+    parser.add_argument(
+        "question", help='for the generated world: an entity, relations, a question mark: "pota seat ?"'
+    )
+    parser.add_argument("--config", default="quickstart", help="shipped config's name, or a file")
+    parser.add_argument("--policy", help="policy folder (Hugging Face layout with ssp.json); default: the cold start")
+    parser.add_argument("--corpus", help="corpus to search in; default: that of the first evaluation set")
+    parser.add_argument("--temperature", type=float, help="0 is greedy; default: eval.temperature")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides")
+    return parser.parse_args(argv)
+
+
+def _check_words(folder: object, question: str) -> None:
+    """InputError when the policy's vocabulary has no token for a word: it would be asked about `<unk>` instead."""
+    tokenizer = build.tokenizer(str(folder))
+    unknown = tokenizer.unk_token_id
+    words = [w for w in question.split() if unknown is not None and unknown in tokenizer.encode(w)]
+    if words or not question.split():
+        raise InputError(
+            "a question is made of words that the policy knows",
+            ", ".join(words) or "no word",
+            "take a question of the corpus's own words; the evaluation file has examples",
+        )
+
+
+if __name__ == "__main__":
+    from launch.main import main as command
+
+    sys.exit(command(["ask", *sys.argv[1:]]))

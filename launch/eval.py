@@ -1,0 +1,116 @@
+"""`ssp eval`: accuracy of a policy on evaluation sets, in one process.
+
+Owns the command: which sets, which policy, the table, the rows' file. Promises the rollout of training at `eval.temperature`,
+and that nothing is written unless every set was played. Refuses to know how episodes are played or judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ssp import build, config, evaluation
+from ssp.config.schema import Config, EvalSet
+from ssp.data.readers import read_eval
+from ssp.episode import SOLVER
+from ssp.errors import InputError
+from ssp.world import files
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command. Returns 0, or 1 when a set has no scored question (every episode void)."""
+    args, overrides = _arguments(argv)
+    cfg = config.load(args.config, overrides)
+    if args.data:
+        cfg.data.eval = _sets(args.data, args.corpus or cfg.data.corpus)
+    _check_out(args.out)
+    folder = build.policy_dir(cfg, args.policy)
+    play = build.player(cfg, SOLVER, folder, build.search(cfg), cfg.eval.temperature)
+    console = Console()
+    console.print(f"policy {folder}, temperature {cfg.eval.temperature:g}, seed {cfg.seed}", soft_wrap=True)
+    per_hop = args.per_hop or (None if args.data else cfg.eval.final_questions_per_hop)
+    results: dict[str, evaluation.Result] = {}
+    for item in cfg.data.eval:
+        started = time.perf_counter()
+        questions = read_eval(files.resolve(item.file, "eval", cfg))
+        chosen = questions if per_hop is None else evaluation.select(questions, per_hop)
+        results[item.name] = evaluation.evaluate(play, chosen, cfg.seed, item.corpus, f"eval/{item.name}")
+        console.print(table(item, results[item.name].summary, time.perf_counter() - started))
+    if args.out:
+        evaluation.write_rows(args.out, {name: result.rows for name, result in results.items()})
+        console.print(f"rows: {args.out}", soft_wrap=True)
+    return 0 if all(result.summary["items"] for result in results.values()) else 1
+
+
+def table(item: EvalSet, summary: dict[str, float], seconds: float) -> Table:
+    """One set's figures: a line for each hop count, then the whole, with 95 % intervals (Wilson)."""
+    void, searches = int(summary["void"]), summary.get("searches", 0.0)
+    caption = f"{searches:.2f} searches a question, {void} void (left out), {seconds:.1f} s"
+    shown = Table(title=f"{item.name}: {item.file} in {item.corpus}", caption=caption)
+    for heading in ("questions", "scored", "accuracy", "95 % interval"):
+        shown.add_column(heading, justify="left" if heading == "questions" else "right")
+    hops = sorted(name.removeprefix("accuracy_") for name in summary if name.endswith("hop") and "accuracy" in name)
+    for name in [*hops, ""]:
+        suffix = f"_{name}" if name else ""
+        if f"accuracy{suffix}" in summary:
+            share, items = summary[f"accuracy{suffix}"], summary[f"items{suffix}"]
+            low, high = evaluation.interval(share, items)
+            shown.add_row(name or "all", f"{items:.0f}", f"{share:.1%}", f"{low:.1%} to {high:.1%}")
+    if "accuracy_mean123" in summary:
+        shown.add_row("mean of 1-3hop", "", f"{summary['accuracy_mean123']:.1%}", "")
+    return shown
+
+
+def _arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(prog="ssp eval", description="Score a policy on evaluation sets.")
+    parser.add_argument("--config", default="quickstart", help="shipped config's name, or a file")
+    parser.add_argument("--policy", help="policy folder (Hugging Face layout with ssp.json); default: the cold start")
+    parser.add_argument("--data", nargs="+", default=[], metavar="FILE", help="FlashRAG jsonl files, or world:heldout")
+    parser.add_argument("--corpus", help="corpus that --data is searched in; default: data.corpus, `none`: no search")
+    parser.add_argument("--per-hop", type=_count, help="questions a hop; default: the config's, or all of --data")
+    parser.add_argument("--out", help="write one JSON line a question here")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides")
+    args = parser.parse_args(argv)
+    # --data takes every word that follows it, so that settings typed after its files end up there.
+    overrides = [*args.overrides, *(word for word in args.data if "=" in word)]
+    args.data = [word for word in args.data if "=" not in word]
+    return args, overrides
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of at least 1, not {text}")
+    return int(text)
+
+
+def _sets(paths: Sequence[str], corpus: str) -> list[EvalSet]:
+    """One set a file, named by its stem; a generated world's questions are searched in that world."""
+    sets = [
+        EvalSet(path if path.startswith(files.PREFIX) else Path(path).stem, path, _corpus(path, corpus))
+        for path in paths
+    ]
+    names = [item.name for item in sets]
+    if len(set(names)) < len(names):
+        raise InputError("the files of --data have different names", ", ".join(paths), "rename one of them")
+    return sets
+
+
+def _corpus(path: str, corpus: str) -> str:
+    return path if path.startswith(files.PREFIX) else corpus
+
+
+def _check_out(out: str | None) -> None:
+    if out and (Path(out).is_dir() or not Path(out).absolute().parent.is_dir()):
+        raise InputError("--out is a file in an existing folder", out, "make the folder or give another path")
+
+
+if __name__ == "__main__":
+    from launch.main import main as command
+
+    sys.exit(command(["eval", *sys.argv[1:]]))

@@ -1,0 +1,66 @@
+"""Proposer rewards and the rule when a game counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp.config.schema import RoleConfig
+from ssp.errors import InputError, InvariantError
+from ssp.rewards import proposer
+
+CFG = RoleConfig()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("1-acc", (1.0, 0.8, 0.5, 0.0)),
+        ("intermediate_difficulty", (0.0, 0.64, 1.0, 0.0)),
+        ("format_only", (1.0, 1.0, 1.0, 1.0)),
+        ("target_difficulty", (0.0, 0.4, 1.0, 0.0)),
+    ],
+)
+def test_golden_values_at_four_win_rates(kind: str, values: tuple[float, ...]) -> None:
+    rates = (0.0, 0.2, 0.5, 1.0)
+    assert [proposer.reward(kind, rate, CFG) for rate in rates] == pytest.approx(values)
+
+
+@pytest.mark.parametrize("goal", [0.0, 0.3, 0.5, 0.8, 1.0])
+def test_target_difficulty_peaks_at_its_target_and_stays_in_range(goal: float) -> None:
+    cfg = RoleConfig(target_difficulty=goal)
+    rewards = [proposer.reward("target_difficulty", i / 10, cfg) for i in range(11)]
+    assert proposer.reward("target_difficulty", 1.0 - goal, cfg) == pytest.approx(1.0)
+    assert min(rewards) == pytest.approx(0.0)
+    assert max(rewards) <= 1.0
+
+
+def test_unknown_kind_and_impossible_rate() -> None:
+    with pytest.raises(InputError, match="1-acc"):
+        proposer.reward("acc", 0.5, CFG)
+    with pytest.raises(InvariantError):
+        proposer.reward("1-acc", 1.5, CFG)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "n", "rate"),
+    [
+        ([True, False, True, True], 4, 0.75),
+        ([True, None, None, False], 4, 0.5),
+        ([True, None, None, None], 4, None),
+        ([True, False, None, None, None], 5, None),
+        ([True, False, False, None, None], 5, 1 / 3),
+        ([True, False], 4, 0.5),
+        ([], 4, None),
+        ([None], 1, None),
+        ([False], 1, 0.0),
+    ],
+)
+def test_a_game_needs_half_its_attempts_scored(outcomes: list[bool | None], n: int, rate: float | None) -> None:
+    assert proposer.win_rate(outcomes, n) == (None if rate is None else pytest.approx(rate))
+
+
+def test_more_outcomes_than_attempts_is_a_bug() -> None:
+    with pytest.raises(InvariantError):
+        proposer.win_rate([True, True], 1)
+    with pytest.raises(InvariantError):
+        proposer.win_rate([], 0)
