@@ -56,14 +56,10 @@ class Schooling:
         return stats
 
     async def _update(self, role: str, step: int, items: list[TrainItem]) -> dict[str, float]:
-        blocks: list[Ref] = []
-        places: dict[int, int] = {}
-        for item in items:
-            if id(item.block) not in places:
-                places[id(item.block)] = len(blocks)
-                blocks.append(item.block)
-        plan = [(places[id(item.block)], item.index, item.reward, item.group) for item in items]
-        weights, stats = await self._call(role, "update", plan, *blocks)
+        blocks = {item.block.id: item.block.ref for item in items}
+        places = {id_: place for place, id_ in enumerate(blocks)}
+        plan = [(places[item.block.id], item.index, item.reward, item.group) for item in items]
+        weights, stats = await self._call(role, "update", plan, *blocks.values())
         published = await self._store.publish(role, weights, self.incarnation, step)
         ids = [item.id for item in items]
         await self._cast.ledger.call(0, "commit", role, self.incarnation, step, published.version, ids)

@@ -63,11 +63,19 @@ class PlayReport:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Many episodes in one payload; `id` is unique in the run."""
+
+    id: str
+    ref: Ref
+
+
+@dataclass(frozen=True)
 class Played:
-    """One episode that was played: its brief, and where its payload lies (`block[row]`, `index` its row there)."""
+    """One episode that was played: its brief, and where its payload lies (place `index` of the block)."""
 
     brief: Brief
-    block: Ref
+    block: Block
     index: int
 
 
@@ -95,7 +103,7 @@ class TrainItem:
     """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline."""
 
     id: str
-    block: Ref
+    block: Block
     index: int
     reward: float
     group: int

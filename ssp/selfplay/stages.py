@@ -21,7 +21,7 @@ from ssp.selfplay.admission import VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.crew import Crew, split
-from ssp.selfplay.records import Brief, Game, Played
+from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.versions import Published
 from ssp.selfplay.workers import PlayOrder
 
@@ -64,10 +64,11 @@ class Stages:
     async def verify(self, games: Sequence[Game], solver: Published, clock: Clock) -> None:
         """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and `question`."""
         live = (solver.version, solver.weights) if self._cfg.referee.verifier == "solver" else ()
-        blocks: dict[int, tuple[Any, list[Game]]] = {}
+        blocks: dict[str, tuple[Any, list[Game]]] = {}
         for game in games:
             assert game.proposal is not None
-            blocks.setdefault(id(game.proposal.block), (game.proposal.block, []))[1].append(game)
+            block = game.proposal.block
+            blocks.setdefault(block.id, (block.ref, []))[1].append(game)
 
         async def one(worker: int, block: Any, owned: list[Game]) -> float:
             args = (block, [game.target for game in owned], *live)
@@ -159,7 +160,8 @@ class Stages:
                 continue
             for brief in report.briefs:
                 self._gate.record(brief.cause if brief.outcome is Outcome.VOID else "")
-            return [Played(brief, block, index) for index, brief in enumerate(report.briefs)], report.seconds
+            where = Block(named.stem, block)
+            return [Played(brief, where, index) for index, brief in enumerate(report.briefs)], report.seconds
         raise SspError(f"{crew.name}-{worker} failed {REISSUES + 1} times on the same block: see the log of that actor")
 
     async def _lost(self, ids: Sequence[str], fault: Fault) -> None:

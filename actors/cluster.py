@@ -1,0 +1,89 @@
+"""Ray itself: join the cluster that the environment names, or start one on this machine.
+
+Owns Ray's environment: token mode is always set explicitly, and a cluster that we start listens on loopback only unless
+the config says otherwise. Promises to end only what it started. Refuses to run `ray stop`, which kills by name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from ssp.config.schema import RayConfig
+from ssp.errors import InputError, SspError
+
+NAMESPACE = "ssp"
+FIRST_DASHBOARD_PORT = 8265
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A connection. `started` is true when this process started the cluster; `dashboard` is its URL or ""."""
+
+    started: bool
+    dashboard: str
+
+
+def environment(cfg: RayConfig) -> None:
+    """Set what Ray reads at import and at start. Call before anything imports Ray."""
+    os.environ.setdefault("RAY_AUTH_MODE", cfg.auth)
+    os.environ.setdefault("RAY_DEDUP_LOGS", "1")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if cfg.loopback_only and "RAY_ADDRESS" not in os.environ:
+        # Off-label on Linux, and the one switch that makes every Ray listener keep to 127.0.0.1.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+
+
+def connect(cfg: RayConfig) -> Cluster:
+    """Join `$RAY_ADDRESS`, or start a cluster here. Raises InputError when the dashboard's port is taken."""
+    environment(cfg)
+    import ray
+
+    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+    if os.environ.get("RAY_ADDRESS"):
+        try:
+            context = ray.init(address=os.environ["RAY_ADDRESS"], **options)
+        except (ConnectionError, RuntimeError) as error:
+            raise SspError(f"no Ray cluster answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']}: {error}") from error
+        return Cluster(False, context.dashboard_url or "")
+    if cfg.dashboard:
+        options["dashboard_host"] = "127.0.0.1"
+        options["dashboard_port"] = _dashboard_port(cfg.dashboard_port)
+    context = ray.init(
+        address="local",
+        num_cpus=cfg.cpus or None,
+        include_dashboard=cfg.dashboard,
+        object_store_memory=cfg.object_store_mb * 1_000_000,
+        **options,
+    )
+    return Cluster(True, context.dashboard_url or "")
+
+
+def disconnect() -> None:
+    """Leave the cluster; one that this process started ends with it."""
+    import ray
+
+    ray.shutdown()
+
+
+def _dashboard_port(wanted: int) -> int:
+    if wanted:
+        if not _free(wanted):
+            raise InputError(
+                "ray.dashboard_port must be free", f"{wanted} is in use", "choose another, or 0 for the first free one"
+            )
+        return wanted
+    return next(port for port in range(FIRST_DASHBOARD_PORT, FIRST_DASHBOARD_PORT + 200) if _free(port))
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,104 @@
+"""The program on a cluster: every actor of a run, named, wired and started.
+
+Owns names, resources and restart budgets. Promises that the result is the same `Cast` that one process would use, that
+every name carries the run's name, and that `end` stops exactly these actors. Refuses to know what they compute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from actors.crew import RayCrew
+from actors.judge import JudgeActor
+from actors.learner import LearnerActor
+from actors.ledger import LedgerActor
+from actors.proposer import ProposerActor
+from actors.queue import QueueActor
+from actors.shard import ShardActor
+from actors.solver import SolverActor
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.selfplay.cast import Cast
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Where things lie that actors open themselves: role → start model folder, ledger file, transcripts folder."""
+
+    models: dict[str, Path]
+    ledger: Path
+    episodes: Path
+
+
+class Program:
+    """All actors of one run."""
+
+    def __init__(self, cfg: Config, run: str, sites: Sites, say: Callable[[str], None]) -> None:
+        self._cfg, self._run, self._say = cfg, run, say
+        self._crews: list[RayCrew] = []
+        self._handles: list[Any] = []
+        place = cfg.placement
+        shards = 0 if cfg.retriever.url else cfg.retriever.shards
+        self._crew("shard", ShardActor, shards, lambda i: (cfg, i), retries=-1)
+        shard_handles, models = list(self._handles), sites.models
+
+        def player(role: str) -> Callable[[int], tuple[Any, ...]]:
+            return lambda i: (cfg, models[role], shard_handles, sites.episodes)
+
+        queue = (cfg.queue.items, cfg.queue.bytes)
+        self.cast = Cast(
+            proposers=self._crew("proposer", ProposerActor, place.proposers, player(PROPOSER)),
+            solvers=self._crew("solver", SolverActor, place.solvers, player(SOLVER)),
+            judges=self._crew("judge", JudgeActor, place.judges, lambda i: (cfg, models[SOLVER])),
+            learners={
+                role: self._crew(f"learner-{role}", LearnerActor, 1, _learner(cfg, role, models[role]))
+                for role in ROLES
+            },
+            queues={
+                name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in ("questions", *ROLES)
+            },
+            ledger=self._crew("ledger", LedgerActor, 1, lambda i: (sites.ledger,), retries=-1),
+        )
+
+    @property
+    def workers(self) -> int:
+        """Actors that compute: players, judges, learners."""
+        place = self._cfg.placement
+        return place.proposers + place.solvers + place.judges + len(ROLES)
+
+    async def ready(self) -> None:
+        """Wait until every actor answers."""
+        await asyncio.gather(*[crew.ready() for crew in self._crews])
+
+    def end(self) -> None:
+        """Stop the actors of this program, and only these."""
+        for handle in self._handles:
+            ray.kill(handle, no_restart=True)
+
+    def _crew(
+        self, name: str, actor: Any, count: int, args: Callable[[int], tuple[Any, ...]], retries: int = 0
+    ) -> RayCrew:
+        place = self._cfg.placement
+        handles = [
+            actor.options(
+                name=f"{self._run}-{name}-{i}",
+                num_cpus=place.cpus,
+                max_restarts=place.restarts,
+                max_task_retries=retries,
+            ).remote(*args(i))
+            for i in range(count)
+        ]
+        self._handles.extend(handles)
+        crew = RayCrew(name, handles, place.call_timeout, self._say)
+        self._crews.append(crew)
+        return crew
+
+
+def _learner(cfg: Config, role: str, model: Path) -> Callable[[int], tuple[Any, ...]]:
+    return lambda i: (cfg, role, model, model)
