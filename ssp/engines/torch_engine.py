@@ -1,7 +1,7 @@
 """The embedded torch engine: many slots, one KV cache, lock-step segments, exact log-probs.
 
 Owns the slots: which row of the cache each has, its length, its random stream, the token that it sampled last.
-Promises the engine interface on a CPU with log-probs equal to a full forward; the rows of a step are a prefix of the cache,
+Promises the engine interface on a CPU with log-probs equal to a full forward; a step's rows are a prefix of the cache,
 so that the hot loop reads views, never copies; a row that finished leaves the decode batch as soon as moving it pays.
 Refuses to know text. It uses the process's torch threads as they are: set one thread a process.
 """

@@ -1,0 +1,227 @@
+"""The rollout loop with a scripted engine and a toy search."""
+
+from __future__ import annotations
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
+
+from ssp import protocols
+from ssp.engines import ScriptedEngine
+from ssp.episode import Document, Episode, Outcome, Task
+from ssp.errors import Fault, InputError, InvariantError
+from ssp.protocols import Protocol
+from ssp.rollout import Limits, rollout
+from ssp.tokenlog import Kind
+
+MINI = protocols.get("mini")
+TAGS = [f"<{slash}{kind}>" for kind in MINI.kinds for slash in ("", "/")]
+LIMITS = Limits(searches=2, turn_tokens=12, observation_tokens=20, total_tokens=120)
+SEARCH, ANSWER = "<search> {} </search>", "<answer> {} </answer>"
+
+
+def tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
+    core = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    core.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", unk_token="<unk>", eos_token="<eos>")
+
+
+TOKENS = tokenizer(["<pad>", "<eos>", "<unk>", *TAGS, *"? . a b c d e f g h seat none".split()])
+
+
+class Books:
+    """Entity → documents; `down` names a corpus that is out of order."""
+
+    def __init__(self, down: str = "") -> None:
+        self.down, self.calls = down, []
+        self.texts = {"a": "a seat b . a seat c .", "b": "b seat d .", "c": "c seat e . " * 6}
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        self.calls.append((queries, k, corpus))
+        if corpus == self.down:
+            raise Fault("retriever_down", "test")
+        found = [[Document(word, f'"{word}"\n{text}') for word, text in self.texts.items()] for _ in queries]
+        return [
+            sorted(documents, key=lambda d: d.id != query)[:k] for query, documents in zip(queries, found, strict=True)
+        ]
+
+
+def tasks(questions: list[str], role: str = "solver", corpora: list[str] | None = None) -> list[Task]:
+    field = "question" if role == "solver" else "target"
+    corpora = corpora or ["train"] * len(questions)
+    return [
+        Task(f"t{i}", f"g{i}", role, i, seed=i, fields={field: text}, corpus=corpus)
+        for i, (text, corpus) in enumerate(zip(questions, corpora, strict=True))
+    ]
+
+
+def engine_of(turns: list[list[str]]) -> ScriptedEngine:
+    """Slot with seed i plays `turns[i]`, one text a turn."""
+    engine = ScriptedEngine(lambda history, seed, turn: TOKENS.encode(turns[seed][turn], add_special_tokens=False))
+    engine.load({}, 7)
+    return engine
+
+
+def play(turns: list[list[str]], limits: Limits = LIMITS, **options: object) -> list[Episode]:
+    search = options.pop("search", Books())
+    made = tasks(["a seat ?"] * len(turns), **options)  # type: ignore[arg-type]
+    engine = engine_of(turns)
+    episodes, seconds = rollout(engine, TOKENS, MINI, search, made, limits, temperature=1.0, topk=2)  # type: ignore[arg-type]
+    assert set(seconds) == {"generate", "search"}
+    assert not engine._slots, "every slot is closed"
+    return episodes
+
+
+def test_an_episode_of_two_turns() -> None:
+    (episode,) = play([[SEARCH.format("a"), "<think> a seat b </think> " + ANSWER.format("b")]])
+    assert (episode.final, episode.stopped, episode.queries, episode.outcome) == ("b", "final", ["a"], None)
+    assert [document.id for document in episode.documents] == ["a", "b"]
+    assert episode.text == (
+        "<q> a seat ? </q> <search> a </search> <information> a seat b . a seat c . b seat d . </information> "
+        "<think> a seat b </think> <answer> b </answer>"
+    )
+
+
+def test_the_log_holds_what_was_sampled_and_nothing_else() -> None:
+    (episode,) = play([[SEARCH.format("a"), "<think> a seat b </think> " + ANSWER.format("b")]])
+    log = episode.log
+    kinds = [Kind.PROMPT] * 5 + [Kind.MODEL] * 3 + [Kind.OBSERVATION] * 14 + [Kind.MODEL] * 8
+    assert log.kinds == [int(kind) for kind in kinds]
+    assert [v for v, m in zip(log.versions, log.mask, strict=True) if m] == [7] * 11
+    assert TOKENS.decode([i for i, m in zip(log.ids, log.mask, strict=True) if m]) == (
+        "<search> a </search> <think> a seat b </think> <answer> b </answer>"
+    )
+
+
+def test_sampled_ids_survive_a_decode_that_does_not_round_trip() -> None:
+    ids = [TOKENS.convert_tokens_to_ids(token) for token in ("<answer>", "<pad>", "<unk>", "a", "</answer>")]
+    engine = ScriptedEngine(lambda history, seed, turn: ids)
+    (episode,), _ = rollout(engine, TOKENS, MINI, Books(), tasks(["a ?"]), LIMITS, 1.0, 2)
+    assert episode.log.ids[-5:] == ids
+    assert episode.final == "<pad> <unk> a"
+
+
+@pytest.mark.parametrize(
+    ("turns", "stopped", "searches"),
+    [
+        ([SEARCH.format("a")] * 3, "turns", 2),
+        ([SEARCH.format("a"), SEARCH.format("b"), ANSWER.format("d")], "final", 2),
+        (["a b <eos>"], "malformed", 0),
+        (["<search> </search>"], "malformed", 0),
+        (["<question> a seat ? </question>"], "malformed", 0),
+        (["a " * 20], "tokens", 0),
+        (["<answer> " + "a " * 20 + "</answer>"], "tokens", 0),
+    ],
+)
+def test_how_an_episode_ends(turns: list[str], stopped: str, searches: int) -> None:
+    (episode,) = play([turns])
+    assert (episode.stopped, len(episode.queries)) == (stopped, searches)
+    assert (episode.final is not None) == (stopped == "final")
+
+
+def test_the_log_never_exceeds_total_tokens() -> None:
+    limits = Limits(searches=9, turn_tokens=12, observation_tokens=20, total_tokens=40)
+    (episode,) = play([[SEARCH.format("a")] * 9], limits)
+    assert episode.stopped == "tokens"
+    assert len(episode.log) <= 40
+    (episode,) = play([[ANSWER.format("a")]], Limits(1, 12, 20, 10))
+    assert (episode.stopped, len(episode.log)) == ("tokens", 5)
+
+
+def test_observations_lose_whole_documents_from_the_end() -> None:
+    (episode,) = play([[SEARCH.format("c"), ANSWER.format("e")]], Limits(2, 12, 20, 120))
+    assert episode.documents == []
+    assert "<information> </information>" in episode.text
+    (episode,) = play([[SEARCH.format("a"), ANSWER.format("e")]], Limits(2, 12, 10, 120))
+    assert [document.id for document in episode.documents] == ["a"]
+    assert "<information> a seat b . a seat c . </information>" in episode.text
+
+
+def test_a_search_fault_voids_only_the_episodes_of_that_call() -> None:
+    turns = [[SEARCH.format("a"), ANSWER.format("b")], [SEARCH.format("a"), ANSWER.format("b")], [ANSWER.format("c")]]
+    down, up, quick = play(turns, corpora=["train", "heldout", "train"], search=Books(down="train"))
+    assert (down.outcome, down.cause, down.stopped, down.final) == (Outcome.VOID, "retriever_down", "fault", None)
+    assert [episode.final for episode in (up, quick)] == ["b", "c"]
+    assert up.outcome is quick.outcome is None
+
+
+def test_a_fault_of_the_engine_voids_what_was_running() -> None:
+    def script(history: list[int], seed: int, turn: int) -> list[int]:
+        if turn == 1:
+            raise Fault("engine_died")
+        return TOKENS.encode(ANSWER.format("b") if seed == 0 else SEARCH.format("a"), add_special_tokens=False)
+
+    engine = ScriptedEngine(script)
+    done, hit = rollout(engine, TOKENS, MINI, Books(), tasks(["a ?", "a ?"]), LIMITS, 1.0, 2)[0]
+    assert (done.final, done.outcome) == ("b", None)
+    assert (hit.outcome, hit.cause) == (Outcome.VOID, "engine_died")
+    assert not engine._slots
+
+
+def test_slots_are_closed_when_something_breaks() -> None:
+    def script(history: list[int], seed: int, turn: int) -> list[int]:
+        raise RuntimeError("a bug")
+
+    engine = ScriptedEngine(script)
+    with pytest.raises(RuntimeError):
+        rollout(engine, TOKENS, MINI, Books(), tasks(["a ?"]), LIMITS, 1.0, 2)
+    assert not engine._slots
+
+
+def test_one_search_call_a_turn_and_corpus_with_each_query_once() -> None:
+    search = Books()
+    turns = [[SEARCH.format(word), ANSWER.format("b")] for word in "aabaa"]
+    episodes = play(turns, corpora=["train", "train", "train", "heldout", "heldout"], search=search)
+    assert search.calls == [(["a", "b"], 2, "train"), (["a"], 2, "heldout")]
+    assert [episode.id for episode in episodes] == [f"t{i}" for i in range(5)]
+    assert [episode.queries for episode in episodes] == [["a"], ["a"], ["b"], ["a"], ["a"]]
+
+
+def test_a_proposer_hands_in_a_question() -> None:
+    (episode,) = play([[SEARCH.format("b"), "<question> a seat ? </question>"]], role="proposer")
+    assert episode.final == "a seat ?"
+    assert episode.text.startswith("<target> a seat ? </target> <search> b </search>")
+
+
+def test_bad_calls_are_refused() -> None:
+    engine = engine_of([[ANSWER.format("a")]])
+    assert rollout(engine, TOKENS, MINI, Books(), [], LIMITS, 1.0, 2) == ([], {"generate": 0.0, "search": 0.0})
+    with pytest.raises(InvariantError, match="one role"):
+        rollout(engine, TOKENS, MINI, Books(), tasks(["a"]) + tasks(["a"], "proposer"), LIMITS, 1.0, 2)
+    with pytest.raises(InputError, match="</search>"):
+        rollout(engine, tokenizer(["<pad>", "<unk>", "<eos>"]), MINI, Books(), tasks(["a"]), LIMITS, 1.0, 2)
+
+
+def test_it_runs_with_the_torch_engine() -> None:
+    torch = pytest.importorskip("torch")
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from ssp.engines.torch_engine import TorchEngine
+
+    torch.manual_seed(0)
+    net = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(TOKENS),
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            initializer_range=0.3,
+            tie_word_embeddings=True,
+        )
+    )
+    engine = TorchEngine(net.config.to_dict())
+    engine.load({name: parameter.detach().numpy() for name, parameter in net.named_parameters()}, 3)
+    protocol: Protocol = MINI
+    first, _ = rollout(engine, TOKENS, protocol, Books(), tasks(["a seat ?"] * 20), LIMITS, 1.0, 2)
+    second, _ = rollout(engine, TOKENS, protocol, Books(), tasks(["a seat ?"] * 20)[::-1], LIMITS, 1.0, 2)
+    assert [e.log.ids for e in first] == [e.log.ids for e in second[::-1]]
+    for episode in first:
+        ids = torch.tensor([episode.log.ids])
+        with torch.no_grad():
+            full = torch.log_softmax(net(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[:, 0]
+        mask = torch.from_numpy(episode.log.mask)[1:]
+        assert torch.allclose(torch.tensor(episode.log.logprobs[1:])[mask], full[mask], atol=2e-5, rtol=0)
