@@ -1,0 +1,176 @@
+"""`ssp serve`: a search server that speaks Search-R1's `/retrieve` (also `/healthz`, `/status`).
+
+Owns the HTTP contract and its limits. Promises that a bad body is a 400, 413 or 422 with its reason, that a fault of
+the search is a 503 and never an empty answer, and that a taken port is InputError.
+Refuses to know how documents are ranked: it asks a `Search`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, ValidationError
+from starlette.requests import ClientDisconnect
+
+from ssp.data.readers import read_corpus
+from ssp.episode import Document
+from ssp.errors import Fault, InputError
+from ssp.search import Bm25Index, LocalSearch, build, load
+
+CORPUS = "served"
+MAX_BODY = 8 * 2**20
+MAX_QUERIES = 4096
+MAX_QUERY = 8192
+MAX_TOPK = 1000
+MAX_CONNECTIONS = 512
+
+
+class Search(Protocol):
+    """What answers; see `ssp.search.LocalSearch`."""
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        """At most `k` documents a query, best first. Raises Fault."""
+        ...
+
+
+class RetrieveRequest(BaseModel):
+    """Body of POST /retrieve. `topk` null = the server's default."""
+
+    queries: Annotated[list[Annotated[StrictStr, Field(max_length=MAX_QUERY)]], Field(max_length=MAX_QUERIES)]
+    topk: Annotated[StrictInt, Field(ge=1, le=MAX_TOPK)] | None = None
+    return_scores: StrictBool | None = None
+
+
+def create_app(search: Search, topk: int, about: Mapping[str, Any] | None = None, corpus: str = CORPUS) -> FastAPI:
+    """The server as an ASGI app over `corpus` of `search`; `about` is shown by /status beside its counters."""
+    app = FastAPI(title="ssp serve", docs_url=None, redoc_url=None)
+    counts = {"requests": 0, "queries": 0, "refused": 0, "faults": 0}
+    started = time.monotonic()
+
+    @app.post("/retrieve")
+    async def retrieve(request: Request) -> JSONResponse:
+        counts["requests"] += 1
+        try:
+            ask = _validated(await _body(request))
+        except HTTPException:
+            counts["refused"] += 1
+            raise
+        counts["queries"] += len(ask.queries)
+        try:
+            found = await run_in_threadpool(search.search, ask.queries, ask.topk or topk, corpus)
+        except Fault as fault:
+            counts["faults"] += 1
+            raise HTTPException(503, str(fault)) from fault
+        return JSONResponse({"result": [_answer(documents, bool(ask.return_scores)) for documents in found]})
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/status")
+    async def status() -> dict[str, Any]:
+        return {**(about or {}), "topk": topk, **counts, "uptime_seconds": round(time.monotonic() - started, 3)}
+
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until interrupted. Raises InputError for a bad index, corpus or address, a taken port included."""
+    args = _parser().parse_args(argv)
+    with bind(args.host, args.port) as listener:
+        index = load(args.index) if args.index else build(read_corpus(args.corpus))
+        app = create_app(LocalSearch({CORPUS: [index]}), args.topk, describe(index))
+        config = uvicorn.Config(
+            app, log_level="warning", limit_concurrency=MAX_CONNECTIONS, timeout_graceful_shutdown=5
+        )
+        host = f"[{args.host}]" if ":" in args.host else args.host
+        print(f"serving {index.total:,} documents on http://{host}:{listener.getsockname()[1]}", flush=True)
+        uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. InputError when the address is taken or not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+    except OSError as error:
+        found = f"{host}:{port}: {error.strerror or error}"
+        raise InputError(
+            "the server's port must be free", found, "choose another --port (0 takes a free one)"
+        ) from error
+
+
+def describe(index: Bm25Index) -> dict[str, Any]:
+    """What /status says about an index."""
+    return {"documents": index.total, "corpus_sha256": index.corpus_sha256, "k1": index.k1, "b": index.b}
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY:
+                raise HTTPException(413, f"the body is above {MAX_BODY} bytes")
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the body is incomplete") from error
+    return bytes(body)
+
+
+def _validated(body: bytes) -> RetrieveRequest:
+    try:
+        return RetrieveRequest.model_validate(json.loads(body))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        raise HTTPException(422, f"{where}: {first['msg']}") from error
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "the body is not JSON") from error
+
+
+def _answer(documents: list[Document], scores: bool) -> list[dict[str, Any]]:
+    plain = [{"id": document.id, "contents": document.contents} for document in documents]
+    if not scores:
+        return plain
+    return [{"document": item, "score": document.score} for item, document in zip(plain, documents, strict=True)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ssp serve", description="Serve a corpus: POST /retrieve.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--index", type=Path, help="index folder made by ssp index")
+    source.add_argument("--corpus", type=Path, help="corpus file (jsonl, also .gz), indexed in memory")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=_between(0, 65535), default=8000, help="0 takes a free port (default 8000)")
+    parser.add_argument("--topk", type=_between(1, MAX_TOPK), default=3, help="documents a query by default (3)")
+    return parser
+
+
+class _between:
+    """argparse type: an integer in a range."""
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least, self.most = least, most
+
+    def __call__(self, text: str) -> int:
+        if not text.isdecimal() or not self.least <= int(text) <= self.most:
+            raise argparse.ArgumentTypeError(f"an integer from {self.least} to {self.most}, not {text!r}")
+        return int(text)
+
+
+if __name__ == "__main__":
+    from launch.main import main as ssp
+
+    raise SystemExit(ssp(["serve", *sys.argv[1:]]))
