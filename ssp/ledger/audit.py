@@ -61,7 +61,8 @@ def outcomes(db: sqlite3.Connection) -> dict[str, int]:
         "SELECT 'void/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'voided' GROUP BY name "
         "UNION ALL SELECT 'drop/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'dropped' GROUP BY name "
         "UNION ALL SELECT 'reject/' || coalesce(CASE e.state WHEN 'dropped' THEN g.rule ELSE e.cause END, 'unnamed') "
-        "AS name, count(*) FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.outcome = 'rejected' GROUP BY name"
+        "AS name, count(*) FROM episodes e LEFT JOIN games g ON g.id = e.game_id "
+        "WHERE e.outcome = 'rejected' GROUP BY name"
     )
     return {str(name): int(number) for name, number in sorted(tuple(row) for row in db.execute(sql))}
 

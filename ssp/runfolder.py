@@ -1,0 +1,275 @@
+"""The run folder: where a run's files lie, and which folder a run gets.
+
+Owns names (`<config>-001`, ...), config.yaml, checkpoints/state.json and the pruning of old checkpoints.
+Promises: an existing folder is never overwritten; a folder appears with its config.yaml or not at all; state.json is
+replaced whole; a resumed run has the settings it was started with. Refuses to know what is inside a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from ssp.config.load import to_yaml
+from ssp.config.schema import Config
+from ssp.errors import InputError, InvariantError
+
+START_BYTES = 200_000_000
+"""Free bytes that a run asks for before it starts: about three times what a default quickstart writes."""
+
+MAY_CHANGE = ("steps", "resume", "run", "save", "placement", "ray")
+"""Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
+
+RAY_COPY = "runtime_resources/working_dir_files"
+"""Part of the path of the temporary copy that a Ray job works in; it goes away with the job."""
+
+_VERSION = re.compile(r"v(\d+)$")
+
+
+def resolve(path: str, what: str = "run.dir") -> Path:
+    """A user's path as an absolute one: relative paths count from $SSP_HOME, else from the working folder.
+
+    InputError inside a Ray job without SSP_HOME: the working folder is a temporary copy there. `what` names the key.
+    """
+    given = Path(path).expanduser()
+    if given.is_absolute():
+        return given
+    home = os.environ.get("SSP_HOME", "")
+    base = Path(home).expanduser().absolute() if home else Path.cwd()
+    if RAY_COPY in base.as_posix():
+        rule = f"inside a job a relative {what} needs SSP_HOME, because the working folder is a temporary copy"
+        raise InputError(rule, path, f"set SSP_HOME to a folder that stays, or give {what} as an absolute path")
+    return base / given
+
+
+def check_space(folder: Path, needed_bytes: int) -> None:
+    """InputError when the file system of `folder` (which need not exist yet) has less than `needed_bytes` free."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < needed_bytes:
+        rule = f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space"
+        raise InputError(rule, f"{free / 1e6:,.0f} MB at {place}", "free some space, or set run.dir to another disk")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder that a run would get; `resumes` when it continues from that folder's checkpoint."""
+
+    path: Path
+    resumes: bool
+
+
+def locate(cfg: Config, config_name: str) -> Place:
+    """Decide the folder for `cfg` and touch nothing. `config_name` (a name or a file's path) gives the default name.
+
+    `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it
+    has a checkpoint, else a fresh start. A path: that folder, which must have a checkpoint. InputError otherwise, and
+    when a setting other than `MAY_CHANGE` differs from the folder's config.yaml.
+    """
+    if cfg.resume not in ("never", "auto"):
+        path = resolve(cfg.resume, "resume")
+        if cfg.run.dir and resolve(cfg.run.dir) != path:
+            raise InputError("resume=PATH continues in that folder", f"run.dir={cfg.run.dir}", "leave run.dir out")
+        if not RunFolder(path).has_state:
+            raise InputError("resume=PATH needs a run folder with a checkpoint", path, "give a folder below runs/")
+        return _resumed(path, cfg)
+    runs = resolve("runs") if not cfg.run.dir else Path()
+    fixed = resolve(cfg.run.dir) if cfg.run.dir else runs / cfg.run.name if cfg.run.name else None
+    stem = Path(config_name).stem
+    if cfg.resume == "auto":
+        newest = fixed or _newest(runs, stem)
+        if newest is not None and RunFolder(newest).has_state:
+            return _resumed(newest, cfg)
+    if fixed is None:
+        return Place(runs / f"{stem}-{_last_number(runs, stem) + 1:03}", resumes=False)
+    # A folder of ours without a checkpoint was killed before its first one; its ledger goes on counting.
+    ours = cfg.resume == "auto" and RunFolder(fixed).config.is_file()
+    if fixed.exists() and not ours:
+        next_step = "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
+        raise InputError("a run folder must not exist yet", fixed, next_step)
+    return Place(fixed, resumes=False)
+
+
+def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> RunFolder:
+    """The folder for `cfg`, made with its config.yaml, or an existing one to continue (`resumed`); see `locate`.
+
+    InputError for a folder that may not be used, a changed setting, or too little space: nothing is written then.
+    """
+    place = locate(cfg, config_name)
+    check_space(place.path, needed_bytes)
+    if place.path.exists():
+        folder = RunFolder(place.path, place.resumes)
+        _replace(folder.config, to_yaml(cfg))
+        return folder
+    try:
+        _make(place.path, to_yaml(cfg))
+    except OSError as error:
+        if place.path.exists():
+            # Another run took the name in the meantime: the next number, or the refusal of a name that was given.
+            return open_run(cfg, config_name, needed_bytes)
+        raise InputError("a run folder must be writable", f"{place.path} ({error})", "set run.dir elsewhere") from error
+    return RunFolder(place.path)
+
+
+def _make(path: Path, config: str) -> None:
+    """A new run folder, complete or not at all; OSError when it cannot be made or exists."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    (aside / "episodes").mkdir(parents=True)
+    (aside / "checkpoints").mkdir()
+    (aside / "config.yaml").write_text(config, encoding="utf-8")
+    try:
+        os.rename(aside, path)
+    except OSError:
+        shutil.rmtree(aside)
+        raise
+
+
+class RunFolder:
+    """Paths and bookkeeping of one run folder. Making the object touches nothing."""
+
+    def __init__(self, path: str | Path, resumed: bool = False) -> None:
+        self.path, self.resumed = Path(path).absolute(), resumed
+        self.name = self.path.name
+        self.config = self.path / "config.yaml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.ledger = self.path / "ledger.db"
+        self.episodes = self.path / "episodes"
+        self.tensorboard = self.path / "tensorboard"
+        self.timeline = self.path / "timeline.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.state = self.checkpoints / "state.json"
+
+    @property
+    def has_state(self) -> bool:
+        """True when there is a checkpoint to continue from."""
+        return self.state.is_file()
+
+    def checkpoint(self, role: str, version: int) -> Path:
+        """Where the checkpoint of a role's version lies, made or not."""
+        return self.checkpoints / role / f"v{version}"
+
+    def relative(self, path: str | Path) -> str:
+        """A path inside the folder as state.json holds it, so that the folder can be moved."""
+        return Path(path).relative_to(self.path).as_posix()
+
+    def absolute(self, relative: str) -> Path:
+        """The reverse of `relative`."""
+        return self.path / relative
+
+    def check_space(self, needed_bytes: int) -> None:
+        """InputError when less than `needed_bytes` are free here; ask before each save."""
+        check_space(self.path, needed_bytes)
+
+    def write_state(self, state: Mapping[str, Any]) -> None:
+        """Replace state.json: plain JSON data; `folders` holds role → relative checkpoint folder (see `prune`)."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        _replace(self.state, json.dumps(dict(state), indent=1, allow_nan=False))
+
+    def read_state(self) -> dict[str, Any] | None:
+        """What state.json holds, None without one. InputError when it is broken or names a missing folder."""
+        if not self.has_state:
+            return None
+        try:
+            state: dict[str, Any] = json.loads(self.state.read_text(encoding="utf-8"))
+            missing = [folder for folder in state["folders"].values() if not self.absolute(folder).is_dir()]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            rule = "state.json must name the checkpoints to continue from"
+            raise InputError(rule, f"{self.state} ({error!r})", "restore the file, or start a new run") from error
+        if missing:
+            rule = "every checkpoint that state.json names must be there"
+            raise InputError(rule, f"{self.state} names {missing}", "restore these folders, or start a new run")
+        return state
+
+    def prune(self, keep: int) -> list[Path]:
+        """Delete all but each role's newest `keep` checkpoints and those that state.json names. Returns the gone."""
+        state = self.read_state()
+        if state is None:
+            raise InvariantError("checkpoints are pruned only after state.json names a pair")
+        named = {self.absolute(folder) for folder in state["folders"].values()}
+        gone: list[Path] = []
+        for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
+            found = sorted((path for path in role.iterdir() if _VERSION.match(path.name)), key=_number)
+            gone += [path for path in found[: max(0, len(found) - keep)] if path not in named]
+            for trash in role.glob(".*.gone"):
+                shutil.rmtree(trash)
+        for path in gone:
+            # Renamed first: a kill in between leaves no folder that looks like a whole checkpoint.
+            trash = path.with_name(f".{path.name}.gone")
+            os.rename(path, trash)
+            shutil.rmtree(trash)
+        return gone
+
+
+def changes(cfg: Config, folder: RunFolder) -> dict[str, tuple[object, object]]:
+    """Dotted keys whose value differs from the folder's config.yaml, as (then, now), without those of `MAY_CHANGE`."""
+    then = _flat(OmegaConf.to_container(OmegaConf.load(folder.config)))
+    now = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(cfg))))
+    keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
+    return {key: (then.get(key), now.get(key)) for key in keys if then.get(key) != now.get(key)}
+
+
+def _resumed(path: Path, cfg: Config) -> Place:
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        raise InputError("a run folder has a config.yaml", folder.config, "restore it, or start a new run")
+    changed = changes(cfg, folder)
+    if changed:
+        found = ", ".join(f"{key} was {then!r} and is now {now!r}" for key, (then, now) in changed.items())
+        rule = f"a run continues with the settings it was started with, in {path}"
+        raise InputError(rule, found, "give the old values, or start a new run with resume=never")
+    return Place(path, resumes=True)
+
+
+def _flat(value: object, prefix: str = "") -> dict[str, object]:
+    """Nested mappings and lists as dotted keys."""
+    if isinstance(value, dict):
+        items = [(str(key), inner) for key, inner in value.items()]
+    elif isinstance(value, list):
+        items = [(str(index), inner) for index, inner in enumerate(value)]
+    else:
+        return {prefix: value}
+    flat: dict[str, object] = {}
+    for key, inner in items:
+        flat.update(_flat(inner, f"{prefix}.{key}" if prefix else key))
+    return flat
+
+
+def _numbered(runs: Path, stem: str) -> dict[int, Path]:
+    """Existing runs of a config by their number."""
+    pattern = re.compile(re.escape(stem) + r"-(\d+)$")
+    found = [(pattern.match(path.name), path) for path in runs.iterdir()] if runs.is_dir() else []
+    return {int(match.group(1)): path for match, path in found if match}
+
+
+def _last_number(runs: Path, stem: str) -> int:
+    return max(_numbered(runs, stem), default=0)
+
+
+def _newest(runs: Path, stem: str) -> Path | None:
+    numbered = _numbered(runs, stem)
+    return numbered[max(numbered)] if numbered else None
+
+
+def _number(path: Path) -> int:
+    match = _VERSION.match(path.name)
+    return int(match.group(1)) if match else -1
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write aside, reach the disk, rename."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with aside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)

@@ -1,0 +1,165 @@
+"""Run folders: which one a run gets, what a resume accepts, what is never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import namedtuple
+from dataclasses import replace
+
+import pytest
+
+from ssp.config.schema import Config, RunConfig
+from ssp.errors import InputError, InvariantError
+from ssp.runfolder import RunFolder, check_space, locate, open_run, resolve
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSP_HOME", str(tmp_path))
+    return tmp_path
+
+
+def with_state(folder: RunFolder, version: int = 1) -> RunFolder:
+    """The folder with one saved pair."""
+    paths = {role: folder.checkpoint(role, version) for role in ("proposer", "solver")}
+    for path in paths.values():
+        path.mkdir(parents=True)
+    folder.write_state({"step": version, "folders": {role: folder.relative(path) for role, path in paths.items()}})
+    return folder
+
+
+def test_runs_are_numbered_by_config(home):
+    names = [open_run(Config(), name).name for name in ("quickstart", "configs/quickstart.yaml", "other")]
+    assert names == ["quickstart-001", "quickstart-002", "other-001"]
+    folder = RunFolder(home / "runs" / "quickstart-001")
+    assert folder.config.is_file() and folder.episodes.is_dir() and not folder.resumed
+    assert not [path for path in (home / "runs").iterdir() if path.name.startswith(".")]
+
+
+def test_an_explicit_name_or_folder_is_used_once(home):
+    for run in (RunConfig(name="mine"), RunConfig(dir="elsewhere/x"), RunConfig(dir=str(home / "abs"))):
+        open_run(Config(run=run), "quickstart")
+        with pytest.raises(InputError, match="must not exist yet.*resume=auto"):
+            open_run(Config(run=run), "quickstart")
+    assert sorted(path.name for path in home.iterdir()) == ["abs", "elsewhere", "runs"]
+
+
+def test_auto_continues_the_newest_run_with_a_checkpoint(home):
+    cfg = Config(resume="auto")
+    assert not open_run(cfg, "q").resumed
+    with_state(open_run(cfg, "q"))
+    again = open_run(replace(cfg, steps=200, run=RunConfig()), "q")
+    assert (again.name, again.resumed) == ("q-002", True)
+    assert "steps: 200" in again.config.read_text()
+
+
+def test_auto_with_a_folder_starts_it_or_continues_it(home):
+    cfg = Config(resume="auto", run=RunConfig(dir="x"))
+    first = open_run(cfg, "q")
+    assert not first.resumed and not open_run(cfg, "q").resumed
+    with_state(first)
+    assert open_run(cfg, "q").resumed
+    (home / "foreign").mkdir()
+    with pytest.raises(InputError, match="must not exist yet"):
+        open_run(Config(resume="auto", run=RunConfig(dir="foreign")), "q")
+
+
+def test_a_path_continues_there_and_nowhere_else(home):
+    folder = with_state(open_run(Config(), "q"))
+    assert open_run(Config(resume="runs/q-001"), "q").path == folder.path
+    with pytest.raises(InputError, match="needs a run folder with a checkpoint"):
+        locate(Config(resume="runs/none"), "q")
+    with pytest.raises(InputError, match="leave run.dir out"):
+        locate(Config(resume="runs/q-001", run=RunConfig(dir="y")), "q")
+
+
+def test_a_changed_setting_is_refused_and_shown(home):
+    folder = with_state(open_run(Config(), "q"))
+    before = folder.config.read_bytes()
+    changed = Config(resume="auto", seed=3)
+    changed.solver.learner.lr = 0.1
+    changed.placement.solvers = 5
+    with pytest.raises(InputError) as error:
+        open_run(changed, "q")
+    assert error.value.found == "seed was 0 and is now 3, solver.learner.lr was 0.0005 and is now 0.1"
+    assert folder.config.read_bytes() == before
+
+
+def test_inside_a_job_a_relative_path_needs_a_home(tmp_path, monkeypatch):
+    copy = tmp_path / "session_1" / "runtime_resources" / "working_dir_files" / "pkg"
+    copy.mkdir(parents=True)
+    monkeypatch.chdir(copy)
+    assert resolve("runs/x") == tmp_path / "runs" / "x"
+    monkeypatch.delenv("SSP_HOME")
+    with pytest.raises(InputError, match="inside a job a relative data.corpus needs SSP_HOME"):
+        resolve("corpus.jsonl", "data.corpus")
+    with pytest.raises(InputError, match="inside a job"):
+        open_run(Config(), "q")
+    assert resolve(str(tmp_path / "a")) == tmp_path / "a"
+    monkeypatch.chdir(tmp_path)
+    assert resolve("a") == tmp_path / "a"
+
+
+def test_too_little_space_writes_nothing(home, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(10**9, 10**9 - 5_000_000, 5_000_000))
+    with pytest.raises(InputError, match=r"needs 200 MB of free space. Found: 5 MB at"):
+        open_run(Config(), "q")
+    assert not (home / "runs").exists()
+    check_space(home / "not" / "yet", 4_000_000)
+    with pytest.raises(InputError, match="free space"):
+        RunFolder(home).check_space(6_000_000)
+
+
+def test_a_name_taken_in_between_gives_the_next_one(home, monkeypatch):
+    real, taken = os.rename, []
+
+    def rename(source, target):
+        if not taken:
+            taken.append(target)
+            (target / "episodes").mkdir(parents=True)
+        real(source, target)
+
+    monkeypatch.setattr("os.rename", rename)
+    assert open_run(Config(), "q").name == "q-002"
+    assert sorted(path.name for path in (home / "runs").iterdir()) == ["q-001", "q-002"]
+
+
+def test_a_folder_that_cannot_be_made_is_refused(home):
+    (home / "file").write_text("")
+    with pytest.raises(InputError, match="must be writable"):
+        open_run(Config(run=RunConfig(dir="file/x")), "q")
+
+
+def test_state_is_replaced_whole_and_checked(home):
+    folder = open_run(Config(), "q")
+    assert folder.read_state() is None
+    with_state(folder, 1)
+    assert folder.read_state()["folders"]["solver"] == "checkpoints/solver/v1"
+    with pytest.raises(ValueError):
+        folder.write_state({"folders": {}, "loss": float("nan")})
+    assert folder.read_state()["step"] == 1
+    folder.write_state({"folders": {"solver": "checkpoints/solver/v9"}})
+    with pytest.raises(InputError, match="names .*v9"):
+        folder.read_state()
+    for broken in ("{", "[]", json.dumps({"folders": 3})):
+        folder.state.write_text(broken)
+        with pytest.raises(InputError, match=r"state.json must name"):
+            folder.read_state()
+
+
+def test_pruning_keeps_the_newest_and_the_named(home):
+    folder = open_run(Config(), "q")
+    with pytest.raises(InvariantError):
+        folder.prune(1)
+    with_state(folder, 2)
+    for version in (1, 9, 10, 11):
+        folder.checkpoint("solver", version).mkdir()
+    (folder.checkpoints / "solver" / ".v3.gone").mkdir()
+    (folder.checkpoints / "solver" / "notes").mkdir()
+    gone = folder.prune(2)
+    assert [path.name for path in gone] == ["v1", "v9"]
+    left = sorted(path.name for path in (folder.checkpoints / "solver").iterdir())
+    assert left == ["notes", "v10", "v11", "v2"]
+    assert folder.checkpoint("proposer", 2).is_dir()
