@@ -1,0 +1,61 @@
+"""The command line that commands share: `--config NAME|FILE`, `key=value` settings, flags.
+
+Owns parsing. Promises that a wrong argument is an `InputError` (one paragraph, exit code 2), like every other bad input.
+Refuses to know what a command does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from ssp.errors import InputError
+
+if TYPE_CHECKING:
+    from ssp.config.schema import Config
+
+DEFAULT_CONFIG = "quickstart"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are `InputError`; flags are never abbreviated, so a new one breaks nobody's script."""
+
+    def __init__(self, command: str, summary: str) -> None:
+        super().__init__(prog=f"ssp {command}", description=summary, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise, where argparse would print the usage and leave."""
+        raise InputError(f"{self.prog} takes only the arguments that it knows", message, f"see {self.prog} --help")
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What was typed: the config's name or file, `key=value` settings in order, and the command's own flags."""
+
+    config: str
+    overrides: list[str]
+    flags: argparse.Namespace
+
+    def load(self) -> Config:
+        """The checked configuration (InputError when it is wrong)."""
+        from ssp.config import load
+
+        return load(self.config, self.overrides)
+
+
+def parse(argv: Sequence[str], command: str, summary: str, flags: Callable[[Parser], None] | None = None) -> Parsed:
+    """Parse `argv` (without the command's name). `flags` adds the command's own options; they and settings may mix."""
+    parser = Parser(command, summary)
+    parser.add_argument(
+        "--config",
+        default=DEFAULT_CONFIG,
+        metavar="NAME|FILE",
+        help="a shipped config's name, or a path to a YAML file (default: %(default)s)",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
+    if flags is not None:
+        flags(parser)
+    found = parser.parse_intermixed_args(list(argv))
+    return Parsed(found.config, found.overrides, found)

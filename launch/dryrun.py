@@ -1,0 +1,181 @@
+"""What `ssp train --dry-run` prints: the resolved config, the actor graph with resources, a memory estimate.
+
+Owns the picture of a run before it exists. Promises to start nothing and to import neither Ray nor torch.
+Refuses to measure: sizes a process are constants measured on one 2-core Linux machine, and the result is an estimate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ssp.config import to_yaml
+from ssp.config.schema import Config, RoleConfig
+
+BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}
+"""Resident megabytes of one process before its data: Ray's own (with dashboard), an actor with torch and transformers,
+an actor with numpy and bm25s, an actor with neither."""
+
+EMBEDDED_MB = 0.6
+EMBEDDED_KV_BYTES = 1024
+"""KV cache bytes a token of the embedded policy: 2 layers x (key, value) x 2 heads x 32 dimensions x 4 bytes."""
+
+_MB = 2**20
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of process: how many, CPUs each asks Ray for, megabytes each (estimate), what it does."""
+
+    name: str
+    count: int
+    cpus: float
+    megabytes: float
+    task: str
+
+
+def describe(cfg: Config) -> str:
+    """The whole text. InputError is not raised here: `cfg` was checked when it was loaded."""
+    parts = actors(cfg)
+    sections = (
+        ("Configuration", to_yaml(cfg).rstrip()),
+        ("Actor graph", graph(cfg)),
+        ("Actors", _actor_table(parts)),
+        ("Memory, estimated", _memory_table(cfg, parts)),
+        ("Next", "Nothing was started. Leave out --dry-run to train."),
+    )
+    return "\n\n".join(f"# {title}\n{body}" for title, body in sections)
+
+
+def actors(cfg: Config) -> list[Part]:
+    """Every actor of the run, in the data's order."""
+    place = cfg.placement
+    learning = [name for name, role in _roles(cfg) if role.policy == "own"]
+    parts = [
+        Part("proposer", place.proposers, place.cpus, _player_mb(cfg, "proposer"), "searches and asks a question"),
+        Part("judge", place.judges, place.cpus, _judge_mb(cfg), "checks questions (rules, evidence), grades answers"),
+        Part("solver", place.solvers, place.cpus, _player_mb(cfg, "solver"), "searches and answers"),
+        Part("retriever", cfg.retriever.shards, place.cpus, BASE_MB["search"], "one exact shard of each BM25 index"),
+    ]
+    for name in learning:
+        parts.append(Part(f"learner-{name}", 1, place.cpus, _learner_mb(cfg, name), f"updates the {name}'s policy"))
+    queues = Part("queue", 3, place.cpus, BASE_MB["plain"], "hands over references: questions, one batch queue a role")
+    return [*parts, queues, Part("ledger", 1, place.cpus, BASE_MB["plain"], "every episode's state and cause (SQLite)")]
+
+
+def graph(cfg: Config) -> str:
+    """The flow as text, read from top to bottom."""
+    bound, place, shards = cfg.schedule.max_staleness, cfg.placement, cfg.retriever.shards
+    lines = [
+        "targets",
+        "   |",
+        f"proposer x{place.proposers}  <-- searches --> retriever x{shards}",
+        "   |  questions",
+        f"judge x{place.judges}  (rules, then evidence; verifier: {cfg.referee.verifier})",
+        "   |",
+        "[question queue]",
+        f"   |  {cfg.game.attempts} attempts a question",
+        f"solver x{place.solvers}  <-- searches --> retriever x{shards}",
+        "   |  answers",
+        f"judge x{place.judges}  ({cfg.judge.kind})",
+        "   |",
+    ]
+    for name, role in _roles(cfg):
+        players = f"{name} x{place.proposers if name == 'proposer' else place.solvers}"
+        frozen = role.policy == "frozen"
+        end = "kept: the policy is frozen" if frozen else f"{name} learner -- weights --> {players}"
+        lines.append(f"   +--> [{name} queue] --> {end}")
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Queues and weights carry object references. ledger x1 records every episode.",
+            "The coordinator runs in the process of ssp train.",
+            f"Staleness bound: proposer {bound.proposer}, solver {bound.solver} (0 = synchronous).",
+        ]
+    )
+
+
+def _actor_table(parts: Sequence[Part]) -> str:
+    rows = [(p.name, str(p.count), f"{p.cpus:g}", f"{p.megabytes:.0f}", p.task) for p in parts]
+    total = (
+        "all",
+        str(sum(p.count for p in parts)),
+        f"{sum(p.count * p.cpus for p in parts):g}",
+        f"{sum(p.count * p.megabytes for p in parts):.0f}",
+        "CPUs are what Ray reserves; each process computes on one thread",
+    )
+    return _table(("actor", "count", "CPUs each", "MB each", ""), [*rows, total])
+
+
+def _memory_table(cfg: Config, parts: Sequence[Part]) -> str:
+    rows = [(f"{p.name} x{p.count}", p.count * p.megabytes) for p in parts]
+    rows += [
+        ("coordinator (this process)", float(BASE_MB["driver"])),
+        ("Ray itself (absent from this sum when a cluster runs already)", float(BASE_MB["ray"])),
+        ("object store, at most", float(cfg.ray.object_store_mb)),
+    ]
+    rows.append(("total", sum(size for _, size in rows)))
+    return _table(("what", "MB"), [(name, f"{size:.0f}") for name, size in rows])
+
+
+def _roles(cfg: Config) -> tuple[tuple[str, RoleConfig], tuple[str, RoleConfig]]:
+    return ("proposer", cfg.proposer), ("solver", cfg.solver)
+
+
+def _player_mb(cfg: Config, name: str) -> float:
+    """A process, one copy of the weights, and a KV cache that holds its share of the episodes at full length."""
+    role = cfg.proposer if name == "proposer" else cfg.solver
+    if name == "proposer":
+        episodes, players = role.batch, cfg.placement.proposers
+    else:
+        episodes, players = role.batch * cfg.game.attempts, cfg.placement.solvers
+    share = -(-episodes // players)
+    return BASE_MB["policy"] + _weights_mb(role) + share * role.limits.total_tokens * _kv_bytes(role) / _MB
+
+
+def _judge_mb(cfg: Config) -> float:
+    if cfg.referee.verifier == "none":
+        return BASE_MB["policy"]
+    share = -(-cfg.proposer.batch // cfg.placement.judges)
+    cache = share * cfg.solver.limits.total_tokens * _kv_bytes(cfg.solver) / _MB
+    return BASE_MB["policy"] + _weights_mb(cfg.solver) + cache
+
+
+def _learner_mb(cfg: Config, name: str) -> float:
+    """Weights, gradient and two moments; the reference model when there is a KL term; one micro-batch of activations."""
+    role = cfg.proposer if name == "proposer" else cfg.solver
+    copies = 4 + (1 if role.kl.coef > 0 else 0)
+    activations = role.learner.token_budget * _kv_bytes(role) * 8 / _MB
+    return BASE_MB["policy"] + copies * _weights_mb(role) + activations
+
+
+def _weights_mb(role: RoleConfig) -> float:
+    """Megabytes of the policy's weight files; the embedded policy's when the model is not a folder yet."""
+    files = list(Path(role.model).expanduser().glob("*.safetensors"))
+    return sum(file.stat().st_size for file in files) / _MB if files else EMBEDDED_MB
+
+
+def _kv_bytes(role: RoleConfig) -> int:
+    """KV cache bytes a token, from the model folder's config.json when there is one."""
+    path = Path(role.model).expanduser() / "config.json"
+    if not path.is_file():
+        return EMBEDDED_KV_BYTES
+    model = json.loads(path.read_text(encoding="utf-8"))
+    heads = model.get("num_key_value_heads", model["num_attention_heads"])
+    width = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
+    return int(model["num_hidden_layers"] * 2 * heads * width * (2 if role.engine.dtype == "bfloat16" else 4))
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Left-aligned columns, numbers to the right."""
+    lines = [tuple(header), *map(tuple, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+
+    def cell(text: str, i: int) -> str:
+        number = text.replace(".", "").isdigit()
+        return text.rjust(widths[i]) if number or i in (1, 2, 3) and len(header) > 2 else text.ljust(widths[i])
+
+    return "\n".join("  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines)

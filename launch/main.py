@@ -1,0 +1,92 @@
+"""The console script `ssp <command> [arguments]`, and what every command does with a failure.
+
+Owns the list of commands and the exit codes: 0 done, 2 bad input, 1 a failure of ours, 130 interrupted. Promises that bad
+input is one paragraph on stderr, and that only the command that was asked for is imported.
+Refuses to know what a command does; an exception that nobody typed is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import shutil
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Sequence
+
+from ssp import __version__
+from ssp.errors import InputError, InvariantError, SspError
+
+COMMANDS = {
+    "train": "play the duel and train both policies",
+    "eval": "score a policy on an evaluation set",
+    "ask": "ask a policy one question and show its searches",
+    "index": "build a search index from a corpus",
+    "serve": "answer searches over HTTP",
+    "doctor": "check this machine, or a run's ledger",
+}
+"""Command → what it is for. `launch.<command>` has `main(argv) -> int`."""
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. `argv` without the program's name (None: the process's own)."""
+    return run(_dispatch, sys.argv[1:] if argv is None else argv)
+
+
+def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+    """Call `command(argv)` and turn a typed failure into its message and exit code."""
+    try:
+        return command(argv)
+    except InputError as error:
+        _say(str(error))
+        return error.exit_code
+    except SspError as error:
+        if isinstance(error, InvariantError):
+            traceback.print_exc()
+        _say(f"{type(error).__name__}: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if argv[0] in ("-V", "--version"):
+        print(f"ssp {__version__}")
+        return 0
+    name, *rest = argv
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean ssp {near[0]}" if near else "see ssp --help"
+        raise InputError(f"a command is one of {', '.join(COMMANDS)}", name, hint)
+    code: int = importlib.import_module(f"launch.{name}").main(rest)
+    return code
+
+
+def _help() -> str:
+    rows = "\n".join(f"  {name:8} {summary}" for name, summary in COMMANDS.items())
+    return (
+        "usage: ssp <command> [--config NAME|FILE] [options] [key=value ...]\n\n"
+        f"{rows}\n\n"
+        "ssp <command> --help lists a command's options. ssp train --dry-run shows the resolved configuration and what\n"
+        "would start, and starts nothing. Exit codes: 0 done, 1 a failure of ours, 2 bad input, 130 interrupted."
+    )
+
+
+def _say(message: str) -> None:
+    """One paragraph on stderr, wrapped for a terminal; one line elsewhere, so that scripts can search it."""
+    text = f"ssp: {message}"
+    if sys.stderr.isatty():
+        width = min(shutil.get_terminal_size().columns, 100)
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    print(text, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""From a config name or file and `key=value` overrides to one checked `Config`.
+
+Owns reading, merging and the messages about keys and types. Promises this order, later wins: schema, the file's
+`defaults`, the file's role block, `defaults.x=` on the command line, `proposer.x=` or `solver.x=` on the command line;
+so what is typed beats what is written, and a role beats its defaults in the same place.
+Refuses unknown keys at any depth, and to know which values make sense (`ssp.config.rules`).
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, cast, get_args, get_origin, get_type_hints
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ssp.config import rules
+from ssp.config.schema import Config
+from ssp.errors import InputError
+
+Raw = dict[str, Any]
+_SUFFIXES = (".yaml", ".yml")
+_ROLES = ("proposer", "solver")
+_COMMAND_LINE = "the command line"
+
+
+def load(name_or_file: str, overrides: Sequence[str] = ()) -> Config:
+    """The checked configuration. `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
+
+    `overrides`: `key=value` texts, values as in YAML. Raises InputError for a missing file, broken YAML, an unknown key,
+    a wrong type or range, and values that contradict each other.
+    """
+    path = find(name_or_file)
+    file, typed = _read(path), _parse_overrides(overrides)
+    for raw, source in ((file, str(path)), (typed, _COMMAND_LINE)):
+        _check_keys(raw, Config, "", source)
+        _convert(raw, source)
+    merged = _merge(file, typed)
+    for role in _ROLES:
+        merged[role] = _inherit(role, file, typed)
+    rules.expand_preset(merged)
+    cfg = _convert(merged, str(path))
+    rules.check(cfg)
+    return cfg
+
+
+def to_yaml(cfg: Config) -> str:
+    """The resolved configuration as YAML; `load` of it gives an equal `Config`."""
+    return OmegaConf.to_yaml(OmegaConf.structured(cfg))
+
+
+def names() -> list[str]:
+    """Names of the shipped configs, sorted."""
+    return sorted(path.stem for path in shipped_folder().glob("*.yaml"))
+
+
+def shipped_folder() -> Path:
+    """Folder of the shipped configs: inside the package once installed, beside it in the repository."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def find(name_or_file: str) -> Path:
+    """The file of a shipped name or a path. InputError names the shipped configs when there is none."""
+    if name_or_file.endswith(_SUFFIXES) or "/" in name_or_file:
+        path = Path(name_or_file).expanduser()
+        if path.is_file():
+            return path
+        raise InputError(
+            "a config file must exist", path, f"check the path, or use a shipped one: {', '.join(names())}"
+        )
+    path = shipped_folder() / f"{name_or_file}.yaml"
+    if path.is_file():
+        return path
+    near = difflib.get_close_matches(name_or_file, names(), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"shipped configs: {', '.join(names())}"
+    raise InputError("--config is a shipped name or a path to a .yaml file", name_or_file, hint)
+
+
+def _read(path: Path) -> Raw:
+    try:
+        loaded = OmegaConf.to_container(OmegaConf.load(path))
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{path} must be a readable YAML file", _one_line(error), "correct the file") from error
+    if not isinstance(loaded, dict):
+        raise InputError(f"{path} must hold keys and values", f"a {type(loaded).__name__}", "write `key: value` lines")
+    return cast(Raw, loaded)
+
+
+def _parse_overrides(overrides: Sequence[str]) -> Raw:
+    """Dotted `key=value` texts as one nested mapping, the last of a repeated key winning."""
+    tree: Raw = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        steps = key.strip().split(".")
+        if not equals or not all(steps):
+            raise InputError("a setting is typed as key=value", text, "write for example steps=20 (no spaces around =)")
+        try:
+            parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
+        except (yaml.YAMLError, OmegaConfBaseException) as error:
+            raise InputError(f"the value of {key} must be YAML", value, "quote it: 'key=\"text\"'") from error
+        assert isinstance(parsed, dict)
+        leaf = "" if parsed["value"] is None and value.strip() == "" else parsed["value"]
+        node = tree
+        for step in steps[:-1]:
+            below = node.setdefault(step, {})
+            if not isinstance(below, dict):
+                raise InputError("a key is a block or a value, not both", text, f"leave one of them out: {key}")
+            node = below
+        if isinstance(leaf, dict) and isinstance(node.get(steps[-1]), dict):
+            leaf = _merge(node[steps[-1]], leaf)
+        node[steps[-1]] = leaf
+    return tree
+
+
+def _inherit(role: str, file: Raw, typed: Raw) -> Raw:
+    """The role's block in the order that the module's docstring promises."""
+    block: Raw = {}
+    for source in (file, typed):
+        for name in ("defaults", role):
+            block = _merge(block, source.get(name, {}))
+    return block
+
+
+def _merge(below: Raw, above: Raw) -> Raw:
+    """`above` over `below`, block by block; lists and values are replaced whole. Neither is changed."""
+    merged = copy.deepcopy(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else copy.deepcopy(value)
+    return merged
+
+
+def _check_keys(raw: object, schema: type, prefix: str, source: str) -> None:
+    """Every key of `raw` exists in `schema`, blocks are blocks and lists are lists, at any depth."""
+    if not isinstance(raw, dict):
+        keys = ", ".join(get_type_hints(schema))
+        rule = f"{prefix.rstrip('.')} in {source} is a block of settings"
+        raise InputError(rule, repr(raw), f"set one of its keys instead: {keys}")
+    hints = get_type_hints(schema)
+    for key, value in raw.items():
+        full = f"{prefix}{key}"
+        if key not in hints:
+            raise _unknown(full, [f"{prefix}{name}" for name in hints], source)
+        if isinstance(value, str) and value == "???":
+            raise InputError("every key needs a value", f"{full}: ??? in {source}", "set it, or leave it out")
+        hint = hints[key]
+        if is_dataclass(hint):
+            _check_keys(value, cast(type, hint), f"{full}.", source)
+        elif get_origin(hint) is list:
+            if not isinstance(value, list):
+                raise InputError(f"{full} in {source} is a list", repr(value), f"write the whole list: {full}=[...]")
+            item_schema = get_args(hint)[0]
+            for index, item in enumerate(value if is_dataclass(item_schema) else ()):
+                _check_keys(item, item_schema, f"{full}[{index}].", source)
+
+
+def _unknown(full: str, siblings: list[str], source: str) -> InputError:
+    """The error for a key that does not exist, with the nearest ones that do: same last word first, then by spelling."""
+    every = list(_all_keys(Config, ""))
+    if full in every:
+        return InputError(
+            "a config file nests its keys, without dots", f"{full} in {source}", "indent it under its block"
+        )
+    last = full.rsplit(".", 1)[-1]
+    same = [key for key in every if key.rsplit(".", 1)[-1] == last and not key.startswith("defaults.")]
+    near = difflib.get_close_matches(full, siblings, n=1) or difflib.get_close_matches(full, every, n=1)
+    guess = " or ".join(near or same[:4])
+    hint = f"did you mean {guess}" if guess else "list all keys with: ssp train --dry-run"
+    return InputError("every config key must exist", f"{full} in {source}", hint)
+
+
+def _all_keys(schema: type, prefix: str) -> Iterator[str]:
+    """Full names of every key, blocks included."""
+    for name, hint in get_type_hints(schema).items():
+        yield f"{prefix}{name}"
+        if is_dataclass(hint):
+            yield from _all_keys(cast(type, hint), f"{prefix}{name}.")
+
+
+def _convert(raw: Raw, source: str) -> Config:
+    """`raw` over the schema's defaults as a plain `Config`; types are checked, interpolations resolved."""
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(raw))
+        return cast(Config, OmegaConf.to_object(merged))
+    except OmegaConfBaseException as error:
+        key = str(getattr(error, "full_key", None) or "a setting")
+        kind = _type_of(key)
+        if not kind:
+            message = str(error).splitlines()[0]
+            raise InputError(
+                f"settings in {source} must have the right type", f"{key}: {message}", "correct it"
+            ) from error
+        raise InputError(f"{key} in {source} is {kind}", repr(_value_of(raw, key)), f"type {key}=<{kind}>") from error
+
+
+def _type_of(full: str) -> str:
+    """In words, the type of a key; "" when unknown (an element of a list)."""
+    schema: Any = Config
+    for step in full.split("."):
+        schema = get_type_hints(schema).get(step) if is_dataclass(schema) else None
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return words.get(schema, "")
+
+
+def _value_of(raw: Raw, full: str) -> object:
+    value: Any = raw
+    for step in full.split("."):
+        value = value.get(step) if isinstance(value, dict) else value
+    return value
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
