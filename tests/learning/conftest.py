@@ -54,7 +54,7 @@ def role():
     return copy.deepcopy(config)
 
 
-def make_episodes(n: int, seed: int = 0, versions: int = 3) -> list[Episode]:
+def _episodes(n: int, seed: int = 0, versions: int = 3) -> list[Episode]:
     """n logs of prompt, model, observation, model, template: 15 to 45 tokens."""
     rng = np.random.default_rng(seed)
     episodes = []
@@ -76,12 +76,18 @@ def make_episodes(n: int, seed: int = 0, versions: int = 3) -> list[Episode]:
 
 
 @pytest.fixture
+def make_episodes():
+    """make_episodes(n, seed, versions)."""
+    return _episodes
+
+
+@pytest.fixture
 def make_batch(model_dir):
     """make_batch(n, seed, noise): GRPO groups of 4, rewards 0 or 1; behaviour = the start model plus noise."""
     model = AutoModelForCausalLM.from_pretrained(model_dir).eval()
 
     def build(n: int = 24, seed: int = 0, noise: float = 0.0, temperature: float = 1.0) -> Batch:
-        episodes = make_episodes(n, seed)
+        episodes = _episodes(n, seed)
         rewards = [float(r) for r in np.random.default_rng(seed + 1).integers(0, 2, n)]
         batch = collate(episodes, rewards, [e.game for e in episodes])
         with torch.no_grad():

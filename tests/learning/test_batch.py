@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from conftest import make_episodes
 
 from ssp.episode import Episode, Outcome
 from ssp.errors import InvariantError
@@ -14,7 +13,7 @@ from ssp.learning.batch import collate, lengths, micro_batches
 from ssp.tokenlog import Kind
 
 
-def test_collate_copies_the_log_and_pads_right():
+def test_collate_copies_the_log_and_pads_right(make_episodes):
     episodes = make_episodes(6)
     batch = collate(episodes, [0.5] * 6, list("aabbca"))
     assert batch.groups.tolist() == [0, 0, 1, 1, 2, 0] and len(batch) == 6
@@ -28,7 +27,7 @@ def test_collate_copies_the_log_and_pads_right():
     assert (batch.versions[~batch.mask] == -1).all() and (batch.logprobs[~batch.mask] == 0).all()
 
 
-def test_a_void_has_no_value():
+def test_a_void_has_no_value(make_episodes):
     episodes = make_episodes(2)
     episodes[1].void("retriever_down")
     batch = collate(episodes, [1.0, None], [0, 0], graders=[3, 4])
@@ -38,7 +37,7 @@ def test_a_void_has_no_value():
         collate(episodes, [1.0, 0.0], [0, 0])
 
 
-def test_collate_refuses_what_a_law_forbids():
+def test_collate_refuses_what_a_law_forbids(make_episodes):
     episodes = make_episodes(2)
     with pytest.raises(InvariantError, match="equal count"):
         collate(episodes, [1.0], [0, 0])
