@@ -1,8 +1,8 @@
 """A crew of Ray actors: calls with deadlines, faults typed, restarts waited for.
 
 Owns the map from Ray's exceptions to the game's `Fault`. Promises that a call to a hung actor ends (the actor is killed
-and restarts), that the next call waits until the restarted actor answers, and that an exception of the worker's own code
-is raised as it was. Refuses to retry: what a lost call means is the caller's to decide.
+and restarts), that the next call waits until the restarted actor answers, and that an exception of the worker's own
+code is raised as it was. Refuses to retry: what a lost call means is the caller's to decide.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The run's figures as Ray metrics, so that the dashboard and Prometheus see them.
 
-Owns one gauge a figure, tagged with role and run. Promises gauges only: a mean over Ray's histograms is wrong (their sum
-is made from bucket midpoints). Refuses to know what a figure means.
+Owns one gauge a figure, tagged with role and run. Promises gauges only: a mean over Ray's histograms is wrong (their
+sum is made from bucket midpoints). Refuses to know what a figure means.
 """
 
 from __future__ import annotations

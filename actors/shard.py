@@ -20,8 +20,8 @@ from ssp.episode import Document
 from ssp.errors import Fault
 from ssp.rollout import Search
 from ssp.search.bm25 import Found
-from ssp.search.http import HttpSearch
 from ssp.search.router import NO_CORPUS, merge
+from ssp.search.source import HttpSearch
 
 CACHE_ENTRIES = 8192
 """Merged answers a player keeps; the corpora of a run do not change."""
@@ -33,8 +33,7 @@ class ShardActor:
 
     def __init__(self, cfg: Config, index: int) -> None:
         self._shards = {
-            name: build.index(path, cfg).shard(index, cfg.retriever.shards)
-            for name, path in build.corpora(cfg).items()
+            name: build.index(path, cfg).shard(index, cfg.retriever.shards) for name, path in build.corpora(cfg).items()
         }
 
     def retrieve(self, queries: list[str], k: int, corpus: str) -> list[list[Found]]:

@@ -43,8 +43,8 @@ class Pace:
 class VoidGate:
     """Opens and shuts on the share of voids among the last `window` outcomes.
 
-    Past `limit` it shuts; running work drains; one round is let through every `probe_every` seconds; it opens below half
-    the limit. Shut for `give_up_after` seconds, it raises VoidLimit with the causes.
+    Past `limit` it shuts; running work drains; one round is let through every `probe_every` seconds; it opens below
+    half the limit. Shut for `give_up_after` seconds, it raises VoidLimit with the causes.
     """
 
     def __init__(self, cfg: VoidConfig, say: Callable[[str], None] = lambda text: None) -> None:

@@ -74,7 +74,7 @@ class Batches:
             if item.win_rate <= self._cfg.replay_max_win_rate and (item.question, item.target) not in taken
         ]
         count = min(self._size - len(chosen), len(pool))
-        picks = generator(self._seed, "replay", round_).choice(len(pool), size=count, replace=False) if count else []
+        picks = generator(self._seed, "replay", round_).permutation(len(pool))[:count]
         return [
             Game(
                 id=f"r{round_:05d}x{slot:03d}",

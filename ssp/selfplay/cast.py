@@ -1,7 +1,7 @@
 """The program as a value: every crew of a run, by name.
 
-Owns the list of parts that the coordinator is wired to. Promises that whoever builds a `Cast` (one process or a cluster)
-gives the coordinator the same interface. Refuses to start anything.
+Owns the list of parts that the coordinator is wired to. Promises that whoever builds a `Cast` (one process or a
+cluster) gives the coordinator the same interface. Refuses to start anything.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ Refuses to know what the stages do.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 KINDS = ("generate", "search", "verify", "judge", "learn")
@@ -21,7 +20,7 @@ class Clock:
     """Seconds of one round. `span` receives every stage for the timeline."""
 
     def __init__(self, span: Span = lambda track, name, start, end: None) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         self.busy = 0.0
         self._span = span
 
@@ -41,7 +40,7 @@ class Clock:
         `overhead` is wall time on the critical path that is neither engine, search, verification, judging nor learning;
         `idle` is the mean idle time of a worker.
         """
-        seconds = {f"time/{kind}": float(self.seconds[kind]) for kind in KINDS}
+        seconds = {f"time/{kind}": self.seconds[kind] for kind in KINDS}
         seconds["time/learn"] += learn
         seconds["time/overhead"] = max(0.0, wall - sum(seconds.values()))
         seconds["time/idle"] = max(0.0, wall - self.busy / max(1, workers))

@@ -1,8 +1,8 @@
 """The main loop: rounds of games on one side, two learners on the other, a pace between them.
 
-Owns the order of things and nothing else. Promises: a round is proposed, verified, solved, graded, settled and handed to
-both learners; each learner takes batches in round order; every episode ends in one final ledger state. With staleness
-bound 0 the two sides alternate, which is synchronous training; there is no second code path.
+Owns the order of things and nothing else. Promises: a round is proposed, verified, solved, graded, settled and handed
+to both learners; each learner takes batches in round order; every episode ends in one final ledger state. With
+staleness bound 0 the two sides alternate, which is synchronous training; there is no second code path.
 Refuses to know where workers run, what an algorithm is, or how a reward is made.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, ROLES, SOLVER
@@ -182,10 +183,10 @@ class SelfPlay:
         """Questions reach the solvers through their queue, which bounds how far proposers may run ahead."""
         questions = self._queues["questions"]
         await questions.put(round_, [game.id for game in chosen], len(chosen), sum(len(g.question) for g in chosen))
-        ids = await questions.take(round_)
+        ids = await questions.take(round_) or []
         await questions.ack(round_)
         by_id = {game.id: game for game in chosen}
         return [by_id[id_] for id_ in ids]
 
-    async def _ledger(self, method: str, *args: object) -> object:
+    async def _ledger(self, method: str, *args: Any) -> Any:
         return await self._cast.ledger.call(0, method, *args)

@@ -1,8 +1,8 @@
 """A crew: workers of one kind, called by number. The one seam between the game and its transport.
 
-Owns the call contract. Promises that a call either returns, or raises `Fault` for a failure of the worker (death, hang),
-or raises what the worker raised. Payload methods return `(payload, report)`: the payload may stay where it was made and
-come back as a reference. Refuses to know what the methods do.
+Owns the call contract. Promises that a call either returns, or raises `Fault` for a failure of the worker (death,
+hang), or raises what the worker raised. Payload methods return `(payload, report)`: the payload may stay where it was
+made and come back as a reference. Refuses to know what the methods do.
 """
 
 from __future__ import annotations

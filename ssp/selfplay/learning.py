@@ -1,7 +1,7 @@
 """One learner step as the coordinator sees it: staleness check, update, publication, commit.
 
-Owns the hard staleness check and the ledger commit of a step. Promises that a batch older than its bound is dropped, not
-trained, and that `trained` is written only after the update returned. Refuses to know the algorithm.
+Owns the hard staleness check and the ledger commit of a step. Promises that a batch older than its bound is dropped,
+not trained, and that `trained` is written only after the update returned. Refuses to know the algorithm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From graded games to training batches: outcomes, rewards, drops (laws 2 and 3).
 
-Owns the rule that turns a finished round into ledger rows and two batches. Promises that every episode of the round gets
-exactly one row, and that a void enters no batch. Refuses to talk to workers.
+Owns the rule that turns a finished round into ledger rows and two batches. Promises that every episode of the round
+gets exactly one row, and that a void enters no batch. Refuses to talk to workers.
 """
 
 from __future__ import annotations

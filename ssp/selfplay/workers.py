@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from ssp import build, protocols
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, Document, Episode, Task, Verdict
+from ssp.episode import PROPOSER, Document, Episode, Outcome, Task, Verdict
 from ssp.judge import ExactJudge
 from ssp.learning.batch import collate
 from ssp.learning.learner import TorchLearner
@@ -145,7 +145,8 @@ class Learner:
     ) -> tuple[Weights, dict[str, float]]:
         """One learner step on `plan`: (block, row, reward, group) an episode, in batch order."""
         started = time.perf_counter()
-        chosen = [blocks[block][row] for block, row, _, _ in plan]
+        # The coordinator knows each outcome; whatever it sends here is scored or rejected, never void.
+        chosen = [replace(blocks[block][row], outcome=Outcome.SCORED) for block, row, _, _ in plan]
         batch = collate(chosen, [reward for _, _, reward, _ in plan], [group for _, _, _, group in plan])
         stats = self._inner.update(batch)
         stats["busy"] = time.perf_counter() - started

@@ -1,0 +1,123 @@
+"""`ssp train`: read, check, start, play, say what happened.
+
+Owns the order of a run's start and end, and its exit code. Reads top to bottom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.cli import Parser, parse
+from ssp.config.schema import Config
+
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train both policies against each other. Returns the exit code."""
+    parsed = parse(argv, "train", "Play the game and train both policies.", _flags)
+    cfg = parsed.load()
+    if parsed.flags.from_scratch:
+        cfg.coldstart.from_scratch = True
+    if parsed.flags.dry_run:
+        from launch.dryrun import describe
+
+        print(describe(cfg))
+        return 0
+    # Actors share the cores: one thread a process, set before torch is imported anywhere.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return train(cfg, parsed.config)
+
+
+def train(cfg: Config, config_name: str) -> int:
+    """One run of a checked config, from its folder to its final table."""
+    from actors import cluster
+    from ssp import runfolder
+    from ssp.selfplay.scene import read_scene
+    from ssp.telemetry.console import Console
+
+    place = runfolder.locate(cfg, config_name)
+    runfolder.check_space(place.path, runfolder.START_BYTES)
+    console = Console()
+    scene = read_scene(cfg)
+    cluster.environment(cfg.ray)
+    connection = cluster.connect(cfg.ray)
+    try:
+        folder = runfolder.open_run(cfg, config_name)
+        print(f"run folder: {folder.path}", flush=True)
+        if connection.dashboard:
+            print(f"dashboard: http://{connection.dashboard}", flush=True)
+        stage = _Stage(scene, folder, console)
+        return asyncio.run(stage.play())
+    finally:
+        console.stop()
+        cluster.disconnect()
+
+
+@dataclass
+class _Stage:
+    scene: Any
+    folder: Any
+    console: Any
+
+    async def play(self) -> int:
+        """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
+        from actors.metrics import RayMetrics
+        from actors.program import Program, Sites
+        from ssp.selfplay.coordinator import SelfPlay
+        from ssp.selfplay.evaluator import Evaluator
+        from ssp.selfplay.report import Report
+        from ssp.selfplay.targets import Targets
+        from ssp.telemetry.display import Display
+
+        cfg, scene, folder = self.scene.cfg, self.scene, self.folder
+        sites = Sites(scene.models, folder.ledger, folder.episodes)
+        display = Display(folder, self.console, cfg.steps, RayMetrics(folder.name).write)
+        program = Program(cfg, folder.name, sites, display.event)
+        try:
+            await program.ready()
+            report = Report(display, scene.oracle, program.workers)
+            targets = Targets(scene.answers, cfg.proposer.batch, cfg.seed)
+            game = SelfPlay(cfg, program.cast, folder, targets, report, Evaluator(cfg, scene.sets))
+            interrupted = _stop_on_interrupt(game, display)
+            await game.run()
+            display.finish()
+            return EXIT_INTERRUPTED if interrupted else 0
+        finally:
+            display.close()
+            program.end()
+
+
+def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
+    """The first Ctrl-C stops admission, so that the run ends saved; the second one ends the process."""
+    seen: list[int] = []
+
+    def handle() -> None:
+        seen.append(signal.SIGINT)
+        if len(seen) > 1:
+            os._exit(EXIT_INTERRUPTED)
+        display.event("stopping: what is in flight is finished and saved (Ctrl-C again ends at once)")
+        game.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handle)
+    return seen
+
+
+def _flags(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print config, actors and memory estimate, and exit")
+    parser.add_argument("--from-scratch", action="store_true", help="make the cold start anew")
+
+
+if __name__ == "__main__":
+    from launch.main import run
+
+    sys.exit(run(main, sys.argv[1:]))

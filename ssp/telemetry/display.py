@@ -1,0 +1,94 @@
+"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, the console, the cluster's metrics.
+
+Owns the fan-out of one row and the final table. Promises that files are written before the console. Refuses to compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ssp.runfolder import RunFolder
+from ssp.telemetry.console import Console, Row
+from ssp.telemetry.runlog import RunLog
+from ssp.telemetry.timeline import Timeline
+
+TABLE = (
+    ("solver: held-out accuracy", "eval/accuracy", ".1%"),
+    ("  1 hop", "eval/accuracy_1hop", ".1%"),
+    ("  2 hops", "eval/accuracy_2hop", ".1%"),
+    ("  3 hops", "eval/accuracy_3hop", ".1%"),
+    ("solver: accuracy on the training world", "eval/train/accuracy", ".1%"),
+    ("solver: accuracy with search switched off", "eval/nosearch/accuracy", ".1%"),
+    ("proposer: hops of accepted questions", "game/hops_mean", ".2f"),
+    ("proposer: share of valid questions", "game/valid_rate", ".1%"),
+    ("game: solver's win rate", "game/win_rate", ".1%"),
+)
+"""Rows of the final table: label, figure, form."""
+
+
+class Display:
+    """The `Sink` of a run's report."""
+
+    def __init__(
+        self, folder: RunFolder, console: Console, steps: int, mirror: Callable[[int, str, dict[str, float]], None]
+    ) -> None:
+        self._folder, self._console, self._steps = folder, console, steps
+        self._log = RunLog(folder.path, mirror)
+        self._timeline = Timeline(folder.timeline)
+        self._first: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._pending: dict[str, float] = {}
+        self._accuracy = 0.0
+        self._started = False
+
+    def write(self, step: int, role: str, values: dict[str, float]) -> None:
+        """One row of metrics.jsonl; the console line follows the solver's row, the last one of a step."""
+        self._log.write(step, role, values)
+        for name, value in values.items():
+            if name.startswith(("eval/", "game/")):
+                self._first.setdefault(name, value)
+                self._last[name] = value
+        if role == "game" and not self._started:
+            self._console.start(self._steps, step - 1)
+            self._started = True
+        shown = {"step": float(step)}
+        if role == "game":
+            names = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
+            shown |= {key: values[name] for key, name in names.items() if name in values}
+            shown["tokens_per_second"] = values["tokens_per_second"]
+            self._pending = shown
+        elif role == "eval":
+            self._accuracy = values.get("eval/accuracy", 0.0)
+            self.event(f"step {step}: held-out accuracy {self._accuracy:.1%}")
+        else:
+            self._pending[f"{role}_reward"] = values["reward/mean"]
+            if role == "solver":
+                self._console.update({**self._pending, "accuracy": self._accuracy})
+
+    def event(self, text: str) -> None:
+        """One line for the user."""
+        self._console.event(text)
+
+    def span(self, track: str, name: str, start: float, end: float) -> None:
+        """One bar of the timeline."""
+        self._timeline.span(track, name, start, end)
+
+    def finish(self) -> None:
+        """The final table: what changed from the first to the last figure of this process."""
+        rows: list[Row] = [
+            (label, self._first.get(name), self._last.get(name), form)
+            for label, name, form in TABLE
+            if name in self._last
+        ]
+        paths = {
+            "run folder": self._folder.path,
+            "figures": self._folder.metrics,
+            "ledger": self._folder.ledger,
+            "policies": self._folder.checkpoints,
+        }
+        self._console.finish(rows, paths)
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+        self._timeline.save()
+        self._log.close()
