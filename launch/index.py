@@ -6,7 +6,6 @@ Refuses to replace a folder that exists.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from launch.cli import Parser
 from ssp.data.readers import read_corpus
 from ssp.search import store
 from ssp.search.bm25 import build
@@ -22,7 +22,7 @@ from ssp.search.bm25 import build
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when the folder is written. Raises InputError for a bad corpus, folder, k1 or b."""
-    args = _parser().parse_args(argv)
+    args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     started = time.monotonic()
     store.check_free(args.out)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ssp index", description="Build a BM25 index folder from a corpus.")
+def _parser() -> Parser:
+    parser = Parser("index", "Build a BM25 index folder from a corpus.")
     parser.add_argument(
         "--corpus", required=True, type=Path, help="jsonl, also .gz: {id, contents} or {id, title, text}"
     )
@@ -53,6 +53,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    from launch.main import main as ssp
+    from launch.main import run
 
-    raise SystemExit(ssp(["index", *sys.argv[1:]]))
+    raise SystemExit(run(main, sys.argv[1:]))

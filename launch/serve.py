@@ -23,6 +23,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, ValidationError
 from starlette.requests import ClientDisconnect
 
+from launch.cli import Parser
 from ssp.data.readers import read_corpus
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
@@ -87,7 +88,7 @@ def create_app(search: Search, topk: int, about: Mapping[str, Any] | None = None
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until interrupted. Raises InputError for a bad index, corpus or address, a taken port included."""
-    args = _parser().parse_args(argv)
+    args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     with bind(args.host, args.port) as listener:
         index = load(args.index) if args.index else build(read_corpus(args.corpus))
         app = create_app(LocalSearch({CORPUS: [index]}), args.topk, describe(index))
@@ -104,12 +105,15 @@ def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. InputError when the address is taken or not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        listener = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
     except OSError as error:
         found = f"{host}:{port}: {error.strerror or error}"
         raise InputError(
-            "the server's port must be free", found, "choose another --port (0 takes a free one)"
+            "the server's port must be free", found, "choose another --port, or 0 for a free one"
         ) from error
+    # asyncio does not set this on sockets made elsewhere; without it a reply of two packets waits 40 ms for an ACK.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def describe(index: Bm25Index) -> dict[str, Any]:
@@ -147,8 +151,8 @@ def _answer(documents: list[Document], scores: bool) -> list[dict[str, Any]]:
     return [{"document": item, "score": document.score} for item, document in zip(plain, documents, strict=True)]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ssp serve", description="Serve a corpus: POST /retrieve.")
+def _parser() -> Parser:
+    parser = Parser("serve", "Serve a corpus: POST /retrieve.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--index", type=Path, help="index folder made by ssp index")
     source.add_argument("--corpus", type=Path, help="corpus file (jsonl, also .gz), indexed in memory")
@@ -171,6 +175,6 @@ class _between:
 
 
 if __name__ == "__main__":
-    from launch.main import main as ssp
+    from launch.main import run
 
-    raise SystemExit(ssp(["serve", *sys.argv[1:]]))
+    raise SystemExit(run(main, sys.argv[1:]))
