@@ -100,13 +100,19 @@ def locate(cfg: Config, config_name: str) -> Place:
     return Place(fixed, resumes=False)
 
 
+def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Place:
+    """`locate`, and room for the run: everything that `open_run` would refuse, touching nothing."""
+    place = locate(cfg, config_name)
+    check_space(place.path, needed_bytes)
+    return place
+
+
 def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> RunFolder:
     """The folder for `cfg`, made with its config.yaml, or an existing one to continue (`resumed`); see `locate`.
 
     InputError for a folder that may not be used, a changed setting, or too little space: nothing is written then.
     """
-    place = locate(cfg, config_name)
-    check_space(place.path, needed_bytes)
+    place = check(cfg, config_name, needed_bytes)
     if place.path.exists():
         folder = RunFolder(place.path, place.resumes)
         _replace(folder.config, to_yaml(cfg))

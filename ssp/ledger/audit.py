@@ -19,24 +19,34 @@ _DIGEST_COLUMNS = (
 )
 
 
+def issued(db: sqlite3.Connection) -> dict[str, int]:
+    """Role → episodes ever created, as counted when they were."""
+    return {str(role): int(number) for role, number in db.execute("SELECT role, created FROM counters")}
+
+
+def tally(db: sqlite3.Connection) -> dict[str, dict[str, int]]:
+    """Role → state → number of rows, for every role that has rows or issued episodes."""
+    states_of = {role: {state.value: 0 for state in State} for role in issued(db)}
+    for role, state, number in db.execute("SELECT role, state, count(*) FROM episodes GROUP BY role, state"):
+        states_of.setdefault(role, {known.value: 0 for known in State})[state] = number
+    return states_of
+
+
 def check(db: sqlite3.Connection) -> dict[str, dict[str, int]]:
     """Role → state → number of episodes (every state is present, 0 included).
 
     InvariantError when created != sum over states, when trained rows and live commits disagree, or when a void has a
     reward.
     """
-    created = {str(role): int(number) for role, number in db.execute("SELECT role, created FROM counters")}
-    tally: dict[str, dict[str, int]] = {role: {state.value: 0 for state in State} for role in created}
-    for role, state, number in db.execute("SELECT role, state, count(*) FROM episodes GROUP BY role, state"):
-        tally.setdefault(role, {state.value: 0 for state in State})[state] = number
-    for role, states in tally.items():
+    created, states_of = issued(db), tally(db)
+    for role, states in states_of.items():
         if created.get(role, 0) != sum(states.values()):
             raise InvariantError(f"{role}: created {created.get(role, 0)} != sum over states of {states}")
-    _check_commits(db, sum(states["trained"] for states in tally.values()))
+    _check_commits(db, sum(states["trained"] for states in states_of.values()))
     paid = db.execute("SELECT count(*) FROM episodes WHERE state = 'voided' AND reward IS NOT NULL").fetchone()[0]
     if paid:
         raise InvariantError(f"{paid} void episodes have a reward")
-    return tally
+    return states_of
 
 
 def _check_commits(db: sqlite3.Connection, trained: int) -> None:

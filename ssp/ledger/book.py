@@ -281,6 +281,16 @@ class Ledger:
         with self._snapshot() as db:
             return audit.check(db)
 
+    def issued(self) -> dict[str, int]:
+        """Role → episodes ever created, as counted when they were: the law's left side."""
+        with self._snapshot() as db:
+            return audit.issued(db)
+
+    def tally(self) -> dict[str, dict[str, int]]:
+        """Role → state → number of rows, as they are: the law's right side, not compared with anything."""
+        with self._snapshot() as db:
+            return audit.tally(db)
+
     def outcomes(self) -> dict[str, int]:
         """Counts by cause over the whole file: `void/<cause>`, `reject/<rule>`, `drop/<cause>`."""
         with self._snapshot() as db:

@@ -1,0 +1,231 @@
+"""`ssp doctor`: is this machine fit for a run, and do a run's accounts add up?
+
+Owns two reports: the machine's checks (a row each, with what to do), and a ledger's counts with its conservation law.
+Promises to look only: it starts, ends and changes nothing. Exit code 1 when a check fails or the law is broken.
+Refuses to repair.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from launch.cli import Parsed, Parser, parse
+from ssp.config.schema import Config
+from ssp.episode import State
+from ssp.errors import InputError, InvariantError
+from ssp.ledger import Ledger
+from ssp.runfolder import START_BYTES, resolve
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+NEEDED = ("torch", "transformers", "ray", "bm25s", "omegaconf", "pyarrow", "tensorboardX", "rich", "fastapi", "uvicorn")
+EXTRAS = ("vllm", "deepspeed", "faiss-gpu")
+MEMORY_BYTES = 6_000_000_000
+SHM_BYTES = 64_000_000
+RAY_FOLDER = Path("/tmp/ray")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row: what was looked at, `ok`, `warn` or `fail`, what was found, and what to do about it."""
+
+    what: str
+    status: str
+    found: str
+    next_step: str = ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the machine's checks, or a ledger's proof. Returns the exit code."""
+    parsed = parse(sys.argv[1:] if argv is None else argv, "doctor", "Check this machine, or a run's ledger.", _flags)
+    if parsed.flags.ledger is not None:
+        return _ledger(parsed)
+    if parsed.flags.digest:
+        raise InputError("--digest is of a ledger", "no --ledger", "give --ledger FILE too")
+    checks = list(examine(parsed.load()))
+    table = Table(title="ssp doctor", title_justify="left")
+    for name in ("check", "", "found", "next step"):
+        table.add_column(name, overflow="fold")
+    colours = {OK: "green", WARN: "yellow", FAIL: "red"}
+    for check in checks:
+        table.add_row(check.what, f"[{colours[check.status]}]{check.status}[/]", check.found, check.next_step)
+    Console().print(table)
+    return 1 if any(check.status == FAIL for check in checks) else 0
+
+
+def examine(cfg: Config) -> Iterator[Check]:
+    """Every check of this machine for a run of `cfg`."""
+    version = sys.version_info
+    good = version >= (3, 11)
+    yield Check(
+        "python", OK if good else FAIL, platform.python_version(), "" if good else "install Python 3.11 or newer"
+    )
+    yield from _packages()
+    yield _cores()
+    yield _bytes("memory", _memory(), MEMORY_BYTES, WARN, "close other programs, or lower placement.* and ray.*")
+    shm = Path("/dev/shm")
+    needed = max(SHM_BYTES, cfg.ray.object_store_mb * 1_000_000)
+    if shm.is_dir():
+        yield _bytes(
+            "/dev/shm", shutil.disk_usage(shm).free, needed, WARN, "ray.object_store_mb must fit; or mount it larger"
+        )
+    runs = resolve(cfg.run.dir or "runs")
+    while not runs.exists():
+        runs = runs.parent
+    yield _bytes(f"disk at {runs}", shutil.disk_usage(runs).free, START_BYTES, FAIL, "free some space, or set run.dir")
+    if cfg.ray.dashboard:
+        yield _port(cfg.ray.dashboard_port)
+    yield _ray(os.environ.get("RAY_ADDRESS", ""), RAY_FOLDER / "ray_current_cluster")
+
+
+def _packages() -> Iterator[Check]:
+    for name in (*NEEDED, *EXTRAS):
+        try:
+            yield Check(name, OK, metadata.version(name))
+        except metadata.PackageNotFoundError:
+            if name in NEEDED:
+                yield Check(name, FAIL, "not installed", "run pip install . in this environment")
+
+
+def _cores() -> Check:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = _number(Path("/sys/fs/cgroup/cpu.max"))
+    quota = f", limited to {limit / 100_000:.1f}" if limit else ""
+    usable = min(count, limit / 100_000) if limit else count
+    return Check(
+        "cores", OK if usable >= 2 else WARN, f"{count}{quota}", "" if usable >= 2 else "a run is slow below 2"
+    )
+
+
+def _memory() -> int:
+    """Free bytes: the machine's, or what a container's limit leaves."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    info = Path("/proc/meminfo")
+    if info.is_file():
+        lines = dict(line.split(":", 1) for line in info.read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    limit, used = _number(Path("/sys/fs/cgroup/memory.max")), _number(Path("/sys/fs/cgroup/memory.current"))
+    return min(free, limit - used) if limit else free
+
+
+def _number(path: Path) -> int:
+    """The first number of a control file, 0 when there is no file or no limit."""
+    words = path.read_text().split() if path.is_file() else []
+    return int(words[0]) if words and words[0].isdigit() else 0
+
+
+def _bytes(what: str, free: int, needed: int, status: str, next_step: str) -> Check:
+    found = f"{free / 1e9:.1f} GB free"
+    if free >= needed:
+        return Check(what, OK, found)
+    return Check(what, status, f"{found}, {needed / 1e9:.1f} GB wanted", next_step)
+
+
+def _port(port: int) -> Check:
+    with socket.socket() as probe:
+        # Ray sets the same option: a port that is only in TIME_WAIT counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            next_step = "set ray.dashboard_port to another port, or ray.dashboard=false"
+            return Check("dashboard port", WARN, f"{port}: {error.strerror}", next_step)
+    return Check("dashboard port", OK, f"{port} is free")
+
+
+def _ray(given: str, file: Path) -> Check:
+    """A cluster that a run would join (RAY_ADDRESS), or one that an earlier run left behind."""
+    address = given or (file.read_text().strip() if file.is_file() else "")
+    if not address:
+        return Check("ray cluster", OK, "none is running; train starts its own")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    named = bool(host) and port.isdigit()
+    alive = named and _answers(host, int(port))
+    if given:
+        if named and not alive:
+            return Check(
+                "ray", FAIL, f"RAY_ADDRESS={given} does not answer", "start that cluster, or unset RAY_ADDRESS"
+            )
+        return Check("ray cluster", OK, f"train joins RAY_ADDRESS={given}")
+    if alive:
+        return Check(
+            "ray",
+            WARN,
+            f"one is running at {address}",
+            "join it with RAY_ADDRESS=auto, or leave it: train starts its own",
+        )
+    return Check("ray cluster", OK, f"the address file names {address}, which does not answer: train starts its own")
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _ledger(parsed: Parsed) -> int:
+    ledger = Ledger(parsed.flags.ledger, readonly=True)
+    try:
+        return _print_digest(ledger) if parsed.flags.digest else _print_proof(ledger, print)
+    finally:
+        ledger.close()
+
+
+def _print_digest(ledger: Ledger) -> int:
+    print(ledger.digest())
+    return 0
+
+
+def _print_proof(ledger: Ledger, say: Callable[[str], None]) -> int:
+    """Counts by role and state, counts by cause, and the law's word as the last line."""
+    console = Console()
+    table = Table(title=str(ledger.path), title_justify="left")
+    issued, tally = ledger.issued(), ledger.tally()
+    roles = sorted(set(issued) | set(tally))
+    for name in ("state", *roles):
+        table.add_column(name, justify="right" if name in roles else "left")
+    for state in State:
+        table.add_row(state.value, *[str(tally.get(role, {}).get(state.value, 0)) for role in roles])
+    table.add_section()
+    table.add_row("sum", *[str(sum(tally.get(role, {}).values())) for role in roles])
+    table.add_row("ever issued", *[str(issued.get(role, 0)) for role in roles])
+    console.print(table)
+    causes = ledger.outcomes()
+    if causes:
+        counts = Table(title="by cause", title_justify="left")
+        counts.add_column("cause")
+        counts.add_column("episodes", justify="right")
+        for name, number in causes.items():
+            counts.add_row(name, str(number))
+        console.print(counts)
+    say(f"digest: {ledger.digest()}")
+    try:
+        ledger.check()
+    except InvariantError as error:
+        say(f"conservation: BROKEN: {error}")
+        return 1
+    say("conservation: holds")
+    return 0
+
+
+def _flags(parser: Parser) -> None:
+    parser.add_argument("--ledger", metavar="FILE", help="prove the conservation law of a run's ledger.db")
+    parser.add_argument("--digest", action="store_true", help="with --ledger: print only the hash of its rows")
+
+
+if __name__ == "__main__":
+    from launch.main import run
+
+    sys.exit(run(main, sys.argv[1:]))
