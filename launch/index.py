@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     store.check_free(args.out)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         line = progress.add_task(f"reading {args.corpus}")
         documents = read_corpus(args.corpus, lambda n: progress.update(line, description=f"reading: {n:,} documents"))
         progress.update(line, description=f"scoring {len(documents):,} documents")
