@@ -10,9 +10,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+import torch
 from rich.console import Console
 from rich.text import Text
 
+from launch.cli import DEFAULT_CONFIG, Parser
 from ssp import build, config, protocols
 from ssp.episode import SOLVER, Episode, Outcome, Task
 from ssp.errors import InputError
@@ -31,15 +33,16 @@ STYLES = {
 """Segment kind → rich style; other kinds are shown plain."""
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when the episode is void."""
-    args = _arguments(argv)
+    args = _arguments(sys.argv[1:] if argv is None else argv)
     cfg = config.load(args.config, args.overrides)
+    torch.set_num_threads(1)
     corpus = args.corpus or cfg.data.eval[0].corpus
     folder = build.policy_dir(cfg, args.policy)
     _check_words(folder, args.question)
     temperature = cfg.eval.temperature if args.temperature is None else args.temperature
-    play = build.player(cfg, SOLVER, folder, build.search(cfg), temperature)
+    play = build.player(cfg, SOLVER, folder, build.search(cfg, [corpus]), temperature)
     seed = derive(cfg.seed, "ask", args.question)
     (episode,) = play([Task("ask", "ask", SOLVER, 0, seed, {"question": args.question}, corpus)])
     console = Console(highlight=False)
@@ -63,16 +66,28 @@ def transcript(episode: Episode, protocol: Protocol) -> Text:
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="ssp ask", description="Ask a policy one question.")
+    parser = Parser("ask", "Ask a policy one question.")
+    parser.add_argument("question", help='generated world: an entity, relations, a question mark: "pota seat ?"')
     parser.add_argument(
-        "question", help='for the generated world: an entity, relations, a question mark: "pota seat ?"'
+        "--config", default=DEFAULT_CONFIG, metavar="NAME|FILE", help="shipped config's name, or a file"
     )
-    parser.add_argument("--config", default="quickstart", help="shipped config's name, or a file")
-    parser.add_argument("--policy", help="policy folder (Hugging Face layout with ssp.json); default: the cold start")
+    parser.add_argument(
+        "--policy", metavar="DIR", help="policy folder or run folder; default: the solver's start model"
+    )
     parser.add_argument("--corpus", help="corpus to search in; default: that of the first evaluation set")
-    parser.add_argument("--temperature", type=float, help="0 is greedy; default: eval.temperature")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides")
-    return parser.parse_args(argv)
+    parser.add_argument("--temperature", type=_temperature, help="0 is greedy; default: eval.temperature")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
+    return parser.parse_intermixed_args(list(argv))
+
+
+def _temperature(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"a number of at least 0, not {text}")
+    return value
 
 
 def _check_words(folder: object, question: str) -> None:
@@ -89,6 +104,6 @@ def _check_words(folder: object, question: str) -> None:
 
 
 if __name__ == "__main__":
-    from launch.main import main as command
+    from launch.main import run
 
-    sys.exit(command(["ask", *sys.argv[1:]]))
+    raise SystemExit(run(main, sys.argv[1:]))

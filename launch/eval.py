@@ -1,7 +1,8 @@
 """`ssp eval`: accuracy of a policy on evaluation sets, in one process.
 
-Owns the command: which sets, which policy, the table, the rows' file. Promises the rollout of training at `eval.temperature`,
-and that nothing is written unless every set was played. Refuses to know how episodes are played or judged.
+Owns the command: which sets, which policy, the table, the rows' file. Promises the rollout of training at
+`eval.temperature`, and that nothing is written unless every set was played. Refuses to know how episodes are played or
+judged.
 """
 
 from __future__ import annotations
@@ -10,37 +11,40 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
-from ssp import build, config, evaluation
+from launch.cli import Parsed, Parser, parse
+from ssp import build, evaluation
 from ssp.config.schema import Config, EvalSet
-from ssp.data.readers import read_eval
+from ssp.data.readers import Question, read_eval
 from ssp.episode import SOLVER
 from ssp.errors import InputError
 from ssp.world import files
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when a set has no scored question (every episode void)."""
-    args, overrides = _arguments(argv)
-    cfg = config.load(args.config, overrides)
+    parsed = _arguments(sys.argv[1:] if argv is None else argv)
+    args, cfg = parsed.flags, parsed.load()
+    torch.set_num_threads(1)  # small matrices: a second thread costs more than it brings
     if args.data:
         cfg.data.eval = _sets(args.data, args.corpus or cfg.data.corpus)
     _check_out(args.out)
     folder = build.policy_dir(cfg, args.policy)
-    play = build.player(cfg, SOLVER, folder, build.search(cfg), cfg.eval.temperature)
+    corpora = [item.corpus for item in cfg.data.eval]
+    play = build.player(cfg, SOLVER, folder, build.search(cfg, corpora), cfg.eval.temperature)
     console = Console()
     console.print(f"policy {folder}, temperature {cfg.eval.temperature:g}, seed {cfg.seed}", soft_wrap=True)
-    per_hop = args.per_hop or (None if args.data else cfg.eval.final_questions_per_hop)
     results: dict[str, evaluation.Result] = {}
     for item in cfg.data.eval:
         started = time.perf_counter()
-        questions = read_eval(files.resolve(item.file, "eval", cfg))
-        chosen = questions if per_hop is None else evaluation.select(questions, per_hop)
-        results[item.name] = evaluation.evaluate(play, chosen, cfg.seed, item.corpus, f"eval/{item.name}")
+        questions = _questions(cfg, item, own=bool(args.data), per_hop=args.per_hop)
+        results[item.name] = evaluation.evaluate(play, questions, cfg.seed, item.corpus, f"eval/{item.name}")
         console.print(table(item, results[item.name].summary, time.perf_counter() - started))
     if args.out:
         evaluation.write_rows(args.out, {name: result.rows for name, result in results.items()})
@@ -67,20 +71,31 @@ def table(item: EvalSet, summary: dict[str, float], seconds: float) -> Table:
     return shown
 
 
-def _arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = argparse.ArgumentParser(prog="ssp eval", description="Score a policy on evaluation sets.")
-    parser.add_argument("--config", default="quickstart", help="shipped config's name, or a file")
-    parser.add_argument("--policy", help="policy folder (Hugging Face layout with ssp.json); default: the cold start")
+def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> list[Question]:
+    """A set's questions: of `--data` all, of a configured set those that training's last evaluation asks."""
+    questions = read_eval(files.resolve(item.file, "eval", cfg))
+    if not own:
+        questions = [q for q in questions if not q.hops or q.hops in cfg.eval.hops]
+        per_hop = per_hop or cfg.eval.final_questions_per_hop
+    return questions if per_hop is None else evaluation.select(questions, per_hop)
+
+
+def _flags(parser: Parser) -> None:
+    parser.add_argument(
+        "--policy", metavar="DIR", help="policy folder or run folder; default: the solver's start model"
+    )
     parser.add_argument("--data", nargs="+", default=[], metavar="FILE", help="FlashRAG jsonl files, or world:heldout")
-    parser.add_argument("--corpus", help="corpus that --data is searched in; default: data.corpus, `none`: no search")
+    parser.add_argument("--corpus", help="corpus that --data is searched in; default: data.corpus; none: no search")
     parser.add_argument("--per-hop", type=_count, help="questions a hop; default: the config's, or all of --data")
-    parser.add_argument("--out", help="write one JSON line a question here")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides")
-    args = parser.parse_args(argv)
-    # --data takes every word that follows it, so that settings typed after its files end up there.
-    overrides = [*args.overrides, *(word for word in args.data if "=" in word)]
-    args.data = [word for word in args.data if "=" not in word]
-    return args, overrides
+    parser.add_argument("--out", metavar="FILE", help="write one JSON line a question here")
+
+
+def _arguments(argv: Sequence[str]) -> Parsed:
+    """`--data` takes every word that follows it, so that settings typed after its files are sorted out here."""
+    parsed = parse(argv, "eval", "Score a policy on evaluation sets.", _flags)
+    words = parsed.flags.data
+    parsed.flags.data = [word for word in words if "=" not in word]
+    return replace(parsed, overrides=[*parsed.overrides, *(word for word in words if "=" in word)])
 
 
 def _count(text: str) -> int:
@@ -111,6 +126,6 @@ def _check_out(out: str | None) -> None:
 
 
 if __name__ == "__main__":
-    from launch.main import main as command
+    from launch.main import run
 
-    sys.exit(command(["eval", *sys.argv[1:]]))
+    raise SystemExit(run(main, sys.argv[1:]))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ssp import cache, coldstart, engines, protocols
 from ssp.config.schema import Config, RoleConfig
@@ -24,6 +24,7 @@ from ssp.evaluation import Play
 from ssp.rollout import Limits, Search, rollout
 from ssp.search import bm25
 from ssp.search.router import NO_CORPUS, LocalSearch
+from ssp.search.source import HttpSearch
 from ssp.world import files
 
 COLDSTART = "coldstart"
@@ -37,16 +38,16 @@ def cache_root() -> Path:
 
 
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a policy folder (Hugging Face layout, read from disk only)."""
+    """The tokenizer of a policy folder: exactly what its `tokenizer.json` says.
+
+    Not by `AutoTokenizer`: that picks a class by the model's architecture and puts its own word splitting in place of
+    the file's.
+    """
     folder = _folder(model_dir)
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            "a policy folder holds a tokenizer that transformers can read",
-            f"{folder}: {str(error).splitlines()[0]}",
-            "give a folder that ssp or save_pretrained wrote",
-        ) from error
+    if not (folder / "tokenizer.json").is_file():
+        raise InputError("a policy folder holds tokenizer.json", folder, "give a folder that save_pretrained wrote")
+    loaded: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    return loaded
 
 
 def engine(cfg_role: RoleConfig, model_dir: Path | str) -> Engine:
@@ -69,10 +70,16 @@ def model_dir(cfg: Config, role: str, root: Path | None = None) -> Path:
 
 
 def policy_dir(cfg: Config, given: Path | str | None) -> Path:
-    """The solver's policy to look at: the folder `given`, else the one that the solver starts from."""
+    """The solver's policy to look at: the folder `given`, else the one that the solver starts from.
+
+    Of a run folder, the solver's newest checkpoint (the one that its state.json names).
+    """
     if given is None:
         return model_dir(cfg, SOLVER)
     folder = _folder(given)
+    state = folder / "checkpoints" / "state.json"
+    if state.is_file():
+        folder = _folder(folder / _json(state, "folders")["folders"][SOLVER])
     check_protocol(folder, cfg.protocol)
     return folder
 
@@ -92,16 +99,8 @@ def player(cfg: Config, role: str, folder: Path, search: Search, temperature: fl
 
 def check_protocol(folder: Path | str, protocol_id: str) -> dict[str, Any]:
     """The `ssp.json` of a policy folder; InputError when it is missing, broken, or names another protocol."""
-    path = _folder(folder) / _META
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-        found = meta["protocol"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"a policy folder names its protocol in {_META}",
-            f"{path}: {type(error).__name__}",
-            f'write {{"protocol": "{protocol_id}"}} there if the policy was trained for it',
-        ) from error
+    meta = _json(_folder(folder) / _META, "protocol")
+    found = meta["protocol"]
     if found != protocol_id:
         raise InputError(
             f"the policy in {folder} must speak the configured protocol {protocol_id}",
@@ -126,10 +125,13 @@ def index(path: Path, cfg: Config) -> bm25.Bm25Index:
     return bm25.build(read_corpus(path), cfg.retriever.k1, cfg.retriever.b)
 
 
-def search(cfg: Config, names: Iterable[str] | None = None) -> LocalSearch:
-    """In-process search over `corpora(cfg, names)`, each cut into `retriever.shards` exact shards."""
+def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
+    """In-process search over `corpora(cfg, names)`, each cut into `retriever.shards` exact shards.
+
+    With `retriever.url` the server there instead; it stands for data.corpus only, another corpus is refused when asked.
+    """
     if cfg.retriever.url:
-        raise InputError("in-process search needs retriever.url empty", cfg.retriever.url, "set retriever.url=''")
+        return HttpSearch(cfg.retriever.url, cfg.retriever.timeout, corpora=(TRAIN_CORPUS, cfg.data.corpus))
     shards: dict[Path, list[bm25.Bm25Index]] = {}
     named: dict[str, list[bm25.Bm25Index]] = {}
     for name, path in corpora(cfg, names).items():
@@ -151,3 +153,14 @@ def _folder(path: Path | str) -> Path:
     if not folder.is_dir():
         raise InputError("a policy is an existing folder", folder, "give the folder's path, or model=coldstart")
     return folder
+
+
+def _json(path: Path, key: str) -> dict[str, Any]:
+    """The JSON object in `path`, which must hold `key`."""
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"a policy needs a readable {path.name}", f"{path}: {error}", "give another folder") from error
+    if not isinstance(loaded, dict) or key not in loaded:
+        raise InputError(f"{path.name} of a policy holds `{key}`", str(path), "give another folder, or add the key")
+    return loaded

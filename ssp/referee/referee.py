@@ -101,7 +101,7 @@ class Referee:
             return []
         if self._engine is None:
             raise InvariantError("a verifier without an engine was built")
-        stops = tuple(self._tokenizer.convert_tokens_to_ids(list(self._protocol.stops(VERIFIER))))
+        stops = tuple(int(i) for i in self._tokenizer.convert_tokens_to_ids(list(self._protocol.stops(VERIFIER))))
         sampling = Sampling(temperature=0.0, max_tokens=self._answer_tokens, stop_ids=stops)
         slots = self._engine.open(
             [derive(self._seed, "referee", episode.game, episode.attempt) for episode in episodes]
@@ -110,7 +110,11 @@ class Referee:
             generations = self._engine.step(slots, prompts, sampling)
         finally:
             self._engine.close(slots)
-        return [self._tokenizer.decode(generation.ids) for generation in generations]
+        # spaces are never cleaned up: " ." must stay what the verifier wrote
+        return [
+            str(self._tokenizer.decode(generation.ids, clean_up_tokenization_spaces=False))
+            for generation in generations
+        ]
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False))

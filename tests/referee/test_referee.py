@@ -31,7 +31,7 @@ class Words:
         assert not add_special_tokens
         return [self.vocabulary.setdefault(word, len(self.vocabulary)) for word in text.split()]
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: list[int], clean_up_tokenization_spaces: bool = True) -> str:
         words = {id: word for word, id in self.vocabulary.items()}
         return " ".join(words[id] for id in ids)
 
