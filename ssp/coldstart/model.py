@@ -26,8 +26,7 @@ CONTENT_SCALE = 0.1
 
 def config() -> Qwen2Config:
     """The architecture. Tied embeddings, QKV biases, RoPE base 10 000, float32."""
-    sizes = {"head_dim": HEAD_DIM}  # read by the model, not a declared field of Qwen2Config
-    return Qwen2Config(
+    chosen = Qwen2Config(
         vocab_size=len(VOCABULARY),
         hidden_size=HIDDEN,
         intermediate_size=MLP,
@@ -42,8 +41,9 @@ def config() -> Qwen2Config:
         eos_token_id=VOCABULARY.index(END),
         pad_token_id=VOCABULARY.index(PAD),
         dtype="float32",
-        **sizes,
     )
+    chosen.head_dim = HEAD_DIM  # the model reads it, though Qwen2Config does not declare it
+    return chosen
 
 
 def build(seed: int) -> Qwen2ForCausalLM:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 VERIFIER = "verifier"
 TOPK = 3
 NOISE = 2
-STOP_EARLY = 0.55
+STOP_EARLY = 0.48
 """Chance that a solver trace answers after a hop that is not the last: 3-hop play starts near 0.1, room to learn."""
 WRONG_RELATION = 0.05
 BAD_QUESTION = 0.10
@@ -240,9 +240,9 @@ class TraceMaker:
 
 MIX = {
     ("solver", 1): 0.25,
-    ("solver", 2): 0.16,
-    ("solver", 3): 0.06,
-    ("proposer", 1): 0.22,
+    ("solver", 2): 0.18,
+    ("solver", 3): 0.08,
+    ("proposer", 1): 0.18,
     ("proposer", 2): 0.14,
     ("proposer", 3): 0.07,
     ("verifier", 1): 0.04,

@@ -1,0 +1,115 @@
+"""Where the cold start's model folder comes from: the cache, the shipped artefact, or training.
+
+Owns the recipe's hash, the folder's layout (Hugging Face files and `ssp.json`) and its checks.
+Promises a whole, unaltered folder of exactly the asked recipe: an altered cache entry is made anew, an altered shipped
+artefact is refused. Refuses to know how training works and what the folder is used for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ssp import cache
+from ssp.coldstart import sft
+from ssp.config.schema import ColdStartConfig
+from ssp.errors import InputError
+from ssp.world import tokenizer
+
+RECIPE_VERSION = 1
+"""Raised whenever model, traces or training change what comes out."""
+PROTOCOL = "mini"
+ARTEFACT = Path(__file__).parent / "artefact"
+RECORD = "ssp.json"
+
+_log = logging.getLogger(__name__)
+
+
+def recipe(cfg: ColdStartConfig) -> dict[str, Any]:
+    """What decides the weights."""
+    gates = {"gate_1hop": cfg.gate_1hop, "gate_2hop": cfg.gate_2hop}
+    return {"version": RECIPE_VERSION, "seed": cfg.seed, "max_seconds": cfg.max_seconds, **gates}
+
+
+def recipe_hash(cfg: ColdStartConfig) -> str:
+    """16 hexadecimal digits of the recipe's sha256."""
+    return hashlib.sha256(json.dumps(recipe(cfg), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None = None) -> Path:
+    """The folder of the cold-started policy, under `cache_root/coldstart`; trained there when it is not yet.
+
+    The shipped artefact serves its own recipe (copied into the cache, so that the path outlives this installation)
+    unless `cfg.from_scratch`; what was trained on this machine is used again in any case. `progress(done, message)`
+    hears of training, done in 0..1. InputError when the shipped artefact is altered.
+    """
+    name = recipe_hash(cfg)
+    trained, copied = cache_root / "coldstart" / name, cache_root / "coldstart" / f"{name}-shipped"
+    if cfg.from_scratch or not _shipped_for(name):
+        if not sound(trained, name):
+            cache.put(trained, lambda folder: _train(cfg, folder, progress), lambda folder: sound(folder, name))
+        return trained
+    if not sound(copied, name):
+        if not sound(ARTEFACT, name):
+            raise InputError(
+                "the shipped cold start must be as it was built",
+                f"an altered file in {ARTEFACT}",
+                "install again, or set coldstart.from_scratch=true",
+            )
+        cache.put(copied, _copy_artefact, lambda folder: sound(folder, name))
+    return copied
+
+
+def sound(folder: Path, name: str) -> bool:
+    """True when `folder` holds recipe `name` and every file has the checksum in its record."""
+    found = _record(folder)
+    sums = found.get("sha256")
+    if found.get("recipe") != name or not isinstance(sums, dict):
+        return False
+    return all((folder / file).is_file() and cache.digest(folder / file) == wanted for file, wanted in sums.items())
+
+
+def _shipped_for(name: str) -> bool:
+    return ARTEFACT.is_dir() and _record(ARTEFACT).get("recipe", name) == name
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """The folder's record, {} when there is none or it cannot be read: then the folder is not sound."""
+    try:
+        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _copy_artefact(folder: Path) -> None:
+    for path in sorted(ARTEFACT.iterdir()):
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+
+
+def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) -> None:
+    made = sft.train(cfg, progress)
+    if not made.passed:
+        _log.warning(
+            "cold start of seed %d ended below its gate (%s); training goes on with it", cfg.seed, made.accuracy
+        )
+    made.model.save_pretrained(folder)
+    tokenizer.build().save_pretrained(folder)
+    sums = {path.name: cache.digest(path) for path in sorted(folder.iterdir())}
+    record = {
+        "protocol": PROTOCOL,
+        "recipe": recipe_hash(cfg),
+        "coldstart": recipe(cfg),
+        "steps": made.steps,
+        "cpu_seconds": round(made.seconds, 1),
+        "capped": made.capped,
+        "gate_passed": made.passed,
+        "held_out": made.accuracy,
+        "sha256": sums,
+    }
+    (folder / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
