@@ -7,6 +7,7 @@ Refuses to know what a command does.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -45,8 +46,13 @@ class Parsed:
         return load(self.config, self.overrides)
 
 
-def parse(argv: Sequence[str], command: str, summary: str, flags: Callable[[Parser], None] | None = None) -> Parsed:
-    """Parse `argv` (without the command's name). `flags` adds the command's own options; they and settings may mix."""
+def parse(
+    argv: Sequence[str] | None, command: str, summary: str, flags: Callable[[Parser], None] | None = None
+) -> Parsed:
+    """Parse `argv` without the command's name (None: the process's own). `flags` adds the command's options.
+
+    Options and settings may stand in any order.
+    """
     parser = Parser(command, summary)
     parser.add_argument(
         "--config",
@@ -57,5 +63,5 @@ def parse(argv: Sequence[str], command: str, summary: str, flags: Callable[[Pars
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
     if flags is not None:
         flags(parser)
-    found = parser.parse_intermixed_args(list(argv))
+    found = parser.parse_intermixed_args(sys.argv[1:] if argv is None else list(argv))
     return Parsed(found.config, found.overrides, found)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ssp.config import rules
@@ -39,7 +41,7 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Config:
     file, typed = _read(path), _parse_overrides(overrides)
     for raw, source in ((file, str(path)), (typed, _COMMAND_LINE)):
         _check_keys(raw, Config, "", source)
-        _convert(raw, source)
+        _typed(raw, source)
     merged = _merge(file, typed)
     for role in _ROLES:
         merged[role] = _inherit(role, file, typed)
@@ -170,8 +172,9 @@ def _unknown(full: str, siblings: list[str], source: str) -> InputError:
         )
     last = full.rsplit(".", 1)[-1]
     same = [key for key in every if key.rsplit(".", 1)[-1] == last and not key.startswith("defaults.")]
+    same = [key for key in same if key.split(".")[0] == full.split(".")[0]] or same
     near = difflib.get_close_matches(full, siblings, n=1) or difflib.get_close_matches(full, every, n=1)
-    guess = " or ".join(near or same[:4])
+    guess = " or ".join(same[:4] or near)
     hint = f"did you mean {guess}" if guess else "list all keys with: ssp train --dry-run"
     return InputError("every config key must exist", f"{full} in {source}", hint)
 
@@ -184,11 +187,30 @@ def _all_keys(schema: type, prefix: str) -> Iterator[str]:
             yield from _all_keys(cast(type, hint), f"{prefix}{name}.")
 
 
+@functools.cache
+def _schema() -> DictConfig:
+    """The typed defaults. Building them is slow and merging copies them, so one is enough."""
+    return cast(DictConfig, OmegaConf.structured(Config))
+
+
+def _typed(raw: Raw, source: str) -> DictConfig:
+    """`raw` over the schema's defaults; a value of the wrong type is named with its key."""
+    with _named_errors(raw, source):
+        return cast(DictConfig, OmegaConf.merge(_schema(), OmegaConf.create(raw)))
+
+
 def _convert(raw: Raw, source: str) -> Config:
-    """`raw` over the schema's defaults as a plain `Config`; types are checked, interpolations resolved."""
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(raw))
+    """`raw` over the schema's defaults as a plain `Config`, interpolations resolved."""
+    merged = _typed(raw, source)
+    with _named_errors(raw, source):
         return cast(Config, OmegaConf.to_object(merged))
+
+
+@contextmanager
+def _named_errors(raw: Raw, source: str) -> Iterator[None]:
+    """OmegaConf's complaints as InputError: the rule, the value found, what to type."""
+    try:
+        yield
     except OmegaConfBaseException as error:
         key = str(getattr(error, "full_key", None) or "a setting")
         kind = _type_of(key)

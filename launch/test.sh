@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# bash launch/test.sh [--long] [pytest arguments]
+# Sets up .venv on first use, then runs every layer: lint, types, fast tests, tests on real Ray and, with --long, the
+# tests that take minutes. Pytest arguments replace the layers and go to one pytest call.
+
+set -euo pipefail
+
+long=no
+if [[ "${1:-}" == --long ]]; then
+    long=yes
+    shift
+fi
+
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# shellcheck source=launch/setup.sh
+source "$here/setup.sh"
+ssp_setup test
+cd "$ssp_root"
+
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
+bin="$ssp_venv/bin"
+
+if (($#)); then
+    [[ "$long" == yes ]] || set -- -m "not long" "$@" # a -m of the user comes later and wins
+    exec "$bin/python" -m pytest "$@"
+fi
+
+failed=0
+table=""
+
+# layer NAME COMMAND...: runs it to the end whatever came before, and notes time and result.
+layer() {
+    local name="$1" started=$SECONDS code=0 result=passed
+    shift
+    printf '\n== %s: %s\n' "$name" "$*"
+    "$@" || code=$?
+    if ((code == 5)) && [[ "$2 $3" == "-m pytest" ]]; then
+        result="no tests" # pytest's exit code for an empty selection
+    elif ((code != 0)); then
+        result=FAILED
+        failed=1
+    fi
+    table+="$(printf '%-8s %6d s  %s' "$name" $((SECONDS - started)) "$result")"$'\n'
+}
+
+layer lint "$bin/ruff" check .
+layer format "$bin/ruff" format --check .
+layer types "$bin/mypy" ssp
+layer fast "$bin/python" -m pytest -m "not ray and not long"
+layer ray "$bin/python" -m pytest -m "ray and not long"
+if [[ "$long" == yes ]]; then
+    layer long "$bin/python" -m pytest -m long
+fi
+
+printf '\nlayer      time    result\n%s' "$table"
+exit "$failed"

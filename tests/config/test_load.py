@@ -1,0 +1,171 @@
+"""Reading a config: names, overrides, inheritance, and messages about keys and types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ssp.config import load, names, to_yaml
+from ssp.config.load import find
+from ssp.errors import InputError
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def error(*overrides: str, config: str = "quickstart") -> InputError:
+    with pytest.raises(InputError) as caught:
+        load(config, list(overrides))
+    return caught.value
+
+
+def test_quickstart_holds_the_values_that_the_default_duel_was_tuned_with() -> None:
+    cfg = load("quickstart")
+    assert (cfg.steps, cfg.game.attempts, cfg.game.batch) == (80, 6, "dummy")
+    assert (cfg.referee.verifier, cfg.referee.evidence, cfg.referee.noise_documents) == ("frozen", "verbatim", 2)
+    p, s = cfg.proposer, cfg.solver
+    assert (p.algorithm, p.loss, p.batch, p.learner.lr) == ("reinforce", "pg", 96, 1e-3)
+    assert (p.reward, p.invalid_reward) == ("1-acc", 0.0)
+    assert (s.algorithm, s.loss, s.batch, s.learner.lr) == ("grpo", "ppo_clip", 48, 5e-4)
+    assert (s.clip_low, s.clip_high) == (0.2, 0.28)
+    for role in (p, s):
+        assert (role.kl.coef, role.sampling.temperature, role.limits.searches) == (0.0, 1.0, 5)
+        assert (role.learner.beta1, role.learner.beta2, role.learner.max_grad_norm) == (0.9, 0.95, 1.0)
+    assert (cfg.schedule.max_staleness.proposer, cfg.schedule.max_staleness.solver) == (0, 0)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_shipped_config_loads(name: str) -> None:
+    load(name)
+
+
+def test_shipped_names_work_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load("quickstart").steps == 80
+
+
+def test_a_path_is_read_as_a_file(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "steps: 3\n")).steps == 3
+
+
+def test_an_empty_file_is_the_schema(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "# nothing\n")).solver.batch == 48
+
+
+def test_the_order_of_inheritance(tmp_path: Path) -> None:
+    """Schema < file defaults < file role < typed defaults < typed role, key by key."""
+    path = write(tmp_path, "defaults: {warmup_steps: 1, learner: {lr: 0.1}}\nsolver: {learner: {lr: 0.2}}\n")
+    cfg = load(path)
+    assert (cfg.proposer.learner.lr, cfg.solver.learner.lr) == (0.1, 0.2)
+    assert (cfg.proposer.warmup_steps, cfg.solver.warmup_steps) == (1, 1)
+    assert cfg.solver.learner.beta1 == 0.9
+    cfg = load(path, ["defaults.learner.lr=0.3"])
+    assert (cfg.proposer.learner.lr, cfg.solver.learner.lr) == (0.3, 0.3)
+    cfg = load(path, ["solver.learner.lr=0.4", "defaults.learner.lr=0.3"])
+    assert (cfg.proposer.learner.lr, cfg.solver.learner.lr) == (0.3, 0.4)
+
+
+def test_the_last_of_a_repeated_override_wins() -> None:
+    assert load("quickstart", ["steps=3", "steps=4"]).steps == 4
+
+
+def test_overrides_may_be_blocks_and_lists() -> None:
+    cfg = load("quickstart", ["game={attempts: 4}", "game.batch=replay", "data.eval=[{name: a, file: x.jsonl}]"])
+    assert (cfg.game.attempts, cfg.game.batch) == (4, "replay")
+    assert [(item.name, item.file, item.corpus) for item in cfg.data.eval] == [("a", "x.jsonl", "world:heldout")]
+
+
+def test_a_value_may_hold_an_equals_sign_and_be_empty() -> None:
+    assert load("quickstart", ["run.dir=/a/b=c"]).run.dir == "/a/b=c"
+    assert load("quickstart", ["run.dir="]).run.dir == ""
+
+
+@pytest.mark.parametrize("overrides", [[], ["schedule.preset=one-step-off", "proposer.loss=tis", "defaults.batch=8"]])
+def test_the_resolved_yaml_loads_to_the_same_config(tmp_path: Path, overrides: list[str]) -> None:
+    cfg = load("quickstart", overrides)
+    assert load(write(tmp_path, to_yaml(cfg))) == cfg
+
+
+def test_interpolation_is_resolved() -> None:
+    assert load("quickstart", ["world.train_seed=${steps}"]).world.train_seed == 80
+
+
+@pytest.mark.parametrize(
+    ("typed", "suggested"),
+    [
+        ("prposer.batch=3", "proposer"),
+        ("proposer.lerner.lr=1", "proposer.learner"),
+        ("proposer.learner.lrr=1", "proposer.learner.lr"),
+        ("attempts=3", "game.attempts"),
+        ("data.eval=[{name: a, fil: b}]", "data.eval[0].file"),
+        ("lr=1", "proposer.learner.lr or solver.learner.lr"),
+        ("solver.lr=1", "solver.learner.lr"),
+        ("solver.attempts=3", "game.attempts"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(typed: str, suggested: str) -> None:
+    found = error(typed)
+    assert found.next_step == f"did you mean {suggested}"
+    assert "the command line" in str(found)
+
+
+def test_an_unknown_key_that_is_near_nothing_points_at_the_list() -> None:
+    assert "--dry-run" in error("zzzzzz.qqqq=1").next_step
+
+
+def test_an_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "solver:\n  limits:\n    serches: 3\n")
+    found = error(config=path)
+    assert str(found.found) == f"solver.limits.serches in {path}"
+    assert found.next_step == "did you mean solver.limits.searches"
+
+
+def test_dotted_keys_in_a_file_are_refused(tmp_path: Path) -> None:
+    assert "nests" in error(config=write(tmp_path, "game.attempts: 3\n")).rule
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule", "value"),
+    [
+        ("steps=many", "steps in the command line is a whole number", "'many'"),
+        ("proposer.batch=1.5", "proposer.batch in the command line is a whole number", "1.5"),
+        ("void.limit=low", "void.limit in the command line is a number", "'low'"),
+        ("ray.dashboard=maybe", "ray.dashboard in the command line is true or false", "'maybe'"),
+        ("seed=null", "seed in the command line is a whole number", "None"),
+        ("steps=", "steps in the command line is a whole number", "''"),
+        ("run.name=[1]", "run.name in the command line is a text", "[1]"),
+        ("run=3", "run in the command line is a block of settings", "3"),
+        ("data.eval=3", "data.eval in the command line is a list", "3"),
+        ("data.eval=[3]", "data.eval[0] in the command line is a block of settings", "3"),
+        ("steps=???", "every key needs a value", "steps: ??? in the command line"),
+    ],
+)
+def test_a_wrong_type_names_the_rule_and_the_value(typed: str, rule: str, value: str) -> None:
+    found = error(typed)
+    assert (found.rule, found.found) == (rule, value)
+
+
+@pytest.mark.parametrize("typed", ["steps", "=3", "a..b=3", "", "seed=${nope}", "run.name=[1", "eval.hops=[a]"])
+def test_what_is_not_a_setting_is_refused(typed: str) -> None:
+    error(typed)
+
+
+def test_a_key_cannot_be_a_block_and_a_value() -> None:
+    assert "both" in error("game=3", "game.attempts=4").rule
+
+
+@pytest.mark.parametrize("text", ["steps: [1\n", "- a\n- b\n", "steps: 1\nsteps: 2\n", "just words\n"])
+def test_a_broken_file_is_bad_input(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
+    assert path in str(error(config=path))
+
+
+def test_missing_configs_name_what_there_is(tmp_path: Path) -> None:
+    assert "did you mean quickstart" in str(error(config="quikstart"))
+    assert "quickstart" in str(error(config=str(tmp_path / "none.yaml")))
+    with pytest.raises(InputError):
+        find("./nowhere")

@@ -1,0 +1,162 @@
+"""Each rule refuses what it names and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+
+from ssp.config import load, rules
+from ssp.config.schema import Config
+from ssp.errors import InputError
+
+
+def refused(*overrides: str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        load("quickstart", list(overrides))
+    return caught.value
+
+
+def leaves(block: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for item in fields(block):
+        value = getattr(block, item.name)
+        if is_dataclass(value):
+            yield from leaves(value, f"{prefix}{item.name}.")
+        else:
+            yield f"{prefix}{item.name}", value
+
+
+def test_every_number_of_the_schema_has_a_range() -> None:
+    """Fail closed: a new number without a range would accept anything."""
+    free = {f"{role}.invalid_reward" for role in ("defaults", "proposer", "solver")}
+    ranged = {key for pattern in rules.RANGES for key in rules._expand(pattern)}
+    numbers = {k for k, v in leaves(Config()) if isinstance(v, int | float) and not isinstance(v, bool)}
+    assert numbers - free - set(rules.NOT_YET) == ranged
+
+
+def test_every_choice_and_every_planned_name_belongs_to_a_key() -> None:
+    keys = dict(leaves(Config()))
+    for pattern, known in rules.CHOICES.items():
+        for key in rules._expand(pattern):
+            assert keys[key] in known
+        assert not set(known) & set(rules.PLANNED.get(pattern, ()))
+    assert set(rules.PLANNED) <= set(rules.CHOICES)
+    assert all(keys[key] == only for key, only in rules.NOT_YET.items())
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule"),
+    [
+        ("steps=0", "steps is at least 1"),
+        ("game.attempts=0", "game.attempts is at least 1"),
+        ("proposer.batch=0", "proposer.batch is at least 1"),
+        ("defaults.batch=0", "defaults.batch is at least 1"),
+        ("void.limit=1.1", "void.limit is from 0 to 1"),
+        ("void.limit=-0.1", "void.limit is from 0 to 1"),
+        ("void.limit=.nan", "void.limit is from 0 to 1"),
+        ("solver.learner.lr=.inf", "solver.learner.lr is at least 0"),
+        ("schedule.max_staleness.solver=-1", "schedule.max_staleness.solver is at least 0"),
+        ("solver.sampling.temperature=-1", "solver.sampling.temperature is at least 0"),
+        ("solver.limits.turn_tokens=0", "solver.limits.turn_tokens is at least 1"),
+        ("ray.dashboard_port=70000", "ray.dashboard_port is from 1 to 65535"),
+    ],
+)
+def test_ranges(typed: str, rule: str) -> None:
+    found = refused(typed)
+    assert found.rule == rule
+    assert str(found.found) == str(float(typed.split("=")[1].lstrip("."))) or str(found.found) in typed
+
+
+@pytest.mark.parametrize(
+    ("typed", "planned"),
+    [
+        ("game.questions=bank", True),
+        ("game.questions=nobody", False),
+        ("game.batch=resample", True),
+        ("protocol=search-r1", True),
+        ("solver.policy=shared", True),
+        ("solver.algorithm=rloo", True),
+        ("solver.loss=gspo", True),
+        ("solver.engine.kind=vllm", True),
+        ("solver.learner.kind=deepspeed", True),
+        ("solver.kl.kind=full", True),
+        ("judge.kind=llm", False),
+        ("referee.verifier=weak", False),
+        ("proposer.reward=acc", False),
+        ("schedule.preset=later", False),
+        ("ray.auth=maybe", False),
+    ],
+)
+def test_only_names_that_are_built_in_pass(typed: str, planned: bool) -> None:
+    found = refused(typed)
+    key, _, value = typed.partition("=")
+    assert found.rule.startswith(f"{key} is one of ")
+    assert str(found.found).startswith(value)
+    assert ("not in this release" in str(found)) is planned
+
+
+@pytest.mark.parametrize("typed", ["retriever.url=http://x", "retriever.replicas=2", "data.questions=q.jsonl"])
+def test_settings_of_features_that_are_not_there_are_refused(typed: str) -> None:
+    assert "not in this release" in refused(typed).rule
+
+
+@pytest.mark.parametrize("role", ["proposer", "solver"])
+def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
+    bound = f"schedule.max_staleness.{role}=1"
+    assert refused(bound, f"{role}.loss=pg").next_step == f"add {role}.loss=tis, or set the bound to 0"
+    for loss in ("tis", "ppo_clip"):
+        assert getattr(load("quickstart", [bound, f"{role}.loss={loss}"]), role).loss == loss
+
+
+@pytest.mark.parametrize(("preset", "bounds"), [("sync", (0, 0)), ("one-step-off", (1, 1)), ("async", (4, 4))])
+def test_a_preset_only_sets_the_bounds(preset: str, bounds: tuple[int, int]) -> None:
+    cfg = load("quickstart", [f"schedule.preset={preset}", "proposer.loss=tis"])
+    assert (cfg.schedule.max_staleness.proposer, cfg.schedule.max_staleness.solver) == bounds
+
+
+def test_a_preset_and_other_bounds_contradict() -> None:
+    found = refused("schedule.preset=async", "proposer.loss=tis", "schedule.max_staleness.solver=2")
+    assert found.rule == "schedule.preset=async stands for schedule.max_staleness.solver=4"
+
+
+@pytest.mark.parametrize(
+    ("typed", "word"),
+    [
+        (["game.attempts=1"], "attempts"),
+        (["proposer.policy=frozen", "solver.policy=frozen"], "learns"),
+        (["proposer.sampling.temperature=0"], "temperature"),
+        (["referee.verifier=none"], "verifier"),
+        (["referee.min_searches=6"], "searches"),
+        (["solver.limits.total_tokens=24"], "total_tokens"),
+        (["queue.items=200"], "queue.items"),
+        (["solver.reward=format_only"], "exact match"),
+        (["data.eval=[{name: a}, {name: a}]"], "evaluation set"),
+        (["data.eval=[]"], "evaluation set"),
+        (["eval.hops=[1,1]"], "hops"),
+        (["eval.hops=[]"], "hops"),
+        (["world.heldout_seed=11"], "differ"),
+        (["run.name=a/b"], "run.name"),
+    ],
+)
+def test_combinations(typed: list[str], word: str) -> None:
+    assert word in refused(*typed).rule
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["game.attempts=1", "solver.policy=frozen"],
+        ["proposer.policy=frozen", "proposer.sampling.temperature=0"],
+        ["referee.verifier=none", "referee.evidence=none"],
+        ["referee.verifier=solver"],
+        ["defaults.reward=format_only"],
+        ["data.eval=[]", "eval.every=0"],
+        ["game.batch=replay_reset"],
+        ["defaults.kl.coef=0.01"],
+        ["queue.items=288"],
+    ],
+)
+def test_what_is_allowed_beside_them(typed: list[str]) -> None:
+    load("quickstart", typed)

@@ -1,0 +1,27 @@
+"""What every test gets: one thread a process, caches and run folders of its own, explicit Ray settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+# Before anything imports torch or Ray. Processes that tests start inherit these.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # loopback only
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache and a home for runs that belong to this session: tests neither read nor leave anything elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SSP_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield

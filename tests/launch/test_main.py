@@ -1,0 +1,147 @@
+"""The console script: dispatch, exit codes, one paragraph for bad input; the shared parser; the dry run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from launch import main as console
+from launch.cli import Parser, parse
+from launch.dryrun import actors, describe
+from ssp import __version__
+from ssp.config import load, to_yaml
+from ssp.errors import Fault, InputError, InvariantError
+
+
+def raising(error: BaseException) -> Callable[[Sequence[str]], int]:
+    def command(argv: Sequence[str]) -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
+def test_help_lists_every_command(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.main(argv) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n  {name}" in shown for name in console.COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ssp {__version__}\n"
+
+
+def test_the_contract_of_commands() -> None:
+    assert set(console.COMMANDS) >= {"train", "eval", "ask", "index", "serve", "doctor"}
+
+
+def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.main(["trian"]) == 2
+    shown = capsys.readouterr()
+    assert "did you mean ssp train" in shown.err and shown.out == ""
+
+
+def test_dispatch_passes_the_rest_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Sequence[str]] = []
+    module = SimpleNamespace(main=lambda argv: seen.append(argv) or 7)
+    monkeypatch.setitem(sys.modules, "launch.train", module)
+    assert console.main(["train", "--dry-run", "steps=3"]) == 7
+    assert seen == [["--dry-run", "steps=3"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (InputError("the rule", "the value", "do this"), 2, "ssp: the rule. Found: the value. Next: do this."),
+        (Fault("retriever_down", "shard 1"), 1, "ssp: Fault: retriever_down: shard 1"),
+        (KeyboardInterrupt(), 130, "ssp: interrupted"),
+    ],
+)
+def test_failures_become_one_paragraph_and_an_exit_code(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert console.run(raising(error), []) == code
+    assert capsys.readouterr().err == said + "\n"
+
+
+def test_a_broken_invariant_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.run(raising(InvariantError("created != sum")), []) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bug_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        console.run(raising(ZeroDivisionError()), [])
+
+
+def test_on_a_terminal_the_paragraph_is_wrapped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    console.run(raising(InputError("a rule " * 10, "x" * 60, "y")), [])
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 2 and all(len(line) <= 40 or "x" * 60 in line for line in lines)
+
+
+def flags(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--port", type=int, default=0)
+
+
+def test_settings_and_options_mix() -> None:
+    parsed = parse(["steps=3", "--dry-run", "seed=1", "--port", "5", "--config", "a.yaml"], "train", "", flags)
+    assert (parsed.config, parsed.overrides) == ("a.yaml", ["steps=3", "seed=1"])
+    assert (parsed.flags.dry_run, parsed.flags.port) == (True, 5)
+
+
+def test_the_default_config_is_the_quickstart() -> None:
+    assert parse([], "train", "").load() == load("quickstart")
+
+
+@pytest.mark.parametrize("argv", [["--no-such"], ["--port", "x"], ["--conf", "a"], ["--steps=3"]])
+def test_wrong_arguments_are_bad_input(argv: list[str]) -> None:
+    with pytest.raises(InputError, match="--help"):
+        parse(argv, "train", "", flags)
+
+
+def test_the_dry_run_shows_config_graph_resources_and_memory() -> None:
+    cfg = load("quickstart", ["game.attempts=4", "placement.solvers=3", "proposer.policy=frozen"])
+    text = describe(cfg)
+    assert to_yaml(cfg) in text
+    assert "solver x3" in text and "4 attempts a question" in text and "kept: the policy is frozen" in text
+    assert "learner-solver" in text and "learner-proposer" not in text
+    assert "total" in text.split("# Memory")[1]
+
+
+def test_the_default_duel_is_estimated_within_its_budget() -> None:
+    """The quickstart promises at most 6 GB; the estimate must not contradict it."""
+    cfg = load("quickstart")
+    assert sum(part.count * part.megabytes for part in actors(cfg)) + 980 + cfg.ray.object_store_mb < 6000
+
+
+def test_a_reference_model_costs_memory() -> None:
+    def learner(*typed: str) -> float:
+        return next(p.megabytes for p in actors(load("quickstart", typed)) if p.name == "learner-solver")
+
+    assert learner("solver.kl.coef=0.1") > learner()
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"), [(["train", "--dry-run"], 0), (["train", "stepz=3"], 2), (["train", "--dry-run", "steps=0"], 2)]
+)
+def test_the_console_script_as_a_process(argv: list[str], code: int) -> None:
+    """Neither a dry run nor bad input pays for importing Ray or torch."""
+    program = (
+        "import sys; from launch.main import main; code = main(sys.argv[1:]); "
+        "assert not {'ray', 'torch', 'transformers'} & set(sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert (done.stdout == "") == (code == 2)
+    assert len(done.stderr.splitlines()) == (1 if code == 2 else 0)
