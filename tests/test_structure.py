@@ -1,0 +1,170 @@
+"""The shape of the repository: who imports what, sizes, docstrings, packaging, scripts."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("ssp", "actors", "launch")
+FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+SCRIPTS = [*sorted((ROOT / "launch").glob("*.sh")), ROOT / ".ci" / "run"]
+FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 12000
+SOMEBODYS_MACHINE = re.compile(r"/(home|Users|root|work)/\w")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Top-level names of everything that a file imports, at any depth of nesting."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module.split(".")[0]
+
+
+def tracked() -> list[Path]:
+    """Text files of the repository; without git, those of the rooms."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = [ROOT / name for name in done.stdout.splitlines()] if done.returncode == 0 else FILES
+    return [path for path in found if path.is_file() and path.suffix not in (".safetensors", ".png", ".gz", ".pt")]
+
+
+def room(path: Path) -> str:
+    """`ssp/search`, `ssp` for its top-level files, `actors`, `launch`."""
+    return "/".join(path.relative_to(ROOT).parts[:-1][:2])
+
+
+def test_rooms_know_only_what_they_may() -> None:
+    """ssp knows neither Ray nor the other rooms; actors do not know launch."""
+    forbidden = {"ssp": {"ray", "actors", "launch"}, "actors": {"launch"}, "launch": set()}
+    found = {named(path): forbidden[room(path).split("/")[0]] & set(imports(path)) for path in FILES}
+    assert {name: modules for name, modules in found.items() if modules} == {}
+
+
+def test_files_and_functions_are_short() -> None:
+    assert [named(path) for path in FILES if lines(path) >= FILE_LINES] == []
+    long = [
+        f"{named(path)}:{node.lineno} {node.name}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, Function) and (node.end_lineno or 0) - node.lineno + 1 >= FUNCTION_LINES
+    ]
+    assert long == []
+
+
+def test_the_package_can_be_held_in_the_head() -> None:
+    rooms: Counter[str] = Counter()
+    for path in FILES:
+        rooms[room(path)] += lines(path)
+    assert rooms.total() < PACKAGE_LINES
+    assert {name: size for name, size in rooms.items() if size >= ROOM_LINES} == {}
+
+
+def test_every_module_and_every_public_name_has_a_docstring() -> None:
+    missing = []
+    for path in FILES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if not ast.get_docstring(tree):
+            missing.append(named(path))
+        missing += [f"{named(path)}: {name}" for name, node in public(tree, "") if not ast.get_docstring(node)]
+    assert missing == []
+
+
+def public(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.ClassDef | Function]]:
+    """Public names; a body of `...` is a field of an interface, which its class describes."""
+    for node in tree.body:
+        stub = isinstance(node, Function) and ast.unparse(node.body[-1]) == "..."
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_") and not stub:
+            yield prefix + node.name, node
+            if isinstance(node, ast.ClassDef):
+                yield from public(node, f"{prefix}{node.name}.")
+
+
+def test_no_path_of_somebodys_machine() -> None:
+    found = [named(p) for p in tracked() if SOMEBODYS_MACHINE.search(p.read_text(encoding="utf-8", errors="replace"))]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=named)
+def test_scripts_are_strict_and_executable(path: Path) -> None:
+    assert "\nset -euo pipefail\n" in path.read_text(encoding="utf-8")
+    assert path.name == "setup.sh" or os.access(path, os.X_OK)
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def setup_cfg() -> configparser.RawConfigParser:
+    parsed = configparser.RawConfigParser()
+    parsed.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parsed
+
+
+def test_every_package_is_installed() -> None:
+    listed = set(setup_cfg()["options"]["packages"].split())
+    there = {".".join(path.parent.relative_to(ROOT).parts) for path in FILES}
+    assert listed == there | {"ssp.configs"}
+
+
+def test_the_scripts_install_the_torch_that_is_pinned() -> None:
+    pin = next(line for line in setup_cfg()["options"]["install_requires"].splitlines() if line.startswith("torch=="))
+    assert f'ssp_torch="{pin}"' in (ROOT / "launch" / "setup.sh").read_text(encoding="utf-8")
+
+
+def test_pyproject_names_the_build_backend_and_nothing_else() -> None:
+    assert lines(ROOT / "pyproject.toml") == 3
+
+
+@pytest.mark.ray
+def test_a_wheel_runs_a_dry_run_from_any_folder(tmp_path: Path) -> None:
+    """Built and installed without this repository on the path: packages, configs and the cold start travel along."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(copied(tmp_path / "source"))], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in inside if ".dist-info" not in name} == set(ROOMS)
+    artefact = [path.name for path in (ROOT / "ssp" / "coldstart" / "artefact").glob("*")]
+    wanted = [f"ssp/configs/{p.name}" for p in (ROOT / "configs").glob("*.yaml")]
+    wanted += [f"ssp/coldstart/artefact/{name}" for name in artefact]
+    assert set(wanted) <= set(inside)
+
+    site = tmp_path / "site"
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)
+    program = "import sys, launch.main as m; assert sys.argv.pop(1) in m.__file__; sys.exit(m.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(site), "train", "--config", "quickstart", "--dry-run", "steps=3"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "steps: 3" in done.stdout
+
+
+def copied(to: Path) -> Path:
+    """The repository's files without build products, so that building leaves nothing behind here."""
+    for path in tracked():
+        target = to / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    return to
