@@ -8,7 +8,7 @@ policy folder of another protocol is refused. Refuses to know actors, the game, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +55,17 @@ def engine(cfg_role: RoleConfig, model_dir: Path | str) -> Engine:
     return engines.create(cfg_role.engine.kind, _folder(model_dir), cfg_role.engine.dtype)
 
 
-def model_dir(cfg: Config, role: str, root: Path | None = None) -> Path:
+def model_dir(
+    cfg: Config, role: str, root: Path | None = None, progress: Callable[[float, str], None] | None = None
+) -> Path:
     """The folder that `role` starts from; makes the cold start when the config says `coldstart` and none is cached.
 
+    `progress(done, message)` hears of its training, done in 0..1.
     A folder whose `ssp.json` names another protocol than the config's is refused.
     """
     name = _block(cfg, role).model
     if name == COLDSTART:
-        folder = Path(coldstart.ensure(cfg.coldstart, root or cache_root()))
+        folder = Path(coldstart.ensure(cfg.coldstart, root or cache_root(), progress))
     else:
         folder = _folder(name)
     check_protocol(folder, cfg.protocol)

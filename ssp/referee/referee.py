@@ -101,7 +101,7 @@ class Referee:
             return []
         if self._engine is None:
             raise InvariantError("a verifier without an engine was built")
-        stops = tuple(int(i) for i in self._tokenizer.convert_tokens_to_ids(list(self._protocol.stops(VERIFIER))))
+        stops = tuple(self._encode(stop)[0] for stop in self._protocol.stops(VERIFIER))
         sampling = Sampling(temperature=0.0, max_tokens=self._answer_tokens, stop_ids=stops)
         slots = self._engine.open(
             [derive(self._seed, "referee", episode.game, episode.attempt) for episode in episodes]

@@ -35,9 +35,6 @@ class Words:
         words = {id: word for word, id in self.vocabulary.items()}
         return " ".join(words[id] for id in ids)
 
-    def convert_tokens_to_ids(self, tokens: list[str]) -> list[int]:
-        return [self.encode(token, add_special_tokens=False)[0] for token in tokens]
-
 
 class Broken(ScriptedEngine):
     """Raises on every step; counts open slots."""
