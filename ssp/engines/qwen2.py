@@ -8,7 +8,7 @@ Refuses to know slots' owners, sampling, versions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,30 @@ class _Layer:
     down: Tensor  # [mlp, hidden]
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Ids to feed to one row, from position `start` on."""
+
+    row: int
+    start: int
+    ids: list[int]
+
+    @property
+    def end(self) -> int:
+        """The row's length afterwards."""
+        return self.start + len(self.ids)
+
+
+_Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(queries [n, kv_heads, heads / kv_heads, head_dim], a layer's keys, its values) → n * heads * head_dim values."""
+
+
+def _unseen(positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+    """What to add to scores: -inf where a query at `positions[i]` must not see key j: [n, length]."""
+    mask = torch.zeros(len(positions), length, dtype=dtype)
+    return mask.masked_fill_(torch.arange(length) > positions[:, None], -torch.inf)
+
+
 class Cache:
     """Keys and values, a layer each: [rows, kv_heads, length, head_dim]. It only grows; unused places are finite."""
 
@@ -130,7 +154,8 @@ class Cache:
         """Make room for at least that many rows and positions."""
         if rows <= self.rows and length <= self.length:
             return
-        length = -(-length // self.STEP) * self.STEP
+        if length > self.length:
+            length = -(-max(length, self.length * 5 // 4) // self.STEP) * self.STEP
         self._allocate(max(rows, self.rows), max(length, self.length))
 
     def swap(self, here: Tensor, there: Tensor, length: int) -> None:
@@ -193,20 +218,17 @@ class Qwen2:
         wide = x.float()
         return (wide * (wide.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt_()).to(self.dtype)
 
-    def forward(self, cache: Cache, first: int, ids: Tensor, positions: Tensor, length: int) -> Tensor:
-        """Hidden states before the last norm, [b, c, hidden], of rows `first .. first+b-1`; fills their cache.
+    def _forward(self, cache: Cache, ids: Tensor, rows: Tensor, positions: Tensor, attend: _Attend) -> Tensor:
+        """Hidden states before the last norm, [n, hidden], of n tokens; fills their places in the cache.
 
-        `ids`, `positions`: int64 [b, c]. A query sees the positions of its row up to its own, all below `length`.
+        `ids`, `rows`, `positions`: int64 [n]. `attend` mixes the values of one layer for all n queries.
         """
-        shape, (rows, width) = self.shape, ids.shape
-        n, groups, d = rows * width, shape.heads // shape.kv_heads, shape.head_dim
+        shape, n, d = self.shape, len(ids), self.shape.head_dim
         self._rotary(cache.length)
-        x = self.embed[ids.view(-1)]
-        cos, sin = self._cos[positions.view(-1), None], self._sin[positions.view(-1), None]
-        hidden_keys = torch.arange(length) > positions[:, :, None]
-        hidden_keys = hidden_keys[:, None, :, None]  # [b, 1, c, 1, length]
-        heads = torch.arange(first, first + rows)[:, None, None] * shape.kv_heads + torch.arange(shape.kv_heads)
-        places = (heads * cache.length + positions[:, :, None]).view(-1)  # [b * c * kv_heads]
+        x = self.embed.index_select(0, ids)
+        cos, sin = self._cos.index_select(0, positions)[:, None], self._sin.index_select(0, positions)[:, None]
+        heads = rows[:, None] * shape.kv_heads + torch.arange(shape.kv_heads)
+        places = (heads * cache.length + positions[:, None]).view(-1)
         edges = [shape.heads + shape.kv_heads, shape.heads + shape.kv_heads, shape.kv_heads]
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             qkv = torch.addmm(layer.qkv_bias, self._norm(x), layer.qkv).view(n, -1, d)
@@ -214,18 +236,57 @@ class Qwen2:
             qk = torch.addcmul(qk * cos, rotated, sin)
             keys.view(-1, d).index_copy_(0, places, qk[:, shape.heads :].reshape(-1, d))
             values.view(-1, d).index_copy_(0, places, v.reshape(-1, d))
-            q = qk[:, : shape.heads].view(rows, width, shape.kv_heads, groups, d).transpose(1, 2)
-            q = q.reshape(rows * shape.kv_heads, width * groups, d)
-            seen = slice(first * shape.kv_heads, (first + rows) * shape.kv_heads)
-            k = keys.view(-1, cache.length, d)[seen, :length]
-            scores = torch.bmm(q, k.transpose(1, 2)).view(rows, shape.kv_heads, width, groups, length)
-            chances = torch.softmax(scores.masked_fill_(hidden_keys, -torch.inf), -1)
-            mixed = torch.bmm(chances.view(-1, width * groups, length), values.view(-1, cache.length, d)[seen, :length])
-            mixed = mixed.view(rows, shape.kv_heads, width, groups, d).transpose(1, 2).reshape(n, shape.heads * d)
-            x = torch.addmm(x, mixed, layer.out)
+            mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values)
+            x = torch.addmm(x, mixed.view(n, shape.heads * d), layer.out)
             gate, up = (self._norm(x) @ layer.gate_up).chunk(2, 1)
             x = torch.addmm(x, F.silu(gate).mul_(up), layer.down)
-        return x.view(rows, width, shape.hidden)
+        return x
+
+    def decode(self, cache: Cache, ids: Tensor, positions: Tensor) -> Tensor:
+        """One token for each of the rows 0 .. n-1: `ids`, `positions` int64 [n] → hidden states [n, hidden].
+
+        All rows attend in one product over the longest row's length.
+        """
+        n, length = len(ids), int(positions.max()) + 1
+        unseen = _unseen(positions, length, self.dtype)[:, None]
+
+        def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            kv, groups, d = q.shape[1:]
+            k, v = (x.view(-1, cache.length, d)[: n * kv, :length] for x in (keys, values))
+            scores = torch.bmm(q.reshape(n * kv, groups, d), k.transpose(1, 2))
+            scores.view(n, kv * groups, length).add_(unseen)
+            return torch.bmm(torch.softmax(scores, -1), v)
+
+        return self._forward(cache, ids, torch.arange(n), positions, attend)
+
+    def prefill(self, cache: Cache, pieces: Sequence[Piece]) -> Tensor:
+        """Feed pieces, packed without padding; hidden state of each piece's last token, [len(pieces), hidden].
+
+        A piece follows what its row holds, and earlier pieces of the same row in the same call.
+        """
+        counts = torch.tensor([len(piece.ids) for piece in pieces])
+        rows = torch.tensor([piece.row for piece in pieces]).repeat_interleave(counts)
+        positions = torch.cat([torch.arange(piece.start, piece.end) for piece in pieces])
+        groups = self.shape.heads // self.shape.kv_heads
+        masks = [
+            _unseen(torch.arange(piece.start, piece.end), piece.end, self.dtype).repeat_interleave(groups, 0)
+            for piece in pieces
+        ]
+        ends = counts.cumsum(0)
+        cuts = [0, *(ends * groups).tolist()]
+
+        def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            n, kv, _, d = q.shape
+            q = q.transpose(0, 1).reshape(kv, n * groups, d)
+            mixed = torch.empty_like(q)
+            for piece, mask, start, end in zip(pieces, masks, cuts, cuts[1:], strict=False):
+                k, v = keys[piece.row, :, : piece.end], values[piece.row, :, : piece.end]
+                scores = torch.baddbmm(mask, q[:, start:end], k.transpose(1, 2))
+                mixed[:, start:end] = torch.bmm(torch.softmax(scores, -1), v)
+            return mixed.view(kv, n, groups * d).transpose(0, 1).reshape(n, -1)
+
+        ids = torch.tensor([id for piece in pieces for id in piece.ids])
+        return self._forward(cache, ids, rows, positions, attend).index_select(0, ends - 1)
 
     def logits(self, x: Tensor) -> Tensor:
         """float32 [n, vocab] from hidden states [n, hidden]."""

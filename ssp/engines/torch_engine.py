@@ -20,14 +20,12 @@ from torch import Tensor
 
 from ssp.engines.base import Generation, Sampling, check_step
 from ssp.engines.draws import draw, uniforms
-from ssp.engines.qwen2 import Cache, Qwen2, Shape
+from ssp.engines.qwen2 import Cache, Piece, Qwen2, Shape
 from ssp.errors import Fault, InputError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_PREFILL_TOKENS = (
-    1024  # padded tokens in one prefill call: large enough for the matrices, small enough for the L2 cache
-)
-_PREFILL_WIDTH = 128
+_PREFILL_TOKENS = 512  # tokens in one prefill call, about: large enough for the matrices, small enough for the cache
+_PIECE = 128  # tokens of one row in one product: longer ones waste work on keys that come later
 _COMPACT_SHARE = 0.25  # finished share of the decode batch from which moving rows pays
 
 
@@ -47,12 +45,13 @@ class TorchEngine:
         config = model if isinstance(model, Mapping) else _read_config(Path(model))
         self.shape = Shape.of(config)
         self._model: Qwen2 | None = None
-        self._reset()
+        self._cache = Cache(self.shape, self._dtype)
+        self._forget()
         if not isinstance(model, Mapping):
             self.load(_read_weights(Path(model)), version)
 
-    def _reset(self) -> None:
-        self._cache = Cache(self.shape, self._dtype)
+    def _forget(self) -> None:
+        """No slot is open any more. The cache keeps its memory: places beyond a row's length are never read."""
         self._row: dict[int, int] = {}  # slot → row
         # by row: slot (-1: free), positions filled, seed, numbers drawn, token sampled but not yet fed (-1: none)
         self._slot = np.zeros(0, np.int64)
@@ -65,7 +64,7 @@ class TorchEngine:
         """Replace the weights and forget every slot. InputError when a parameter is missing or has another shape."""
         self._model = Qwen2(self.shape, weights, self._dtype)
         self.version = version
-        self._reset()
+        self._forget()
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed (any integer; taken modulo 2**64)."""
@@ -175,31 +174,25 @@ class TorchEngine:
     def _prefill(self, feeds: list[list[int]]) -> Tensor:
         """Feed ragged ids to rows 0 .. n-1; returns the hidden state of each row's last one, [n, hidden]."""
         assert self._model is not None
-        n = len(feeds)
-        last = torch.empty(n, self.shape.hidden, dtype=self._dtype)
-        counts = np.array([len(ids) for ids in feeds])
-        first = 0
-        while first < n:
-            rows = 1
-            while (
-                first + rows < n
-                and (rows + 1) * min(counts[first : first + rows + 1].max(), _PREFILL_WIDTH) <= _PREFILL_TOKENS
-            ):
-                rows += 1
-            block = slice(first, first + rows)
-            widest = int(counts[block].max())
-            ids = torch.tensor([row + [0] * (widest - len(row)) for row in feeds[block]])
-            starts = torch.from_numpy(self._length[block])
-            ends = torch.from_numpy(counts[block]) - 1
-            for at in range(0, widest, _PREFILL_WIDTH):
-                chunk = ids[:, at : at + _PREFILL_WIDTH].contiguous()
-                positions = starts[:, None] + torch.arange(at, at + chunk.shape[1])
-                x = self._model.forward(self._cache, first, chunk, positions, int(positions.max()) + 1)
-                here = torch.nonzero((ends >= at) & (ends < at + chunk.shape[1]))[:, 0]
-                last[first + here] = x[here, ends[here] - at]
-            first += rows
-        self._length[:n] += counts
-        return last
+        hidden: list[Tensor] = []
+        call: list[Piece] = []
+        for row, ids in enumerate(feeds):
+            start = int(self._length[row])
+            for at in range(0, len(ids), _PIECE):
+                call.append(Piece(row, start + at, ids[at : at + _PIECE]))
+                if sum(len(piece.ids) for piece in call) >= _PREFILL_TOKENS:
+                    hidden.append(self._feed(call, feeds))
+                    call = []
+        if call:
+            hidden.append(self._feed(call, feeds))
+        self._length[: len(feeds)] += [len(ids) for ids in feeds]
+        return torch.cat(hidden)
+
+    def _feed(self, pieces: list[Piece], feeds: list[list[int]]) -> Tensor:
+        """One packed call; hidden states of the pieces that complete their row's feed."""
+        assert self._model is not None
+        last = [piece.end == int(self._length[piece.row]) + len(feeds[piece.row]) for piece in pieces]
+        return self._model.prefill(self._cache, pieces)[torch.tensor(last)]
 
     def _decode(self, hidden: Tensor, who: np.ndarray, budget: np.ndarray, samplings: Sampling) -> list[Generation]:
         """Sample rows 0 .. n-1 until each has stopped; results in the order of the indices in `who`.
@@ -217,10 +210,11 @@ class TorchEngine:
         lane, limit, alive = torch.arange(n), torch.from_numpy(budget), torch.ones(n, dtype=torch.bool)
         positions = torch.from_numpy(self._length[:n].copy())
         for t in range(most):
-            drawn, logprob = draw(self._model.logits(hidden), samplings.temperature, numbers[t, lane])
-            ids[t, lane], logprobs[t, lane] = drawn, logprob
-            ended = is_stop[drawn]
-            finished = (ended | (limit[lane] <= t + 1)) & alive
+            drawn, logprob = draw(self._model.logits(hidden), samplings.temperature, numbers[t].index_select(0, lane))
+            ids[t].index_copy_(0, lane, drawn)
+            logprobs[t].index_copy_(0, lane, logprob)
+            ended = is_stop.index_select(0, drawn)
+            finished = (ended | (limit.index_select(0, lane) <= t + 1)) & alive
             if finished.any():
                 taken[lane[finished]], stopped[lane[finished]] = t + 1, ended[finished]
                 alive = alive & ~finished
@@ -231,10 +225,11 @@ class TorchEngine:
                     order = self._compact(alive, left, int(positions.max()))
                     lane, positions, drawn = lane[order], positions[order], drawn[order]
                     alive = torch.ones(left, dtype=torch.bool)
-            length = int(positions.max()) + 1
-            hidden = self._model.forward(self._cache, 0, drawn[:, None], positions[:, None], length)[:, 0]
+            hidden = self._model.decode(self._cache, drawn, positions)
             positions = positions + alive
         if not bool(torch.isfinite(logprobs).all()):
+            self._cache = Cache(self.shape, self._dtype)  # what is not a number would outlive its masking
+            self._forget()
             raise Fault("engine_nonfinite", f"version {self.version} gives log-probs that are not numbers")
         return self._results(slots, who, ids.T.tolist(), logprobs.T.tolist(), taken.tolist(), stopped.tolist())
 

@@ -86,7 +86,7 @@ class Protocol:
         return self.stop_strings
 
     def final(self, role: str, text: str) -> str | None:
-        """What the last turn in `text` hands in: its last segment, when that is the role's closed, non-empty final tag."""
+        """What the last turn in `text` hands in: its last segment, when that is the closed, non-empty final tag."""
         return self._last(text, self._of(self.finals, role))
 
     def query(self, text: str) -> str | None:

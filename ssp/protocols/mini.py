@@ -1,9 +1,10 @@
 """`mini`: the protocol of the embedded policy, every word and every tag one token, separated by spaces.
 
 Owns its prompts and tags, as data:
-  solver    `<q> e rel ? </q>` → (`<search> e </search>` [information] `<think> e rel o </think>`)* `<answer> o </answer>`
+  solver    `<q> e rel ? </q>` → (`<search> e </search>` [information] `<think> e rel o </think>`)*
+            `<answer> o </answer>`
   proposer  `<target> t </target>` → searches and quoted facts → `<question> e rel ? </question>`
-  verifier  `<information> documents </information> <q> e rel ? </q>` → facts → `<answer> o </answer>` (`none`: cannot tell)
+  verifier  `<information> documents </information> <q> e rel ? </q>` → facts → `<answer> o </answer>` (`none`: no idea)
 Refuses to know anything else.
 """
 

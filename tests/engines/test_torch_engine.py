@@ -241,6 +241,14 @@ def test_weights_that_are_not_numbers_are_a_fault() -> None:
     engine.load(weights, 1)
     with pytest.raises(Fault, match="engine_nonfinite"):
         engine.step(engine.open([1, 2]), [[20], [21, 22]], Sampling(1.0, 4, ()))
+    engine.load(arrays(net), 2)
+    fresh = engine_of(net, 2)
+    steps = [each.step(each.open([1]), [[20, 21]], Sampling(1.0, 4, ())) for each in (engine, fresh)]
+    assert steps[0] == steps[1]
+
+
+def test_a_step_of_no_slots_is_nothing() -> None:
+    assert engine_of(model(18)).step([], [], Sampling(1.0, 4, ())) == []
 
 
 def test_stats_count_since_the_last_call() -> None:
