@@ -34,7 +34,7 @@ layer() {
     shift
     printf '\n== %s: %s\n' "$name" "$*"
     "$@" || code=$?
-    if ((code == 5)) && [[ "$2 $3" == "-m pytest" ]]; then
+    if ((code == 5)) && [[ "${2:-} ${3:-}" == "-m pytest" ]]; then
         result="no tests" # pytest's exit code for an empty selection
     elif ((code != 0)); then
         result=FAILED
