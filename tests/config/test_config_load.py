@@ -26,7 +26,7 @@ def error(*overrides: str, config: str = "quickstart") -> InputError:
 def test_quickstart_holds_the_values_that_the_default_duel_was_tuned_with() -> None:
     cfg = load("quickstart")
     assert (cfg.steps, cfg.game.attempts, cfg.game.batch) == (80, 6, "dummy")
-    assert (cfg.referee.verifier, cfg.referee.evidence, cfg.referee.noise_documents) == ("frozen", "verbatim", 2)
+    assert (cfg.referee.verifier, cfg.referee.evidence, cfg.referee.noise_documents) == ("frozen", "chain", 2)
     p, s = cfg.proposer, cfg.solver
     assert (p.algorithm, p.loss, p.batch, p.learner.lr) == ("reinforce", "pg", 96, 1e-3)
     assert (p.reward, p.invalid_reward) == ("1-acc", 0.0)
