@@ -24,7 +24,7 @@ ssp_python() {
             return
         fi
     done
-    ssp_fail "Python 3.11 or 3.12 with the venv module is needed. Found: $(python3 --version 2>&1 || true)." \
+    ssp_fail "Python 3.11 or 3.12 with the venv module is needed. Found: $(python3 --version 2>/dev/null || echo none)." \
         "Next: install it (Debian, Ubuntu: apt-get install python3 python3-venv), then run this command again."
 }
 
