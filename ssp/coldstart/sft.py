@@ -59,7 +59,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Trained:
-    """`accuracy`: held-out, by `Examiner.accuracy`. `capped`: the time cap began its end. `passed`: it ended past the gate."""
+    """`accuracy`: held-out, by `Examiner.accuracy`. `capped`: the time cap began its end. `passed`: past the gate."""
 
     model: Qwen2ForCausalLM
     steps: int

@@ -25,7 +25,7 @@ T = TypeVar("T")
 VERIFIER = "verifier"
 TOPK = 3
 NOISE = 2
-STOP_EARLY = 0.48
+STOP_EARLY = 0.42
 """Chance that a solver trace answers after a hop that is not the last: 3-hop play starts near 0.1, room to learn."""
 WRONG_RELATION = 0.05
 BAD_QUESTION = 0.10
@@ -240,16 +240,16 @@ class TraceMaker:
 
 MIX = {
     ("solver", 1): 0.25,
-    ("solver", 2): 0.18,
-    ("solver", 3): 0.08,
-    ("proposer", 1): 0.18,
-    ("proposer", 2): 0.14,
-    ("proposer", 3): 0.07,
+    ("solver", 2): 0.20,
+    ("solver", 3): 0.10,
+    ("proposer", 1): 0.16,
+    ("proposer", 2): 0.13,
+    ("proposer", 3): 0.06,
     ("verifier", 1): 0.04,
     ("verifier", 2): 0.04,
     ("verifier", 3): 0.02,
 }
-BLOCK_SHARE = 0.28
+BLOCK_SHARE = 0.18
 QUESTIONS_A_BLOCK = 5
 WORLDS = 4
 

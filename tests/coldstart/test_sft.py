@@ -1,0 +1,115 @@
+"""The model's start, the batches, the loss mask, the loop's determinism and its end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ssp.coldstart import model as policy
+from ssp.coldstart import sft, traces
+from ssp.coldstart.traces import Trace
+from ssp.config.schema import ColdStartConfig
+from ssp.world import World
+from ssp.world.vocabulary import FIRST_NAME_ID, NAMES, VOCABULARY
+
+
+def small(monkeypatch: pytest.MonkeyPatch, steps: int = 6) -> None:
+    for name, value in (("STEPS", steps), ("CURRICULUM_STEPS", 2), ("CURRICULUM_TRACES", 40), ("MIX_TRACES", 100)):
+        monkeypatch.setattr(sft, name, value)
+    monkeypatch.setattr(sft, "BATCH_TOKENS", 1024)
+    monkeypatch.setattr(sft, "GATE_QUESTIONS", 4)
+
+
+def test_first_weights_come_from_the_seed_alone() -> None:
+    torch.manual_seed(1)
+    first = policy.build(3).state_dict()
+    torch.manual_seed(2)
+    again, other = policy.build(3).state_dict(), policy.build(4).state_dict()
+    assert sum(w.numel() for w in policy.build(3).parameters()) == 134_336
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["model.embed_tokens.weight"], other["model.embed_tokens.weight"])
+
+
+def test_three_heads_start_out_reading_one_two_three_places_back() -> None:
+    model = policy.build(0)
+    model.set_attn_implementation("eager")
+    ids = torch.randint(0, len(VOCABULARY), (2, 60), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        weights = model(ids, output_attentions=True).attentions[0]
+    for head, offset in enumerate(policy.OFFSETS):
+        back = torch.diagonal(weights[:, head], -offset, dim1=1, dim2=2)[:, 5:]
+        assert float(back.mean()) > 0.95
+
+
+def test_a_sample_marks_what_the_policy_wrote() -> None:
+    trace = Trace("x")
+    trace.read("<q> ? </q>")
+    trace.write(f"<answer> {NAMES[0]} </answer>")
+    sample = sft.sample_of(trace)
+    assert [VOCABULARY[i] for i in sample.ids] == trace.text.split()
+    assert sample.mask.tolist() == [False] * 3 + [True] * 3
+
+
+def test_batches_fit_and_rename_consistently() -> None:
+    samples = [sft.sample_of(trace) for trace in traces.mixture(traces.makers(0), 60)]
+    plain = {tuple(sample.ids.clip(max=FIRST_NAME_ID)) for sample in samples}
+    stream = sft.batches(samples, np.random.default_rng(0))
+    for _ in range(20):
+        ids, mask = next(stream)
+        assert ids.numel() <= sft.BATCH_TOKENS and ids.shape == mask.shape
+        for row in ids.numpy():
+            assert tuple(np.trim_zeros(row, "b").clip(max=FIRST_NAME_ID)) in plain
+    a, b = (next(sft.batches([samples[0]], np.random.default_rng(seed)))[0].numpy()[0] for seed in (1, 2))
+    names = samples[0].ids >= FIRST_NAME_ID
+    assert (a[names] != b[names]).any() and (a[~names] == b[~names]).all()
+    assert len(set(zip(samples[0].ids, a, strict=True))) == len(set(samples[0].ids)) == len(set(a))
+
+
+def test_log_probs_are_those_of_the_marked_tokens() -> None:
+    model = policy.build(0)
+    ids = torch.randint(0, len(VOCABULARY), (2, 9), generator=torch.Generator().manual_seed(0))
+    mask = torch.zeros(2, 9, dtype=torch.bool)
+    mask[0, 3], mask[1, 8] = True, True
+    with torch.inference_mode():
+        full = model(ids).logits.log_softmax(-1)
+        found = sft.token_logprobs(model, ids, mask)
+    wanted = torch.stack([full[0, 2, ids[0, 3]], full[1, 7, ids[1, 8]]])
+    assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_training_is_deterministic_and_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch, steps=12)
+    told: list[float] = []
+    cfg = ColdStartConfig(gate_1hop=2.0)
+    first = sft.train(cfg, lambda done, message: told.append(done))
+    again = sft.train(cfg)
+    assert first.steps == 12 and not first.passed and not first.capped
+    assert told and all(0 <= done <= 1 for done in told)
+    for name, weight in first.model.state_dict().items():
+        assert torch.equal(weight, again.model.state_dict()[name]), name
+
+
+def test_the_gate_and_the_cap_begin_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch, steps=40)
+    monkeypatch.setattr(sft, "GATE_FROM", 4)
+    monkeypatch.setattr(sft, "GATE_EVERY", 2)
+    monkeypatch.setattr(sft, "COOL_DOWN", 3)
+    passed = sft.train(ColdStartConfig(gate_1hop=0.0, gate_2hop=0.0))
+    assert passed.steps == 7 and passed.passed and not passed.capped
+    capped = sft.train(ColdStartConfig(gate_1hop=2.0, max_seconds=0.01))
+    assert capped.capped and capped.steps < 40
+
+
+def test_the_rate_warms_up_and_falls() -> None:
+    plan = [sft.rate(step, sft.STEPS, None) for step in range(sft.STEPS)]
+    assert plan[0] < plan[sft.WARMUP] and plan[-1] < sft.FLOOR + 0.01 and max(plan) <= 1.0
+    tail = [sft.rate(step, 900, 800) for step in range(800, 900)]
+    assert abs(tail[0] - plan[800]) < 1e-9 and tail[-1] < sft.FLOOR + 0.02 and tail == sorted(tail, reverse=True)
+
+
+def test_worlds_of_the_cold_start_are_not_those_of_play() -> None:
+    play = {(s, r, o) for seed in (11, 12) for s, row in World(seed).facts.items() for r, o in row.items()}
+    for maker in traces.makers(0):
+        own = {(s, r, o) for s, row in maker.world.facts.items() for r, o in row.items()}
+        assert len(own & play) < 0.03 * len(own)

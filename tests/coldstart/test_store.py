@@ -1,0 +1,105 @@
+"""The cold start's folder: shipped, cached, remade when altered, never of another recipe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from ssp import coldstart
+from ssp.coldstart import model as policy
+from ssp.coldstart import sft, store
+from ssp.coldstart.gate import Examiner
+from ssp.config.schema import ColdStartConfig
+from ssp.errors import InputError
+from ssp.world import World, tokenizer
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Training replaced by first weights; the list grows with each training."""
+    calls: list[int] = []
+
+    def train(cfg: ColdStartConfig, progress: sft.Progress | None = None) -> sft.Trained:
+        calls.append(cfg.seed)
+        return sft.Trained(policy.build(cfg.seed), 0, 0.0, {"accuracy_1hop": 0.0}, False, False)
+
+    monkeypatch.setattr(sft, "train", train)
+    return calls
+
+
+def test_trained_once_then_cached(tmp_path: Path, trainings: list[int]) -> None:
+    cfg = ColdStartConfig(seed=5)
+    folder = coldstart.ensure(cfg, tmp_path)
+    assert coldstart.ensure(cfg, tmp_path) == folder and trainings == [5]
+    assert coldstart.ensure(ColdStartConfig(seed=6), tmp_path) != folder and trainings == [5, 6]
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert torch.equal(model.lm_head.weight, policy.build(5).lm_head.weight)
+    assert AutoTokenizer.from_pretrained(folder).get_vocab() == tokenizer.build().get_vocab()
+    record = json.loads((folder / "ssp.json").read_text())
+    assert record["protocol"] == "mini" and record["recipe"] == coldstart.recipe_hash(cfg)
+    assert [path for path in folder.parent.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "ssp.json"])
+def test_an_altered_entry_is_made_anew(tmp_path: Path, trainings: list[int], file: str) -> None:
+    cfg = ColdStartConfig(seed=5)
+    path = coldstart.ensure(cfg, tmp_path) / file
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40])
+    assert coldstart.ensure(cfg, tmp_path) / file == path
+    assert path.read_bytes() == whole and trainings == [5, 5]
+
+
+def test_a_failed_training_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(cfg: ColdStartConfig, progress: sft.Progress | None = None) -> sft.Trained:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sft, "train", train)
+    with pytest.raises(KeyboardInterrupt):
+        coldstart.ensure(ColdStartConfig(seed=5), tmp_path)
+    assert list((tmp_path / "coldstart").iterdir()) == []
+
+
+def test_the_recipe_decides_the_hash() -> None:
+    name = coldstart.recipe_hash(ColdStartConfig())
+    assert name == coldstart.recipe_hash(ColdStartConfig(from_scratch=True))
+    for other in (ColdStartConfig(seed=1), ColdStartConfig(gate_1hop=0.5), ColdStartConfig(max_seconds=50.0)):
+        assert coldstart.recipe_hash(other) != name
+
+
+def test_the_shipped_artefact_serves_the_default_recipe(tmp_path: Path, trainings: list[int]) -> None:
+    folder = coldstart.ensure(ColdStartConfig(), tmp_path)
+    assert trainings == [] and folder.is_relative_to(tmp_path)
+    assert sum(path.stat().st_size for path in store.ARTEFACT.iterdir()) < 600_000
+    scratch = coldstart.ensure(ColdStartConfig(from_scratch=True), tmp_path)
+    assert trainings == [0] and scratch != folder
+    (folder / "config.json").write_text("{}")
+    assert json.loads((coldstart.ensure(ColdStartConfig(), tmp_path) / "config.json").read_text())
+    assert trainings == [0]
+
+
+def test_an_altered_artefact_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "artefact"
+    broken.mkdir()
+    for path in store.ARTEFACT.iterdir():
+        (broken / path.name).write_bytes(path.read_bytes())
+    (broken / "model.safetensors").write_bytes(b"")
+    monkeypatch.setattr(store, "ARTEFACT", broken)
+    with pytest.raises(InputError, match="from_scratch"):
+        coldstart.ensure(ColdStartConfig(), tmp_path)
+
+
+def test_the_shipped_policy_plays_as_a_start_should() -> None:
+    """Held-out, temperature 1: good at one hop, room to learn at two and three, a proposer that often gets through."""
+    examiner = Examiner(json.loads((store.ARTEFACT / "config.json").read_text()), World(12), seed=0)
+    model = AutoModelForCausalLM.from_pretrained(store.ARTEFACT)
+    examiner.load({name: weight.detach().numpy() for name, weight in model.named_parameters()})
+    accuracy, proposals = examiner.accuracy(100), examiner.proposals(100)
+    assert accuracy["accuracy_1hop"] > 0.8
+    assert 0.15 < accuracy["accuracy_2hop"] < 0.65
+    assert accuracy["accuracy_3hop"] < 0.25
+    assert proposals["proposer_valid"] > 0.25 and proposals["junk"] <= 0.05
