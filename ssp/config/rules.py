@@ -26,7 +26,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "game.questions": ("proposer",),
     "game.batch": ("dummy", "replay", "replay_reset"),
     "referee.verifier": ("frozen", "solver", "none"),
-    "referee.evidence": ("verbatim", "none"),
+    "referee.evidence": ("chain", "verbatim", "none"),
     "judge.kind": ("exact",),
     "ray.auth": ("disabled", "token"),
     "{role}.policy": ("own", "frozen"),

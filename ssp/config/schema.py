@@ -79,10 +79,14 @@ class GameConfig:
 
 @dataclass
 class RefereeConfig:
-    """Question checks. `verifier`: frozen (start checkpoint), solver (live policy), none. `evidence`: verbatim or none."""
+    """Question checks. `verifier`: frozen (start checkpoint), solver (live policy), none.
+
+    `evidence`: verbatim (each quote stands in the proposer's documents), chain (and the quotes lead from the question
+    to the target by its relations, in order), none.
+    """
 
     verifier: str = "frozen"
-    evidence: str = "verbatim"
+    evidence: str = "chain"
     noise_documents: int = 2
     min_searches: int = 1
     max_relations: int = 5
@@ -210,7 +214,7 @@ class LearnerConfig:
     beta2: float = 0.95
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
-    token_budget: int = 16384
+    token_budget: int = 4096
 
 
 @dataclass

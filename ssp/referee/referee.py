@@ -17,7 +17,7 @@ from ssp.episode import Document, Episode, Outcome, Verdict
 from ssp.errors import Fault, InputError, InvariantError
 from ssp.protocols import Protocol
 from ssp.referee.evidence import pick_noise, prompt_ids
-from ssp.referee.rules import VERBATIM, VERIFIER, broken_check, broken_rule
+from ssp.referee.rules import VERIFIER, broken_check, broken_rule
 from ssp.seeds import derive
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class Referee:
         answer_tokens: int = 64,
     ) -> None:
         self._verifies = cfg.verifier != "none"
-        if not self._verifies and cfg.evidence == VERBATIM:
+        if not self._verifies and cfg.evidence != "none":
             raise InputError(
-                "referee.evidence=verbatim checks the verifier's quotes, so it needs a verifier",
+                f"referee.evidence={cfg.evidence} checks the verifier's quotes, so it needs a verifier",
                 "referee.verifier=none",
                 "set referee.evidence=none too, or referee.verifier=frozen",
             )

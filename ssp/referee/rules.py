@@ -7,6 +7,7 @@ the order in which they are asked. Promises that every rule is pure, and that wh
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 
@@ -20,7 +21,7 @@ Check = Callable[[Episode, str, RefereeConfig, Protocol, str], bool]
 
 VERIFIER = "verifier"
 QUOTE = "think"
-VERBATIM = "verbatim"
+VERBATIM, CHAIN = "verbatim", "chain"
 
 
 def malformed(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
@@ -64,15 +65,32 @@ def not_answerable(episode: Episode, target: str, cfg: RefereeConfig, protocol: 
 
 
 def unquoted_evidence(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol, output: str) -> bool:
-    """With `evidence=verbatim`: the verifier quoted nothing, or no sentence of the proposer's own documents.
+    """With `evidence=verbatim` or `chain`: the verifier quoted nothing, or no sentence of the proposer's own documents.
 
     This is what keeps a weak verifier from completing a false fact with the target.
     """
-    if cfg.evidence != VERBATIM:
+    if cfg.evidence not in (VERBATIM, CHAIN):
         return False
     quotes = [segment for segment in protocol.parse(output) if segment.kind == QUOTE]
     known = _sentences(episode.documents, protocol)
     return not quotes or any(not quote.closed or tuple(quote.text.split()) not in known for quote in quotes)
+
+
+def unlinked_evidence(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol, output: str) -> bool:
+    """With `evidence=chain`: the quotes do not lead from the question's first word to the target by its relations.
+
+    Quote i must say `e_i relation_i e_i+1`, where e_1 is the question's first word and relation_i its next word, in
+    order, until the last one names the target. Sentences that are true but answer another question fail here.
+    """
+    if cfg.evidence != CHAIN:
+        return False
+    place, *relations = _words(episode.final or "")
+    quotes = [segment.text.split() for segment in protocol.parse(output) if segment.kind == QUOTE]
+    for relation, quote in itertools.zip_longest(relations, quotes):
+        if relation is None or quote is None or quote[:-1] != [place, relation]:
+            return True
+        place = quote[-1]
+    return not same(place, [target])
 
 
 RULES: dict[str, Rule] = {
@@ -85,7 +103,11 @@ RULES: dict[str, Rule] = {
 }
 """Rule id → function, in order; asked of every episode before any model is."""
 
-CHECKS: dict[str, Check] = {"not_answerable": not_answerable, "unquoted_evidence": unquoted_evidence}
+CHECKS: dict[str, Check] = {
+    "not_answerable": not_answerable,
+    "unquoted_evidence": unquoted_evidence,
+    "unlinked_evidence": unlinked_evidence,
+}
 """Rule id → function, in order; asked of the verifier's output."""
 
 

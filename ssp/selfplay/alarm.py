@@ -38,6 +38,6 @@ class JunkWatch:
         return JunkAlarm(
             f"junk alarm: for {self._rounds} rounds the solver won at most {self._cfg.alarm_win_rate:.0%} of its games "
             f"while the referee passed at least {self._cfg.alarm_valid_rate:.0%} of the questions (now {win:.0%} and "
-            f"{valid:.0%}). The referee accepts questions without an answer. Next: set referee.evidence=verbatim, or a "
+            f"{valid:.0%}). The referee accepts questions without an answer. Next: set referee.evidence=chain, or a "
             "stronger verifier, and start again from a checkpoint before the win rate fell."
         )

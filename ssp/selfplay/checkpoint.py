@@ -16,6 +16,10 @@ from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 
 
+SAVE_BYTES = 50_000_000
+"""Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
+
+
 @dataclass
 class State:
     """What state.json holds: the step both learners are at, their folders and versions, the replay pool."""
@@ -33,6 +37,7 @@ class Checkpoints:
         self._cfg, self._cast, self._folder = cfg, cast, folder
         self._half: dict[int, dict[str, tuple[str, int]]] = {}
         self._pools: dict[int, list[dict[str, Any]]] = {}
+        self._written: dict[str, int] = {}
 
         self.saved = -1
 
@@ -47,7 +52,10 @@ class Checkpoints:
     async def save(self, role: str, step: int, version: int, meta: dict[str, Any]) -> None:
         """Save one role at `step`; when it is the second one, state.json names the pair and old folders go."""
         path = self._folder.checkpoint(role, version)
-        await self._cast.learners[role].call(0, "save", str(path), {**meta, "version": version, "step": step})
+        if self._written.get(role) != version:  # a role that published nothing since is on disk already
+            self._folder.check_space(SAVE_BYTES)
+            await self._cast.learners[role].call(0, "save", str(path), {**meta, "version": version, "run_step": step})
+            self._written[role] = version
         half = self._half.setdefault(step, {})
         half[role] = (self._folder.relative(path), version)
         if len(half) < len(ROLES):

@@ -159,7 +159,7 @@ class SelfPlay:
         """Put learners, ledger and cursor where the last consistent checkpoint is, and publish its weights."""
         state = await self._checkpoints.restore()
         self._first = state.step
-        self._stages.incarnation = await self._ledger("begin", "run")
+        self._stages.incarnation = await self._ledger("next_version", "run")
         self._schooling.incarnation = self._stages.incarnation
         self._batches.restore(state.pool)
         for queue in self._queues.values():

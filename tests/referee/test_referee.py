@@ -117,7 +117,7 @@ def test_an_engine_fault_is_void_and_a_bug_goes_up() -> None:
 
 
 def test_checks_that_cannot_run_are_refused_when_built() -> None:
-    with pytest.raises(InputError, match="verbatim"):
+    with pytest.raises(InputError, match="chain"):
         Referee(RefereeConfig(verifier="none"), MINI, Words(), None)
     with pytest.raises(InputError, match="engine"):
         Referee(RefereeConfig(verifier="frozen"), MINI, Words(), None)

@@ -93,6 +93,27 @@ def test_quotes_must_be_whole_sentences_of_the_own_documents(quotes: str, broken
     assert check("unquoted_evidence", f"{quotes} <answer> vure </answer>") is broken
 
 
+@pytest.mark.parametrize(
+    ("question", "quotes", "broken"),
+    [
+        ("pota seat ?", "<think> pota seat vure </think>", False),
+        ("bino seat nation ?", "<think> bino seat pota </think> <think> pota nation vure </think>", False),
+        ("bino seat mayor ?", "<think> bino seat pota </think> <think> pota nation vure </think>", True),
+        ("bino seat nation ?", "<think> pota nation vure </think>", True),
+        ("bino seat nation ?", "<think> pota nation vure </think> <think> bino seat pota </think>", True),
+        ("pota seat nation ?", "<think> pota seat vure </think>", True),
+        ("pota seat ?", "<think> pota seat vure </think> <think> vure nation vure </think>", True),
+        ("pota seat ?", "<think> pota seat lemo </think>", True),
+        ("pota seat ?", "", True),
+    ],
+)
+def test_a_chain_leads_from_the_question_to_the_target(question: str, quotes: str, broken: bool) -> None:
+    output = f"{quotes} <answer> vure </answer>"
+    asked = proposal(question)
+    assert CHECKS["unlinked_evidence"](asked, "vure", CFG, MINI, output) is broken
+    assert not CHECKS["unlinked_evidence"](asked, "vure", RefereeConfig(evidence="verbatim"), MINI, output)
+
+
 def test_evidence_none_asks_for_no_quote() -> None:
     assert not check("unquoted_evidence", "<answer> vure </answer>", cfg=RefereeConfig(evidence="none"))
 
