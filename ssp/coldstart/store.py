@@ -14,6 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from transformers.utils import logging as transformers_logging
+
 from ssp import cache
 from ssp.coldstart import sft
 from ssp.config.schema import ColdStartConfig
@@ -98,6 +100,7 @@ def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) ->
         _log.warning(
             "cold start of seed %d ended below its gate (%s); training goes on with it", cfg.seed, made.accuracy
         )
+    transformers_logging.disable_progress_bar()  # a half-megabyte file needs none
     made.model.save_pretrained(folder)
     tokenizer.build().save_pretrained(folder)
     sums = {path.name: cache.digest(path) for path in sorted(folder.iterdir())}
