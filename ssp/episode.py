@@ -90,8 +90,9 @@ class Episode:
 
     `final` is what the policy handed in (proposer: the question, solver: the answer), None when it never did.
     `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `fault`.
-    `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id,
-    so that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault during the rollout makes it void at once.
+    `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
+    that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
+    during the rollout makes it void at once.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """What the verifier gets to read: the proposer's own documents, noise documents, and the question.
 
-Owns the choice, order and size of that material. Promises that it depends on the run seed, the game, its documents and
-the pool only (law 7), that noise never repeats an own document, and that the question always stays whole.
+Owns the choice, order and size of that material. Promises that it depends on the run seed, the episode's seed, its
+documents and the pool only (law 7), that noise never repeats an own document, and that the question always stays whole.
 Refuses to know engines or verdicts.
 """
 
@@ -26,7 +26,7 @@ def pick_noise(episode: Episode, pool: Sequence[Document], k: int, seed: int) ->
     """`k` documents of `pool` that the episode has not found (all of them when there are fewer)."""
     own = {document.id for document in episode.documents}
     others = list({document.id: document for document in pool if document.id not in own}.values())
-    rng = generator(seed, "referee", "noise", episode.game, episode.attempt)
+    rng = generator(seed, "referee", "noise", episode.seed)
     chosen = rng.permutation(len(others))[:k]
     return [others[i] for i in chosen]
 
@@ -41,7 +41,7 @@ def prompt_ids(
     own, others = own_documents(episode), list(noise)
     while own:
         shown = [*own, *others]
-        rng = generator(seed, "referee", "order", episode.game, episode.attempt)
+        rng = generator(seed, "referee", "order", episode.seed)
         bodies = protocol.bodies([shown[i] for i in rng.permutation(len(shown))])
         ids = encode(protocol.render(VERIFIER, {"documents": bodies, "question": episode.final or ""}))
         if len(ids) <= limit:

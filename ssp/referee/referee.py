@@ -103,9 +103,7 @@ class Referee:
             raise InvariantError("a verifier without an engine was built")
         stops = tuple(self._encode(stop)[0] for stop in self._protocol.stops(VERIFIER))
         sampling = Sampling(temperature=0.0, max_tokens=self._answer_tokens, stop_ids=stops)
-        slots = self._engine.open(
-            [derive(self._seed, "referee", episode.game, episode.attempt) for episode in episodes]
-        )
+        slots = self._engine.open([derive(self._seed, "referee", episode.seed) for episode in episodes])
         try:
             generations = self._engine.step(slots, prompts, sampling)
         finally:

@@ -38,13 +38,13 @@ class Batches:
         self._cfg, self._size, self._seed = cfg, size, seed
         self._pool: list[Remembered] = []
 
-    def choose(self, round_: int, games: Sequence[Game]) -> list[Game]:
+    def choose(self, round_: int, games: Sequence[Game], incarnation: int) -> list[Game]:
         """Up to `size` games, in id order: the valid ones, then refills. Marks the chosen ones."""
         chosen = [game for game in games if game.valid][: self._size]
         for game in chosen:
             game.chosen = True
         if self._cfg.batch in ("replay", "replay_reset"):
-            chosen += self._refill(round_, chosen)
+            chosen += self._refill(round_, chosen, incarnation)
         return chosen
 
     def remember(self, round_: int, games: Sequence[Game]) -> None:
@@ -66,7 +66,7 @@ class Batches:
         """The inverse of `state`."""
         self._pool = [Remembered(**item) for item in state]
 
-    def _refill(self, round_: int, chosen: Sequence[Game]) -> list[Game]:
+    def _refill(self, round_: int, chosen: Sequence[Game], incarnation: int) -> list[Game]:
         taken = {(game.question, game.target) for game in chosen}
         pool = [
             item
@@ -77,7 +77,7 @@ class Batches:
         picks = generator(self._seed, "replay", round_).permutation(len(pool))[:count]
         return [
             Game(
-                id=f"r{round_:05d}x{slot:03d}",
+                id=f"r{round_:05d}x{slot:03d}-i{incarnation}",
                 number=-1 - slot,
                 target=pool[pick].target,
                 question=pool[pick].question,

@@ -15,7 +15,6 @@ from ssp.episode import ROLES
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 
-
 SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
 

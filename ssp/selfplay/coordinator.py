@@ -110,12 +110,13 @@ class SelfPlay:
         solver = self._store.latest(SOLVER)
         await self._stages.verify(games, solver, clock)
 
-        chosen = self._batches.choose(round_, games)
+        chosen = self._batches.choose(round_, games, self._stages.incarnation)
+        refills = [game for game in chosen if game.proposal is None]
+        await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in refills])
         chosen = await self._through_question_queue(round_, chosen)
         await self._stages.solve(round_, chosen, solver, clock)
         await self._stages.grade(chosen, clock)
 
-        refills = [game for game in chosen if game.proposal is None]
         settled = settle(self._cfg, [*games, *refills], proposer.version)
         self._batches.remember(round_, games)
         self._checkpoints.remember_pool(round_ + 1, self._batches.state())

@@ -5,11 +5,12 @@ Owns the fan-out of one row and the final table. Promises that files are written
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ssp.runfolder import RunFolder
 from ssp.telemetry.console import Console, Row
-from ssp.telemetry.runlog import RunLog
+from ssp.telemetry.runlog import RunLog, read_metrics
 from ssp.telemetry.timeline import Timeline
 
 TABLE = (
@@ -33,9 +34,12 @@ class Display:
         self, folder: RunFolder, console: Console, steps: int, mirror: Callable[[int, str, dict[str, float]], None]
     ) -> None:
         self._folder, self._console, self._steps = folder, console, steps
+        earlier = read_metrics(folder.metrics) if folder.metrics.exists() else []
         self._log = RunLog(folder.path, mirror)
         self._timeline = Timeline(folder.timeline)
         self._first: dict[str, float] = {}
+        for line in reversed(earlier):  # a resumed run started where its first process did
+            self._first.update(_shown(line))
         self._last: dict[str, float] = {}
         self._pending: dict[str, float] = {}
         self._accuracy = 0.0
@@ -44,10 +48,9 @@ class Display:
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row of metrics.jsonl; the console line follows the solver's row, the last one of a step."""
         self._log.write(step, role, values)
-        for name, value in values.items():
-            if name.startswith(("eval/", "game/")):
-                self._first.setdefault(name, value)
-                self._last[name] = value
+        for name, value in _shown(values).items():
+            self._first.setdefault(name, value)
+            self._last[name] = value
         if role == "game" and not self._started:
             self._console.start(self._steps, step - 1)
             self._started = True
@@ -74,7 +77,7 @@ class Display:
         self._timeline.span(track, name, start, end)
 
     def finish(self) -> None:
-        """The final table: what changed from the first to the last figure of this process."""
+        """The final table: what changed from the run's first to its last figure."""
         rows: list[Row] = [
             (label, self._first.get(name), self._last.get(name), form)
             for label, name, form in TABLE
@@ -92,3 +95,7 @@ class Display:
         """Write what is still in memory."""
         self._timeline.save()
         self._log.close()
+
+
+def _shown(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if name.startswith(("eval/", "game/"))}

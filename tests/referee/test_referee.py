@@ -48,7 +48,9 @@ class Broken(ScriptedEngine):
 
 
 def proposal(name: str, final: str | None = "pota seat ?", documents: tuple[Document, ...] = (POTA, VURE)) -> Episode:
-    return Episode(name, name, "proposer", 0, final=final, queries=["pota"], documents=list(documents))
+    return Episode(
+        name, name, "proposer", 0, seed=ord(name[0]), final=final, queries=["pota"], documents=list(documents)
+    )
 
 
 def referee(answer: Callable[[str], str], prompts: list[str] | None = None, **options: int) -> Referee:
@@ -130,7 +132,7 @@ def test_targets_must_match_the_episodes() -> None:
         referee(lambda prompt: GOOD).check([proposal("a")], [], noise)
 
 
-def test_material_depends_on_seed_and_game_only() -> None:
+def test_material_depends_on_the_episodes_seed_only() -> None:
     def prompts_of(names: list[str]) -> dict[str, str]:
         seen: list[str] = []
         block = [proposal(name) for name in names]
