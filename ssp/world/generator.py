@@ -89,7 +89,7 @@ class World:
         return chain[-1][2] if chain else None
 
     def hops(self, question: str) -> int:
-        """Relations that a question's text names: its words without the entity and the question mark; never negative."""
+        """Relations that a question's text names: its words without the entity and the question mark; at least 0."""
         words = [word for word in question.split() if word != ASK]
         return max(len(words) - 1, 0)
 
