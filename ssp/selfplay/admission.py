@@ -26,12 +26,19 @@ class Pace:
     def __init__(self, bounds: Mapping[str, int], done: int = 0) -> None:
         self._bounds = dict(bounds)
         self.done = dict.fromkeys(bounds, done)
+        self.over = False
         self._moved = asyncio.Condition()
 
     async def admit(self, role: str, round_: int) -> None:
-        """Wait until round `round_` may generate episodes of `role`."""
+        """Wait until round `round_` may generate episodes of `role`, or until the waiting is `over`."""
         async with self._moved:
-            await self._moved.wait_for(lambda: self.done[role] >= round_ - self._bounds[role])
+            await self._moved.wait_for(lambda: self.over or self.done[role] >= round_ - self._bounds[role])
+
+    async def release(self) -> None:
+        """Let everyone who waits go: the run ends, and who was waiting must not start."""
+        async with self._moved:
+            self.over = True
+            self._moved.notify_all()
 
     async def advance(self, role: str) -> None:
         """One learner step of `role` is complete and its weights are published."""
@@ -70,7 +77,7 @@ class VoidGate:
         if cause:
             self.causes[cause] += count
         if not self.shut and self.share > self._cfg.limit:
-            self._shut_since, self._probed = time.monotonic(), 0.0
+            self._shut_since = self._probed = time.monotonic()
             self._say(f"admission stopped: {self.share:.0%} of the last {self._cfg.window} outcomes are void")
         elif self.shut and self.share <= self._cfg.limit / 2:
             self._shut_since = None

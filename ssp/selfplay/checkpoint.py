@@ -14,6 +14,7 @@ from ssp.config.schema import Config
 from ssp.episode import ROLES
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.learning import call_learner
 
 SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
@@ -49,11 +50,12 @@ class Checkpoints:
         self._pools[step] = pool
 
     async def save(self, role: str, step: int, version: int, meta: dict[str, Any]) -> None:
-        """Save one role at `step`; when it is the second one, state.json names the pair and old folders go."""
+        """Save one role at `step`; when it is the second one, state.json names the pair and old folders go. LearnerLost."""
         path = self._folder.checkpoint(role, version)
         if self._written.get(role) != version:  # a role that published nothing since is on disk already
             self._folder.check_space(SAVE_BYTES)
-            await self._cast.learners[role].call(0, "save", str(path), {**meta, "version": version, "run_step": step})
+            full = {**meta, "version": version, "run_step": step}
+            await call_learner(self._cast, role, "save", str(path), full)
             self._written[role] = version
         half = self._half.setdefault(step, {})
         half[role] = (self._folder.relative(path), version)
@@ -68,13 +70,14 @@ class Checkpoints:
         )
         self._pools = {later: pool for later, pool in self._pools.items() if later > step}
         self._folder.write_state(asdict(state))
-        self._folder.prune(self._cfg.save.keep)
+        # A learner that runs ahead has saved steps that the next pairs will name: these stay too.
+        self._folder.prune(self._cfg.save.keep + len(self._half))
         self.saved = step
 
     async def restore(self) -> State:
         """Load the pair that state.json names into the learners and roll the ledger back to it.
 
-        Without a state.json the learners keep their start weights and the state is step 0.
+        Without a state.json the learners keep their start weights and the state is step 0. Raises LearnerLost.
         """
         self._half.clear()
         self._pools.clear()
@@ -82,6 +85,6 @@ class Checkpoints:
         state = State(**found) if found else State()
         self.saved = state.step if found else -1
         for role, folder in state.folders.items():
-            await self._cast.learners[role].call(0, "load", str(self._folder.absolute(folder)))
+            await call_learner(self._cast, role, "load", str(self._folder.absolute(folder)))
         await self._cast.ledger.call(0, "rollback", dict.fromkeys(ROLES, state.step))
         return state

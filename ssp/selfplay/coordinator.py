@@ -49,7 +49,8 @@ class SelfPlay:
         self._schooling = Schooling(cfg, cast, self._store)
         self._evaluator = evaluator
         self._watch = JunkWatch(cfg.referee)
-        self._restores = 0
+        self._pace: Pace
+        self._first = self._cut = self._restores = 0
         self._why: SspError | None = None
         self._stopping = False
 
@@ -58,29 +59,38 @@ class SelfPlay:
         self._stopping, self._why = True, self._why or why
 
     async def run(self) -> None:
-        """Play to the end. Raises VoidLimit or JunkAlarm after saving; any other error is a bug and propagates."""
-        await self._restore()
+        """Play to the end. Raises VoidLimit or JunkAlarm after saving; any other error propagates as it was raised."""
         while True:
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._rounds())
-                    for role in ROLES:
-                        group.create_task(self._train(role))
+                await self._restore()
+                await self._play()
                 break
-            except* LearnerLost as lost:
+            except (LearnerLost, ExceptionGroup) as error:
+                cause = _first(error)
+                if not isinstance(cause, LearnerLost):
+                    raise cause from error
                 self._restores += 1
                 if self._restores > self._cfg.placement.restarts:
-                    raise SspError(f"learners died {self._restores} times: giving up") from lost
-                self._report.say(f"{lost.exceptions[0]}; back to the last checkpoint")
-            await self._restore()
+                    raise SspError(f"learners died {self._restores} times: giving up") from cause
+                self._report.say(f"{cause}; back to the last checkpoint")
+        if not isinstance(self._why, VoidLimit):
+            await self._evaluate(self._pace.done[SOLVER], final=True)
+        await self._ledger("check")
+        if self._why is not None:
+            raise self._why
+
+    async def _play(self) -> None:
+        """Rounds and learners until no further round is admitted; ends saved."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._rounds())
+            for role in ROLES:
+                group.create_task(self._train(role))
         end = self._pace.done[SOLVER]
         if self._checkpoints.saved < end:
             for role in ROLES:
                 await self._save(role, end)
-        await self._evaluate(end, final=True)
-        await self._ledger("check")
-        if self._why is not None:
-            raise self._why
+        if self._pace.over:  # what the void limit cut short has no other end
+            await self._ledger("rollback", dict.fromkeys(ROLES, end))
 
     async def _rounds(self) -> None:
         """Start rounds as pace and void limit allow, at most one more than the larger staleness bound at once."""
@@ -95,9 +105,18 @@ class SelfPlay:
                 if self._stopping:
                     break
                 end = round_ + 1
-                group.create_task(self._round(round_))
+                group.create_task(self._guarded(round_))
         for queue in self._queues.values():
-            await queue.close(end)
+            await queue.close(min(end, self._cut))
+
+    async def _guarded(self, round_: int) -> None:
+        """A round that the void limit stops is given up with all later ones; earlier ones are trained and saved."""
+        try:
+            await self._round(round_)
+        except VoidLimit as limit:
+            self.stop(limit)
+            self._cut = min(self._cut, round_)
+            await self._pace.release()
 
     async def _round(self, round_: int) -> None:
         """One round: the game, whole."""
@@ -107,6 +126,9 @@ class SelfPlay:
         await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in games])
         await self._stages.propose(round_, games, proposer, clock)
         await self._pace.admit(SOLVER, round_)
+        if self._pace.over:
+            self._cut = min(self._cut, round_)
+            return
         solver = self._store.latest(SOLVER)
         await self._stages.verify(games, solver, clock)
 
@@ -153,13 +175,18 @@ class SelfPlay:
         if not self._evaluator.due(step, final):
             return
         started = time.perf_counter()
-        scores = await self._evaluator.run(step, self._store.latest(SOLVER), self._stages, final)
+        try:
+            scores = await self._evaluator.run(step, self._store.latest(SOLVER), self._stages, final)
+        except VoidLimit as limit:
+            self.stop(limit)
+            await self._pace.release()
+            return
         self._report.evaluated(step, scores, time.perf_counter() - started)
 
     async def _restore(self) -> None:
         """Put learners, ledger and cursor where the last consistent checkpoint is, and publish its weights."""
         state = await self._checkpoints.restore()
-        self._first = state.step
+        self._first, self._cut = state.step, self._cfg.steps
         self._stages.incarnation = await self._ledger("next_version", "run")
         self._schooling.incarnation = self._stages.incarnation
         self._batches.restore(state.pool)
@@ -191,3 +218,11 @@ class SelfPlay:
 
     async def _ledger(self, method: str, *args: Any) -> Any:
         return await self._cast.ledger.call(0, method, *args)
+
+
+def _first(error: Exception) -> Exception:
+    """What went wrong, out of the groups that tasks wrap it in; a lost learner only when nothing else did."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    found = [_first(inner) for inner in error.exceptions]
+    return next((inner for inner in found if not isinstance(inner, LearnerLost)), found[0])

@@ -21,6 +21,14 @@ class LearnerLost(SspError):
     """A learner died: its state is gone, and the run goes back to the last checkpoint."""
 
 
+async def call_learner(cast: Cast, role: str, method: str, *args: Any) -> Any:
+    """Call the learner of `role`; its fault is a LearnerLost, whatever it was asked to do."""
+    try:
+        return await cast.learners[role].call(0, method, *args)
+    except Fault as fault:
+        raise LearnerLost(f"{role} learner: {fault}") from fault
+
+
 class Schooling:
     """Steps of both learners."""
 
@@ -30,7 +38,7 @@ class Schooling:
 
     async def weights(self, role: str) -> Ref:
         """A reference to the learner's current weights."""
-        weights, _ = await self._call(role, "weights")
+        weights, _ = await call_learner(self._cast, role, "weights")
         return weights
 
     async def learn(self, batch: TrainBatch) -> dict[str, float]:
@@ -59,7 +67,7 @@ class Schooling:
         blocks = {item.block.id: item.block.ref for item in items}
         places = {id_: place for place, id_ in enumerate(blocks)}
         plan = [(places[item.block.id], item.index, item.reward, item.group) for item in items]
-        weights, stats = await self._call(role, "update", plan, *blocks.values())
+        weights, stats = await call_learner(self._cast, role, "update", plan, *blocks.values())
         published = await self._store.publish(role, weights, self.incarnation, step)
         ids = [item.id for item in items]
         await self._cast.ledger.call(0, "commit", role, self.incarnation, step, published.version, ids)
@@ -71,12 +79,6 @@ class Schooling:
             if cause:
                 row["cause"] = cause
         await self._cast.ledger.call(0, "advance", rows)
-
-    async def _call(self, role: str, method: str, *args: Any) -> Any:
-        try:
-            return await self._cast.learners[role].call(0, method, *args)
-        except Fault as fault:
-            raise LearnerLost(f"{role} learner: {fault}") from fault
 
     def _frozen(self, role: str, step: int) -> bool:
         block = role_config(self._cfg, role)
