@@ -40,6 +40,7 @@ class Evaluator:
 
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
         self._cfg, self._sets, self._judge = cfg, sets, ExactJudge()
+        self._runs = 0
 
     def due(self, step: int, final: bool) -> bool:
         """Periodic steps, and the start and end (`final`); the last step's periodic one is left to the final one."""
@@ -49,6 +50,7 @@ class Evaluator:
     async def run(self, step: int, solver: Published, stages: Stages, final: bool) -> dict[str, float]:
         """Scores by name: `eval/accuracy`, `eval/accuracy_1hop`, and `eval/<set>/...` for the further sets."""
         scores: dict[str, float] = {}
+        self._runs += 1
         per_hop = self._cfg.eval.final_questions_per_hop if final else self._cfg.eval.questions_per_hop
         for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
             asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
@@ -59,7 +61,8 @@ class Evaluator:
     async def _ask(
         self, step: int, chosen: QuestionSet, questions: Sequence[Question], solver: Published, stages: Stages
     ) -> list[_Row]:
-        mark = f"{step:06d}-i{stages.incarnation}"
+        # A run may end at a step that was just evaluated: the count keeps the two apart.
+        mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"
         tasks = [
             replace(task, id=f"{task.id}@{mark}")
             for task in evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
