@@ -52,6 +52,7 @@ class Batches:
         known = {(item.question, item.target) for item in self._pool}
         for game in games:
             if game.proposal is not None and game.win_rate is not None and (game.question, game.target) not in known:
+                known.add((game.question, game.target))
                 self._pool.append(Remembered(game.question, game.target, game.win_rate))
         if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:
             keep = int(len(self._pool) * self._cfg.replay_keep)
