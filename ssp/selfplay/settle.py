@@ -87,8 +87,13 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int) -> Settled
 
 
 def _settle_attempts(cfg: Config, game: Game, group: int, proposer_version: int, settled: Settled) -> None:
-    scored = [bool(game.right[played.brief.id]) for played in game.attempts if played.brief.id in game.right]
-    signal = len(set(scored)) > 1
+    rewards = {
+        played.brief.id: cfg.solver.invalid_reward if played.brief.final is None else float(game.right[played.brief.id])
+        for played in game.attempts
+        if played.brief.outcome is not Outcome.VOID
+    }
+    # A group of equal rewards has no advantage within itself; a baseline over the whole batch still learns from it.
+    signal = cfg.solver.algorithm != "grpo" or len(set(rewards.values())) > 1
     opponent = {"opponent_version_min": proposer_version, "opponent_version_max": proposer_version}
     for played in game.attempts:
         brief = played.brief
@@ -97,7 +102,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, proposer_version: int,
             continue
         rejected = brief.final is None
         outcome, cause = (Outcome.REJECTED, brief.stopped) if rejected else (Outcome.SCORED, "")
-        reward = cfg.solver.invalid_reward if rejected else float(game.right[brief.id])
+        reward = rewards[brief.id]
         if signal:
             settled.add(played, State.QUEUED, outcome, cause, reward, **opponent)
             settled.train(played, reward, group)
