@@ -77,6 +77,8 @@ class Stages:
                 game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
                 assert game.proposal is not None
                 game.question = game.proposal.brief.final or ""
+                if game.void_cause and game.proposal.brief.outcome is not Outcome.VOID:
+                    self._gate.record(game.void_cause)  # a void of the referee, not yet counted by the player
             return float(seconds)
 
         started = time.perf_counter()
