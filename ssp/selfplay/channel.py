@@ -38,7 +38,8 @@ class Channel:
             await self._arrived.wait_for(lambda: key in self._unacked or (self._end is not None and key >= self._end))
         if key not in self._unacked:
             return None
-        while True:
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
             try:
                 block = await self._crew.call(0, "take", key)
             except Fault:
@@ -46,6 +47,9 @@ class Channel:
             if block is not None:
                 return block
             await self._push(key, *self._unacked[key])
+        raise SspError(
+            f"queue {self.name} did not hand over block {key} for {self._timeout:.0f} s: see its actor's log"
+        )
 
     async def ack(self, key: int) -> None:
         """Done with `key`."""
