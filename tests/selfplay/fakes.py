@@ -1,0 +1,328 @@
+"""Shared fakes of the self-play tests: scripted policies over a real world, crews that fail on order, a fake learner.
+
+The seam: `local_cast` builds the real workers; only `build.engine`, `build.tokenizer` and the learner class are replaced
+(`scripted`). Engines play one script for every role, told apart by the prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ssp import build
+from ssp.config.schema import Config
+from ssp.data.readers import Question
+from ssp.engines import ScriptedEngine
+from ssp.episode import PROPOSER, ROLES, SOLVER, Document, Outcome, Task
+from ssp.errors import Fault
+from ssp.ledger import Ledger
+from ssp.runfolder import RunFolder
+from ssp.search import bm25
+from ssp.search.router import LocalSearch
+from ssp.seeds import generator
+from ssp.selfplay import local
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.crew import Crew
+from ssp.selfplay.evaluator import Evaluator, QuestionSet
+from ssp.selfplay.records import Block, Brief, Game, Played
+from ssp.selfplay.report import Report
+from ssp.selfplay.targets import Targets
+from ssp.world import tokenizer
+from ssp.world.generator import World
+
+SEED = 11
+MODEL = Path("no-model")
+
+
+@lru_cache(maxsize=1)
+def world() -> World:
+    return World(SEED)
+
+
+@lru_cache(maxsize=1)
+def tokens() -> Any:
+    return tokenizer.build()
+
+
+@lru_cache(maxsize=1)
+def index() -> list[bm25.Bm25Index]:
+    whole = bm25.build(world().documents(), 1.2, 0.25)
+    return [whole.shard(0, 2), whole.shard(1, 2)]
+
+
+def search(corpora: tuple[str, ...] = ("train",)) -> LocalSearch:
+    return LocalSearch({name: index() for name in corpora})
+
+
+# policies
+
+
+def proposer(target: str, read: str, seed: int) -> str:
+    """Searches the target, asks for it by a fact that it read; now and then hands in nothing, or leaks."""
+    if not read:
+        return "nothing" if seed % 11 == 0 else f"<search> {target} </search>"
+    facts = [f for f in re.findall(r"(\S+) (\S+) (\S+) \.", read) if f[2] == target and f[0] != target]
+    if not facts or seed % 7 == 0:
+        return f"<question> {target} seat ? </question>"  # leakage
+    entity, relation, _ = facts[seed % len(facts)]
+    return f"<question> {entity} {relation} ? </question>"
+
+
+def solver(question: str, read: str, seed: int) -> str:
+    """Looks the entity up; two thirds of the answers are right."""
+    entity, relation = question.split()[:2]
+    if not read:
+        return "nothing" if seed % 13 == 0 else f"<search> {entity} </search>"
+    found = re.search(rf"{entity} {relation} (\S+) \.", read)
+    answer = found.group(1) if found and seed % 3 else entity
+    return f"<answer> {answer} </answer>"
+
+
+def verifier(question: str, read: str) -> str:
+    entity, relation = question.split()[:2]
+    found = re.search(rf"{entity} {relation} (\S+) \.", read)
+    if found is None:
+        return "<answer> none </answer>"
+    return f"<think> {entity} {relation} {found.group(1)} </think> <answer> {found.group(1)} </answer>"
+
+
+def script(ids: list[int], seed: int, turn: int) -> list[int]:
+    """Every role's policy; the prompt says which one is asked."""
+    text = tokens().decode(ids)
+    asked = re.search(r"<q> (.*?) </q>", text)
+    if text.startswith("<information>") and asked:
+        said = verifier(asked.group(1), text)
+    elif asked:
+        said = solver(asked.group(1), text.split("</q>", 1)[1].strip(), seed)
+    else:
+        target = text.split()[1]
+        said = proposer(target, text.split("</target>", 1)[1].strip(), seed)
+    return list(tokens().encode(said + " <eos>", add_special_tokens=False))
+
+
+class FakeLearner:
+    """Counts updates; its only weight is the number of updates in its lineage. `fail_at`: calls that die, by name."""
+
+    calls: Counter[str] = Counter()
+    fail_at: dict[str, set[int]] = {}
+    seen: list[tuple[str, int, list[str]]] = []
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, reference_dir: Path) -> None:
+        self.role, self.updates = role, 0
+
+    @classmethod
+    def reset(cls) -> None:
+        cls.calls, cls.fail_at, cls.seen = Counter(), {}, []
+
+    def _maybe_die(self, method: str) -> None:
+        name = f"{self.role}/{method}"
+        FakeLearner.calls[name] += 1
+        if FakeLearner.calls[name] in FakeLearner.fail_at.get(name, set()):
+            self.updates = 0  # its process is gone, and with it its state
+            raise Fault(f"learner-{self.role}_died")
+
+    def weights(self) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        self._maybe_die("weights")
+        return {"w": np.array([self.updates], np.float32)}, {}
+
+    def update(self, plan: list[tuple[int, int, float, int]], *blocks: Any) -> tuple[Any, dict[str, float]]:
+        self._maybe_die("update")
+        episodes = [blocks[block][row] for block, row, _, _ in plan]
+        assert all(e.role == self.role and e.outcome is not Outcome.VOID and len(e.log) for e in episodes)
+        self.updates += 1
+        FakeLearner.seen.append((self.role, self.updates, [e.id for e in episodes]))
+        return {"w": np.array([self.updates], np.float32)}, {"loss": 0.0, "tokens": 1.0, "busy": 0.0}
+
+    def save(self, folder: str, meta: dict[str, Any]) -> None:
+        self._maybe_die("save")
+        os.makedirs(folder)
+        (Path(folder) / "ssp.json").write_text(json.dumps({**meta, "updates": self.updates}))
+
+    def load(self, folder: str) -> None:
+        self._maybe_die("load")
+        self.updates = json.loads((Path(folder) / "ssp.json").read_text())["updates"]
+
+
+# crews
+
+
+class FaultyCrew:
+    """A crew whose calls fail on order: `fails(worker, method, count, args)` → cause or "". Yields to the loop a seeded
+    number of times before and after each call, so that rounds really overlap."""
+
+    def __init__(self, inner: Crew, fails: Callable[..., str] = lambda *a: "", jitter: int | None = None) -> None:
+        self.inner, self.name, self.size = inner, inner.name, inner.size
+        self.fails, self.counts, self.calls = fails, Counter[str](), []
+        self._rng = None if jitter is None else generator(jitter, self.name)
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        self.counts[method] += 1
+        self.calls.append((worker, method, args))
+        await self._wait()
+        cause = self.fails(worker, method, self.counts[method], args)
+        if cause:
+            raise Fault(cause)
+        answer = await self.inner.call(worker, method, *args)
+        await self._wait()
+        return answer
+
+    async def _wait(self) -> None:
+        for _ in range(0 if self._rng is None else int(self._rng.integers(8))):
+            await asyncio.sleep(0)
+
+
+def on_calls(method: str, *numbers: int, cause: str = "worker_died") -> Callable[..., str]:
+    """Fails the given calls (from 1) of one method."""
+    return lambda worker, name, count, args: cause if name == method and count in numbers else ""
+
+
+# a whole game
+
+
+class Sink:
+    """Collects what a run says."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str, dict[str, float]]] = []
+        self.events: list[str] = []
+
+    def write(self, step: int, role: str, values: dict[str, float]) -> None:
+        self.rows.append((step, role, dict(values)))
+
+    def event(self, text: str) -> None:
+        self.events.append(text)
+
+    def span(self, track: str, name: str, start: float, end: float) -> None:
+        assert end >= start
+
+    def steps(self, role: str) -> list[int]:
+        return [step for step, name, _ in self.rows if name == role]
+
+
+def config(**changes: Any) -> Config:
+    """A small game; `changes` are dotted keys with `__` for the dot."""
+    cfg = Config(seed=5, steps=3)
+    cfg.proposer.batch, cfg.solver.batch, cfg.game.attempts = 8, 6, 4
+    cfg.save.every, cfg.eval.every, cfg.eval.hops = 1, 2, [1]
+    cfg.eval.questions_per_hop, cfg.eval.final_questions_per_hop = 3, 5
+    cfg.void.limit, cfg.referee.alarm_patience = 1.0, 1000
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        block: Any = cfg
+        for name in path:
+            block = getattr(block, name)
+        assert hasattr(block, last), key
+        setattr(block, last, value)
+    return cfg
+
+
+class Stage:
+    """One run folder with everything a `SelfPlay` is wired to."""
+
+    def __init__(self, cfg: Config, path: Path, searcher: Any = None, jitter: int | None = None) -> None:
+        self.cfg, self.folder, self.sink = cfg, RunFolder(path), Sink()
+        for made in (self.folder.path, self.folder.episodes, self.folder.checkpoints):
+            made.mkdir(parents=True, exist_ok=True)
+        models = {role: MODEL for role in ROLES}
+        cast = local.local_cast(cfg, models, searcher or search(), self.folder.ledger, self.folder.episodes)
+        self.wrap(cast, jitter)
+
+    def wrap(self, cast: Cast, jitter: int | None) -> None:
+        def faulty(crew: Crew) -> FaultyCrew:
+            return FaultyCrew(crew, jitter=jitter)
+
+        self.cast = replace(
+            cast,
+            proposers=faulty(cast.proposers),
+            solvers=faulty(cast.solvers),
+            judges=faulty(cast.judges),
+            learners={name: faulty(crew) for name, crew in cast.learners.items()},
+            queues={name: faulty(crew) for name, crew in cast.queues.items()},
+            ledger=faulty(cast.ledger),
+        )
+
+    def game(self) -> SelfPlay:
+        questions = [Question(f"q{i}", q.text, [q.answer], q.hops) for i, q in enumerate(world().questions(1, 8, 3))]
+        sets = [QuestionSet("one", questions, "train"), QuestionSet("dark", questions, "none")]
+        targets = Targets(world().targets(), self.cfg.proposer.batch, self.cfg.seed)
+        report = Report(self.sink, world(), workers=6)
+        return SelfPlay(self.cfg, self.cast, self.folder, targets, report, Evaluator(self.cfg, sets))
+
+    def play(self) -> SelfPlay:
+        game = self.game()
+        asyncio.run(asyncio.wait_for(game.run(), 60))
+        return game
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.folder.ledger, readonly=True)
+
+    def state(self) -> dict[str, Any]:
+        return dict(json.loads(self.folder.state.read_text()))
+
+
+def scripted(patch: pytest.MonkeyPatch) -> None:
+    """Put the scripted engine, the world's tokenizer and the fake learner where the workers look for theirs."""
+    FakeLearner.reset()
+    patch.setattr(build, "engine", lambda block, folder: ScriptedEngine(script))
+    patch.setattr(build, "tokenizer", lambda folder: tokens())
+    patch.setattr(local, "Learner", FakeLearner)
+
+
+class BrokenSearch:
+    """Real search whose calls fail when `down(queries)`."""
+
+    def __init__(self, down: Callable[[list[str]], bool], cause: str = "retriever_down") -> None:
+        self._inner, self._down, self._cause = search(), down, cause
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        if self._down(queries):
+            raise Fault(self._cause)
+        return self._inner.search(queries, k, corpus)
+
+
+# records
+
+
+def brief(id: str, role: str = SOLVER, **changes: Any) -> Brief:
+    made = Brief(id, "g", role, 0, "x", None, "", "final", 1, 5, 10, 1, 1, "f", 0)
+    return replace(made, **changes)
+
+
+def played(id: str, role: str = SOLVER, **changes: Any) -> Played:
+    return Played(brief(id, role, **changes), Block("b", None), 0)
+
+
+def void(id: str, role: str = SOLVER, cause: str = "retriever_down") -> Played:
+    return played(id, role, outcome=Outcome.VOID, cause=cause, stopped="fault", final=None)
+
+
+def game(id: str, right: list[bool | None] | None = None, n: int = 4, **changes: Any) -> Game:
+    """A valid game with its proposal; `right` per attempt (None: void), which makes it a chosen one."""
+    made = Game(id, int(id[1:]), "t", proposal=played(f"p{id}", PROPOSER), question=f"q{id} seat ?", valid=True)
+    for i, verdict in enumerate(right or []):
+        name = f"s{id}a{i}"
+        made.attempts.append(void(name) if verdict is None else played(name))
+        if verdict is not None:
+            made.right[name] = verdict
+    made.chosen, made.solver_version = right is not None, 3
+    for key, value in changes.items():
+        setattr(made, key, value)
+    return made
+
+
+def tasks(n: int, role: str = SOLVER, prefix: str = "t") -> list[Task]:
+    field = {"question": "a seat ?"} if role == SOLVER else {"target": "a"}
+    return [Task(f"{prefix}{i}", f"g{i}", role, 0, 100 + i, field) for i in range(n)]

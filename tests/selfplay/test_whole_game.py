@@ -1,0 +1,310 @@
+"""The whole game in one process: scripted policies, real world, search, rewards, ledger, queues and coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls
+
+from ssp.episode import ROLES, State
+from ssp.errors import SspError, VoidLimit
+from ssp.ledger import Ledger
+
+FINAL = {state.value for state in State if state.final}
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+
+
+def rows(stage: Stage, sql: str = "SELECT * FROM episodes ORDER BY id") -> list[dict[str, Any]]:
+    return [dict(row) for row in stage.ledger._db.execute(sql)]
+
+
+def assert_settled(stage: Stage) -> dict[str, dict[str, int]]:
+    """Laws 2 and 3 over the finished run's ledger and files."""
+    states = stage.ledger.check()
+    for role, counts in states.items():
+        assert {state for state, n in counts.items() if n} <= FINAL, role
+    for row in rows(stage):
+        if row["state"] == "voided":
+            assert row["reward"] is None and row["cause"], row
+        if row["state"] == "trained":
+            assert row["commit_step"] and row["outcome"] in ("scored", "rejected")
+    state = stage.state()
+    assert set(state["folders"]) == set(ROLES)
+    for role in ROLES:
+        saved = json.loads((stage.folder.absolute(state["folders"][role]) / "ssp.json").read_text())
+        assert (saved["version"], saved["role"]) == (state["versions"][role], role)
+        assert saved["run_step"] <= state["step"]  # less when it has published nothing since
+    return states
+
+
+def slow_down(stage: Stage, role: str, turns: int) -> None:
+    """Let the updates of `role` take `turns` turns of the loop."""
+    crew = stage.cast.learners[role]
+    inner = crew.call
+
+    async def late(worker: int, method: str, *args: Any) -> Any:
+        for _ in range(turns if method == "update" else 0):
+            await asyncio.sleep(0)
+        return await inner(worker, method, *args)
+
+    crew.call = late  # type: ignore[method-assign]
+
+
+def assert_fresh(stage: Stage, bounds: tuple[int, int]) -> None:
+    """No trained episode was older than its role's bound when it was trained."""
+    ages: Counter[str] = Counter()
+    for role, bound in zip(ROLES, bounds, strict=True):
+        sql = (
+            "SELECT e.policy_version_min AS v, c.version AS made FROM episodes e JOIN commits c ON e.commit_role = c.role "
+            f"AND e.commit_incarnation = c.incarnation AND e.commit_step = c.step WHERE e.role = '{role}'"
+        )
+        found = rows(stage, sql)
+        assert found
+        for row in found:
+            ages[f"{role} {row['made'] - 1 - row['v']}"] += 1
+            assert 0 <= row["made"] - 1 - row["v"] <= bound, row
+    assert not [r for r in rows(stage) if r["cause"] == "stale"]
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (2, 1), (0, 2), (1, 0)])
+def test_three_rounds(tmp_path: Path, bounds: tuple[int, int]) -> None:
+    cfg = config(schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
+    stage = Stage(cfg, tmp_path / "run", jitter=1)
+    stage.play()
+    states = assert_settled(stage)
+    assert_fresh(stage, bounds)
+    assert sum(states["proposer"].values()) == 3 * 8
+    assert states["proposer"]["trained"] and states["solver"]["trained"] and states["eval"]["kept"]
+    assert stage.state()["step"] == 3
+    for role in ("game", *ROLES):
+        assert stage.sink.steps(role) == [1, 2, 3]
+    assert stage.sink.steps("eval") == [0, 2, 3]
+    assert [(role, n) for role, n, _ in FakeLearner.seen if role == "solver"] == [("solver", i) for i in (1, 2, 3)]
+    trained = [id for _, _, ids in FakeLearner.seen for id in ids]
+    assert len(trained) == len(set(trained)) == sum(states[role]["trained"] for role in ROLES)
+    last = stage.sink.rows[-1][2]
+    assert last["eval/accuracy"] > last["eval/dark/accuracy"] == 0.0
+
+
+def test_rules_are_counted_and_oracle_sees_no_junk(tmp_path: Path) -> None:
+    stage = Stage(config(steps=2), tmp_path / "run")
+    stage.play()
+    figures = [values for _, role, values in stage.sink.rows if role == "game"]
+    assert sum(f.get("reject/leakage", 0) for f in figures) > 0
+    assert all(f["game/junk_rate"] == 0.0 and f["game/hops_mean"] == 1.0 for f in figures if f["game/accepted"])
+    for f in figures:
+        parts = ["generate", "search", "verify", "judge", "learn", "overhead"]
+        assert sum(f[f"time/{part}"] for part in parts) == pytest.approx(f["time/step"], rel=0.01)
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (2, 2)])
+def test_same_seed_same_digest(tmp_path: Path, bounds: tuple[int, int]) -> None:
+    """At bound 0 the order in which workers answer does not matter."""
+    digests = []
+    for name in "ab":
+        cfg = config(schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
+        stage = Stage(cfg, tmp_path / name, jitter=1 if bounds[0] else len(digests))
+        stage.play()
+        digests.append(stage.ledger.digest())
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("batch", ["replay", "replay_reset"])
+def test_replay_plays_old_questions(tmp_path: Path, batch: str) -> None:
+    cfg = config(game__batch=batch, game__replay_reset_every=2, game__replay_keep=0.5, steps=4, proposer__batch=4)
+    stage = Stage(cfg, tmp_path / "run")
+    stage.play()
+    assert_settled(stage)
+    assert sum(values["game/refilled"] for _, role, values in stage.sink.rows if role == "game") > 0
+    pool = stage.state()["pool"]
+    assert pool and len({(item["question"], item["target"]) for item in pool}) == len(pool)
+
+
+def test_replay_after_a_lost_learner(tmp_path: Path) -> None:
+    """Replayed games of the rounds that are played again are new games."""
+    FakeLearner.fail_at = {"solver/update": {3}}
+    stage = Stage(config(game__batch="replay", steps=4, proposer__batch=4, save__every=10), tmp_path / "run")
+    stage.play()
+    assert_settled(stage)
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
+@pytest.mark.parametrize("call", ["solver/update", "proposer/update", "solver/save", "proposer/save"])
+def test_a_learner_dies_and_the_run_goes_back(tmp_path: Path, bounds: tuple[int, int], call: str) -> None:
+    FakeLearner.fail_at = {call: {2}}
+    cfg = config(steps=4, schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
+    stage = Stage(cfg, tmp_path / "run", jitter=2)
+    stage.play()
+    assert_settled(stage)
+    assert stage.state()["step"] == 4
+    assert any("back to the last checkpoint" in text for text in stage.sink.events)
+    if call.endswith("update"):
+        assert stage.ledger.outcomes().get("drop/rolled_back", 0) > 0
+    live = rows(stage, "SELECT role, step FROM commits WHERE NOT rolled_back")
+    assert sorted((c["role"], c["step"]) for c in live) == [(role, s) for role in ROLES for s in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("call", ["solver/weights", "solver/load", "solver/save"])
+def test_a_learner_dies_again_while_the_run_goes_back(tmp_path: Path, call: str) -> None:
+    FakeLearner.fail_at = {"solver/update": {2}, call: {2} if call != "solver/load" else {1}}
+    stage = Stage(config(steps=3), tmp_path / "run")
+    stage.play()
+    assert_settled(stage)
+    assert stage.state()["step"] == 3
+
+
+def test_a_learner_dies_in_the_last_save(tmp_path: Path) -> None:
+    FakeLearner.fail_at = {"proposer/save": {2}}  # the first one is at step 0
+    stage = Stage(config(steps=2, save__every=10), tmp_path / "run")
+    stage.play()
+    assert_settled(stage)
+    assert stage.state()["step"] == 2
+
+
+def test_a_learner_that_always_dies_ends_the_run(tmp_path: Path) -> None:
+    FakeLearner.fail_at = {"solver/update": set(range(1, 99))}
+    stage = Stage(config(placement__restarts=2), tmp_path / "run")
+    with pytest.raises(SspError, match="learners died 3 times"):
+        stage.play()
+    stage.ledger.check()
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_the_named_pair_always_exists_with_unequal_learners(tmp_path: Path, keep: int) -> None:
+    """A fast proposer saves several steps ahead of the solver: pruning may not take what the next pair will name."""
+    bounds = {"schedule__max_staleness__proposer": 4, "schedule__max_staleness__solver": 4}
+    stage = Stage(config(steps=6, save__keep=keep, eval__every=0, **bounds), tmp_path / "run")
+    slow_down(stage, "solver", 200)
+    stage.play()
+    assert_settled(stage)
+    assert stage.state()["step"] == 6
+
+
+@pytest.mark.parametrize("at", [0, 2, 4])
+def test_stop_ends_saved(tmp_path: Path, at: int) -> None:
+    """At a step that is just being evaluated, so that this is the last one, and before the first round."""
+    stage = Stage(config(steps=8), tmp_path / "run")
+    slow_down(stage, "proposer", 300)
+    game = stage.game()
+    write = stage.sink.write
+
+    def stopping(step: int, role: str, values: dict[str, float]) -> None:
+        write(step, role, values)
+        if (step, role) == (at, "eval"):
+            game.stop()
+
+    stage.sink.write = stopping  # type: ignore[method-assign]
+    asyncio.run(asyncio.wait_for(game.run(), 60))
+    assert_settled(stage)
+    assert stage.state()["step"] == at
+    assert stage.sink.rows[-1][1] == "eval"
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    whole = Stage(config(steps=4), tmp_path / "whole")
+    whole.play()
+    half = Stage(config(steps=2), tmp_path / "half")
+    half.play()
+    rest = Stage(config(steps=4), tmp_path / "half")
+    rest.play()
+    assert_settled(rest)
+    assert rest.state()["step"] == 4 and rest.sink.steps("solver") == [3, 4]
+    sql = "SELECT role, commit_step, reward, count(*) AS n FROM episodes WHERE state = 'trained' GROUP BY 1, 2, 3"
+    assert rows(whole, sql) == rows(rest, sql)
+
+
+def test_a_worker_fault_is_void_and_played_again(tmp_path: Path) -> None:
+    plain = Stage(config(), tmp_path / "plain")
+    plain.play()
+    stage = Stage(config(), tmp_path / "run")
+    stage.cast.solvers.fails = on_calls("play", 5, cause="solver_died")
+    stage.play()
+    assert_settled(stage)
+    lost = [row for row in rows(stage) if row["cause"] == "solver_died"]
+    assert lost and all(row["outcome"] == "void" and row["reward"] is None for row in lost)
+    assert stage.ledger.outcomes()["void/solver_died"] == len(lost)
+    again = {row["id"].rsplit(".", 1)[0]: row for row in rows(stage) if row["id"].endswith(".1")}
+    assert set(again) == {row["id"].rsplit(".", 1)[0] for row in lost}
+    before = {row["id"].rsplit(".", 1)[0]: row for row in rows(plain)}
+    assert {id: row["reward"] for id, row in again.items()} == {id: before[id]["reward"] for id in again}
+
+
+def test_a_broken_search_voids_what_it_hits(tmp_path: Path) -> None:
+    count = iter(range(10**6))
+    stage = Stage(config(), tmp_path / "run", BrokenSearch(lambda queries: next(count) % 3 == 2))
+    stage.play()
+    assert_settled(stage)
+    outcomes = stage.ledger.outcomes()
+    voids = [row for row in rows(stage) if row["state"] == "voided"]
+    assert outcomes["void/retriever_down"] == sum(row["cause"] == "retriever_down" for row in voids) > 0
+    assert all(row["reward"] is None for row in voids)
+    seen = sum(v.get("void/retriever_down", 0) for _, role, v in stage.sink.rows if role == "game")
+    assert seen == sum(row["cause"] == "retriever_down" for row in voids if row["role"] != "eval")
+
+
+def test_too_many_voids_end_the_run_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = iter(range(10**6))
+    cfg = config(
+        steps=50, void__limit=0.05, void__window=40, void__give_up_after=0.0, void__probe_every=0.0, eval__every=0
+    )
+    stage = Stage(cfg, tmp_path / "run", BrokenSearch(lambda queries: next(served) > 6))
+    with pytest.raises(VoidLimit, match="retriever_down"):
+        stage.play()
+    stage.ledger.check()
+    assert 0 < stage.state()["step"] < 50
+
+
+def test_workers_that_die_past_the_limit_end_the_run_with_its_causes(tmp_path: Path) -> None:
+    """The limit may strike while a block waits to be played again, not only between rounds."""
+    cfg = config(
+        steps=50, void__limit=0.05, void__window=40, void__give_up_after=0.0, void__probe_every=0.0, eval__every=0
+    )
+    stage = Stage(cfg, tmp_path / "run")
+    stage.cast.solvers.fails = lambda worker, name, count, args: "solver_died" if count > 6 else ""
+    with pytest.raises(VoidLimit, match="solver_died"):
+        stage.play()
+    assert stage.state()["step"] >= 1
+    stage.ledger.check()
+    Stage(config(steps=2), tmp_path / "run").play()  # and the folder can be continued
+
+
+def test_a_block_that_cannot_be_played_is_a_plain_error(tmp_path: Path) -> None:
+    stage = Stage(config(), tmp_path / "run")
+    stage.cast.solvers.fails = lambda worker, name, count, args: "solver_died" if count > 4 else ""
+    with pytest.raises(SspError, match="failed 6 times"):
+        stage.play()
+
+
+def test_a_dead_queue_loses_nothing(tmp_path: Path) -> None:
+    stage = Stage(config(steps=4), tmp_path / "run", jitter=3)
+    for crew in stage.cast.queues.values():
+
+        def fails(worker: int, method: str, count: int, args: Any, crew: Any = crew) -> str:
+            if method == "take" and count % 2 == 1:
+                crew.inner._workers[0].clear()  # restarted, empty
+                return "queue_died"
+            return ""
+
+        crew.fails = fails
+    stage.play()
+    assert_settled(stage)
+    assert stage.sink.steps("solver") == [1, 2, 3, 4]
+
+
+def test_a_frozen_role_keeps_its_episodes(tmp_path: Path) -> None:
+    stage = Stage(config(proposer__policy="frozen", solver__freeze_after=1), tmp_path / "run")
+    stage.play()
+    states = assert_settled(stage)
+    assert states["proposer"]["trained"] == 0 and states["proposer"]["kept"] > 0
+    assert {row["commit_step"] for row in rows(stage) if row["state"] == "trained"} == {1}
+    assert isinstance(stage.ledger, Ledger)
