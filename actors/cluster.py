@@ -7,7 +7,9 @@ the config says otherwise. Promises to end only what it started. Refuses to run 
 from __future__ import annotations
 
 import logging
+import math
 import os
+import secrets
 import socket
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +17,6 @@ from typing import Any
 from ssp.config.schema import RayConfig
 from ssp.errors import InputError, SspError
 
-NAMESPACE = "ssp"
 FIRST_DASHBOARD_PORT = 8265
 
 
@@ -37,12 +38,20 @@ def environment(cfg: RayConfig) -> None:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
-def connect(cfg: RayConfig) -> Cluster:
-    """Join `$RAY_ADDRESS`, or start a cluster here. Raises InputError when the dashboard's port is taken."""
+def connect(cfg: RayConfig, needed_cpus: float = 0.0) -> Cluster:
+    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together.
+
+    Raises InputError when the dashboard's port is taken, SspError when no cluster answers.
+    """
     environment(cfg)
     import ray
 
-    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+    # A namespace a start: actors of a run that was killed a moment ago may still hold its names.
+    options: dict[str, Any] = {
+        "namespace": f"ssp-{secrets.token_hex(4)}",
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
     if os.environ.get("RAY_ADDRESS"):
         try:
             context = ray.init(address=os.environ["RAY_ADDRESS"], **options)
@@ -54,7 +63,7 @@ def connect(cfg: RayConfig) -> Cluster:
         options["dashboard_port"] = _dashboard_port(cfg.dashboard_port)
     context = ray.init(
         address="local",
-        num_cpus=cfg.cpus or None,
+        num_cpus=cfg.cpus or max(os.cpu_count() or 1, math.ceil(needed_cpus)),
         include_dashboard=cfg.dashboard,
         object_store_memory=cfg.object_store_mb * 1_000_000,
         **options,

@@ -2,19 +2,20 @@
 
 Owns the map from Ray's exceptions to the game's `Fault`. Promises that a call to a hung actor ends (the actor is killed
 and restarts), that the next call waits until the restarted actor answers, and that an exception of the worker's own
-code is raised as it was. Refuses to retry: what a lost call means is the caller's to decide.
+code is raised as it was. Refuses to repeat a lost call, except for a crew of idempotent methods that asks for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import (
-    ActorUnavailableError,
+    ActorDiedError,
     ObjectLostError,
     OwnerDiedError,
     RayActorError,
@@ -24,33 +25,47 @@ from ray.exceptions import (
 from ssp.errors import Fault, SspError
 from ssp.selfplay.crew import PAYLOAD_METHODS
 
-REVIVE_WITHIN = 90.0
-"""Seconds a restarting actor gets: process start, imports and model load."""
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds one call may take, seconds an actor gets to start or restart, and lost calls that are made again."""
+
+    call: float
+    start: float
+    repeats: int = 0
 
 
 class RayCrew:
     """`ssp.selfplay.crew.Crew` over actor handles."""
 
-    def __init__(self, name: str, handles: Sequence[Any], timeout: float, log: Any = None) -> None:
+    def __init__(self, name: str, handles: Sequence[Any], patience: Patience, say: Callable[[str], None]) -> None:
         self.name, self.size = name, len(handles)
-        self._handles, self._timeout = list(handles), timeout
+        self._handles, self._patience = list(handles), patience
         self._down = [False] * len(handles)
-        self._say = log or (lambda text: None)
+        self._say = say
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:
         """One call; payload methods come back as `(reference, report)`."""
+        for _ in range(self._patience.repeats):
+            try:
+                return await self._once(worker, method, *args)
+            except Fault:
+                continue  # said already; the methods of this crew are idempotent
+        return await self._once(worker, method, *args)
+
+    async def _once(self, worker: int, method: str, *args: Any) -> Any:
         if self._down[worker]:
             await self._revived(worker)
-        handle = self._handles[worker]
+        handle, timeout = self._handles[worker], self._patience.call
         try:
             if method not in PAYLOAD_METHODS:
-                return await asyncio.wait_for(_value(getattr(handle, method).remote(*args)), self._timeout)
+                return await asyncio.wait_for(_value(getattr(handle, method).remote(*args)), timeout)
             payload, report = getattr(handle, method).options(num_returns=2).remote(*args)
-            return payload, await asyncio.wait_for(_value(report), self._timeout)
+            return payload, await asyncio.wait_for(_value(report), timeout)
         except TimeoutError:
             ray.kill(handle, no_restart=False)
-            raise self._fault(worker, "deadline", f"{method} took longer than {self._timeout:.0f} s") from None
-        except (RayActorError, ActorUnavailableError) as error:
+            raise self._fault(worker, "deadline", f"{method} took longer than {timeout:.0f} s") from None
+        except RayActorError as error:
             raise self._fault(worker, "died", str(error).splitlines()[0]) from error
         except (ObjectLostError, OwnerDiedError) as error:
             raise Fault("payload_lost", str(error).splitlines()[0]) from error
@@ -59,13 +74,19 @@ class RayCrew:
 
     async def ready(self) -> None:
         """Wait until every actor has started; an exception of a constructor is raised here."""
+        deadline = time.monotonic() + self._patience.start
         for handle in self._handles:
             try:
-                await asyncio.wait_for(_value(handle.ping.remote()), REVIVE_WITHIN)
+                await asyncio.wait_for(_value(handle.ping.remote()), max(0.0, deadline - time.monotonic()))
             except RayTaskError as error:
                 raise (error.cause if isinstance(error.cause, Exception) else error) from error
             except RayActorError as error:
                 raise SspError(f"{self.name} could not start: {error}") from error
+            except TimeoutError:
+                raise SspError(
+                    f"{self.name} did not start within ray.start_timeout={self._patience.start:.0f} s. Next: see whether "
+                    f"the cluster has the CPUs ({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
+                ) from None
 
     async def pids(self) -> list[int]:
         """Process ids, for tests and supervision."""
@@ -77,17 +98,23 @@ class RayCrew:
         return Fault(f"{self.name}_{kind}", detail)
 
     async def _revived(self, worker: int) -> None:
-        deadline = time.monotonic() + REVIVE_WITHIN
+        deadline = time.monotonic() + self._patience.start
         while time.monotonic() < deadline:
             try:
                 await asyncio.wait_for(_value(self._handles[worker].ping.remote()), deadline - time.monotonic())
+            except ActorDiedError as error:
+                raise SspError(
+                    f"{self.name}-{worker} died for good: placement.restarts is used up, or it cannot start ({error})"
+                ) from error
             except (RayActorError, TimeoutError):
                 await asyncio.sleep(0.2)
             else:
                 self._down[worker] = False
                 self._say(f"{self.name}-{worker} is back")
                 return
-        raise SspError(f"{self.name}-{worker} did not come back within {REVIVE_WITHIN:.0f} s: see its log in Ray")
+        raise SspError(
+            f"{self.name}-{worker} did not come back within {self._patience.start:.0f} s: see its log in Ray"
+        )
 
 
 async def _value(reference: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from actors.crew import RayCrew
+from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
@@ -27,6 +27,12 @@ from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.selfplay.cast import Cast
 
 
+QUEUES = ("questions", *ROLES)
+
+REPEATS = 3
+"""How often a lost call to an idempotent actor is made again before it counts as a fault."""
+
+
 @dataclass(frozen=True)
 class Sites:
     """Where things lie that actors open themselves: role → start model folder, ledger file, transcripts folder."""
@@ -34,6 +40,13 @@ class Sites:
     models: dict[str, Path]
     ledger: Path
     episodes: Path
+
+
+def needed_cpus(cfg: Config) -> float:
+    """CPUs that all actors of a run ask Ray for together."""
+    place = cfg.placement
+    shards = 0 if cfg.retriever.url else cfg.retriever.shards
+    return place.cpus * (place.proposers + place.solvers + place.judges + shards + len(ROLES) + len(QUEUES) + 1)
 
 
 class Program:
@@ -45,11 +58,12 @@ class Program:
         self._handles: list[Any] = []
         place = cfg.placement
         shards = 0 if cfg.retriever.url else cfg.retriever.shards
-        self._crew("shard", ShardActor, shards, lambda i: (cfg, i), retries=-1)
-        shard_handles, models = list(self._handles), sites.models
+        self._crew("shard", ShardActor, shards, lambda i: (cfg, i), idempotent=True)
+        # By name: a handle among the arguments of an actor is an object that its restart would need again.
+        names, models = [f"{run}-shard-{i}" for i in range(shards)], sites.models
 
         def player(role: str) -> Callable[[int], tuple[Any, ...]]:
-            return lambda i: (cfg, models[role], shard_handles, sites.episodes)
+            return lambda i: (cfg, models[role], names, sites.episodes)
 
         queue = (cfg.queue.items, cfg.queue.bytes)
         self.cast = Cast(
@@ -60,10 +74,8 @@ class Program:
                 role: self._crew(f"learner-{role}", LearnerActor, 1, _learner(cfg, role, models[role]))
                 for role in ROLES
             },
-            queues={
-                name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in ("questions", *ROLES)
-            },
-            ledger=self._crew("ledger", LedgerActor, 1, lambda i: (sites.ledger,), retries=-1),
+            queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in QUEUES},
+            ledger=self._crew("ledger", LedgerActor, 1, lambda i: (sites.ledger,), idempotent=True),
         )
 
     @property
@@ -82,7 +94,7 @@ class Program:
             ray.kill(handle, no_restart=True)
 
     def _crew(
-        self, name: str, actor: Any, count: int, args: Callable[[int], tuple[Any, ...]], retries: int = 0
+        self, name: str, actor: Any, count: int, args: Callable[[int], tuple[Any, ...]], idempotent: bool = False
     ) -> RayCrew:
         place = self._cfg.placement
         handles = [
@@ -90,12 +102,14 @@ class Program:
                 name=f"{self._run}-{name}-{i}",
                 num_cpus=place.cpus,
                 max_restarts=place.restarts,
-                max_task_retries=retries,
+                max_task_retries=-1 if idempotent else 0,
             ).remote(*args(i))
             for i in range(count)
         ]
         self._handles.extend(handles)
-        crew = RayCrew(name, handles, place.call_timeout, self._say)
+        repeats = REPEATS if idempotent else 0
+        patience = Patience(place.call_timeout, self._cfg.ray.start_timeout, repeats)
+        crew = RayCrew(name, handles, patience, self._say)
         self._crews.append(crew)
         return crew
 

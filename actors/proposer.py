@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import ray
 
@@ -18,6 +17,6 @@ from ssp.selfplay.workers import Player
 class ProposerActor(Player):
     """See `ssp.selfplay.workers.Player`."""
 
-    def __init__(self, cfg: Config, model_dir: Path, shards: list[Any], episodes_dir: Path) -> None:
+    def __init__(self, cfg: Config, model_dir: Path, shards: list[str], episodes_dir: Path) -> None:
         calm()
         super().__init__(cfg, PROPOSER, model_dir, connect_search(cfg, shards), episodes_dir)

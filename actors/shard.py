@@ -79,8 +79,8 @@ class ShardSearch:
                 wait = min(2 * wait, 1.0)
 
 
-def connect_search(cfg: Config, shards: list[Any]) -> Search:
-    """The search that a player uses: the run's shards, or the remote server of `retriever.url`."""
+def connect_search(cfg: Config, shards: list[str]) -> Search:
+    """The search that a player uses: the run's shard actors of these names, or the remote server of `retriever.url`."""
     if cfg.retriever.url:
         return HttpSearch(cfg.retriever.url, timeout=cfg.retriever.timeout)
-    return ShardSearch(shards, cfg.retriever.timeout)
+    return ShardSearch([ray.get_actor(name) for name in shards], cfg.retriever.timeout)

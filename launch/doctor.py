@@ -132,6 +132,8 @@ def _bytes(what: str, free: int, needed: int, status: str, next_step: str) -> Ch
 
 
 def _port(port: int) -> Check:
+    if not port:
+        return Check("dashboard port", OK, "the first free one")
     with socket.socket() as probe:
         # Ray sets the same option: a port that is only in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

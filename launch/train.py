@@ -43,12 +43,13 @@ def train(cfg: Config, config_name: str) -> int:
     from ssp.selfplay.scene import read_scene
     from ssp.telemetry.console import Console
 
-    place = runfolder.locate(cfg, config_name)
-    runfolder.check_space(place.path, runfolder.START_BYTES)
+    runfolder.check(cfg, config_name)
     console = Console()
     scene = read_scene(cfg)
     cluster.environment(cfg.ray)
-    connection = cluster.connect(cfg.ray)
+    from actors.program import needed_cpus
+
+    connection = cluster.connect(cfg.ray, needed_cpus(cfg))
     try:
         folder = runfolder.open_run(cfg, config_name)
         print(f"run folder: {folder.path}", flush=True)
@@ -56,6 +57,8 @@ def train(cfg: Config, config_name: str) -> int:
             print(f"dashboard: http://{connection.dashboard}", flush=True)
         stage = _Stage(scene, folder, console)
         return asyncio.run(stage.play())
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
     finally:
         console.stop()
         cluster.disconnect()
@@ -75,12 +78,14 @@ class _Stage:
         from ssp.selfplay.evaluator import Evaluator
         from ssp.selfplay.report import Report
         from ssp.selfplay.targets import Targets
-        from ssp.telemetry.display import Display
 
         cfg, scene, folder = self.scene.cfg, self.scene, self.folder
         sites = Sites(scene.models, folder.ledger, folder.episodes)
+        program = Program(cfg, folder.name, sites, self.console.event)
+        # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
+        from ssp.telemetry.display import Display
+
         display = Display(folder, self.console, cfg.steps, RayMetrics(folder.name).write)
-        program = Program(cfg, folder.name, sites, display.event)
         try:
             await program.ready()
             report = Report(display, scene.oracle, program.workers)
@@ -93,6 +98,14 @@ class _Stage:
         finally:
             display.close()
             program.end()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What went wrong first in tasks that failed together: a typed error has its message and exit code."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from typing import TYPE_CHECKING, Any
 
 from ssp import cache, coldstart, engines, protocols
 from ssp.config.schema import Config, RoleConfig
@@ -26,6 +24,9 @@ from ssp.search import bm25
 from ssp.search.router import NO_CORPUS, LocalSearch
 from ssp.search.source import HttpSearch
 from ssp.world import files
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 COLDSTART = "coldstart"
 TRAIN_CORPUS = "train"
@@ -43,6 +44,9 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
     Not by `AutoTokenizer`: that picks a class by the model's architecture and puts its own word splitting in place of
     the file's.
     """
+    # Here, because retriever shards use this module too and should start without transformers.
+    from transformers import PreTrainedTokenizerFast
+
     folder = _folder(model_dir)
     if not (folder / "tokenizer.json").is_file():
         raise InputError("a policy folder holds tokenizer.json", folder, "give a folder that save_pretrained wrote")

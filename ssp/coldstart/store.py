@@ -12,15 +12,14 @@ import json
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
-
-from transformers.utils import logging as transformers_logging
+from typing import TYPE_CHECKING, Any
 
 from ssp import cache
-from ssp.coldstart import sft
 from ssp.config.schema import ColdStartConfig
 from ssp.errors import InputError
-from ssp.world import tokenizer
+
+if TYPE_CHECKING:
+    from ssp.coldstart import sft
 
 RECIPE_VERSION = 1
 """Raised whenever model, traces or training change what comes out."""
@@ -95,6 +94,12 @@ def _copy_artefact(folder: Path) -> None:
 
 
 def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) -> None:
+    # Here, because every process of a run imports this module and only this needs torch and transformers.
+    from transformers.utils import logging as transformers_logging
+
+    from ssp.coldstart import sft
+    from ssp.world import tokenizer
+
     made = sft.train(cfg, progress)
     if not made.passed:
         _log.warning("cold start of seed %d never passed its gate (%s); play goes on with it", cfg.seed, made.accuracy)

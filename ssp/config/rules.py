@@ -96,7 +96,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "placement.restarts": (0, INF),
     "placement.call_timeout": (0.001, INF),
     "ray.cpus": (0, INF),
-    "ray.dashboard_port": (1, 65535),
+    "ray.dashboard_port": (0, 65535),
     "ray.object_store_mb": (80, INF),
     "ray.start_timeout": (0.001, INF),
     "queue.items": (1, INF),

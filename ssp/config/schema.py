@@ -165,15 +165,19 @@ class PlacementConfig:
 
 @dataclass
 class RayConfig:
-    """The local cluster that `train` starts when RAY_ADDRESS is not set. `auth`: disabled or token."""
+    """The local cluster that `train` starts when RAY_ADDRESS is not set. `auth`: disabled or token.
+
+    `cpus` 0: what the machine has. `dashboard_port` 0: the first free one from 8265 on. `start_timeout`: seconds that
+    all actors get to start, and one to come back.
+    """
 
     cpus: int = 0
     dashboard: bool = True
-    dashboard_port: int = 8265
+    dashboard_port: int = 0
     object_store_mb: int = 256
     auth: str = "disabled"
     loopback_only: bool = True
-    start_timeout: float = 60.0
+    start_timeout: float = 300.0
 
 
 @dataclass

@@ -20,8 +20,6 @@ from ssp import build, protocols
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, Document, Episode, Outcome, Task, Verdict
 from ssp.judge import ExactJudge
-from ssp.learning.batch import collate
-from ssp.learning.learner import TorchLearner
 from ssp.referee import Referee
 from ssp.rollout import Limits, Search, rollout
 from ssp.selfplay.records import Brief, PlayReport
@@ -132,6 +130,9 @@ class Learner:
     """One role's learner: batches of references in, new weights out."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, reference_dir: Path) -> None:
+        # Here, because players and judges use this module too and should start without transformers' models.
+        from ssp.learning.learner import TorchLearner
+
         block = role_config(cfg, role)
         self._temperature = block.sampling.temperature
         self._inner = TorchLearner(Path(model_dir), block, reference_dir=Path(reference_dir))
@@ -144,6 +145,8 @@ class Learner:
         self, plan: list[tuple[int, int, float, int]], *blocks: list[Episode]
     ) -> tuple[Weights, dict[str, float]]:
         """One learner step on `plan`: (block, row, reward, group) an episode, in batch order."""
+        from ssp.learning.batch import collate
+
         started = time.perf_counter()
         # The coordinator knows each outcome; whatever it sends here is scored or rejected, never void.
         chosen = [replace(blocks[block][row], outcome=Outcome.SCORED) for block, row, _, _ in plan]
