@@ -26,7 +26,6 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.selfplay.cast import Cast
 
-
 QUEUES = ("questions", *ROLES)
 
 REPEATS = 3

@@ -60,7 +60,7 @@ def test_every_choice_and_every_planned_name_belongs_to_a_key() -> None:
         ("schedule.max_staleness.solver=-1", "schedule.max_staleness.solver is at least 0"),
         ("solver.sampling.temperature=-1", "solver.sampling.temperature is at least 0"),
         ("solver.limits.turn_tokens=0", "solver.limits.turn_tokens is at least 1"),
-        ("ray.dashboard_port=70000", "ray.dashboard_port is from 1 to 65535"),
+        ("ray.dashboard_port=70000", "ray.dashboard_port is from 0 to 65535"),
     ],
 )
 def test_ranges(typed: str, rule: str) -> None:
