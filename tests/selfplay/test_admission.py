@@ -1,0 +1,151 @@
+"""Pace and void gate: nothing starts too early, nothing goes on when too much is void."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssp.config.schema import VoidConfig
+from ssp.errors import VoidLimit
+from ssp.selfplay import admission
+from ssp.selfplay.admission import Pace, VoidGate
+
+
+@settings(max_examples=60, deadline=None)
+@given(bound=st.integers(0, 2), start=st.integers(0, 3), moves=st.lists(st.booleans(), max_size=12))
+def test_pace_admits_exactly_when_the_bound_allows(bound: int, start: int, moves: list[bool]) -> None:
+    """`moves`: the role under test advances (True), or the other one does, which must not matter."""
+
+    async def work() -> None:
+        pace = Pace({"solver": bound, "proposer": 0}, done=start)
+        admitted: set[int] = set()
+
+        async def wait(round_: int) -> None:
+            await pace.admit("solver", round_)
+            assert pace.over or pace.done["solver"] >= round_ - bound
+            admitted.add(round_)
+
+        tasks = [asyncio.create_task(wait(round_)) for round_ in range(start, start + 20)]
+        for move in [False, *moves]:
+            if move:
+                await pace.advance("solver")
+            else:
+                await pace.advance("proposer")
+            for _ in range(4):
+                await asyncio.sleep(0)
+            assert admitted == set(range(start, pace.done["solver"] + bound + 1))
+        await pace.release()  # the run ends: who still waits is let go
+        await asyncio.gather(*tasks)
+        assert len(admitted) == 20
+
+    asyncio.run(work())
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now, self.slept = 1000.0, 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    made = Time()
+    monkeypatch.setattr(admission.time, "monotonic", made.monotonic)
+    monkeypatch.setattr(admission.asyncio, "sleep", made.sleep)
+    return made
+
+
+def admit(gate: VoidGate) -> None:
+    """Drive `admit` by hand: the event loop's own clock is the faked one."""
+    work = gate.admit()
+    with pytest.raises(StopIteration):
+        work.send(None)
+
+
+def shut_gate(cfg: VoidConfig, said: list[str] | None = None) -> VoidGate:
+    gate = VoidGate(cfg, (said if said is not None else []).append)
+    gate.record("", 100)
+    gate.record("retriever_down", 11)
+    assert gate.shut
+    return gate
+
+
+CFG = VoidConfig(limit=0.05, window=200, probe_every=10.0, give_up_after=60.0)
+
+
+def test_open_up_to_the_limit(clock: Time) -> None:
+    gate = VoidGate(CFG)
+    gate.record("engine_died", 10)  # 10 of a window of 200 is the limit, not past it
+    assert not gate.shut and gate.share == 0.05
+    admit(gate)
+    assert clock.slept == 0
+    gate.record("engine_died")
+    assert gate.shut
+
+
+def test_only_the_window_counts(clock: Time) -> None:
+    gate = VoidGate(CFG)
+    for _ in range(10):
+        gate.record("engine_died", 5)
+        gate.record("", 195)
+    assert not gate.shut and gate.causes["engine_died"] == 50
+
+
+def test_a_probe_goes_out_every_ten_seconds_not_at_once(clock: Time) -> None:
+    said: list[str] = []
+    gate = shut_gate(CFG, said)
+    for probe in (1, 2, 3):
+        admit(gate)
+        assert probe * 10 <= clock.slept <= probe * 10 + 1
+    assert said.count("probing with one round") == 3 and "admission stopped" in said[0]
+
+
+def test_resumes_at_half_the_limit(clock: Time) -> None:
+    gate = shut_gate(CFG)
+    gate.record("", 95)  # the window is full now and moves
+    assert gate.share > 0.025 and gate.shut
+    gate.record("", 99)
+    assert gate.shut
+    gate.record("", 8)
+    assert gate.share <= 0.025 and not gate.shut
+    before = clock.slept
+    admit(gate)
+    assert clock.slept == before
+
+
+def test_gives_up_with_the_causes(clock: Time) -> None:
+    gate = shut_gate(CFG)
+    gate.record("engine_died", 3)
+    with pytest.raises(VoidLimit, match="retriever_down 11, engine_died 3"):
+        for _ in range(100):
+            admit_or_raise(gate)
+    assert 60 < clock.slept < 75
+
+
+def admit_or_raise(gate: VoidGate) -> None:
+    try:
+        gate.admit().send(None)
+    except StopIteration:
+        return
+
+
+def test_a_new_shut_phase_has_its_own_deadline(clock: Time) -> None:
+    gate = shut_gate(CFG)
+    admit(gate)
+    gate.record("", 300)
+    assert not gate.shut
+    clock.now += 1000
+    gate.record("engine_died", 11)
+    admit(gate)
+    assert gate.shut

@@ -1,0 +1,150 @@
+"""Which questions a round plays, the replay pool, and the order of the targets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import fakes
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssp.config.schema import GameConfig
+from ssp.errors import InputError
+from ssp.selfplay import batches
+from ssp.selfplay.batches import Batches
+from ssp.selfplay.records import Game
+from ssp.selfplay.targets import Targets
+
+
+def games(round_: int, valid: list[bool], question: str = "q{} seat ?") -> list[Game]:
+    made = [fakes.game(f"g{round_ * 10 + i}") for i in range(len(valid))]
+    for i, game in enumerate(made):
+        game.valid, game.question = valid[i], question.format(round_ * 10 + i)
+    return made
+
+
+def played(batch: Batches, round_: int, made: list[Game], rate: float = 0.5) -> list[Game]:
+    chosen = batch.choose(round_, made, 1)
+    for game in chosen:
+        game.win_rate = rate
+    batch.remember(round_, made)
+    return chosen
+
+
+def test_dummy_leaves_invalid_slots_empty() -> None:
+    batch = Batches(GameConfig(batch="dummy"), 3, seed=0)
+    for round_ in range(3):
+        made = games(round_, [True, False, True, False])
+        chosen = played(batch, round_, made)
+        assert [game.id for game in chosen] == [made[0].id, made[2].id]
+        assert [game.chosen for game in made] == [True, False, True, False]
+
+
+def test_surplus_is_not_chosen() -> None:
+    made = games(0, [True] * 5)
+    assert Batches(GameConfig(), 3, 0).choose(0, made, 1) == made[:3]
+    assert [game.chosen for game in made] == [True] * 3 + [False] * 2
+
+
+def test_replay_refills_and_a_second_start_gets_new_ids() -> None:
+    batch = Batches(GameConfig(batch="replay"), 4, seed=0)
+    played(batch, 0, games(0, [True] * 4))
+    made = games(1, [True, False, False, False])
+    first, second = batch.choose(1, made, 1), batch.choose(1, made, 2)
+    assert len(first) == 4 and all(game.proposal is None and game.chosen and game.valid for game in first[1:])
+    assert [g.question for g in first] == [g.question for g in second]
+    assert not {g.id for g in first[1:]} & {g.id for g in second[1:]}
+
+
+def test_one_round_that_asks_the_same_twice_is_remembered_once() -> None:
+    batch = Batches(GameConfig(batch="replay"), 6, seed=0)
+    played(batch, 0, games(0, [True] * 4, question="same seat ?"))
+    assert len(batch.state()) == 1
+    refilled = batch.choose(1, games(1, [False]), 1)
+    assert len(refilled) == 1
+
+
+def test_a_question_that_is_played_now_is_not_a_refill() -> None:
+    batch = Batches(GameConfig(batch="replay"), 4, seed=0)
+    played(batch, 0, games(0, [True]))
+    assert len(batch.choose(1, games(0, [True]), 1)) == 1
+
+
+def test_too_easy_questions_are_not_replayed() -> None:
+    batch = Batches(GameConfig(batch="replay", replay_max_win_rate=0.5), 4, seed=0)
+    played(batch, 0, games(0, [True] * 2), rate=0.75)
+    assert batch.choose(1, games(1, [False]), 1) == []
+
+
+def test_unplayed_and_void_games_are_not_remembered() -> None:
+    batch = Batches(GameConfig(batch="replay"), 1, seed=0)
+    made = games(0, [True, True])
+    batch.choose(0, made, 1)
+    batch.remember(0, made)  # no win rate: too few attempts
+    assert batch.state() == []
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+def test_reset_at_the_exact_rounds(keep: float) -> None:
+    batch = Batches(GameConfig(batch="replay_reset", replay_reset_every=3, replay_keep=keep), 2, seed=0)
+    sizes = []
+    for round_ in range(7):
+        played(batch, round_, games(round_, [True, True]))
+        sizes.append(len(batch.state()))
+    assert sizes == ([2, 4, 0, 2, 4, 0, 2] if keep == 0.0 else [2, 4, 3, 5, 7, 4, 6])
+    if keep:
+        assert batch.state()[-1]["question"] == "q61 seat ?"  # the newest stay
+
+
+def test_the_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "POOL_LIMIT", 5)
+    batch = Batches(GameConfig(batch="replay"), 4, seed=0)
+    for round_ in range(4):
+        played(batch, round_, games(round_, [True] * 3))
+    assert [item["question"] for item in batch.state()] == [f"q{i} seat ?" for i in (21, 22, 30, 31, 32)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rounds=st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=5), min_size=1, max_size=8),
+    size=st.integers(1, 4),
+)
+def test_no_duplicates_never_too_many_and_state_is_all(rounds: list[list[tuple[bool, int]]], size: int) -> None:
+    cfg = GameConfig(batch="replay_reset", replay_reset_every=3, replay_keep=0.5)
+    batch = Batches(cfg, size, seed=3)
+    for round_, proposals in enumerate(rounds):
+        twin = Batches(cfg, size, seed=3)
+        twin.restore(json.loads(json.dumps(batch.state())))
+        made, same = (games(round_, [valid for valid, _ in proposals]) for _ in range(2))
+        for game, copy, (_, name) in zip(made, same, proposals, strict=True):
+            game.question = copy.question = f"q{name} seat ?"
+        chosen, copies = played(batch, round_, made), played(twin, round_, same)
+        assert [(g.id, g.question) for g in chosen] == [(g.id, g.question) for g in copies]
+        assert batch.state() == twin.state()
+        assert len(chosen) <= size and len({g.id for g in chosen}) == len(chosen)
+        refills = [g.question for g in chosen if g.proposal is None]
+        assert len(set(refills)) == len(refills)
+        assert not set(refills) & {g.question for g in chosen if g.proposal is not None}
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(1, 12), batch=st.integers(1, 9), seed=st.integers(0, 3))
+def test_every_epoch_is_a_permutation(n: int, batch: int, seed: int) -> None:
+    answers = [f"t{i}" for i in range(n)]
+    targets = Targets(answers, batch, seed)
+    drawn = [game for round_ in range(3 * n) for game in targets.games(round_, 1)]
+    assert [game.number for game in drawn] == list(range(3 * n * batch))
+    for epoch in range(3):
+        assert sorted(game.target for game in drawn[epoch * n : (epoch + 1) * n]) == sorted(answers)
+    again = Targets(answers, batch, seed).games(2, 7)
+    assert [g.target for g in again] == [g.target for g in drawn[2 * batch : 3 * batch]]
+    assert not {g.id for g in again} & {g.id for g in drawn}
+
+
+def test_epochs_differ_and_no_targets_are_refused() -> None:
+    drawn = [game.target for game in Targets([str(i) for i in range(30)], 60, 0).games(0, 1)]
+    assert drawn[:30] != drawn[30:] and Counter(drawn[:30]) == Counter(drawn[30:])
+    with pytest.raises(InputError, match="at least one target"):
+        Targets([], 4, 0)

@@ -1,0 +1,215 @@
+"""One learner step, and checkpoints of the pair, over a real ledger with fake learners."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FakeLearner, FaultyCrew, config, on_calls
+
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, ROLES, SOLVER, Episode
+from ssp.ledger import Ledger
+from ssp.runfolder import RunFolder
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.checkpoint import Checkpoints
+from ssp.selfplay.crew import LocalCrew
+from ssp.selfplay.learning import LearnerLost, Schooling
+from ssp.selfplay.records import Block, TrainBatch, TrainItem
+from ssp.selfplay.versions import WeightStore
+from ssp.tokenlog import Kind
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    FakeLearner.reset()
+
+
+class School:
+    """Learners, ledger and folder of one run, at version 1 of both roles."""
+
+    def __init__(self, cfg: Config, path: Path) -> None:
+        self.cfg, self.folder = cfg, RunFolder(path)
+        self.folder.checkpoints.mkdir(parents=True)
+        self.ledger = Ledger(path / "ledger.db")
+        nobody = LocalCrew("nobody", lambda i: None, 0)
+        self.learners = {
+            role: FaultyCrew(LocalCrew(role, lambda i, role=role: FakeLearner(cfg, role, path, path)))  # type: ignore[misc]
+            for role in ROLES
+        }
+        self.cast = Cast(nobody, nobody, nobody, dict(self.learners), {}, LocalCrew("ledger", lambda i: self.ledger))
+        self.store = WeightStore(self.cast.ledger)
+        self.schooling = Schooling(cfg, self.cast, self.store)
+        self.schooling.incarnation = 1
+        for role in ROLES:
+            asyncio.run(self.store.publish(role, None, 1, 0))
+
+    def batch(self, role: str, step: int, versions: Sequence[int]) -> TrainBatch:
+        """One queued episode a version, all in one block."""
+        ids = [f"{role[0]}{step}-{i}" for i in range(len(versions))]
+        self.ledger.create([{"id": id, "game_id": "g", "role": role} for id in ids])
+        self.ledger.advance([{"id": id, "state": "queued", "outcome": "scored", "reward": 1.0} for id in ids])
+        episodes = []
+        for id in ids:
+            episode = Episode(id, "g", role, 0)
+            episode.log.append(Kind.PROMPT, [1])
+            episodes.append(episode)
+        block = Block(f"b{step}", episodes)
+        items = [TrainItem(id, block, i, 1.0, 0, v) for i, (id, v) in enumerate(zip(ids, versions, strict=True))]
+        return TrainBatch(role, step, items, [1.0] * len(ids), 10)
+
+    def learn(self, batch: TrainBatch) -> dict[str, float]:
+        return asyncio.run(self.schooling.learn(batch))
+
+    def states(self, role: str) -> dict[str, int]:
+        return {state: n for state, n in self.ledger.check()[role].items() if n}
+
+
+def test_a_step_trains_publishes_and_commits(tmp_path: Path) -> None:
+    school = School(config(), tmp_path / "run")
+    stats = school.learn(school.batch(SOLVER, 1, [1, 1]))
+    assert (stats["version"], stats["staleness/max"], stats["episodes"]) == (2, 0, 2)
+    assert school.states(SOLVER) == {"trained": 2} and school.ledger.last_commit(SOLVER) == 1
+    assert school.store.latest(SOLVER).weights["w"] == [1.0] and school.store.latest(PROPOSER).version == 1
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) -> None:
+    school = School(config(schedule__max_staleness__solver=bound), tmp_path / "run")
+    for step in (1, 2, 3):
+        school.learn(school.batch(SOLVER, step, [school.store.latest(SOLVER).version]))
+    batch = school.batch(SOLVER, 4, [1, 2, 3, 4])
+    stats = school.learn(batch)
+    assert FakeLearner.seen[-1][2] == [item.id for item in batch.items if 4 - item.version_min <= bound]
+    assert stats["staleness/max"] == 3 and stats["staleness/mean"] == 1.5
+    assert school.ledger.outcomes()["drop/stale"] == 3 - bound
+
+
+@pytest.mark.parametrize("batch", ["stale", "empty"])
+def test_nothing_trained_means_nothing_published(tmp_path: Path, batch: str) -> None:
+    school = School(config(), tmp_path / "run")
+    school.learn(school.batch(SOLVER, 1, [1]))
+    stats = school.learn(school.batch(SOLVER, 2, [1] if batch == "stale" else []))
+    assert stats["version"] == 2 == school.store.latest(SOLVER).version
+    assert len(FakeLearner.seen) == 1 and school.ledger.last_commit(SOLVER) == 1
+
+
+@pytest.mark.parametrize("frozen", [{"solver__policy": "frozen"}, {"solver__freeze_after": 2}])
+def test_a_frozen_role_keeps(tmp_path: Path, frozen: dict[str, Any]) -> None:
+    school = School(config(**frozen), tmp_path / "run")
+    stats = school.learn(school.batch(SOLVER, 3, [1, 1]))
+    assert school.states(SOLVER) == {"kept": 2} and FakeLearner.seen == [] and stats["version"] == 1
+
+
+def test_freeze_after_trains_up_to_that_step(tmp_path: Path) -> None:
+    school = School(config(solver__freeze_after=2), tmp_path / "run")
+    for step in (1, 2, 3):
+        school.learn(school.batch(SOLVER, step, [step]))
+    assert school.states(SOLVER) == {"trained": 2, "kept": 1}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_dead_learner_is_lost_and_commits_nothing(tmp_path: Path, after: bool) -> None:
+    """Whether it dies before its update or after it (the reply is lost)."""
+    school = School(config(), tmp_path / "run")
+    batch = school.batch(SOLVER, 1, [1])
+    if after:
+        FakeLearner.fail_at = {"solver/update": {1}}
+    else:
+        school.learners[SOLVER].fails = on_calls("update", 1, cause="learner_died")
+    with pytest.raises(LearnerLost, match="solver learner"):
+        school.learn(batch)
+    assert school.states(SOLVER) == {"queued": 1} and school.store.latest(SOLVER).version == 1
+    assert school.ledger.rollback(dict.fromkeys(ROLES, 0))["queued"] == 1
+
+
+# checkpoints
+
+
+def saved(school: School) -> dict[str, Any] | None:
+    state = school.folder.state
+    return dict(json.loads(state.read_text())) if state.is_file() else None
+
+
+def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
+    school = School(config(), tmp_path / "run")
+    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    checkpoints.remember_pool(2, [{"question": "a", "target": "b", "win_rate": 0.5}])
+    asyncio.run(checkpoints.save(SOLVER, 2, 5, {"role": SOLVER}))
+    assert saved(school) is None and checkpoints.saved == -1
+    asyncio.run(checkpoints.save(PROPOSER, 2, 4, {"role": PROPOSER}))
+    state = saved(school)
+    assert state is not None and checkpoints.saved == 2
+    assert state["step"] == 2 and state["versions"] == {SOLVER: 5, PROPOSER: 4} and len(state["pool"]) == 1
+    for role, folder in state["folders"].items():
+        meta = json.loads((school.folder.absolute(folder) / "ssp.json").read_text())
+        assert (meta["role"], meta["version"], meta["run_step"]) == (role, state["versions"][role], 2)
+
+
+def test_a_kill_between_two_saves_leaves_the_old_pair(tmp_path: Path) -> None:
+    school = School(config(save__keep=1), tmp_path / "run")
+    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    for role in ROLES:
+        asyncio.run(checkpoints.save(role, 1, 2, {}))
+    old = saved(school)
+    school.learners[PROPOSER].fails = on_calls("save", 2, cause="learner_died")
+    asyncio.run(checkpoints.save(SOLVER, 2, 3, {}))
+    with pytest.raises(LearnerLost):
+        asyncio.run(checkpoints.save(PROPOSER, 2, 3, {}))
+    assert saved(school) == old
+    state = asyncio.run(Checkpoints(school.cfg, school.cast, school.folder).restore())
+    assert (state.step, state.versions) == (1, {SOLVER: 2, PROPOSER: 2})
+    # the same after a rollback in this process: the half pair of step 2 is forgotten
+    asyncio.run(checkpoints.restore())
+    asyncio.run(checkpoints.save(PROPOSER, 2, 4, {}))
+    assert saved(school) == old
+
+
+def test_a_role_that_published_nothing_is_not_saved_again(tmp_path: Path) -> None:
+    school = School(config(), tmp_path / "run")
+    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    for step, version in ((1, 2), (2, 3)):
+        asyncio.run(checkpoints.save(PROPOSER, step, 2, {}))
+        asyncio.run(checkpoints.save(SOLVER, step, version, {}))
+    assert school.learners[PROPOSER].counts["save"] == 1 and school.learners[SOLVER].counts["save"] == 2
+    state = saved(school)
+    assert state is not None and state["step"] == 2 and state["versions"] == {PROPOSER: 2, SOLVER: 3}
+
+
+def test_a_learner_may_be_several_saves_ahead(tmp_path: Path) -> None:
+    school = School(config(save__keep=1), tmp_path / "run")
+    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    for role, step in [(PROPOSER, 1), (PROPOSER, 2), (PROPOSER, 3), (SOLVER, 1), (SOLVER, 2), (SOLVER, 3)]:
+        asyncio.run(checkpoints.save(role, step, step + 1, {}))
+    assert checkpoints.saved == 3
+    assert sorted(path.name for path in (school.folder.checkpoints / PROPOSER).iterdir()) == ["v4"]
+
+
+def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
+    school = School(config(), tmp_path / "run")
+    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    for role in ROLES:
+        school.learn(school.batch(role, 1, [1]))
+        asyncio.run(checkpoints.save(role, 1, 2, {}))
+    school.learn(school.batch(SOLVER, 2, [2]))
+    school.batch(PROPOSER, 2, [2])
+    state = asyncio.run(checkpoints.restore())
+    assert state.step == 1 and checkpoints.saved == 1
+    assert school.states(SOLVER) == school.states(PROPOSER) == {"trained": 1, "dropped": 1}
+    assert school.ledger.outcomes() == {"drop/rolled_back": 2}
+    assert asyncio.run(school.schooling.weights(SOLVER))["w"] == [1.0]
+
+
+def test_without_a_checkpoint_the_run_starts_at_zero(tmp_path: Path) -> None:
+    school = School(config(), tmp_path / "run")
+    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    assert asyncio.run(checkpoints.restore()).step == 0 and checkpoints.saved == -1
+    assert [step for step in range(7) if Checkpoints(config(save__every=3), school.cast, school.folder).due(step)] == [
+        0,
+        3,
+        6,
+    ]

@@ -1,0 +1,165 @@
+"""Small parts of the loop: clock, junk watch, split, evaluator, report."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fakes import Sink, brief, config, game
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssp.config.schema import RefereeConfig
+from ssp.data.readers import Question
+from ssp.episode import PROPOSER, SOLVER, Outcome
+from ssp.selfplay.alarm import JunkWatch
+from ssp.selfplay.clock import KINDS, Clock
+from ssp.selfplay.crew import split
+from ssp.selfplay.evaluator import Evaluator, QuestionSet
+from ssp.selfplay.records import Brief, Game
+from ssp.selfplay.report import Report
+from ssp.selfplay.settle import settle
+from ssp.selfplay.versions import Published
+
+# clock
+
+SECONDS = st.fixed_dictionaries({kind: st.floats(0, 5) for kind in ("generate", "search", "judge")})
+
+
+@given(stages=st.lists(st.lists(SECONDS, max_size=3), max_size=5), learn=st.floats(0, 3), more=st.floats(0, 2))
+def test_shares_add_up_to_the_step(stages: list[list[dict[str, float]]], learn: float, more: float) -> None:
+    spans: list[str] = []
+    clock = Clock(lambda track, name, start, end: spans.append(name))
+    critical = learn
+    for workers in stages:
+        busy = [{**worker, "busy": sum(worker.values()) + 0.1} for worker in workers]
+        clock.stage("solver", "play", 0.0, busy)
+        critical += max((sum(worker.values()) for worker in workers), default=0.0)
+    shares = clock.shares(critical + more, 4, learn)
+    assert sum(shares[f"time/{name}"] for name in (*KINDS, "overhead")) == pytest.approx(shares["time/step"])
+    assert shares["time/overhead"] == pytest.approx(more, abs=1e-6) and shares["time/idle"] >= 0
+    assert len(spans) == len(stages)
+
+
+def test_idle_is_the_mean_over_workers() -> None:
+    clock = Clock()
+    clock.stage("solver", "play", 0.0, [{"generate": 4.0, "busy": 4.0}, {"generate": 2.0, "busy": 2.0}])
+    assert clock.seconds["generate"] == 4.0
+    assert clock.shares(10.0, 2)["time/idle"] == 7.0
+
+
+# split
+
+
+@given(n=st.integers(0, 50), parts=st.integers(1, 9))
+def test_split_is_whole_ordered_and_even(n: int, parts: int) -> None:
+    made = split(range(n), parts)
+    assert [item for part in made for item in part] == list(range(n))
+    assert all(made) and len(made) == min(n, parts)
+    assert not made or max(map(len, made)) - min(map(len, made)) <= 1
+
+
+# alarm
+
+
+def round_of(win: float, valid: int, invalid: int = 0) -> list[Game]:
+    made = [game(f"g{i}", win_rate=win) for i in range(valid)]
+    return made + [game(f"g{valid + i}", valid=False) for i in range(invalid)]
+
+
+def test_junk_alarm_needs_the_sign_several_rounds_in_a_row() -> None:
+    watch = JunkWatch(RefereeConfig(alarm_win_rate=0.1, alarm_valid_rate=0.6, alarm_patience=3))
+    junk, fine, picky = round_of(0.0, 8), round_of(0.5, 8), round_of(0.0, 4, 4)
+    for games in (junk, junk, fine, junk, junk, picky, junk, junk):
+        assert watch.see(games) is None
+    assert watch.see([game("g1", valid=False)]) is None  # a round that says nothing
+    alarm = watch.see(junk)
+    assert alarm is not None and "3 rounds" in str(alarm) and alarm.exit_code == 1
+
+
+# evaluator
+
+
+class EvalStages:
+    """Answers every question with its own first word; every third is void."""
+
+    def __init__(self) -> None:
+        self.incarnation = 2
+        self.asked: list[tuple[str, list[str]]] = []
+        self.kept: list[Brief] = []
+
+    async def evaluate(self, stem: str, tasks: Any, weights: Any, clock: Any) -> list[Brief]:
+        self.asked.append((stem, [task.id for task in tasks]))
+        self.seeds = [task.seed for task in tasks]
+        return [
+            brief(task.id, final=task.fields["question"].split()[0])
+            if i % 3
+            else brief(task.id, outcome=Outcome.VOID, cause="x", final=None)
+            for i, task in enumerate(tasks)
+        ]
+
+    async def keep(self, briefs: list[Brief]) -> None:
+        self.kept += briefs
+
+
+def sets() -> list[QuestionSet]:
+    asked = [Question(f"q{hops}{i}", f"w{i} seat ?", ["w1"], hops) for hops in (1, 2, 4) for i in range(9)]
+    return [QuestionSet("main", asked, "train"), QuestionSet("other", asked[:4], "none")]
+
+
+@pytest.mark.parametrize(("final", "step", "asked"), [(False, 2, [6]), (True, 3, [10, 4]), (True, 0, [10])])
+def test_evaluation_sets_and_sizes(final: bool, step: int, asked: list[int]) -> None:
+    cfg = config(eval__hops=[1, 2], eval__questions_per_hop=3, eval__final_questions_per_hop=5)
+    stages: Any = EvalStages()
+    scores = asyncio.run(Evaluator(cfg, sets()).run(step, Published(1, None), stages, final))
+    assert [len(ids) for _, ids in stages.asked] == asked
+    assert scores["eval/items"] + scores["eval/void"] == asked[0]
+    assert ("eval/other/accuracy" in scores) == (len(asked) > 1)
+    assert len(stages.kept) == sum(asked) == len({b.id for b in stages.kept})
+    assert scores["eval/accuracy"] == {6: 1 / 2, 10: 1 / 6}[asked[0]]
+
+
+def test_each_evaluation_has_ids_of_its_own_and_the_same_draws() -> None:
+    evaluator, stages = Evaluator(config(eval__hops=[1]), sets()), EvalStages()
+    drawn = []
+    for _ in range(2):
+        asyncio.run(evaluator.run(2, Published(1, None), stages, False))  # type: ignore[arg-type]
+        drawn.append(stages.seeds)
+    assert drawn[0] == drawn[1]
+    (stem, ids), (again, more) = stages.asked
+    assert stem != again and not set(ids) & set(more)
+
+
+@pytest.mark.parametrize(
+    ("every", "step", "final", "due"),
+    [(2, 2, False, True), (2, 3, False, False), (2, 6, False, False), (0, 2, False, False), (0, 6, True, True)],
+)
+def test_when_an_evaluation_is_due(every: int, step: int, final: bool, due: bool) -> None:
+    assert Evaluator(config(eval__every=every, steps=6), sets()).due(step, final) == due
+    assert not Evaluator(config(eval__every=every, steps=6), []).due(step, final)
+
+
+# report
+
+
+def test_a_step_is_written_once_both_learners_are_done() -> None:
+    sink = Sink()
+    report = Report(sink, None, workers=2)
+    games = [game("g1", [True, False, None, False]), game("g2", valid=False, rule="leakage")]
+    settled = settle(config(), games, 1)
+    for step in (1, 2):
+        report.round(step, games, games[:1], settled, Clock())
+    stats = {"reward/mean": 0.5, "busy": 0.1, "tokens": 10.0}
+    assert not report.learned(PROPOSER, 1, stats) and not report.learned(PROPOSER, 2, stats)
+    assert sink.rows == []
+    assert report.learned(SOLVER, 1, stats)
+    assert [(step, role) for step, role, _ in sink.rows] == [(1, "game"), (1, PROPOSER), (1, SOLVER)]
+    figures = sink.rows[0][2]
+    assert figures["game/valid_rate"] == 0.5 and figures["game/win_rate"] == pytest.approx(1 / 3)
+    assert figures["void/retriever_down"] == 1 and figures["reject/leakage"] == 1
+    assert figures["game/tokens"] == 6 * 5
+    report.restart()  # what was half collected is forgotten
+    report.round(2, games, games[:1], settled, Clock())
+    assert not report.learned(SOLVER, 2, stats) and report.learned(PROPOSER, 2, stats)
+    assert sink.steps("game") == [1, 2]

@@ -1,0 +1,143 @@
+"""From graded games to ledger rows and batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import config, game, played, void
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, SOLVER, Outcome
+from ssp.selfplay.records import Game
+from ssp.selfplay.settle import all_played, settle
+
+T, F = True, False
+
+
+def row(cfg: Config, made: Game, id: str, **more: Game) -> dict[str, Any]:
+    return next(r for r in settle(cfg, [made], 7).rows if r["id"] == id)
+
+
+def test_a_game_with_signal() -> None:
+    made = game("g1", [T, F, T, T])
+    settled = settle(config(), [made], 7)
+    assert made.win_rate == 0.75
+    assert [item.reward for item in settled.items[SOLVER]] == [1.0, 0.0, 1.0, 1.0]
+    assert [(item.id, item.reward) for item in settled.items[PROPOSER]] == [("pg1", 0.25)]
+    assert {r["state"] for r in settled.rows} == {"queued"}
+    attempt = next(r for r in settled.rows if r["id"] == "sg1a0")
+    assert attempt["opponent_version_min"] == attempt["opponent_version_max"] == 7
+    proposal = next(r for r in settled.rows if r["id"] == "pg1")
+    assert proposal["opponent_version_min"] == 3
+    assert settled.games[0] | {"verdict": "valid", "attempts": 4, "win_rate": 0.75} == settled.games[0]
+    assert settled.nbytes[SOLVER] == 4 * 10 * 32
+
+
+@pytest.mark.parametrize("right", [[T] * 4, [F] * 4])
+def test_no_signal_is_dropped_but_the_proposer_learns(right: list[bool | None]) -> None:
+    settled = settle(config(), [game("g1", right)], 7)
+    attempts = [r for r in settled.rows if r["id"].startswith("s")]
+    assert {(r["state"], r["cause"]) for r in attempts} == {("dropped", "no_signal")}
+    assert settled.items[SOLVER] == [] and len(settled.items[PROPOSER]) == 1
+
+
+def test_no_signal_is_about_rewards_within_a_group_baseline() -> None:
+    """A penalty for malformed answers is signal among wrong ones; a batch baseline needs no spread in the group."""
+    made = game("g1", [F, F, F, F])
+    made.attempts[0] = played("sg1a0", final=None, stopped="malformed")
+    assert len(settle(config(solver__invalid_reward=-1.0), [made], 7).items[SOLVER]) == 4
+    assert settle(config(), [made], 7).items[SOLVER] == []
+    assert len(settle(config(solver__algorithm="reinforce"), [game("g1", [T] * 4)], 7).items[SOLVER]) == 4
+
+
+def test_a_malformed_attempt_is_rejected_and_earns_what_the_config_says() -> None:
+    made = game("g1", [T, F, F, F])
+    made.attempts[1] = played("sg1a1", final=None, stopped="tokens")
+    found = row(config(solver__invalid_reward=-0.5), made, "sg1a1")
+    assert (found["outcome"], found["cause"], found["reward"]) == ("rejected", "tokens", -0.5)
+    assert settle(config(), [made], 7).counts["reject/solver_tokens"] == 1
+
+
+def test_voids_enter_no_batch_and_no_rate() -> None:
+    made = game("g1", [T, None, F, None])
+    settled = settle(config(), [made], 7)
+    assert made.win_rate == 0.5
+    assert [item.id for item in settled.items[SOLVER]] == ["sg1a0", "sg1a2"]
+    lost = [r for r in settled.rows if r["outcome"] == "void"]
+    assert {(r["state"], r["cause"], r["reward"]) for r in lost} == {("voided", "retriever_down", None)}
+    assert settled.counts["void/retriever_down"] == 2
+
+
+def test_too_few_attempts_void_the_proposal() -> None:
+    made = game("g1", [T, None, None, None])
+    settled = settle(config(), [made], 7)
+    assert made.win_rate is None and settled.items[PROPOSER] == [] and settled.items[SOLVER] == []
+    proposal = next(r for r in settled.rows if r["id"] == "pg1")
+    assert (proposal["state"], proposal["cause"], proposal["reward"]) == ("voided", "too_few_attempts", None)
+
+
+def test_rejected_void_and_surplus_proposals() -> None:
+    rejected = game("g1", valid=False, rule="leakage")
+    broken = game("g2", valid=False, void_cause="engine_died", proposal=void("pg2", PROPOSER, "engine_died"))
+    spare = game("g3")
+    settled = settle(config(proposer__invalid_reward=-0.25), [rejected, broken, spare], 7)
+    by_id = {r["id"]: r for r in settled.rows}
+    assert (by_id["pg1"]["state"], by_id["pg1"]["outcome"], by_id["pg1"]["cause"]) == ("queued", "rejected", "leakage")
+    assert [(i.id, i.reward) for i in settled.items[PROPOSER]] == [("pg1", -0.25)]
+    assert (by_id["pg2"]["state"], by_id["pg2"]["reward"]) == ("voided", None)
+    assert (by_id["pg3"]["state"], by_id["pg3"]["cause"]) == ("dropped", "surplus")
+    assert [g["verdict"] for g in settled.games] == ["rejected", "void", "valid"]
+    assert dict(settled.counts) == {"reject/leakage": 1, "void/engine_died": 1, "outcomes": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "paid"),
+    [("1-acc", 0.75), ("intermediate_difficulty", 0.75), ("target_difficulty", 0.5), ("format_only", 1.0)],
+)
+def test_kinds_of_proposer_reward(kind: str, paid: float) -> None:
+    settled = settle(config(proposer__reward=kind), [game("g1", [T, F, F, F])], 7)
+    assert settled.items[PROPOSER][0].reward == pytest.approx(paid)
+
+
+def test_a_refill_has_no_proposal_and_no_proposer_version() -> None:
+    refill = game("r1", [T, F, T, F], proposal=None)
+    settled = settle(config(), [refill], 7)
+    assert settled.items[PROPOSER] == [] and len(settled.rows) == 4
+    assert settled.games[0]["proposer_version"] is None
+
+
+VERDICT = st.sampled_from([T, F, None])
+GAMES = st.lists(
+    st.tuples(st.sampled_from(["chosen", "surplus", "rejected", "void"]), st.lists(VERDICT, min_size=4, max_size=4)),
+    max_size=6,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(GAMES)
+def test_every_episode_has_one_row_and_groups_are_games(plan: list[tuple[str, list[bool | None]]]) -> None:
+    made = []
+    for i, (kind, right) in enumerate(plan):
+        id = f"g{i}"
+        if kind == "chosen":
+            made.append(game(id, right))
+        elif kind == "void":
+            made.append(game(id, valid=False, void_cause="x", proposal=void(f"p{id}", PROPOSER, "x")))
+        else:
+            made.append(game(id, valid=kind == "surplus", rule="" if kind == "surplus" else "empty"))
+    settled = settle(config(), made, 7)
+    ids = [played.brief.id for played in all_played(made)]
+    assert sorted(r["id"] for r in settled.rows) == sorted(ids) and len(set(ids)) == len(ids)
+    trained = {item.id for items in settled.items.values() for item in items}
+    assert trained == {r["id"] for r in settled.rows if r["state"] == "queued"}
+    for found in settled.rows:
+        assert (found["outcome"] == Outcome.VOID.value) == (found["state"] == "voided")
+        assert found["state"] != "voided" or (found["reward"] is None and found["cause"])
+        assert found["state"] != "queued" or found["reward"] is not None
+    groups = {item.group: item.id[: item.id.index("a")] for item in settled.items[SOLVER]}
+    assert all(groups[item.group] == item.id[: item.id.index("a")] for item in settled.items[SOLVER])
+    assert len(set(groups.values())) == len(groups)
+    assert settled.counts["outcomes"] == len(ids)

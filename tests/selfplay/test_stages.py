@@ -1,0 +1,215 @@
+"""Stages over fake crews and a real ledger: faults are void, blocks are played again, order is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FaultyCrew, brief, config, on_calls
+
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, SOLVER, Outcome, Task, Verdict
+from ssp.errors import Fault, SspError, VoidLimit
+from ssp.ledger import Ledger
+from ssp.selfplay.admission import VoidGate
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.clock import Clock
+from ssp.selfplay.crew import LocalCrew
+from ssp.selfplay.records import Game, PlayReport
+from ssp.selfplay.stages import Stages
+from ssp.selfplay.targets import Targets
+from ssp.selfplay.versions import Published
+
+
+class FakePlayer:
+    """Echoes its tasks."""
+
+    def play(self, tasks: Sequence[Task], order: Any, version: int, weights: Any) -> tuple[Any, PlayReport]:
+        briefs = [
+            brief(t.id, t.role, game=t.game, attempt=t.attempt, final=f"e {t.seed} ?", file=order.stem, row=i)
+            for i, t in enumerate(tasks)
+        ]
+        return list(tasks), PlayReport(briefs, {"busy": 1.0, "generate": 1.0})
+
+
+class FakeJudge:
+    """Right when the answer is the gold's; `void` verdicts on order."""
+
+    cause = ""
+
+    def verify(self, block: list[Task], targets: list[str], *live: Any) -> tuple[list[Verdict], float]:
+        assert len(block) == len(targets)
+        return [Verdict(not self.cause, void_cause=self.cause) for _ in targets], 0.5
+
+    def grade(self, items: list[tuple[str, list[str], str | None]]) -> tuple[list[bool], float]:
+        return [answer == golds[0] for _, golds, answer in items], 0.25
+
+
+class Table:
+    """Stages with three solvers, two judges, and a ledger that is checked at the end of each `run`."""
+
+    def __init__(self, path: Path, cfg: Config | None = None) -> None:
+        self.cfg = cfg or config()
+        self.book = Ledger(path / "ledger.db")
+        self.proposers = FaultyCrew(LocalCrew("proposer", lambda i: FakePlayer(), 2))
+        self.solvers = FaultyCrew(LocalCrew("solver", lambda i: FakePlayer(), 3))
+        self.judge = FakeJudge()
+        self.judges = FaultyCrew(LocalCrew("judge", lambda i: self.judge, 2))
+        ledger = LocalCrew("ledger", lambda i: self.book)
+        self.gate = VoidGate(self.cfg.void)
+        self.stages = Stages(self.cfg, Cast(self.proposers, self.solvers, self.judges, {}, {}, ledger), self.gate)
+        self.stages.incarnation = 4
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return asyncio.run(asyncio.wait_for(work, 20))
+        finally:
+            self.book.check()
+
+    def games(self, n: int = 5) -> list[Game]:
+        games = Targets([f"t{i}" for i in range(9)], n, 0).games(1, 4)
+        self.book.create_games([{"id": game.id, "target": game.target} for game in games])
+        return games
+
+    def row(self, id: str) -> dict[str, Any]:
+        return self.book.get([id])[0]
+
+
+WEIGHTS = Published(3, "weights")
+
+
+def test_propose_sets_each_game_its_own_proposal(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    games = table.games()
+    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    for game in games:
+        assert game.proposal is not None and game.proposal.brief.game == game.id
+        row = table.row(game.proposal.brief.id)
+        assert (row["state"], row["role"], row["file"]) == ("grading", PROPOSER, game.proposal.block.id)
+    blocks = {game.proposal.block.id for game in games if game.proposal}
+    assert len(blocks) == 2 and all("-i4" in block for block in blocks)
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_fault_voids_one_block_which_is_played_again(tmp_path: Path, victim: int) -> None:
+    table = Table(tmp_path)
+    games = table.games()
+    first = {"left": True}
+
+    def fails(worker: int, method: str, count: int, args: Any) -> str:
+        if worker == victim and first.pop("left", False):
+            return "solver_died"
+        return ""
+
+    table.solvers.fails = fails
+    table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
+    for game in games:
+        assert [p.brief.attempt for p in game.attempts] == [0, 1, 2, 3]
+        assert all(p.brief.game == game.id for p in game.attempts) and game.solver_version == 3
+        assert len({p.block.id for p in game.attempts}) == 1
+        for p in game.attempts:
+            assert p.block.ref[p.index].id == p.brief.id
+    calls = [args[0] for worker, _, args in table.solvers.calls if worker == victim]
+    assert len(calls) == 2
+    assert [t.seed for t in calls[0]] == [t.seed for t in calls[1]]
+    assert not {t.id for t in calls[0]} & {t.id for t in calls[1]}
+    lost = [table.row(t.id) for t in calls[0]]
+    assert {(r["state"], r["outcome"], r["cause"], r["reward"]) for r in lost} == {
+        ("voided", "void", "solver_died", None)
+    }
+    assert {table.row(p.brief.id)["state"] for game in games for p in game.attempts} == {"running"}
+    assert table.gate.causes == {"solver_died": len(lost)}
+    assert len({args[1].stem for _, _, args in table.solvers.calls}) == 4  # no file is written twice
+
+
+def test_six_failures_end_the_run(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.solvers.fails = lambda worker, method, count, args: "solver_died" if worker == 1 else ""
+    with pytest.raises(SspError, match="solver-1 failed 6 times"):
+        table.run(table.stages.solve(1, table.games(), WEIGHTS, Clock()))
+    assert table.book.outcomes()["void/solver_died"] == 6 * 4  # its one game of five
+    assert not isinstance(SspError(""), Fault)
+
+
+def test_past_the_limit_a_lost_block_waits_and_gives_up(tmp_path: Path) -> None:
+    cfg = config(void__limit=0.05, void__window=20, void__give_up_after=0.0, void__probe_every=0.0)
+    table = Table(tmp_path, cfg)
+    table.solvers.fails = on_calls("play", 1, cause="solver_died")
+    with pytest.raises(VoidLimit, match="solver_died 8"):
+        table.run(table.stages.solve(1, table.games(), WEIGHTS, Clock()))
+
+
+@pytest.mark.parametrize("method", ["verify", "grade"])
+def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method: str) -> None:
+    table = Table(tmp_path)
+    table.judges.fails = on_calls(method, 1, cause="judge_died")
+    games = table.games()
+    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.verify(games, WEIGHTS, Clock()))
+    assert all(game.valid and game.question.endswith("?") for game in games)
+    table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.grade(games, Clock()))
+    assert all(set(game.right) == {p.brief.id for p in game.attempts} for game in games)
+    asked = [worker for worker, name, _ in table.judges.calls if name == method]
+    assert sorted(asked) == [0, 1, 1]
+
+
+def test_judges_that_always_fail_end_the_run(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    games = table.games()
+    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    table.judges.fails = lambda *args: "judge_died"
+    with pytest.raises(SspError, match="the judges failed 6 times"):
+        table.run(table.stages.verify(games, WEIGHTS, Clock()))
+
+
+def test_voids_of_the_referee_reach_the_gate(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    games = table.games()
+    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    table.judge.cause = "engine_died"
+    table.run(table.stages.verify(games, WEIGHTS, Clock()))
+    assert [game.void_cause for game in games] == ["engine_died"] * 5
+    assert table.gate.causes == {"engine_died": 5}
+
+
+def test_voids_are_not_graded(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    games = table.games(2)
+    table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
+    gone = games[0].attempts[1].brief
+    object.__setattr__(gone, "outcome", Outcome.VOID)
+    table.run(table.stages.grade(games, Clock()))
+    assert gone.id not in games[0].right and len(games[0].right) == 3 and len(games[1].right) == 4
+
+
+@pytest.mark.parametrize("verifier", ["frozen", "solver"])
+def test_only_a_live_verifier_gets_weights(tmp_path: Path, verifier: str) -> None:
+    table = Table(tmp_path, config(referee__verifier=verifier))
+    games = table.games()
+    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.verify(games, WEIGHTS, Clock()))
+    live = [args[2:] for _, method, args in table.judges.calls if method == "verify"]
+    assert live == [(3, "weights") if verifier == "solver" else ()] * 2
+
+
+def test_evaluation_is_kept_in_its_own_role(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    tasks = [Task(f"eval/x/{i}", "eval/x", SOLVER, 0, i, {"question": "a b ?"}) for i in range(7)]
+    table.solvers.fails = on_calls("play", 2, cause="solver_died")
+    briefs = table.run(table.stages.evaluate("eval-x-1", tasks, WEIGHTS, Clock()))
+    assert [b.final for b in briefs] == [f"e {i} ?" for i in range(7)]
+    table.run(table.stages.keep(briefs))
+    table.run(table.stages.keep(briefs))
+    states = table.book.check()["eval"]
+    assert (states["kept"], states["voided"]) == (7, 2 if len(table.solvers.calls[1][2][0]) == 2 else 3)
+
+
+def test_nothing_to_play_is_fine(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.run(table.stages.solve(1, [], WEIGHTS, Clock()))
+    table.run(table.stages.grade([], Clock()))
+    assert table.solvers.calls == table.judges.calls == []
