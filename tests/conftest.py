@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from trainruns import Cluster
 
 # Before anything imports torch or Ray. Processes that tests start inherit these.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,3 +32,15 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SSP_HOME", str(tmp_path_factory.mktemp("home")))
         patch.delenv("RAY_ADDRESS", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Cluster]:
+    """A running Ray cluster that this session started on its own ports; ended by process id."""
+    from trainruns import Cluster
+
+    folder = Path(tempfile.mkdtemp(prefix="ssp-ray-", dir="/tmp"))  # short: Ray puts socket files below it
+    cluster = Cluster(folder)
+    yield cluster
+    cluster.end()
+    shutil.rmtree(folder, ignore_errors=True)

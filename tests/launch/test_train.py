@@ -1,0 +1,226 @@
+"""`ssp train` for real: its own cluster, a given one, staleness bounds, kills, resume, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trainruns import Run, ledger_is_sound, marked, run, until
+
+from launch import doctor
+from ssp.episode import ROLES
+from ssp.telemetry import episodes
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+TIMES = ("time", "seconds", "tokens_per_second")
+"""Figures that may differ between equal runs."""
+
+
+def _figures(made: Run) -> list[dict[str, object]]:
+    rows = [json.loads(line) for line in (made.folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if not key.startswith(TIMES)} for row in rows]
+
+
+def _digest(made: Run, capsys: pytest.CaptureFixture[str]) -> str:
+    assert doctor.main(["--ledger", str(made.folder / "ledger.db"), "--digest"]) == 0
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run of four steps in a cluster of its own; what listened meanwhile is in `listeners`."""
+    folder = tmp_path_factory.mktemp("whole") / "first"
+    with run(folder, "steps=4", "eval.every=2", "save.every=2") as made:
+        made.until("the first step", lambda: made.steps() >= 1)
+        made.listeners = _listeners(made.mark)  # type: ignore[attr-defined]
+        made.ends_well()
+        until("no process of the run is left", lambda: not marked(made.mark), 60.0)
+    return made
+
+
+def _listeners(mark: str) -> list[tuple[str, int]]:
+    """(address, port) of every TCP socket that a process with `mark` listens on."""
+    inodes = set()
+    for pid in marked(mark):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = os.readlink(entry)
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                address, port = fields[1].split(":")
+                found.append((address, int(port, 16)))
+    return found
+
+
+def test_a_run_leaves_the_whole_run_folder(whole):
+    folder = whole.folder
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {
+        "config.yaml",
+        "metrics.jsonl",
+        "ledger.db",
+        "episodes",
+        "tensorboard",
+        "timeline.json",
+        "checkpoints",
+    }
+    assert {row["step"] for row in whole.rows("solver")} == {1, 2, 3, 4} == {row["step"] for row in whole.rows("game")}
+    assert [row["step"] for row in whole.rows("eval")] == [0, 2, 4]
+    assert list((folder / "tensorboard").rglob("events.out.tfevents.*"))
+    assert json.loads((folder / "timeline.json").read_text())
+    assert "what both sides learned" in whole.text() and str(folder) in whole.text()
+
+
+def test_a_runs_checkpoints_load_with_transformers(whole):
+    from transformers import AutoModelForCausalLM
+
+    state = json.loads((whole.folder / "checkpoints" / "state.json").read_text())
+    assert state["step"] == 4 and set(state["folders"]) == set(ROLES)
+    for role, place in state["folders"].items():
+        assert place == f"checkpoints/{role}/v{state['versions'][role]}"
+        assert (whole.folder / place / "optimizer.pt").is_file()
+        AutoModelForCausalLM.from_pretrained(whole.folder / place)
+        assert len(list((whole.folder / "checkpoints" / role).iterdir())) == 2  # save.keep
+
+
+def test_a_runs_ledger_is_sound_and_names_every_transcript(whole):
+    ledger_is_sound(whole)
+    places = whole.sql("SELECT id, file, row FROM episodes WHERE state IN ('trained', 'dropped', 'kept')")
+    assert places and all(file for _, file, _ in places)
+    files = {file: episodes.read(whole.folder / "episodes" / file) for _, file, _ in places}
+    assert all(files[file][row].id == id_ for id_, file, row in places)
+
+
+def test_every_socket_of_a_run_is_on_loopback(whole):
+    """0100007F is 127.0.0.1 in /proc; of IPv6 only ::1 and 127.0.0.1 mapped would do."""
+    loopback = {"0100007F", "0" * 24 + "01000000", "0000000000000000FFFF00000100007F"}
+    assert whole.listeners and {address for address, _ in whole.listeners} <= loopback
+
+
+def test_the_same_seed_gives_the_same_run_on_another_cluster(whole, ray_cluster, tmp_path, capsys):
+    with run(tmp_path / "second", "steps=4", "eval.every=2", "save.every=2", env=ray_cluster.env) as made:
+        made.ends_well()
+    assert _figures(made) == _figures(whole)
+    assert _digest(made, capsys) == _digest(whole, capsys)
+
+
+@pytest.mark.parametrize("bound", [1, 2])
+def test_a_staleness_bound_is_used_and_kept(bound, ray_cluster, tmp_path):
+    bounds = [f"schedule.max_staleness.{role}={bound}" for role in ROLES]
+    with run(tmp_path / "stale", "steps=5", "proposer.loss=tis", *bounds, env=ray_cluster.env) as made:
+        made.ends_well()
+    ledger_is_sound(made)
+    for role in ROLES:
+        seen = [row["staleness/max"] for row in made.rows(role)]
+        assert len(seen) == 5 and 0 < max(seen) <= bound
+    assert "stale" not in made.counts()
+
+
+def test_a_killed_run_continues_and_trains_nothing_twice(ray_cluster, tmp_path):
+    """Killed between two saves, then in the middle of one."""
+    folder, env = tmp_path / "killed", ray_cluster.env
+    with run(folder, "steps=400", "save.every=100", env=env) as made:
+        made.until("two steps are committed", lambda: made.steps() >= 2)
+        os.kill(made.process.pid, signal.SIGKILL)
+        made.wait()
+    trained = made.sql("SELECT count(*) FROM episodes WHERE state = 'trained'")[0][0]
+    assert made.saved() == 0 and trained > 0
+
+    with run(folder, "steps=400", "save.every=1", "resume=auto", env=env) as made:
+        made.until("a save is being written", lambda: made.saved() >= 1 and _half_saved(folder), every=0.001)
+        learner = ray_cluster.actors(folder.name)["learner-solver-0"]
+        os.kill(made.process.pid, signal.SIGKILL)
+        os.kill(learner, signal.SIGKILL)
+        made.wait()
+    assert made.counts()["rolled_back"] >= trained
+    state = made.saved()
+
+    with run(folder, f"steps={state + 2}", "save.every=1", "resume=auto", env=env) as made:
+        made.ends_well()
+    assert made.saved() == made.steps() == state + 2
+    ledger_is_sound(made)
+    live = made.sql("SELECT role, step FROM commits WHERE NOT rolled_back ORDER BY role, step")
+    assert live == [(role, step) for role in sorted(ROLES) for step in range(1, state + 3)]
+
+
+def _half_saved(folder: Path) -> bool:
+    """True while a learner writes a checkpoint aside."""
+    return any((folder / "checkpoints" / role).glob(".*") for role in ROLES)
+
+
+def test_ctrl_c_ends_a_run_saved(tmp_path):
+    with run(tmp_path / "stopped", "steps=400") as made:
+        made.until("the first step", lambda: made.steps() >= 1)
+        os.killpg(made.process.pid, signal.SIGINT)  # the terminal's Ctrl-C reaches every process of the group
+        assert made.wait() == 130, made.text()
+        until("no process of the run is left", lambda: not marked(made.mark), 60.0)
+    assert made.saved() == made.steps() >= 1
+    ledger_is_sound(made)
+
+
+def test_a_job_runs_in_a_copy_and_writes_to_ssp_home(ray_cluster, tmp_path):
+    """`ray job submit` as the README shows it; what git ignores does not travel."""
+    settings = [
+        "steps=2",
+        "proposer.batch=12",
+        "solver.batch=6",
+        "eval.final_questions_per_hop=4",
+        "placement.proposers=1",
+    ]
+    command = ["-m", "launch.train", "--config", "configs/quickstart.yaml", "run.name=job", *settings]
+    done = _submit(ray_cluster, {"SSP_HOME": str(tmp_path)}, command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    database = sqlite3.connect(tmp_path / "runs" / "job" / "ledger.db")
+    assert database.execute("SELECT count(*) FROM commits").fetchone() == (4,)
+    database.close()
+    copies = ray_cluster.folder.glob("session_latest/runtime_resources/working_dir_files/_ray_pkg_*/")
+    carried = {path.name for copy in copies for path in copy.iterdir()}
+    assert carried >= {"ssp", "actors", "launch", "configs"} and not carried & {
+        ".venv",
+        ".git",
+        "runs",
+        "data",
+        ".hypothesis",
+    }
+
+
+def test_a_job_without_ssp_home_is_refused(ray_cluster):
+    done = _submit(
+        ray_cluster, {"SSP_HOME": ""}, ["-m", "launch.train", "--config", "configs/quickstart.yaml", "steps=2"]
+    )
+    assert done.returncode != 0
+    assert "SSP_HOME" in done.stdout + done.stderr and "exit code 2" in done.stdout + done.stderr
+
+
+def _submit(cluster, env_vars: dict[str, str], command: list[str]) -> subprocess.CompletedProcess[str]:
+    ray = str(Path(sys.executable).parent / "ray")
+    environment = json.dumps({"env_vars": {**env_vars, "SSP_CACHE": os.environ["SSP_CACHE"]}})
+    submit = [
+        ray,
+        "job",
+        "submit",
+        "--address",
+        cluster.dashboard,
+        "--working-dir",
+        ".",
+        "--runtime-env-json",
+        environment,
+    ]
+    repo = Path(__file__).parent.parent.parent
+    return subprocess.run(
+        [*submit, "--", sys.executable, *command], cwd=repo, capture_output=True, text=True, timeout=400, check=False
+    )

@@ -1,0 +1,231 @@
+"""Runs of the real program for tests: started as processes, watched through their files, ended by process id.
+
+Owns the small settings that make a run last seconds, and the mark in the environment by which every process of a run
+or cluster is found again. Promises bounded waits. Refuses to kill by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).parent.parent
+MARK = "SSP_TEST_MARK"
+SMALL = [
+    "proposer.batch=12",
+    "solver.batch=6",
+    "game.attempts=3",
+    "eval.every=0",
+    "eval.questions_per_hop=4",
+    "eval.final_questions_per_hop=4",
+    "placement.proposers=1",
+    "placement.judges=1",
+]
+PATIENCE = 240.0
+"""Seconds that anything may take: the machine may be busy with other work."""
+
+
+def until(what: str, check: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.1) -> Any:
+    """Poll until `check()` is true and return its value; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = check()
+        if found:
+            return found
+        time.sleep(every)
+    raise AssertionError(f"not within {seconds:.0f} s: {what}")
+
+
+def free_port() -> int:
+    """A loopback port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def marked(mark: str) -> list[int]:
+    """Ids of living processes that carry `mark` in their environment."""
+    needle, found = f"{MARK}={mark}".encode(), []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = Path(entry.path, "stat").read_text()
+            if stat[stat.rindex(")") + 2] != "Z" and needle in Path(entry.path, "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue  # gone, or not ours
+    return found
+
+
+def end_marked(mark: str) -> None:
+    """Kill what still carries `mark`."""
+    for pid in marked(mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    until("every process of the test has ended", lambda: not marked(mark), 30.0)
+
+
+class Run:
+    """One `python -m launch.train` process and its run folder."""
+
+    def __init__(self, folder: Path, *settings: str, env: dict[str, str] | None = None) -> None:
+        self.folder, self.mark = folder, uuid.uuid4().hex
+        self.output = folder.parent / f"{folder.name}.{self.mark[:6]}.txt"
+        command = [sys.executable, "-m", "launch.train", "--config", "quickstart", *SMALL, f"run.dir={folder}"]
+        environment = {**os.environ, **(env or {}), MARK: self.mark, "PYTHONPATH": str(REPO)}
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                [*command, *settings], cwd=folder.parent, env=environment, stdout=file, stderr=file,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def text(self) -> str:
+        """What it has printed."""
+        return self.output.read_text(errors="replace")
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Its exit code; the whole output in the message when it does not end."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the run did not end within {seconds:.0f} s:\n{self.text()}") from None
+
+    def ends_well(self) -> None:
+        """Assert exit code 0."""
+        code = self.wait()
+        assert code == 0, f"exit code {code}:\n{self.text()}"
+
+    def until(self, what: str, check: Callable[[], Any], every: float = 0.1) -> Any:
+        """Poll while the run lives."""
+
+        def alive_and() -> Any:
+            found = check()
+            assert found or self.process.poll() is None, f"the run ended before {what}:\n{self.text()}"
+            return found
+
+        return until(what, alive_and, every=every)
+
+    def rows(self, role: str) -> list[dict[str, Any]]:
+        """Complete lines of metrics.jsonl of one role."""
+        file = self.folder / "metrics.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [row for row in map(json.loads, lines) if row["role"] == role]
+
+    def steps(self) -> int:
+        """The newest step with a row."""
+        return max((row["step"] for row in self.rows("solver")), default=0)
+
+    def saved(self) -> int:
+        """The step that state.json names, -1 without one."""
+        file = self.folder / "checkpoints" / "state.json"
+        return int(json.loads(file.read_text())["step"]) if file.exists() else -1
+
+    def sql(self, query: str) -> list[tuple[Any, ...]]:
+        """Rows of the ledger file; none while there is no such table yet."""
+        file = self.folder / "ledger.db"
+        if not file.exists():
+            return []
+        database = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10.0)
+        try:
+            return database.execute(query).fetchall()
+        except sqlite3.OperationalError:
+            return []
+        finally:
+            database.close()
+
+    def counts(self) -> dict[str, int]:
+        """Episodes by cause, of those that have one."""
+        return {
+            str(cause): int(count)
+            for cause, count in self.sql("SELECT cause, count(*) FROM episodes WHERE cause IS NOT NULL GROUP BY cause")
+        }
+
+
+@contextmanager
+def run(folder: Path, *settings: str, env: dict[str, str] | None = None) -> Iterator[Run]:
+    """A run that leaves no process behind, whatever the test does."""
+    made = Run(folder, *settings, env=env)
+    try:
+        yield made
+    finally:
+        end_marked(made.mark)
+
+
+def ledger_is_sound(made: Run) -> None:
+    """Law 3 over a finished run: conservation, every episode final, trained once by a live commit, voids without value."""
+    from ssp.ledger import Ledger
+
+    ledger = Ledger(made.folder / "ledger.db", readonly=True)
+    tally = ledger.check()
+    ledger.close()
+    open_states = {"created", "running", "grading", "queued"}
+    assert not [
+        (role, state) for role, states in tally.items() for state in states if state in open_states and states[state]
+    ]
+    assert tally["proposer"].get("trained") and tally["solver"].get("trained")
+    assert made.sql("SELECT count(*) FROM episodes WHERE outcome = 'void' AND reward IS NOT NULL") == [(0,)]
+    assert made.sql("SELECT count(*) FROM episodes WHERE state = 'trained' AND outcome = 'void'") == [(0,)]
+    again = "SELECT role, step FROM commits WHERE NOT rolled_back GROUP BY role, step HAVING count(*) > 1"
+    assert made.sql(again) == []
+
+
+class Cluster:
+    """A cluster of its own, made by `ray start --head`, on loopback ports of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.mark, self.port, self.dashboard_port = folder, uuid.uuid4().hex, free_port(), free_port()
+        self.address, self.dashboard = f"127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
+        ports = {
+            "port": self.port,
+            "dashboard-port": self.dashboard_port,
+            "ray-client-server-port": free_port(),
+            "dashboard-agent-listen-port": free_port(),
+            "dashboard-agent-grpc-port": free_port(),
+            "metrics-export-port": free_port(),
+        }
+        command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--num-cpus=4", "--disable-usage-stats"]
+        command += ["--dashboard-host=127.0.0.1", "--object-store-memory=256000000", f"--temp-dir={folder}"]
+        done = subprocess.run(
+            [*command, *[f"--{name}={value}" for name, value in ports.items()]],
+            env={**os.environ, MARK: self.mark, "PYTHONPATH": str(REPO)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a driver needs to join."""
+        return {"RAY_ADDRESS": self.address}
+
+    def actors(self, run_name: str) -> dict[str, int]:
+        """Living named actors of one run, by the part of the name behind the run's, with process ids: the dashboard's
+        own answer."""
+        from ray.util.state import list_actors
+
+        found = list_actors(address=self.dashboard, limit=1000, timeout=60)
+        prefix = f"{run_name}-"
+        return {
+            actor.name.removeprefix(prefix): int(actor.pid)
+            for actor in found
+            if actor.name.startswith(prefix) and actor.state == "ALIVE"
+        }
+
+    def end(self) -> None:
+        """Kill its processes by id."""
+        end_marked(self.mark)
