@@ -54,10 +54,7 @@ class Channel:
     async def ack(self, key: int) -> None:
         """Done with `key`."""
         self._unacked.pop(key, None)
-        try:
-            await self._crew.call(0, "ack", key)
-        except Fault:
-            pass  # a queue that died has forgotten the block already
+        await self._insist("ack", key)
 
     async def close(self, end: int) -> None:
         """Nothing will be put under `end` or any later key."""
@@ -69,10 +66,18 @@ class Channel:
         """Forget everything and open again: the run went back to a checkpoint."""
         self._unacked.clear()
         self._end = None
-        try:
-            await self._crew.call(0, "clear")
-        except Fault:
-            pass  # a queue that died is empty
+        await self._insist("clear")
+
+    async def _insist(self, method: str, *args: Any) -> None:
+        """Call until the queue answers: after a fault it may be empty, or it may never have heard the call."""
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            try:
+                await self._crew.call(0, method, *args)
+                return
+            except Fault:
+                await asyncio.sleep(0.002)
+        raise SspError(f"queue {self.name} did not answer {method} for {self._timeout:.0f} s: see its actor's log")
 
     async def _push(self, key: int, block: Any, items: int, nbytes: int) -> None:
         deadline, wait = time.monotonic() + self._timeout, 0.002

@@ -32,6 +32,9 @@ from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.versions import WeightStore
 
+TURN = "turn"
+"""The track of the pace that keeps finished rounds in order."""
+
 
 class SelfPlay:
     """One run. `run()` plays until `cfg.steps`, `stop()`, an alarm, or too many voids."""
@@ -50,6 +53,7 @@ class SelfPlay:
         self._evaluator = evaluator
         self._watch = JunkWatch(cfg.referee)
         self._pace: Pace
+        self._turns: Pace
         self._first = self._cut = self._restores = 0
         self._why: SspError | None = None
         self._stopping = False
@@ -114,9 +118,14 @@ class SelfPlay:
         try:
             await self._round(round_)
         except VoidLimit as limit:
-            self.stop(limit)
             self._cut = min(self._cut, round_)
-            await self._pace.release()
+            await self._give_up(limit)
+
+    async def _give_up(self, limit: VoidLimit) -> None:
+        """Stop, and let no round wait for one that will not come."""
+        self.stop(limit)
+        await self._pace.release()
+        await self._turns.release()
 
     async def _round(self, round_: int) -> None:
         """One round: the game, whole."""
@@ -139,6 +148,11 @@ class SelfPlay:
         await self._stages.solve(round_, chosen, solver, clock)
         await self._stages.grade(chosen, clock)
 
+        # Rounds are handed over in order: a later one must not fill a queue whose taker waits for this one.
+        await self._turns.admit(TURN, round_)
+        if self._turns.done[TURN] < round_:
+            self._cut = min(self._cut, round_)
+            return
         settled = settle(self._cfg, [*games, *refills], proposer.version)
         self._batches.remember(round_, games)
         self._checkpoints.remember_pool(round_ + 1, self._batches.state())
@@ -152,6 +166,7 @@ class SelfPlay:
             items = settled.items[role]
             batch = TrainBatch(role, round_ + 1, items, [item.reward for item in items], settled.nbytes[role])
             await self._queues[role].put(round_, batch, len(items), batch.nbytes)
+        await self._turns.advance(TURN)
 
     async def _train(self, role: str) -> None:
         """One learner: take the next batch, update, publish, commit, save; then let the pace go on."""
@@ -178,8 +193,7 @@ class SelfPlay:
         try:
             scores = await self._evaluator.run(step, self._store.latest(SOLVER), self._stages, final)
         except VoidLimit as limit:
-            self.stop(limit)
-            await self._pace.release()
+            await self._give_up(limit)
             return
         self._report.evaluated(step, scores, time.perf_counter() - started)
 
@@ -193,7 +207,7 @@ class SelfPlay:
         for queue in self._queues.values():
             await queue.clear()
         bounds = {role: getattr(self._cfg.schedule.max_staleness, role) for role in ROLES}
-        self._pace = Pace(bounds, done=state.step)
+        self._pace, self._turns = Pace(bounds, done=state.step), Pace({TURN: 0}, done=state.step)
         for role in ROLES:
             weights = await self._schooling.weights(role)
             await self._store.publish(role, weights, self._stages.incarnation, state.step)
