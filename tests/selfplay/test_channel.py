@@ -114,6 +114,22 @@ def test_faults_of_put_ack_and_clear_are_survived() -> None:
     run(work())
 
 
+@pytest.mark.parametrize("method", ["ack", "clear"])
+def test_a_call_that_the_queue_never_heard_is_made_again(method: str) -> None:
+    """A fault does not prove that the queue is empty: an old block must not meet a new round of the same number."""
+
+    async def work() -> None:
+        crew = crew_of(items=1)
+        channel = Channel(crew, 5)
+        await channel.put(0, "old", 1, 1)
+        crew.fails = on_calls(method, 1, 2, cause="queue_unavailable")
+        await (channel.ack(0) if method == "ack" else channel.clear())
+        await channel.put(0, "new", 1, 1)
+        assert await channel.take(0) == "new"
+
+    run(work())
+
+
 def test_a_full_queue_holds_the_putter_back_until_ack() -> None:
     async def work() -> None:
         channel = Channel(crew_of(items=2), 5)
@@ -140,6 +156,9 @@ def test_deadlines() -> None:
         crew.fails = lambda worker, name, count, args: "queue_died" if name == "take" else ""
         with pytest.raises(SspError, match="did not hand over block 0"):
             await channel.take(0)
+        crew.fails = lambda worker, name, count, args: "queue_died"
+        with pytest.raises(SspError, match="did not answer ack"):
+            await channel.ack(0)
 
     run(work())
 

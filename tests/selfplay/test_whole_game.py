@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import fakes
 import pytest
 from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls
 
+from ssp.config.schema import Config
 from ssp.episode import ROLES, State
 from ssp.errors import SspError, VoidLimit
 from ssp.ledger import Ledger
@@ -210,12 +212,16 @@ def test_stop_ends_saved(tmp_path: Path, at: int) -> None:
     assert stage.sink.rows[-1][1] == "eval"
 
 
-def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    whole = Stage(config(steps=4), tmp_path / "whole")
+@pytest.mark.parametrize("batch", ["dummy", "replay"])
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path, batch: str) -> None:
+    def cfg(steps: int) -> Config:
+        return config(steps=steps, game__batch=batch, solver__batch=8)
+
+    whole = Stage(cfg(4), tmp_path / "whole")
     whole.play()
-    half = Stage(config(steps=2), tmp_path / "half")
+    half = Stage(cfg(2), tmp_path / "half")
     half.play()
-    rest = Stage(config(steps=4), tmp_path / "half")
+    rest = Stage(cfg(4), tmp_path / "half")
     rest.play()
     assert_settled(rest)
     assert rest.state()["step"] == 4 and rest.sink.steps("solver") == [3, 4]
@@ -260,7 +266,7 @@ def test_too_many_voids_end_the_run_saved(tmp_path: Path, monkeypatch: pytest.Mo
     stage = Stage(cfg, tmp_path / "run", BrokenSearch(lambda queries: next(served) > 6))
     with pytest.raises(VoidLimit, match="retriever_down"):
         stage.play()
-    stage.ledger.check()
+    assert_settled(stage)
     assert 0 < stage.state()["step"] < 50
 
 
@@ -274,7 +280,7 @@ def test_workers_that_die_past_the_limit_end_the_run_with_its_causes(tmp_path: P
     with pytest.raises(VoidLimit, match="solver_died"):
         stage.play()
     assert stage.state()["step"] >= 1
-    stage.ledger.check()
+    assert_settled(stage)
     Stage(config(steps=2), tmp_path / "run").play()  # and the folder can be continued
 
 
@@ -299,6 +305,55 @@ def test_a_dead_queue_loses_nothing(tmp_path: Path) -> None:
     stage.play()
     assert_settled(stage)
     assert stage.sink.steps("solver") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
+    """Random faults everywhere, random bounds, small queues: the run ends at its last step, and the laws hold."""
+    rng = random.Random(seed)
+    calls = [f"{role}/{method}" for role in ROLES for method in ("update", "save", "load", "weights")]
+    FakeLearner.fail_at = {call: {rng.randint(1, 6)} for call in calls if rng.random() < 0.5}
+    cfg = config(
+        steps=rng.randint(3, 5),
+        save__every=rng.randint(1, 3),
+        save__keep=1,
+        schedule__max_staleness__proposer=rng.randint(0, 3),
+        schedule__max_staleness__solver=rng.randint(0, 3),
+        game__batch=rng.choice(["dummy", "replay", "replay_reset"]),
+        queue__items=rng.choice([30, 4096]),
+        referee__verifier=rng.choice(["frozen", "solver"]),
+    )
+    stage = Stage(cfg, tmp_path / "run", jitter=seed)
+    cast = stage.cast
+    for crew in (cast.proposers, cast.solvers, cast.judges, *cast.queues.values()):
+        crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
+    stage.play()
+    assert_settled(stage)
+    assert stage.state()["step"] == cfg.steps
+    assert not [row for row in rows(stage) if row["cause"] == "stale"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_void_limit_may_strike_at_any_time(tmp_path: Path, seed: int) -> None:
+    """Rounds in flight, evaluations, blocks that wait to be played again: the run ends saved and settled."""
+    rng = random.Random(seed)
+    cfg = config(
+        steps=30,
+        save__every=4,
+        schedule__max_staleness__proposer=rng.randint(0, 3),
+        schedule__max_staleness__solver=rng.randint(0, 3),
+        void__limit=0.05,
+        void__window=40,
+        void__give_up_after=0.0,
+        void__probe_every=0.0,
+    )
+    stage = Stage(cfg, tmp_path / "run", jitter=seed)
+    first = rng.randint(2, 20)
+    crew = rng.choice([stage.cast.proposers, stage.cast.solvers])
+    crew.fails = lambda worker, method, count, args: "boom" if count > first else ""  # type: ignore[attr-defined]
+    with pytest.raises(VoidLimit, match="boom"):
+        stage.play()
+    assert_settled(stage)
 
 
 def test_a_frozen_role_keeps_its_episodes(tmp_path: Path) -> None:
