@@ -88,7 +88,7 @@ def test_rejected_void_and_surplus_proposals() -> None:
     assert (by_id["pg1"]["state"], by_id["pg1"]["outcome"], by_id["pg1"]["cause"]) == ("queued", "rejected", "leakage")
     assert [(i.id, i.reward) for i in settled.items[PROPOSER]] == [("pg1", -0.25)]
     assert (by_id["pg2"]["state"], by_id["pg2"]["reward"]) == ("voided", None)
-    assert (by_id["pg3"]["state"], by_id["pg3"]["cause"]) == ("dropped", "surplus")
+    assert [by_id["pg3"][key] for key in ("state", "cause", "reward")] == ["dropped", "surplus", None]
     assert [g["verdict"] for g in settled.games] == ["rejected", "void", "valid"]
     assert dict(settled.counts) == {"reject/leakage": 1, "void/engine_died": 1, "outcomes": 3}
 
