@@ -187,7 +187,8 @@ def _exam(examiner: Examiner, model: Qwen2ForCausalLM) -> dict[str, float]:
 
 
 def _passes(accuracy: dict[str, float], cfg: ColdStartConfig) -> bool:
-    return accuracy["accuracy_1hop"] >= cfg.gate_1hop and accuracy["accuracy_2hop"] >= cfg.gate_2hop
+    gates = {"accuracy_1hop": cfg.gate_1hop, "accuracy_2hop": cfg.gate_2hop, "accuracy_3hop": cfg.gate_3hop}
+    return all(accuracy[name] >= gate for name, gate in gates.items())
 
 
 def _step(

@@ -21,7 +21,7 @@ from ssp.errors import InputError
 if TYPE_CHECKING:
     from ssp.coldstart import sft
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 """Raised whenever model, traces or training change what comes out."""
 PROTOCOL = "mini"
 ARTEFACT = Path(__file__).parent / "artefact"
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 def recipe(cfg: ColdStartConfig) -> dict[str, Any]:
     """What decides the weights."""
-    gates = {"gate_1hop": cfg.gate_1hop, "gate_2hop": cfg.gate_2hop}
+    gates = {"gate_1hop": cfg.gate_1hop, "gate_2hop": cfg.gate_2hop, "gate_3hop": cfg.gate_3hop}
     return {"version": RECIPE_VERSION, "seed": cfg.seed, "max_seconds": cfg.max_seconds, **gates}
 
 

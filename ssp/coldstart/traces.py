@@ -239,10 +239,10 @@ class TraceMaker:
 
 
 MIX = {
-    ("solver", 1): 0.25,
+    ("solver", 1): 0.18,
     ("solver", 2): 0.20,
-    ("solver", 3): 0.10,
-    ("proposer", 1): 0.16,
+    ("solver", 3): 0.18,
+    ("proposer", 1): 0.15,
     ("proposer", 2): 0.13,
     ("proposer", 3): 0.06,
     ("verifier", 1): 0.04,

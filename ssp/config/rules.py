@@ -106,6 +106,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "coldstart.max_seconds": (1, INF),
     "coldstart.gate_1hop": (0, 1),
     "coldstart.gate_2hop": (0, 1),
+    "coldstart.gate_3hop": (0, 1),
     "{role}.batch": (1, INF),
     "{role}.warmup_steps": (0, INF),
     "{role}.freeze_after": (0, INF),

@@ -197,6 +197,7 @@ class ColdStartConfig:
     max_seconds: float = 110.0
     gate_1hop: float = 0.88
     gate_2hop: float = 0.30
+    gate_3hop: float = 0.10
     from_scratch: bool = False
 
 

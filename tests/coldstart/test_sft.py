@@ -95,7 +95,7 @@ def test_the_gate_and_the_cap_begin_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sft, "GATE_FROM", 4)
     monkeypatch.setattr(sft, "GATE_EVERY", 2)
     monkeypatch.setattr(sft, "COOL_DOWN", 3)
-    passed = sft.train(ColdStartConfig(gate_1hop=0.0, gate_2hop=0.0))
+    passed = sft.train(ColdStartConfig(gate_1hop=0.0, gate_2hop=0.0, gate_3hop=0.0))
     assert passed.steps == 7 and passed.passed and not passed.capped
     capped = sft.train(ColdStartConfig(gate_1hop=2.0, max_seconds=0.01))
     assert capped.capped and capped.steps < 40
