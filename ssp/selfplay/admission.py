@@ -58,6 +58,7 @@ class VoidGate:
         self._cfg, self._say = cfg, say
         self._last: deque[bool] = deque(maxlen=cfg.window)
         self.causes: Counter[str] = Counter()
+        self._reported: Counter[str] = Counter()
         self._shut_since: float | None = None
         self._probed = 0.0
 
@@ -82,6 +83,12 @@ class VoidGate:
         elif self.shut and self.share <= self._cfg.limit / 2:
             self._shut_since = None
             self._say("admission resumed")
+
+    def news(self) -> dict[str, int]:
+        """Voids by cause since the last call, those of blocks that were lost with their worker included."""
+        fresh = self.causes - self._reported
+        self._reported = self.causes.copy()
+        return dict(fresh)
 
     async def admit(self) -> None:
         """Wait until work may start: at once when open; as a probe, every `probe_every` seconds, when shut."""

@@ -27,7 +27,7 @@ from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.learning import LearnerLost, Schooling
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.report import Report
-from ssp.selfplay.settle import settle
+from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.versions import WeightStore
@@ -158,7 +158,8 @@ class SelfPlay:
         self._checkpoints.remember_pool(round_ + 1, self._batches.state())
         await self._ledger("judge_games", settled.games)
         await self._ledger("advance", settled.rows)
-        self._report.round(round_ + 1, games, chosen, settled, clock)
+        self._gate.record(TOO_FEW, settled.counts[f"void/{TOO_FEW}"])
+        self._report.round(round_ + 1, games, chosen, settled, self._gate.news(), clock)
         alarm = self._watch.see(games)
         if alarm is not None:
             self.stop(alarm)

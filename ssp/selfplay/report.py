@@ -7,8 +7,7 @@ the step, and that figures from the world's oracle go to metrics only. Refuses t
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,13 +54,10 @@ class _Round:
 class Report:
     """Collects a step's figures from the round and from both learners."""
 
-    def __init__(
-        self, sink: Sink, oracle: Oracle | None, workers: int, keep: Callable[[list[Game]], None] | None = None
-    ):
-        self._sink, self._oracle, self._workers, self._keep = sink, oracle, workers, keep
+    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int):
+        self._sink, self._oracle, self._workers = sink, oracle, workers
         self._rounds: dict[int, _Round] = {}
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
-        self._voids: Counter[str] = Counter()
         self._last = time.perf_counter()
         self.first: dict[str, float] = {}
         self.last: dict[str, float] = {}
@@ -80,19 +76,27 @@ class Report:
         """One bar of the timeline."""
         self._sink.span(track, name, start, end)
 
-    def round(self, step: int, games: Sequence[Game], chosen: Sequence[Game], settled: Settled, clock: Clock) -> None:
-        """A round is settled."""
+    def round(
+        self,
+        step: int,
+        games: Sequence[Game],
+        chosen: Sequence[Game],
+        settled: Settled,
+        voids: Mapping[str, int],
+        clock: Clock,
+    ) -> None:
+        """A round is settled. `voids`: by cause, since the last round's report."""
         values = game_figures(games, chosen, self._oracle)
         played = list(all_played([*games, *[game for game in chosen if game.proposal is None]]))
         values["game/tokens"] = float(sum(p.brief.tokens for p in played))
-        values.update({name: float(count) for name, count in sorted(settled.counts.items()) if "/" in name})
+        values.update({f"void/{cause}": float(count) for cause, count in sorted(voids.items())})
+        rejected = {name: count for name, count in sorted(settled.counts.items()) if name.startswith("reject/")}
+        values.update({name: float(count) for name, count in rejected.items()})
         for role in ROLES:
             mine = [p.brief for p in played if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
         self._rounds[step] = _Round(values, clock)
-        if self._keep is not None:
-            self._keep([game for game in chosen])
 
     def learned(self, role: str, step: int, stats: dict[str, float]) -> bool:
         """One learner finished `step`. True when it was the second one: the step's rows are written then."""

@@ -16,6 +16,8 @@ from ssp.episode import PROPOSER, SOLVER, Outcome, State
 from ssp.rewards import proposer as proposer_rewards
 from ssp.selfplay.records import Game, Played, TrainItem
 
+TOO_FEW = "too_few_attempts"
+"""Void of a proposal of which fewer than half the attempts were scored."""
 BYTES_A_TOKEN = 32
 """Rough size of one logged token with its share of the transcript, for the queues' byte budget."""
 
@@ -123,7 +125,7 @@ def _settle_proposal(cfg: Config, game: Game, settled: Settled) -> None:
     elif not game.chosen:
         settled.add(played, State.DROPPED, Outcome.SCORED, "surplus", None)
     elif game.win_rate is None:
-        settled.add(played, State.VOIDED, Outcome.VOID, "too_few_attempts", None, **opponent)
+        settled.add(played, State.VOIDED, Outcome.VOID, TOO_FEW, None, **opponent)
     else:
         reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
         settled.add(played, State.QUEUED, Outcome.SCORED, "", reward, **opponent)
