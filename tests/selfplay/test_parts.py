@@ -149,7 +149,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     games = [game("g1", [True, False, None, False]), game("g2", valid=False, rule="leakage")]
     settled = settle(config(), games, 1)
     for step in (1, 2):
-        report.round(step, games, games[:1], settled, {}, Clock())
+        report.round(step, games, games[:1], settled, {"retriever_down": 1}, Clock())
     stats = {"reward/mean": 0.5, "busy": 0.1, "tokens": 10.0}
     assert not report.learned(PROPOSER, 1, stats) and not report.learned(PROPOSER, 2, stats)
     assert sink.rows == []
