@@ -66,7 +66,7 @@ class RayCrew:
             ray.kill(handle, no_restart=False)
             raise self._fault(worker, "deadline", f"{method} took longer than {timeout:.0f} s") from None
         except RayActorError as error:
-            raise self._fault(worker, "died", str(error).splitlines()[0]) from error
+            raise self._fault(worker, "died", f"its process ended during {method}") from error
         except (ObjectLostError, OwnerDiedError) as error:
             raise Fault("payload_lost", str(error).splitlines()[0]) from error
         except RayTaskError as error:

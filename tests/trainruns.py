@@ -22,7 +22,10 @@ from typing import Any
 
 REPO = Path(__file__).parent.parent
 MARK = "SSP_TEST_MARK"
+POLICY = REPO / "ssp" / "coldstart" / "artefact"
+"""The shipped policy as a folder: tests never train a cold start, also while its recipe is being changed."""
 SMALL = [
+    f"defaults.model={POLICY}",
     "proposer.batch=12",
     "solver.batch=6",
     "game.attempts=3",

@@ -24,7 +24,7 @@ KILLED = [
 
 
 def test_every_kind_of_actor_may_die_and_a_hung_one_is_replaced(ray_cluster, tmp_path):
-    settings = ["steps=60", "save.every=2", "void.probe_every=0.1", "placement.call_timeout=20"]
+    settings = ["steps=40", "save.every=2", "void.probe_every=0.1", "placement.call_timeout=10"]
     with run(tmp_path / "faults", *settings, env=ray_cluster.env) as made:
         made.until("the first step", lambda: made.steps() >= 1)
         first = ray_cluster.actors("faults")
@@ -38,7 +38,7 @@ def test_every_kind_of_actor_may_die_and_a_hung_one_is_replaced(ray_cluster, tmp
         os.kill(first["solver-1"], signal.SIGSTOP)
         made.until("the hung solver is replaced", lambda: re.search("solver-1 is back", made.text()))
         made.ends_well()
-    assert made.steps() == 60
+    assert made.steps() == 40
     ledger_is_sound(made)
     text, counts = made.text(), made.counts()
     assert counts["proposer_died"] > 0 and counts["solver_died"] > 0 and counts["solver_deadline"] > 0

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainruns import Run, ledger_is_sound, marked, run, until
+from trainruns import SMALL, Run, ledger_is_sound, marked, run, until
 
 from launch import doctor
 from ssp.episode import ROLES
@@ -141,8 +141,9 @@ def test_a_killed_run_continues_and_trains_nothing_twice(ray_cluster, tmp_path):
     assert made.saved() == 0 and trained > 0
 
     with run(folder, "steps=400", "save.every=1", "resume=auto", env=env) as made:
-        made.until("a save is being written", lambda: made.saved() >= 1 and _half_saved(folder), every=0.001)
+        made.until("the first save", lambda: made.saved() >= 1)
         learner = ray_cluster.actors(folder.name)["learner-solver-0"]
+        made.until("a save is being written", lambda: _half_saved(folder), every=0.003)
         os.kill(made.process.pid, signal.SIGKILL)
         os.kill(learner, signal.SIGKILL)
         made.wait()
@@ -174,13 +175,7 @@ def test_ctrl_c_ends_a_run_saved(tmp_path):
 
 def test_a_job_runs_in_a_copy_and_writes_to_ssp_home(ray_cluster, tmp_path):
     """`ray job submit` as the README shows it; what git ignores does not travel."""
-    settings = [
-        "steps=2",
-        "proposer.batch=12",
-        "solver.batch=6",
-        "eval.final_questions_per_hop=4",
-        "placement.proposers=1",
-    ]
+    settings = [*SMALL, "steps=2"]
     command = ["-m", "launch.train", "--config", "configs/quickstart.yaml", "run.name=job", *settings]
     done = _submit(ray_cluster, {"SSP_HOME": str(tmp_path)}, command)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,180 @@
+"""The actors and the crew on a real cluster: faults typed, restarts waited for, light processes, search over shards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+import ray
+from trainruns import PATIENCE, POLICY
+
+from actors.cluster import connect
+from actors.crew import Patience, RayCrew
+from actors.ledger import LedgerActor
+from actors.process import Alive
+from actors.program import Program, Sites, needed_cpus
+from actors.queue import QueueActor
+from actors.shard import ShardActor, ShardSearch
+from ssp.config import load
+from ssp.errors import Fault, InputError, SspError
+from ssp.selfplay.scene import concrete
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def joined(ray_cluster) -> Iterator[None]:
+    """This process as a driver of the session's cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", ray_cluster.address)
+        assert not connect(load("quickstart", []).ray).started
+        yield
+        ray.shutdown()
+
+
+@ray.remote(num_cpus=0.1)
+class Worker(Alive):
+    """Does what a test asks for."""
+
+    def add(self, a: int, b: int) -> int:
+        return a + b
+
+    def fail(self) -> None:
+        raise InputError("a rule", "a value", "do this")
+
+    def hang(self) -> None:
+        time.sleep(3600)
+
+    def play(self) -> tuple[list[int], str]:
+        return [1] * 100_000, "report"
+
+
+def _crew(actor: object, call: float = PATIENCE, repeats: int = 0) -> tuple[RayCrew, list[str]]:
+    said: list[str] = []
+    return RayCrew("worker", [actor], Patience(call, PATIENCE, repeats), said.append), said
+
+
+def test_a_call_returns_a_payload_stays_where_it_is_and_an_error_is_raised_as_it_was():
+    crew, _ = _crew(Worker.remote())
+
+    async def play() -> None:
+        await crew.ready()
+        assert await crew.call(0, "add", 2, 3) == 5
+        payload, report = await crew.call(0, "play")
+        assert isinstance(payload, ray.ObjectRef) and report == "report" and len(await payload) == 100_000
+        with pytest.raises(InputError, match="a rule"):
+            await crew.call(0, "fail")
+
+    asyncio.run(play())
+
+
+def test_a_dead_actor_is_a_fault_and_the_next_call_waits_for_its_restart():
+    crew, said = _crew(Worker.options(max_restarts=1).remote())
+
+    async def play() -> None:
+        [pid] = await crew.pids()
+        waiting = asyncio.create_task(crew.call(0, "hang"))
+        await asyncio.sleep(0.2)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(Fault, match="worker_died"):
+            await waiting
+        assert await crew.call(0, "add", 1, 1) == 2 and await crew.pids() != [pid]
+        [pid] = await crew.pids()
+        os.kill(pid, signal.SIGKILL)  # its one restart is used up
+        with pytest.raises(Fault):
+            while True:
+                await crew.call(0, "add", 1, 1)
+        with pytest.raises(SspError, match="placement.restarts"):
+            await crew.call(0, "add", 1, 1)
+
+    asyncio.run(play())
+    assert said[:2] == ["worker-0 died: its process ended during hang", "worker-0 is back"]
+
+
+def test_a_hung_actor_is_killed_and_comes_back():
+    crew, _ = _crew(Worker.options(max_restarts=1).remote(), call=1.0)
+
+    async def play() -> None:
+        await crew.ready()
+        [pid] = await crew.pids()
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(Fault, match="worker_deadline"):
+            await crew.call(0, "add", 1, 1)
+        assert await crew.call(0, "add", 1, 1) == 2 and await crew.pids() != [pid]
+
+    asyncio.run(play())
+
+
+def test_an_idempotent_crew_makes_a_lost_call_again():
+    crew, said = _crew(Worker.options(max_restarts=1).remote(), call=2.0, repeats=1)
+
+    async def play() -> int:
+        await crew.ready()
+        [pid] = await crew.pids()
+        os.kill(pid, signal.SIGSTOP)
+        return await crew.call(0, "add", 1, 1)
+
+    assert asyncio.run(play()) == 2 and len(said) == 2
+
+
+def test_an_actor_without_a_place_is_reported_with_the_next_step():
+    crew = RayCrew("worker", [Worker.options(num_cpus=999).remote()], Patience(1.0, 1.0), print)
+    with pytest.raises(SspError, match="ray.start_timeout"):
+        asyncio.run(crew.ready())
+
+
+def test_queue_ledger_and_shard_processes_import_neither_torch_nor_transformers(tmp_path):
+    cfg = concrete(load("quickstart", []))
+
+    def modules(self: object) -> list[str]:
+        return sorted(sys.modules)
+
+    actors = [
+        QueueActor.options(num_cpus=0.1).remote(4, 1000),
+        LedgerActor.options(num_cpus=0.1).remote(tmp_path / "ledger.db"),
+        ShardActor.options(num_cpus=0.1).remote(cfg, 0),
+    ]
+    loaded = ray.get([actor.__ray_call__.remote(modules) for actor in actors], timeout=PATIENCE)
+    for names in loaded:
+        assert not {"torch", "transformers"} & set(names)
+
+
+def test_search_over_shards_is_exact_and_a_lost_shard_is_a_fault():
+    from ssp import build
+
+    cfg = concrete(load("quickstart", []))
+    shards = [ShardActor.options(num_cpus=0.1).remote(cfg, i) for i in range(cfg.retriever.shards)]
+    search, local = ShardSearch(shards, PATIENCE), build.search(cfg)
+    document = build.read_corpus(cfg.data.corpus)[7]
+    queries = document.text.split()[:6]
+    assert search.search(queries, 3, "train") == local.search(queries, 3, "train")
+    assert search.search(queries, 3, "none") == [[]] * len(queries)
+    ray.kill(shards[1])
+    with pytest.raises(Fault, match="retriever_down"):
+        ShardSearch(shards, 1.0).search(queries, 3, "train")
+    assert search.search(queries, 3, "train") == local.search(queries, 3, "train")  # from the cache
+
+
+def test_a_program_is_named_fits_its_cpus_and_ends_alone(tmp_path, ray_cluster):
+    cfg = concrete(load("quickstart", [f"defaults.model={POLICY}", "placement.proposers=1", "placement.judges=1"]))
+    bystander = Worker.remote()
+    program = Program(
+        cfg, "named", Sites(dict.fromkeys(("proposer", "solver"), POLICY), tmp_path / "l.db", tmp_path), print
+    )
+    asyncio.run(program.ready())
+    names = set(ray_cluster.actors("named"))
+    assert names == {
+        "proposer-0", "solver-0", "solver-1", "judge-0", "shard-0", "shard-1", "learner-proposer-0", "learner-solver-0",
+        "queue-questions-0", "queue-proposer-0", "queue-solver-0", "ledger-0",
+    }  # fmt: skip
+    assert needed_cpus(cfg) == pytest.approx(len(names) * cfg.placement.cpus)
+    program.end()
+    deadline = time.monotonic() + PATIENCE
+    while ray_cluster.actors("named") and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not ray_cluster.actors("named") and ray.get(bystander.add.remote(1, 1), timeout=PATIENCE) == 2
