@@ -194,7 +194,7 @@ class ColdStartConfig:
     """SFT of the embedded policy: gate on held-out accuracy (temperature 1), CPU-second cap, cache use."""
 
     seed: int = 0
-    max_seconds: float = 110.0
+    max_seconds: float = 130.0
     gate_1hop: float = 0.88
     gate_2hop: float = 0.30
     gate_3hop: float = 0.10
@@ -279,7 +279,7 @@ class Config:
     """Everything. `steps` counts solver updates; `resume` is never, auto or a run folder."""
 
     seed: int = 0
-    steps: int = 80
+    steps: int = 60
     resume: str = "never"
     protocol: str = "mini"
     run: RunConfig = field(default_factory=RunConfig)

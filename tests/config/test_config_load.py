@@ -25,7 +25,7 @@ def error(*overrides: str, config: str = "quickstart") -> InputError:
 
 def test_quickstart_holds_the_values_that_the_default_duel_was_tuned_with() -> None:
     cfg = load("quickstart")
-    assert (cfg.steps, cfg.game.attempts, cfg.game.batch) == (80, 6, "dummy")
+    assert (cfg.steps, cfg.game.attempts, cfg.game.batch) == (60, 6, "dummy")
     assert (cfg.referee.verifier, cfg.referee.evidence, cfg.referee.noise_documents) == ("frozen", "chain", 2)
     p, s = cfg.proposer, cfg.solver
     assert (p.algorithm, p.loss, p.batch, p.learner.lr) == ("reinforce", "pg", 96, 1e-3)
@@ -45,7 +45,7 @@ def test_every_shipped_config_loads(name: str) -> None:
 
 def test_shipped_names_work_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load("quickstart").steps == 80
+    assert load("quickstart").steps == 60
 
 
 def test_a_path_is_read_as_a_file(tmp_path: Path) -> None:
