@@ -28,9 +28,9 @@ def test_quickstart_holds_the_values_that_the_default_duel_was_tuned_with() -> N
     assert (cfg.steps, cfg.game.attempts, cfg.game.batch) == (60, 6, "dummy")
     assert (cfg.referee.verifier, cfg.referee.evidence, cfg.referee.noise_documents) == ("frozen", "chain", 2)
     p, s = cfg.proposer, cfg.solver
-    assert (p.algorithm, p.loss, p.batch, p.learner.lr) == ("reinforce", "pg", 96, 1e-3)
+    assert (p.algorithm, p.loss, p.batch, p.learner.lr) == ("reinforce", "pg", 96, 2e-3)
     assert (p.reward, p.invalid_reward) == ("1-acc", 0.0)
-    assert (s.algorithm, s.loss, s.batch, s.learner.lr) == ("grpo", "ppo_clip", 48, 5e-4)
+    assert (s.algorithm, s.loss, s.batch, s.learner.lr) == ("grpo", "ppo_clip", 48, 2.5e-4)
     assert (s.clip_low, s.clip_high) == (0.2, 0.28)
     for role in (p, s):
         assert (role.kl.coef, role.sampling.temperature, role.limits.searches) == (0.0, 1.0, 5)
@@ -91,7 +91,7 @@ def test_the_resolved_yaml_loads_to_the_same_config(tmp_path: Path, overrides: l
 
 
 def test_interpolation_is_resolved() -> None:
-    assert load("quickstart", ["world.train_seed=${steps}"]).world.train_seed == 80
+    assert load("quickstart", ["world.train_seed=${steps}"]).world.train_seed == 60
 
 
 @pytest.mark.parametrize(
