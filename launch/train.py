@@ -45,7 +45,8 @@ def train(cfg: Config, config_name: str) -> int:
 
     runfolder.check(cfg, config_name)
     console = Console()
-    scene = read_scene(cfg)
+    scene = read_scene(cfg, console.progress)
+    console.stop()
     cluster.environment(cfg.ray)
     from actors.program import needed_cpus
 

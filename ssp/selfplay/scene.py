@@ -7,6 +7,7 @@ run folder exists. Refuses to start workers.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,15 +32,18 @@ class Scene:
     models: dict[str, Path]
 
 
-def read_scene(cfg: Config) -> Scene:
-    """Read and check all data of `cfg`; makes worlds and the cold start when they are not cached. Raises InputError."""
+def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None) -> Scene:
+    """Read and check all data of `cfg`; makes worlds and the cold start when they are not cached. Raises InputError.
+
+    `progress(done, message)` hears of the cold start's training, done in 0..1.
+    """
     seed = files.world_seed(cfg.data.corpus, cfg)
     cfg = concrete(cfg)
     answers = [target.answer for target in read_targets(cfg.data.targets)]
     for path in set(build.corpora(cfg).values()):
         read_corpus(path)
     sets = [QuestionSet(item.name, read_eval(item.file), item.corpus) for item in cfg.data.eval]
-    models = {role: build.model_dir(cfg, role).absolute() for role in ROLES}
+    models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in ROLES}
     return Scene(cfg, answers, sets, None if seed is None else World(seed), models)
 
 

@@ -41,6 +41,7 @@ class Console:
         self._values: dict[str, float] = {}
         self._total, self._step, self._first = 0, 0, 0
         self._began = time.monotonic()
+        self._tenth = -1
 
     def start(self, total_steps: int, done: int = 0) -> None:
         """Begin: `total_steps` in all, `done` of them before this process."""
@@ -64,6 +65,19 @@ class Console:
             self._rich.print(Text(f"! {text}", style="yellow"))
         else:
             print(f"! {text}", file=self._file, flush=True)
+
+    def progress(self, done: float, message: str) -> None:
+        """Preparation before the first step, e.g. the cold start: a bar on a terminal, a line every tenth elsewhere."""
+        if self._rich.is_terminal:
+            bar = "█" * round(20 * done)
+            line = Text(f"{bar:░<20} {done:4.0%}  {message}")
+            if self._live is None:
+                self._live = Live(line, console=self._rich, refresh_per_second=4, transient=True)
+                self._live.start()
+            self._live.update(line)
+        elif int(10 * done) != self._tenth:
+            self._tenth = int(10 * done)
+            print(f"{done:4.0%}  {message}", file=self._file, flush=True)
 
     def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None) -> None:
         """End the live line; print what changed from start to end, and where things are."""
