@@ -44,8 +44,8 @@ class Sites:
 def needed_cpus(cfg: Config) -> float:
     """CPUs that all actors of a run ask Ray for together."""
     place = cfg.placement
-    shards = 0 if cfg.retriever.url else cfg.retriever.shards
-    return place.cpus * (place.proposers + place.solvers + place.judges + shards + len(ROLES) + len(QUEUES) + 1)
+    players, shards = place.proposers + place.solvers, cfg.retriever.shards
+    return place.cpus * (players + place.judges + shards + len(ROLES) + len(QUEUES) + 1)
 
 
 class Program:
@@ -56,7 +56,7 @@ class Program:
         self._crews: list[RayCrew] = []
         self._handles: list[Any] = []
         place = cfg.placement
-        shards = 0 if cfg.retriever.url else cfg.retriever.shards
+        shards = cfg.retriever.shards
         self._crew("shard", ShardActor, shards, lambda i: (cfg, i), idempotent=True)
         # By name: a handle among the arguments of an actor is an object that its restart would need again.
         names, models = [f"{run}-shard-{i}" for i in range(shards)], sites.models

@@ -21,7 +21,6 @@ from ssp.errors import Fault
 from ssp.rollout import Search
 from ssp.search.bm25 import Found
 from ssp.search.router import NO_CORPUS, merge
-from ssp.search.source import HttpSearch
 
 CACHE_ENTRIES = 8192
 """Merged answers a player keeps; the corpora of a run do not change."""
@@ -80,7 +79,5 @@ class ShardSearch:
 
 
 def connect_search(cfg: Config, shards: list[str]) -> Search:
-    """The search that a player uses: the run's shard actors of these names, or the remote server of `retriever.url`."""
-    if cfg.retriever.url:
-        return HttpSearch(cfg.retriever.url, timeout=cfg.retriever.timeout)
+    """The search that a player uses: the run's shard actors of these names."""
     return ShardSearch([ray.get_actor(name) for name in shards], cfg.retriever.timeout)

@@ -77,7 +77,7 @@ class SelfPlay:
                 if self._restores > self._cfg.placement.restarts:
                     raise SspError(f"learners died {self._restores} times: giving up") from cause
                 self._report.say(f"{cause}; back to the last checkpoint")
-        if not isinstance(self._why, VoidLimit):
+        if not self._stopping:  # someone is waiting for the end
             await self._evaluate(self._pace.done[SOLVER], final=True)
         await self._ledger("check")
         if self._why is not None:

@@ -37,10 +37,10 @@ class Display:
         earlier = read_metrics(folder.metrics) if folder.metrics.exists() else []
         self._log = RunLog(folder.path, mirror)
         self._timeline = Timeline(folder.timeline)
-        self._first: dict[str, float] = {}
-        for line in reversed(earlier):  # a resumed run started where its first process did
-            self._first.update(_shown(line))
-        self._last: dict[str, float] = {}
+        self._first: dict[str, tuple[int, float]] = {}
+        self._last: dict[str, tuple[int, float]] = {}
+        for line in earlier:  # a resumed run started where its first process did
+            self._note(line["step"], line)
         self._pending: dict[str, float] = {}
         self._accuracy = 0.0
         self._started = False
@@ -48,9 +48,7 @@ class Display:
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row of metrics.jsonl; the console line follows the solver's row, the last one of a step."""
         self._log.write(step, role, values)
-        for name, value in _shown(values).items():
-            self._first.setdefault(name, value)
-            self._last[name] = value
+        self._note(step, values)
         if role == "game" and not self._started:
             self._console.start(self._steps, step - 1)
             self._started = True
@@ -77,12 +75,12 @@ class Display:
         self._timeline.span(track, name, start, end)
 
     def finish(self) -> None:
-        """The final table: what changed from the run's first to its last figure."""
-        rows: list[Row] = [
-            (label, self._first.get(name), self._last.get(name), form)
-            for label, name, form in TABLE
-            if name in self._last
-        ]
+        """The final table: what changed from the run's first to its last figure; no start for what was measured once."""
+        rows: list[Row] = []
+        for label, name, form in TABLE:
+            if name in self._last:
+                (began, first), (ended, last) = self._first[name], self._last[name]
+                rows.append((label, first if began < ended else None, last, form))
         paths = {
             "run folder": self._folder.path,
             "figures": self._folder.metrics,
@@ -96,6 +94,8 @@ class Display:
         self._timeline.save()
         self._log.close()
 
-
-def _shown(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if name.startswith(("eval/", "game/"))}
+    def _note(self, step: int, values: Mapping[str, Any]) -> None:
+        for name in values:
+            if name.startswith(("eval/", "game/")) and values[name] is not None:
+                self._first.setdefault(name, (step, values[name]))
+                self._last[name] = (step, values[name])
