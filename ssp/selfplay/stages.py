@@ -1,17 +1,17 @@
 """The stages of one round: propose, verify, solve, grade, each fanned out over a crew.
 
 Owns the way of an episode from created to graded, ledger rows included. Promises that a fault of a worker makes exactly
-its episodes void, that they are issued again as new episodes (bounded), and that results come back in task order.
-Refuses to know rewards, batches and learning.
+its episodes void, that they are issued again as new episodes (bounded), that results come back in task order, and that
+nothing of a stage goes on once the stage has failed. Refuses to know rewards, batches and learning.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER, Outcome, State, Task
@@ -24,6 +24,8 @@ from ssp.selfplay.crew import Crew, split
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.versions import Published
 from ssp.selfplay.workers import PlayOrder
+
+T = TypeVar("T")
 
 REISSUES = 5
 """How often one block of episodes is issued again after faults before the run gives up."""
@@ -82,7 +84,7 @@ class Stages:
             return float(seconds)
 
         started = time.perf_counter()
-        seconds = await asyncio.gather(*[one(i, *pair) for i, pair in enumerate(blocks.values())])
+        seconds = await _together([one(i, *pair) for i, pair in enumerate(blocks.values())])
         clock.stage("judge", "verify", started, [{"verify": s, "busy": s} for s in seconds])
 
     async def solve(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock) -> None:
@@ -121,7 +123,7 @@ class Stages:
 
         started = time.perf_counter()
         parts = split(todo, self._cast.judges.size)
-        seconds = await asyncio.gather(*[one(i, part) for i, part in enumerate(parts)])
+        seconds = await _together([one(i, part) for i, part in enumerate(parts)])
         clock.stage("judge", "judge", started, [{"judge": s, "busy": s} for s in seconds])
 
     async def evaluate(self, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock) -> list[Brief]:
@@ -141,7 +143,7 @@ class Stages:
         attempts = self._cfg.game.attempts if crew is self._cast.solvers and order.stem.startswith(SOLVER) else 1
         groups = [tasks[i : i + attempts] for i in range(0, len(tasks), attempts)]
         blocks = [[task for group in part for task in group] for part in split(groups, crew.size)]
-        results = await asyncio.gather(*[self._block(crew, i, block, order, weights) for i, block in enumerate(blocks)])
+        results = await _together([self._block(crew, i, block, order, weights) for i, block in enumerate(blocks)])
         clock.stage(crew.name, "play", started, [seconds for _, seconds in results])
         return [played for block, _ in results for played in block]
 
@@ -187,8 +189,20 @@ class Stages:
         return await self._cast.ledger.call(0, method, *args)
 
 
+async def _together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results in order; at the first failure the other jobs are cancelled, and have ended, before it is raised."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
 def kept(briefs: Sequence[Brief]) -> list[dict[str, Any]]:
-    """Ledger rows of episodes that are not trained on: evaluation, or a role that is frozen."""
+    """Ledger rows of evaluation episodes."""
     return [
         {
             "id": b.id,

@@ -142,6 +142,29 @@ def test_past_the_limit_a_lost_block_waits_and_gives_up(tmp_path: Path) -> None:
         table.run(table.stages.solve(1, table.games(), WEIGHTS, Clock()))
 
 
+def test_a_stage_that_gave_up_leaves_nothing_running(tmp_path: Path) -> None:
+    """Else a block of it would write to the ledger after the run's last word."""
+    cfg = config(void__limit=0.05, void__window=20, void__give_up_after=0.0, void__probe_every=0.0)
+    table = Table(tmp_path, cfg)
+    table.solvers.fails = on_calls("play", 1, cause="solver_died")
+
+    call = table.solvers.call
+
+    async def slow(worker: int, *args: Any) -> Any:
+        await asyncio.sleep(0 if worker == 0 else 10)
+        return await call(worker, *args)
+
+    table.solvers.call = slow  # type: ignore[method-assign]
+
+    async def give_up() -> None:
+        before = asyncio.all_tasks()
+        with pytest.raises(VoidLimit):
+            await table.stages.solve(1, table.games(), WEIGHTS, Clock())
+        assert asyncio.all_tasks() == before
+
+    table.run(give_up())
+
+
 @pytest.mark.parametrize("method", ["verify", "grade"])
 def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method: str) -> None:
     table = Table(tmp_path)
