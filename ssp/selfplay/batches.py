@@ -18,17 +18,20 @@ from ssp.config.schema import GameConfig
 from ssp.seeds import generator
 from ssp.selfplay.records import Game
 
+REPLAY = ("replay", "replay_reset")
+"""Values of `game.batch` that use the pool."""
 POOL_LIMIT = 4096
 """Questions that the pool keeps at most; the oldest leave first."""
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """A question that was played before."""
+    """A question that was played before, and the proposer's version that wrote it."""
 
     question: str
     target: str
     win_rate: float
+    asked_by: int | None = None
 
 
 class Batches:
@@ -43,17 +46,20 @@ class Batches:
         chosen = [game for game in games if game.valid][: self._size]
         for game in chosen:
             game.chosen = True
-        if self._cfg.batch in ("replay", "replay_reset"):
+        if self._cfg.batch in REPLAY:
             chosen += self._refill(round_, chosen, incarnation)
         return chosen
 
     def remember(self, round_: int, games: Sequence[Game]) -> None:
-        """Put the round's new questions into the pool; reset it when its time has come."""
+        """Put the round's new questions into the pool, where there is one; reset it when its time has come."""
+        if self._cfg.batch not in REPLAY:
+            return
         known = {(item.question, item.target) for item in self._pool}
         for game in games:
             if game.proposal is not None and game.win_rate is not None and (game.question, game.target) not in known:
                 known.add((game.question, game.target))
-                self._pool.append(Remembered(game.question, game.target, game.win_rate))
+                asked_by = game.proposal.brief.version_max
+                self._pool.append(Remembered(game.question, game.target, game.win_rate, asked_by))
         if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:
             keep = int(len(self._pool) * self._cfg.replay_keep)
             self._pool = self._pool[len(self._pool) - keep :]
@@ -84,6 +90,7 @@ class Batches:
                 question=pool[pick].question,
                 valid=True,
                 chosen=True,
+                asked_by=pool[pick].asked_by,
             )
             for slot, pick in enumerate(sorted(int(p) for p in picks))
         ]

@@ -1,8 +1,9 @@
 """One queue as the coordinator sees it: ordered hand-over that survives the queue's death.
 
 Owns the blocks that were put and not yet acknowledged. Promises that `take(key)` returns the block of `key` once it was
-put, whatever happened to the queue in between (it is put again), and that every wait has a deadline.
-Refuses to hold payloads: blocks carry references.
+put, whatever happened to the queue in between (it is put again), and that waiting for the queue has a deadline. Waiting
+for a block that nobody has put yet has none of its own: whoever makes it fails, and cancels the taker, or closes the
+channel. Refuses to hold payloads: blocks carry references.
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ class Checkpoints:
         self._half: dict[int, dict[str, tuple[str, int]]] = {}
         self._pools: dict[int, list[dict[str, Any]]] = {}
         self._written: dict[str, int] = {}
-
         self.saved = -1
 
     def due(self, step: int) -> bool:
@@ -46,8 +45,12 @@ class Checkpoints:
         return self._cfg.save.every > 0 and step % self._cfg.save.every == 0
 
     def remember_pool(self, step: int, pool: list[dict[str, Any]]) -> None:
-        """The replay pool as it was after the round that trains as `step`."""
-        self._pools[step] = pool
+        """The replay pool as it was after the round that trains as `step`, in order of steps.
+
+        What was handed over will be trained, so the run cannot end at an earlier step: of those, only steps that are
+        saved on the way are kept.
+        """
+        self._pools = {earlier: kept for earlier, kept in self._pools.items() if self.due(earlier)} | {step: pool}
 
     async def save(self, role: str, step: int, version: int, meta: dict[str, Any]) -> None:
         """Save one role at `step`; when it is the second one, state.json names the pair and old folders go. LearnerLost."""

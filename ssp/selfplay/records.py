@@ -81,7 +81,10 @@ class Played:
 
 @dataclass
 class Game:
-    """One proposer episode, its verdict and its attempts. A replayed question has no proposer episode."""
+    """One proposer episode, its verdict and its attempts.
+
+    A replayed question has no proposer episode; `asked_by` is the proposer's version that wrote it.
+    """
 
     id: str
     number: int
@@ -96,6 +99,7 @@ class Game:
     right: dict[str, bool] = field(default_factory=dict)
     win_rate: float | None = None
     solver_version: int = -1
+    asked_by: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class TrainItem:
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """What one learner step consumes; `kept` are episodes of a role that does not learn."""
+    """What one learner step consumes. `rewards` are the items'; `nbytes` estimates the payload behind them."""
 
     role: str
     step: int

@@ -59,8 +59,6 @@ class Report:
         self._rounds: dict[int, _Round] = {}
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
         self._last = time.perf_counter()
-        self.first: dict[str, float] = {}
-        self.last: dict[str, float] = {}
 
     def restart(self) -> None:
         """The run (re)starts from a checkpoint: half-collected steps are forgotten."""
@@ -116,9 +114,6 @@ class Report:
             row = {key: value for key, value in done[name].items() if key != "busy"}
             row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
             self._sink.write(step, name, row)
-        summary = {**values, **{f"{name}/reward": done[name]["reward/mean"] for name in ROLES}}
-        self.first = self.first or summary
-        self.last = {**self.last, **summary}
         del self._learned[step]
         return True
 

@@ -24,7 +24,7 @@ BYTES_A_TOKEN = 32
 
 @dataclass
 class Settled:
-    """A settled round: ledger rows of episodes and games, the items each learner gets, counts and rewards."""
+    """A settled round: ledger rows of episodes and games, the items each learner gets, counts by cause, bytes."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -55,7 +55,6 @@ class Settled:
             self.counts[f"void/{cause}"] += 1
         elif outcome is Outcome.REJECTED:
             self.counts[f"reject/{cause}" if brief.role == PROPOSER else f"reject/solver_{brief.stopped}"] += 1
-        self.counts["outcomes"] += 1
 
     def train(self, played: Played, reward: float, group: int) -> None:
         """Send one queued episode to its learner."""
@@ -71,7 +70,8 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int) -> Settled
         if game.chosen:
             scores = [game.right.get(played.brief.id) for played in game.attempts]
             game.win_rate = proposer_rewards.win_rate(scores, cfg.game.attempts)
-            _settle_attempts(cfg, game, group, proposer_version, settled)
+            asked_by = game.asked_by if game.proposal is None else proposer_version
+            _settle_attempts(cfg, game, group, asked_by, settled)
         if game.proposal is not None:
             _settle_proposal(cfg, game, settled)
         settled.games.append(
@@ -88,7 +88,7 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int) -> Settled
     return settled
 
 
-def _settle_attempts(cfg: Config, game: Game, group: int, proposer_version: int, settled: Settled) -> None:
+def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
     rewards = {
         played.brief.id: cfg.solver.invalid_reward if played.brief.final is None else float(game.right[played.brief.id])
         for played in game.attempts
@@ -96,7 +96,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, proposer_version: int,
     }
     # A group of equal rewards has no advantage within itself; a baseline over the whole batch still learns from it.
     signal = cfg.solver.algorithm != "grpo" or len(set(rewards.values())) > 1
-    opponent = {"opponent_version_min": proposer_version, "opponent_version_max": proposer_version}
+    opponent = {"opponent_version_min": asked_by, "opponent_version_max": asked_by}
     for played in game.attempts:
         brief = played.brief
         if brief.outcome is Outcome.VOID:

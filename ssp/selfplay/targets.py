@@ -24,8 +24,11 @@ class Targets:
     def games(self, round_: int, incarnation: int) -> list[Game]:
         """The games of round `round_`, numbered round * batch + i."""
         games = []
+        orders: dict[int, Sequence[int]] = {}
         for number in range(round_ * self._batch, (round_ + 1) * self._batch):
             epoch, place = divmod(number, len(self._answers))
-            order = generator(self._seed, "targets", epoch).permutation(len(self._answers))
-            games.append(Game(id=f"g{number:07d}-i{incarnation}", number=number, target=self._answers[order[place]]))
+            if epoch not in orders:
+                orders[epoch] = generator(self._seed, "targets", epoch).permutation(len(self._answers)).tolist()
+            target = self._answers[orders[epoch][place]]
+            games.append(Game(id=f"g{number:07d}-i{incarnation}", number=number, target=target))
         return games

@@ -40,6 +40,7 @@ def test_dummy_leaves_invalid_slots_empty() -> None:
         chosen = played(batch, round_, made)
         assert [game.id for game in chosen] == [made[0].id, made[2].id]
         assert [game.chosen for game in made] == [True, False, True, False]
+    assert batch.state() == []  # nobody would read it
 
 
 def test_surplus_is_not_chosen() -> None:
@@ -55,6 +56,7 @@ def test_replay_refills_and_a_second_start_gets_new_ids() -> None:
     first, second = batch.choose(1, made, 1), batch.choose(1, made, 2)
     assert len(first) == 4 and all(game.proposal is None and game.chosen and game.valid for game in first[1:])
     assert [g.question for g in first] == [g.question for g in second]
+    assert [g.asked_by for g in first] == [None, 1, 1, 1]
     assert not {g.id for g in first[1:]} & {g.id for g in second[1:]}
 
 

@@ -150,6 +150,14 @@ def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
         assert (meta["role"], meta["version"], meta["run_step"]) == (role, state["versions"][role], 2)
 
 
+def test_pools_of_steps_that_cannot_be_saved_are_forgotten(tmp_path: Path) -> None:
+    school = School(config(save__every=4), tmp_path / "run")
+    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    for step in range(1, 8):
+        checkpoints.remember_pool(step, [{"question": str(step)}])
+    assert sorted(checkpoints._pools) == [4, 7]
+
+
 def test_a_kill_between_two_saves_leaves_the_old_pair(tmp_path: Path) -> None:
     school = School(config(save__keep=1), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
