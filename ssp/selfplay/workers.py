@@ -19,6 +19,7 @@ import numpy as np
 from ssp import build, protocols
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, Document, Episode, Outcome, Task, Verdict
+from ssp.errors import InvariantError
 from ssp.judge import ExactJudge
 from ssp.referee import Referee
 from ssp.rollout import Limits, Search, rollout
@@ -144,12 +145,14 @@ class Learner:
     def update(
         self, plan: list[tuple[int, int, float, int]], *blocks: list[Episode]
     ) -> tuple[Weights, dict[str, float]]:
-        """One learner step on `plan`: (block, row, reward, group) an episode, in batch order."""
+        """One learner step on `plan`: (block, row, reward, group) an episode, in batch order.
+
+        InvariantError for an episode that a fault voided while it was played.
+        """
         from ssp.learning.batch import collate
 
         started = time.perf_counter()
-        # The coordinator knows each outcome; whatever it sends here is scored or rejected, never void.
-        chosen = [replace(blocks[block][row], outcome=Outcome.SCORED) for block, row, _, _ in plan]
+        chosen = [_scored(blocks[block][row]) for block, row, _, _ in plan]
         batch = collate(chosen, [reward for _, _, reward, _ in plan], [group for _, _, _, group in plan])
         stats = self._inner.update(batch)
         stats["busy"] = time.perf_counter() - started
@@ -166,3 +169,10 @@ class Learner:
     def ping(self) -> int:
         """Process id: proof of life."""
         return os.getpid()
+
+
+def _scored(episode: Episode) -> Episode:
+    """The episode as a learner wants it. The block was made before grading; the coordinator knows the outcome since."""
+    if episode.outcome is Outcome.VOID:
+        raise InvariantError(f"episode {episode.id} is void ({episode.cause}) and may not be trained")
+    return replace(episode, outcome=Outcome.SCORED)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ssp.config.schema import RefereeConfig
 from ssp.data.readers import Question
-from ssp.episode import PROPOSER, SOLVER, Outcome
+from ssp.episode import PROPOSER, SOLVER, Episode, Outcome
+from ssp.errors import InvariantError
 from ssp.selfplay.alarm import JunkWatch
 from ssp.selfplay.clock import KINDS, Clock
 from ssp.selfplay.crew import split
@@ -21,6 +22,7 @@ from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import settle
 from ssp.selfplay.versions import Published
+from ssp.selfplay.workers import Learner
 
 # clock
 
@@ -163,3 +165,10 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     report.round(2, games, games[:1], settled, {}, Clock())
     assert not report.learned(SOLVER, 2, stats) and report.learned(PROPOSER, 2, stats)
     assert sink.steps("game") == [1, 2]
+
+
+def test_a_learner_refuses_a_void_episode() -> None:
+    gone = Episode("e", "g", SOLVER, 0)
+    gone.void("engine_died")
+    with pytest.raises(InvariantError, match="e is void"):
+        Learner.update(object.__new__(Learner), [(0, 0, 1.0, 0)], [gone])
