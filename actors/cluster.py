@@ -33,7 +33,7 @@ def environment(cfg: RayConfig) -> None:
     os.environ.setdefault("RAY_AUTH_MODE", cfg.auth)
     os.environ.setdefault("RAY_DEDUP_LOGS", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if cfg.loopback_only and "RAY_ADDRESS" not in os.environ:
+    if cfg.loopback_only and not os.environ.get("RAY_ADDRESS"):
         # Off-label on Linux, and the one switch that makes every Ray listener keep to 127.0.0.1.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
@@ -41,7 +41,8 @@ def environment(cfg: RayConfig) -> None:
 def connect(cfg: RayConfig, needed_cpus: float = 0.0) -> Cluster:
     """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together.
 
-    Raises InputError when the dashboard's port is taken, SspError when no cluster answers.
+    Raises InputError when `ray.cpus` is less than that or the dashboard's port is taken, SspError when no cluster
+    answers.
     """
     environment(cfg)
     import ray
@@ -58,6 +59,9 @@ def connect(cfg: RayConfig, needed_cpus: float = 0.0) -> Cluster:
         except (ConnectionError, RuntimeError) as error:
             raise SspError(f"no Ray cluster answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']}: {error}") from error
         return Cluster(False, context.dashboard_url or "")
+    if 0 < cfg.cpus < needed_cpus:
+        rule = f"ray.cpus holds what all actors ask for, {needed_cpus:g}"
+        raise InputError(rule, cfg.cpus, f"set ray.cpus={math.ceil(needed_cpus)}, or lower placement.*")
     if cfg.dashboard:
         options["dashboard_host"] = "127.0.0.1"
         options["dashboard_port"] = _dashboard_port(cfg.dashboard_port)

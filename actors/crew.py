@@ -62,15 +62,15 @@ class RayCrew:
                 return await asyncio.wait_for(_value(getattr(handle, method).remote(*args)), timeout)
             payload, report = getattr(handle, method).options(num_returns=2).remote(*args)
             return payload, await asyncio.wait_for(_value(report), timeout)
+        except (ObjectLostError, OwnerDiedError) as error:
+            raise Fault("payload_lost", str(error).splitlines()[0]) from error
+        except RayTaskError as error:  # before the two below: it is also of its cause's class, a TimeoutError too
+            raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except TimeoutError:
             ray.kill(handle, no_restart=False)
             raise self._fault(worker, "deadline", f"{method} took longer than {timeout:.0f} s") from None
         except RayActorError as error:
             raise self._fault(worker, "died", f"its process ended during {method}") from error
-        except (ObjectLostError, OwnerDiedError) as error:
-            raise Fault("payload_lost", str(error).splitlines()[0]) from error
-        except RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, Exception) else error) from error
 
     async def ready(self) -> None:
         """Wait until every actor has started; an exception of a constructor is raised here."""
