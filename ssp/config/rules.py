@@ -33,7 +33,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.algorithm": ("grpo", "reinforce"),
     "{role}.loss": ("pg", "ppo_clip", "tis"),
     "{role}.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only"),
-    "{role}.engine.kind": ("torch", "scripted"),
+    "{role}.engine.kind": ("torch",),
     "{role}.engine.dtype": ("float32", "bfloat16"),
     "{role}.learner.kind": ("torch",),
     "{role}.kl.kind": ("k1", "k2", "k3"),
@@ -107,6 +107,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "coldstart.gate_1hop": (0, 1),
     "coldstart.gate_2hop": (0, 1),
     "coldstart.gate_3hop": (0, 1),
+    "{role}.invalid_reward": (-INF, INF),
     "{role}.batch": (1, INF),
     "{role}.warmup_steps": (0, INF),
     "{role}.freeze_after": (0, INF),
@@ -127,7 +128,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "{role}.limits.observation_tokens": (1, INF),
     "{role}.limits.total_tokens": (2, INF),
 }
-"""Smallest and largest value of every number, both allowed (`inf`: no upper end; infinity itself is refused)."""
+"""Smallest and largest value of every number, both allowed (`inf`: no such end; infinity itself is refused)."""
 
 
 def check(cfg: Config) -> None:
@@ -188,6 +189,8 @@ def check_range(key: str, value: float, low: float, high: float) -> None:
     """A number must be finite and lie between two ends, both allowed."""
     if math.isfinite(value) and low <= value <= high:
         return
+    if low == -INF:
+        raise InputError(f"{key} is a finite number", value, f"set {key}=0")
     span = f"at least {low:g}" if high == INF else f"from {low:g} to {high:g}"
     raise InputError(f"{key} is {span}", value, f"set {key}={low:g} or more" if high == INF else f"set it {span}")
 

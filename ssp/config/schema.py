@@ -203,7 +203,7 @@ class ColdStartConfig:
 
 @dataclass
 class EngineConfig:
-    """What generates: torch (embedded), scripted (tests). dtype of its weights."""
+    """What generates: torch (embedded). dtype of its weights."""
 
     kind: str = "torch"
     dtype: str = "float32"
