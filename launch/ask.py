@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(sys.argv[1:] if argv is None else argv)
     cfg = config.load(args.config, args.overrides)
     torch.set_num_threads(1)
-    corpus = args.corpus or cfg.data.eval[0].corpus
+    corpus = args.corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
     folder = build.policy_dir(cfg, args.policy)
     _check_words(folder, args.question)
     temperature = cfg.eval.temperature if args.temperature is None else args.temperature
@@ -74,7 +74,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--policy", metavar="DIR", help="policy folder or run folder; default: the solver's start model"
     )
-    parser.add_argument("--corpus", help="corpus to search in; default: that of the first evaluation set")
+    parser.add_argument(
+        "--corpus", help="corpus to search in; default: that of the first evaluation set, else data.corpus"
+    )
     parser.add_argument("--temperature", type=_temperature, help="0 is greedy; default: eval.temperature")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
     return parser.parse_intermixed_args(list(argv))

@@ -66,9 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def examine(cfg: Config) -> Iterator[Check]:
     """Every check of this machine for a run of `cfg`."""
     version = sys.version_info
-    good = version >= (3, 11)
+    good = (3, 11) <= version[:2] < (3, 13)
     yield Check(
-        "python", OK if good else FAIL, platform.python_version(), "" if good else "install Python 3.11 or newer"
+        "python", OK if good else FAIL, platform.python_version(), "" if good else "install Python 3.11 or 3.12"
     )
     yield from _packages()
     yield _cores()
@@ -156,12 +156,12 @@ def _ray(given: str, file: Path) -> Check:
     if given:
         if named and not alive:
             return Check(
-                "ray", FAIL, f"RAY_ADDRESS={given} does not answer", "start that cluster, or unset RAY_ADDRESS"
+                "ray cluster", FAIL, f"RAY_ADDRESS={given} does not answer", "start that cluster, or unset RAY_ADDRESS"
             )
         return Check("ray cluster", OK, f"train joins RAY_ADDRESS={given}")
     if alive:
         return Check(
-            "ray",
+            "ray cluster",
             WARN,
             f"one is running at {address}",
             "join it with RAY_ADDRESS=auto, or leave it: train starts its own",

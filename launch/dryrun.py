@@ -52,15 +52,15 @@ def describe(cfg: Config) -> str:
 def actors(cfg: Config) -> list[Part]:
     """Every actor of the run, in the data's order."""
     place = cfg.placement
-    learning = [name for name, role in _roles(cfg) if role.policy == "own"]
     parts = [
         Part("proposer", place.proposers, place.cpus, _player_mb(cfg, "proposer"), "searches and asks a question"),
         Part("judge", place.judges, place.cpus, _judge_mb(cfg), "checks questions (rules, evidence), grades answers"),
         Part("solver", place.solvers, place.cpus, _player_mb(cfg, "solver"), "searches and answers"),
         Part("retriever", cfg.retriever.shards, place.cpus, BASE_MB["search"], "one exact shard of each BM25 index"),
     ]
-    for name in learning:
-        parts.append(Part(f"learner-{name}", 1, place.cpus, _learner_mb(cfg, name), f"updates the {name}'s policy"))
+    for name, role in _roles(cfg):
+        task = "holds the frozen policy" if role.policy == "frozen" else f"updates the {name}'s policy"
+        parts.append(Part(f"learner-{name}", 1, place.cpus, _learner_mb(cfg, name), task))
     queues = Part("queue", 3, place.cpus, BASE_MB["plain"], "hands over references: questions, one batch queue a role")
     return [*parts, queues, Part("ledger", 1, place.cpus, BASE_MB["plain"], "every episode's state and cause (SQLite)")]
 

@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)  # small matrices: a second thread costs more than it brings
     if args.data:
         cfg.data.eval = _sets(args.data, args.corpus or cfg.data.corpus)
+    if not cfg.data.eval:
+        raise InputError("ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
     _check_out(args.out)
     folder = build.policy_dir(cfg, args.policy)
     corpora = [item.corpus for item in cfg.data.eval]

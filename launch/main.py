@@ -72,9 +72,10 @@ def _dispatch(argv: Sequence[str]) -> int:
 def _help() -> str:
     rows = "\n".join(f"  {name:8} {summary}" for name, summary in COMMANDS.items())
     return (
-        "usage: ssp <command> [--config NAME|FILE] [options] [key=value ...]\n\n"
+        "usage: ssp <command> [options]\n\n"
         f"{rows}\n\n"
-        "ssp <command> --help lists a command's options. ssp train --dry-run shows the resolved configuration and what\n"
+        "ssp <command> --help lists a command's options; train, eval, ask and doctor take --config NAME|FILE and key=value\n"
+        "settings, too. ssp train --dry-run shows the resolved configuration and what\n"
         "would start, and starts nothing. Exit codes: 0 done, 1 a failure of ours, 2 bad input, 130 interrupted."
     )
 

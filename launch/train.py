@@ -45,8 +45,10 @@ def train(cfg: Config, config_name: str) -> int:
 
     runfolder.check(cfg, config_name)
     console = Console()
-    scene = read_scene(cfg, console.progress)
-    console.stop()
+    try:
+        scene = read_scene(cfg, console.progress)
+    finally:
+        console.stop()
     cluster.environment(cfg.ray)
     from actors.program import needed_cpus
 
@@ -58,8 +60,6 @@ def train(cfg: Config, config_name: str) -> int:
             print(f"dashboard: http://{connection.dashboard}", flush=True)
         stage = _Stage(scene, folder, console)
         return asyncio.run(stage.play())
-    except BaseExceptionGroup as group:
-        raise _first(group) from group
     finally:
         console.stop()
         cluster.disconnect()
@@ -99,14 +99,6 @@ class _Stage:
         finally:
             display.close()
             program.end()
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What went wrong first in tasks that failed together: a typed error has its message and exit code."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:

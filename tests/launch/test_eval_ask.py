@@ -93,6 +93,7 @@ def test_eval_is_repeatable(policy: Path, tmp_path: Path) -> None:
         (["--out", "no/such/folder/rows"], "--out"),
         (["--data", "a/x.jsonl", "b/x.jsonl"], "different names"),
         (["stepz=3"], "steps"),
+        (["data.eval=[]", "eval.every=0"], "needs an evaluation set"),
     ],
 )
 def test_eval_refuses(arguments: list[str], message: str) -> None:
@@ -102,6 +103,8 @@ def test_eval_refuses(arguments: list[str], message: str) -> None:
 
 def test_ask_prints_the_transcript(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     question = question_of(Config())
+    assert ask.main([question, "--policy", str(policy), *TINY, "data.eval=[]", "eval.every=0"]) == 0
+    capsys.readouterr()
     assert ask.main([question, "--policy", str(policy), *TINY]) == 0
     first, *_, last = capsys.readouterr().out.strip().splitlines()
     assert first.split() == ["q", *question.split()]

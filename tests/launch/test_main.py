@@ -115,7 +115,7 @@ def test_the_dry_run_shows_config_graph_resources_and_memory() -> None:
     text = describe(cfg)
     assert to_yaml(cfg) in text
     assert "solver x3" in text and "4 attempts a question" in text and "kept: the policy is frozen" in text
-    assert "learner-solver" in text and "learner-proposer" not in text
+    assert "updates the solver's policy" in text and "holds the frozen policy" in text
     assert "total" in text.split("# Memory")[1]
 
 
