@@ -74,9 +74,9 @@ def _help() -> str:
     return (
         "usage: ssp <command> [options]\n\n"
         f"{rows}\n\n"
-        "ssp <command> --help lists a command's options; train, eval, ask and doctor take --config NAME|FILE and key=value\n"
-        "settings, too. ssp train --dry-run shows the resolved configuration and what\n"
-        "would start, and starts nothing. Exit codes: 0 done, 1 a failure of ours, 2 bad input, 130 interrupted."
+        "ssp <command> --help lists a command's options; train, eval, ask and doctor also take --config NAME|FILE and\n"
+        "key=value settings. ssp train --dry-run shows the resolved configuration and what would start, and starts\n"
+        "nothing. Exit codes: 0 done, 1 a failure of ours, 2 bad input, 130 interrupted."
     )
 
 
