@@ -1,4 +1,4 @@
-"""`ssp ask "pota seat nation ?"`: one question to a policy, its transcript in colours.
+"""`ssp ask "vene mayor birthplace ?"`: one question to a policy, its transcript in colours.
 
 Owns the command and the colours. Promises the rollout and the parser of training (law 8), so what is shown is what is
 trained on. Refuses to judge the answer.
@@ -67,7 +67,7 @@ def transcript(episode: Episode, protocol: Protocol) -> Text:
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser("ask", "Ask a policy one question.")
-    parser.add_argument("question", help='generated world: an entity, relations, a question mark: "pota seat ?"')
+    parser.add_argument("question", help='generated world: an entity, relations, a question mark: "vene mayor ?"')
     parser.add_argument(
         "--config", default=DEFAULT_CONFIG, metavar="NAME|FILE", help="shipped config's name, or a file"
     )
