@@ -44,7 +44,9 @@ class Schooling:
     async def learn(self, batch: TrainBatch) -> dict[str, float]:
         """Train one batch and publish; figures of the step. A frozen role keeps its episodes and publishes nothing."""
         role, version = batch.role, self._store.latest(batch.role).version
-        ages = [version - item.version_min for item in batch.items]
+        written = [item for item in batch.items if item.version_min >= 0]
+        silent = [item for item in batch.items if item.version_min < 0]  # no model token, so no version and no gradient
+        ages = [version - item.version_min for item in written]
         stats = {
             "reward/mean": sum(batch.rewards) / len(batch.rewards) if batch.rewards else 0.0,
             "staleness/mean": sum(ages) / len(ages) if ages else 0.0,
@@ -52,10 +54,11 @@ class Schooling:
             "episodes": float(len(batch.items)),
         }
         bound = getattr(self._cfg.schedule.max_staleness, role)
-        fresh = [item for item, age in zip(batch.items, ages, strict=True) if age <= bound]
-        stale = [item for item, age in zip(batch.items, ages, strict=True) if age > bound]
-        if stale:
-            await self._mark(stale, State.DROPPED, "stale")
+        fresh = [item for item, age in zip(written, ages, strict=True) if age <= bound]
+        stale = [item for item, age in zip(written, ages, strict=True) if age > bound]
+        for items, cause in ((stale, "stale"), (silent, "no_signal")):
+            if items:
+                await self._mark(items, State.DROPPED, cause)
         if self._frozen(role, batch.step):
             await self._mark(fresh, State.KEPT, "")
         elif fresh:

@@ -89,6 +89,14 @@ def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) ->
     assert school.ledger.outcomes()["drop/stale"] == 3 - bound
 
 
+def test_an_episode_without_a_model_token_is_not_stale(tmp_path: Path) -> None:
+    """Its prompt left no room to answer: it has no version that could be old."""
+    school = School(config(), tmp_path / "run")
+    stats = school.learn(school.batch(SOLVER, 1, [1, -1]))
+    assert (stats["staleness/max"], stats["episodes"]) == (0, 2)
+    assert school.states(SOLVER) == {"trained": 1, "dropped": 1} and school.ledger.outcomes() == {"drop/no_signal": 1}
+
+
 @pytest.mark.parametrize("batch", ["stale", "empty"])
 def test_nothing_trained_means_nothing_published(tmp_path: Path, batch: str) -> None:
     school = School(config(), tmp_path / "run")
