@@ -42,11 +42,16 @@ def imports(path: Path) -> Iterator[str]:
             yield node.module.split(".")[0]
 
 
-def tracked() -> list[Path]:
-    """Text files of the repository; without git, those of the rooms."""
+def every_file() -> list[Path]:
+    """Files of the repository; without git, the sources of the rooms."""
     done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     found = [ROOT / name for name in done.stdout.splitlines()] if done.returncode == 0 else FILES
-    return [path for path in found if path.is_file() and path.suffix not in (".safetensors", ".png", ".gz", ".pt")]
+    return [path for path in found if path.is_file()]
+
+
+def tracked() -> list[Path]:
+    """Those that are text."""
+    return [path for path in every_file() if path.suffix not in (".safetensors", ".png", ".gz", ".pt")]
 
 
 def room(path: Path) -> str:
@@ -163,7 +168,7 @@ def test_a_wheel_runs_a_dry_run_from_any_folder(tmp_path: Path) -> None:
 
 def copied(to: Path) -> Path:
     """The repository's files without build products, so that building leaves nothing behind here."""
-    for path in tracked():
+    for path in every_file():
         target = to / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
