@@ -16,6 +16,6 @@ from ssp.selfplay.workers import Learner
 class LearnerActor(Learner):
     """See `ssp.selfplay.workers.Learner`."""
 
-    def __init__(self, cfg: Config, role: str, model_dir: Path, reference_dir: Path) -> None:
+    def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
         calm()
-        super().__init__(cfg, role, model_dir, reference_dir)
+        super().__init__(cfg, role, model_dir)

@@ -114,4 +114,4 @@ class Program:
 
 
 def _learner(cfg: Config, role: str, model: Path) -> Callable[[int], tuple[Any, ...]]:
-    return lambda i: (cfg, role, model, model)
+    return lambda i: (cfg, role, model)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import RayError, RayTaskError
 
 from ssp import build
 from ssp.config.schema import Config
@@ -73,7 +73,9 @@ class ShardSearch:
             try:
                 calls = [shard.retrieve.remote(queries, k, corpus) for shard in self._shards]
                 return list(ray.get(calls, timeout=left))
-            except (RayActorError, GetTimeoutError):
+            except RayTaskError:
+                raise  # the shard's own code: a bug
+            except RayError:  # dead, restarting, late, or its answer is lost: it comes back, or the deadline ends this
                 time.sleep(min(wait, max(0.0, deadline - time.monotonic())))
                 wait = min(2 * wait, 1.0)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssp import cache, coldstart, engines, protocols
+from ssp import cache, coldstart, engines, protocols, runfolder
 from ssp.config.schema import Config, RoleConfig
 from ssp.data.readers import read_corpus
 from ssp.engines import Engine
@@ -71,7 +71,7 @@ def model_dir(
     if name == COLDSTART:
         folder = Path(coldstart.ensure(cfg.coldstart, root or cache_root(), progress))
     else:
-        folder = _folder(name)
+        folder = _folder(runfolder.resolve(name, f"{role}.model"))
     check_protocol(folder, cfg.protocol)
     return folder
 

@@ -16,6 +16,9 @@ import numpy as np
 
 from ssp.errors import InvariantError
 
+BYTES_A_TOKEN = 32
+"""Rough size of one logged token with its share of the transcript, for the queues' byte budget."""
+
 
 class Kind(IntEnum):
     """Who wrote a token. Only `MODEL` tokens are ever trained."""

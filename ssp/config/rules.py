@@ -13,6 +13,7 @@ from typing import Any
 
 from ssp.config.schema import Config
 from ssp.errors import InputError
+from ssp.tokenlog import BYTES_A_TOKEN
 
 PRESETS = {"sync": (0, 0), "one-step-off": (1, 1), "async": (4, 4)}
 """Staleness bounds (proposer, solver) that `schedule.preset` stands for."""
@@ -273,6 +274,16 @@ def batch_fits_queue(cfg: Config) -> None:
             "queue.items holds at least one training batch (proposer.batch, solver.batch x game.attempts)",
             f"queue.items={cfg.queue.items} for a batch of {largest}",
             f"set queue.items={2 * largest}",
+        )
+    nbytes = BYTES_A_TOKEN * max(
+        cfg.proposer.batch * cfg.proposer.limits.total_tokens,
+        cfg.solver.batch * cfg.game.attempts * cfg.solver.limits.total_tokens,
+    )
+    if nbytes > cfg.queue.bytes:
+        raise InputError(
+            f"queue.bytes holds the longest training batch ({BYTES_A_TOKEN} bytes a token of limits.total_tokens)",
+            f"queue.bytes={cfg.queue.bytes} for {nbytes} bytes",
+            f"set queue.bytes={2 * nbytes}",
         )
 
 

@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS commits(
   episodes INTEGER NOT NULL, members TEXT NOT NULL, rolled_back INTEGER NOT NULL DEFAULT 0, created REAL NOT NULL,
   PRIMARY KEY(role, incarnation, step));
 CREATE INDEX IF NOT EXISTS episodes_by_state ON episodes(role, state);
+CREATE INDEX IF NOT EXISTS episodes_paid ON episodes(state, outcome, reward);
 CREATE INDEX IF NOT EXISTS episodes_by_commit ON episodes(commit_role, commit_incarnation, commit_step, state);
 """
 FACTS: dict[str, type] = {

@@ -144,8 +144,9 @@ class SelfPlay:
         chosen = self._batches.choose(round_, games, self._stages.incarnation)
         refills = [game for game in chosen if game.proposal is None]
         await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in refills])
-        chosen = await self._through_question_queue(round_, chosen)
+        chosen = await self._from_question_queue(round_, chosen)
         await self._stages.solve(round_, chosen, solver, clock)
+        await self._queues["questions"].ack(round_)
         await self._stages.grade(chosen, clock)
 
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for this one.
@@ -222,12 +223,11 @@ class SelfPlay:
         meta = {"role": role, "protocol": self._cfg.protocol, "incarnation": self._stages.incarnation}
         await self._checkpoints.save(role, step, self._store.latest(role).version, meta)
 
-    async def _through_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
-        """Questions reach the solvers through their queue, which bounds how far proposers may run ahead."""
+    async def _from_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
+        """Questions reach the solvers through their queue, which holds them until they have been played."""
         questions = self._queues["questions"]
         await questions.put(round_, [game.id for game in chosen], len(chosen), sum(len(g.question) for g in chosen))
         ids = await questions.take(round_) or []
-        await questions.ack(round_)
         by_id = {game.id: game for game in chosen}
         return [by_id[id_] for id_ in ids]
 

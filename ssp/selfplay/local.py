@@ -28,7 +28,7 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         solvers=LocalCrew("solver", lambda i: Player(cfg, SOLVER, models[SOLVER], search, episodes), place.solvers),
         judges=LocalCrew("judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
         learners={
-            role: LocalCrew(f"learner-{role}", lambda i, role=role: Learner(cfg, role, models[role], models[role]))  # type: ignore[misc]
+            role: LocalCrew(f"learner-{role}", lambda i, role=role: Learner(cfg, role, models[role]))  # type: ignore[misc]
             for role in ROLES
         },
         queues={

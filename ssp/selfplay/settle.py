@@ -15,11 +15,10 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER, Outcome, State
 from ssp.rewards import proposer as proposer_rewards
 from ssp.selfplay.records import Game, Played, TrainItem
+from ssp.tokenlog import BYTES_A_TOKEN
 
 TOO_FEW = "too_few_attempts"
 """Void of a proposal of which fewer than half the attempts were scored."""
-BYTES_A_TOKEN = 32
-"""Rough size of one logged token with its share of the transcript, for the queues' byte budget."""
 
 
 @dataclass

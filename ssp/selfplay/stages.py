@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ssp.config.schema import Config
@@ -29,6 +29,19 @@ T = TypeVar("T")
 
 REISSUES = 5
 """How often one block of episodes is issued again after faults before the run gives up."""
+
+
+EVAL = "eval"
+"""Role of evaluation episodes in the ledger."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Who plays: a crew, the role in the ledger, and how many tasks in a row stay in one block (a game's attempts)."""
+
+    crew: Crew
+    role: str
+    together: int = 1
 
 
 class Stages:
@@ -52,7 +65,7 @@ class Stages:
             for game in games
         ]
         order = PlayOrder(self._cfg.proposer.sampling.temperature, f"{PROPOSER}-{round_:06d}-i{self.incarnation}")
-        played = await self.play(self._cast.proposers, tasks, order, weights, clock)
+        played = await self._play(Part(self._cast.proposers, PROPOSER), tasks, order, weights, clock)
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal
         await self._ledger(
@@ -103,7 +116,8 @@ class Stages:
         ]
         order = PlayOrder(self._cfg.solver.sampling.temperature, f"{SOLVER}-{round_:06d}-i{self.incarnation}")
         by_game = {game.id: game for game in games}
-        for played in await self.play(self._cast.solvers, tasks, order, weights, clock):
+        part = Part(self._cast.solvers, SOLVER, together=self._cfg.game.attempts)
+        for played in await self._play(part, tasks, order, weights, clock):
             game = by_game[played.brief.game]
             game.attempts.append(played)
             game.solver_version = weights.version
@@ -129,32 +143,32 @@ class Stages:
     async def evaluate(self, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock) -> list[Brief]:
         """Play evaluation tasks on the solvers; one brief a task, in order."""
         order = PlayOrder(self._cfg.eval.temperature, stem)
-        return [played.brief for played in await self.play(self._cast.solvers, tasks, order, weights, clock)]
+        part = Part(self._cast.solvers, EVAL)
+        return [played.brief for played in await self._play(part, tasks, order, weights, clock)]
 
     async def keep(self, briefs: Sequence[Brief]) -> None:
         """Evaluation episodes end as `kept` (or voided)."""
         await self._ledger("advance", kept(briefs))
 
-    async def play(
-        self, crew: Crew, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock
+    async def _play(
+        self, part: Part, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock
     ) -> list[Played]:
         """Play `tasks` over the crew, in contiguous blocks; one `Played` a task, in order."""
         started = time.perf_counter()
-        attempts = self._cfg.game.attempts if crew is self._cast.solvers and order.stem.startswith(SOLVER) else 1
-        groups = [tasks[i : i + attempts] for i in range(0, len(tasks), attempts)]
-        blocks = [[task for group in part for task in group] for part in split(groups, crew.size)]
-        results = await _together([self._block(crew, i, block, order, weights) for i, block in enumerate(blocks)])
-        clock.stage(crew.name, "play", started, [seconds for _, seconds in results])
+        groups = [tasks[i : i + part.together] for i in range(0, len(tasks), part.together)]
+        blocks = [[task for group in share for task in group] for share in split(groups, part.crew.size)]
+        results = await _together([self._block(part, i, block, order, weights) for i, block in enumerate(blocks)])
+        clock.stage(part.crew.name, "play", started, [seconds for _, seconds in results])
         return [played for block, _ in results for played in block]
 
     async def _block(
-        self, crew: Crew, worker: int, tasks: list[Task], order: PlayOrder, weights: Published
+        self, part: Part, worker: int, tasks: list[Task], order: PlayOrder, weights: Published
     ) -> tuple[list[Played], dict[str, float]]:
-        role = "eval" if order.stem.startswith("eval") else tasks[0].role
+        crew = part.crew
         for issue in range(REISSUES + 1):
             issued = [replace(task, id=f"{task.id}.{issue}") for task in tasks]
             named = replace(order, stem=f"{order.stem}-{worker}.{issue}")
-            await self._ledger("create", [{"id": t.id, "game_id": t.game, "role": role} for t in issued])
+            await self._ledger("create", [{"id": t.id, "game_id": t.game, "role": part.role} for t in issued])
             await self._ledger("advance", [{"id": t.id, "state": State.RUNNING.value} for t in issued])
             try:
                 block, report = await crew.call(worker, "play", issued, named, weights.version, weights.weights)
@@ -207,8 +221,8 @@ def kept(briefs: Sequence[Brief]) -> list[dict[str, Any]]:
         {
             "id": b.id,
             "state": (State.VOIDED if b.outcome is Outcome.VOID else State.KEPT).value,
-            "outcome": (b.outcome or Outcome.SCORED).value,
-            "cause": b.cause or None,
+            "outcome": (b.outcome or (Outcome.REJECTED if b.final is None else Outcome.SCORED)).value,
+            "cause": b.cause or (b.stopped if b.final is None else None),
             "policy_version_min": b.version_min,
             "policy_version_max": b.version_max,
             "file": b.file,

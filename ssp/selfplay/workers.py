@@ -128,15 +128,15 @@ class Judge:
 
 
 class Learner:
-    """One role's learner: batches of references in, new weights out."""
+    """One role's learner: episodes in, new weights out. The KL reference is the start model `model_dir`."""
 
-    def __init__(self, cfg: Config, role: str, model_dir: Path, reference_dir: Path) -> None:
+    def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
         # Here, because players and judges use this module too and should start without transformers' models.
         from ssp.learning.learner import TorchLearner
 
         block = role_config(cfg, role)
         self._temperature = block.sampling.temperature
-        self._inner = TorchLearner(Path(model_dir), block, reference_dir=Path(reference_dir))
+        self._inner = TorchLearner(Path(model_dir), block)
 
     def weights(self) -> tuple[Weights, dict[str, float]]:
         """Current weights under Hugging Face names (numpy, float32)."""

@@ -59,6 +59,7 @@ class Display:
             shown["tokens_per_second"] = values["tokens_per_second"]
             self._pending = shown
         elif role == "eval":
+            self._timeline.save()
             self._accuracy = values.get("eval/accuracy", 0.0)
             self.event(f"step {step}: held-out accuracy {self._accuracy:.1%}")
         else:

@@ -161,3 +161,9 @@ def test_combinations(typed: list[str], word: str) -> None:
 )
 def test_what_is_allowed_beside_them(typed: list[str]) -> None:
     load("quickstart", typed)
+
+
+def test_a_queue_takes_the_longest_training_batch() -> None:
+    """Else the first long batch would find no room in the middle of a run."""
+    with pytest.raises(InputError, match="queue.bytes"):
+        load("quickstart", ["queue.bytes=1000000"])

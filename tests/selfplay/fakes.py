@@ -119,7 +119,7 @@ class FakeLearner:
     fail_at: dict[str, set[int]] = {}
     seen: list[tuple[str, int, list[str]]] = []
 
-    def __init__(self, cfg: Config, role: str, model_dir: Path, reference_dir: Path) -> None:
+    def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
         self.role, self.updates = role, 0
 
     @classmethod

@@ -38,7 +38,7 @@ class School:
         self.ledger = Ledger(path / "ledger.db")
         nobody = LocalCrew("nobody", lambda i: None, 0)
         self.learners = {
-            role: FaultyCrew(LocalCrew(role, lambda i, role=role: FakeLearner(cfg, role, path, path)))  # type: ignore[misc]
+            role: FaultyCrew(LocalCrew(role, lambda i, role=role: FakeLearner(cfg, role, path)))  # type: ignore[misc]
             for role in ROLES
         }
         self.cast = Cast(nobody, nobody, nobody, dict(self.learners), {}, LocalCrew("ledger", lambda i: self.ledger))
