@@ -42,7 +42,6 @@ class Display:
         for line in earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
         self._pending: dict[str, float] = {}
-        self._accuracy = 0.0
         self._started = False
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
@@ -60,12 +59,14 @@ class Display:
             self._pending = shown
         elif role == "eval":
             self._timeline.save()
-            self._accuracy = values.get("eval/accuracy", 0.0)
-            self.event(f"step {step}: held-out accuracy {self._accuracy:.1%}")
+            if "eval/accuracy" in values:
+                self.event(f"step {step}: held-out accuracy {values['eval/accuracy']:.1%}")
         else:
             self._pending[f"{role}_reward"] = values["reward/mean"]
             if role == "solver":
-                self._console.update({**self._pending, "accuracy": self._accuracy})
+                if "eval/accuracy" in self._last:
+                    self._pending["accuracy"] = self._last["eval/accuracy"][1]
+                self._console.update(self._pending)
 
     def event(self, text: str) -> None:
         """One line for the user."""
