@@ -81,7 +81,7 @@ class RayCrew:
             except RayTaskError as error:
                 raise (error.cause if isinstance(error.cause, Exception) else error) from error
             except RayActorError as error:
-                raise SspError(f"{self.name} could not start: {error}") from error
+                raise SspError(f"{self.name} could not start: {_last_line(error)}") from error
             except TimeoutError:
                 raise SspError(
                     f"{self.name} did not start within ray.start_timeout={self._patience.start:.0f} s. Next: see whether "
@@ -104,7 +104,8 @@ class RayCrew:
                 await asyncio.wait_for(_value(self._handles[worker].ping.remote()), deadline - time.monotonic())
             except ActorDiedError as error:
                 raise SspError(
-                    f"{self.name}-{worker} died for good: placement.restarts is used up, or it cannot start ({error})"
+                    f"{self.name}-{worker} died for good: placement.restarts is used up, or it cannot start "
+                    f"({_last_line(error)})"
                 ) from error
             except (RayActorError, TimeoutError):
                 await asyncio.sleep(0.2)
@@ -115,6 +116,11 @@ class RayCrew:
         raise SspError(
             f"{self.name}-{worker} did not come back within {self._patience.start:.0f} s: see its log in Ray"
         )
+
+
+def _last_line(error: Exception) -> str:
+    """What Ray says last: of a constructor's failure, its own error without the traceback before it."""
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
 async def _value(reference: Any) -> Any:

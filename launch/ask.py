@@ -16,6 +16,7 @@ from rich.text import Text
 
 from launch.cli import DEFAULT_CONFIG, Parser
 from ssp import build, config, protocols
+from ssp.config.rules import COLDEST
 from ssp.episode import SOLVER, Episode, Outcome, Task
 from ssp.errors import InputError
 from ssp.protocols import Protocol
@@ -87,8 +88,8 @@ def _temperature(text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"a number of at least 0, not {text}")
+    if not (value == 0.0 or COLDEST <= value < float("inf")):
+        raise argparse.ArgumentTypeError(f"0 or a number of at least {COLDEST}, not {text}")
     return value
 
 
@@ -96,11 +97,15 @@ def _check_words(folder: object, question: str) -> None:
     """InputError when the policy's vocabulary has no token for a word: it would be asked about `<unk>` instead."""
     tokenizer = build.tokenizer(str(folder))
     unknown = tokenizer.unk_token_id
-    words = [w for w in question.split() if unknown is not None and unknown in tokenizer.encode(w)]
+    try:
+        words = [w for w in question.split() if unknown is not None and unknown in tokenizer.encode(w)]
+    except TypeError as error:  # half of a surrogate pair: the terminal sent bytes that are no text
+        raise InputError("a question is valid Unicode", repr(question), "type it in UTF-8") from error
     if words or not question.split():
+        shown = ", ".join(dict.fromkeys(words[:5])) + (", ..." if len(words) > 5 else "")
         raise InputError(
             "a question is made of words that the policy knows",
-            ", ".join(words) or "no word",
+            shown or "no word",
             "take a question of the corpus's own words; the evaluation file has examples",
         )
 

@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, cfg = parsed.flags, parsed.load()
     torch.set_num_threads(1)  # small matrices: a second thread costs more than it brings
     if args.data:
-        cfg.data.eval = _sets(args.data, args.corpus or cfg.data.corpus)
+        cfg.data.eval = _sets(args.data, args.corpus, cfg.data.corpus)
+    elif args.corpus:
+        raise InputError("--corpus is of --data", f"--corpus {args.corpus} alone", "give --data, or set data.eval")
     if not cfg.data.eval:
         raise InputError("ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
     _check_out(args.out)
@@ -87,7 +89,7 @@ def _flags(parser: Parser) -> None:
         "--policy", metavar="DIR", help="policy folder or run folder; default: the solver's start model"
     )
     parser.add_argument("--data", nargs="+", default=[], metavar="FILE", help="FlashRAG jsonl files, or world:heldout")
-    parser.add_argument("--corpus", help="corpus that --data is searched in; default: data.corpus; none: no search")
+    parser.add_argument("--corpus", help="corpus of --data; default: its own world, else data.corpus; none: no search")
     parser.add_argument("--per-hop", type=_count, help="questions a hop; default: the config's, or all of --data")
     parser.add_argument("--out", metavar="FILE", help="write one JSON line a question here")
 
@@ -106,20 +108,18 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _sets(paths: Sequence[str], corpus: str) -> list[EvalSet]:
-    """One set a file, named by its stem; a generated world's questions are searched in that world."""
+def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:
+    """One set a file, named by its stem. Without --corpus a generated world's questions are searched in that world."""
     sets = [
-        EvalSet(path if path.startswith(files.PREFIX) else Path(path).stem, path, _corpus(path, corpus))
+        EvalSet(path, path, corpus or path)
+        if path.startswith(files.PREFIX)
+        else EvalSet(Path(path).stem, path, corpus or default)
         for path in paths
     ]
     names = [item.name for item in sets]
     if len(set(names)) < len(names):
         raise InputError("the files of --data have different names", ", ".join(paths), "rename one of them")
     return sets
-
-
-def _corpus(path: str, corpus: str) -> str:
-    return path if path.startswith(files.PREFIX) else corpus
 
 
 def _check_out(out: str | None) -> None:

@@ -40,10 +40,13 @@ def train(cfg: Config, config_name: str) -> int:
     """One run of a checked config, from its folder to its final table."""
     from actors import cluster
     from ssp import runfolder
+    from ssp.selfplay.checkpoint import check_resumable
     from ssp.selfplay.scene import read_scene
     from ssp.telemetry.console import Console
 
-    runfolder.check(cfg, config_name)
+    place = runfolder.check(cfg, config_name)
+    if place.resumes:
+        check_resumable(runfolder.RunFolder(place.path))
     console = Console()
     try:
         scene = read_scene(cfg, console.progress)

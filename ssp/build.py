@@ -50,7 +50,11 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
     folder = _folder(model_dir)
     if not (folder / "tokenizer.json").is_file():
         raise InputError("a policy folder holds tokenizer.json", folder, "give a folder that save_pretrained wrote")
-    loaded: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    try:
+        loaded: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the library raises bare Exceptions too
+        rule = "the tokenizer files of a policy folder can be read"
+        raise InputError(rule, f"{folder}: {error}", "copy or save the policy again") from error
     return loaded
 
 
@@ -76,6 +80,13 @@ def model_dir(
     return folder
 
 
+def check_policy(cfg: Config, role: str, folder: Path) -> None:
+    """InputError when the policy in `folder` does not load; for folders that a user brings, as `model_dir` gave them."""
+    if _block(cfg, role).model != COLDSTART:
+        tokenizer(folder)
+        engine(_block(cfg, role), folder)
+
+
 def policy_dir(cfg: Config, given: Path | str | None) -> Path:
     """The solver's policy to look at: the folder `given`, else the one that the solver starts from.
 
@@ -84,9 +95,12 @@ def policy_dir(cfg: Config, given: Path | str | None) -> Path:
     if given is None:
         return model_dir(cfg, SOLVER)
     folder = _folder(given)
-    state = folder / "checkpoints" / "state.json"
-    if state.is_file():
-        folder = _folder(folder / _json(state, "folders")["folders"][SOLVER])
+    state = runfolder.RunFolder(folder).read_state()
+    if state is not None:
+        if SOLVER not in state["folders"]:
+            found = folder / "checkpoints" / "state.json"
+            raise InputError("state.json of a run names the solver's checkpoint", found, "give a checkpoint's folder")
+        folder = _folder(folder / state["folders"][SOLVER])
     check_protocol(folder, cfg.protocol)
     return folder
 

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
@@ -24,6 +26,9 @@ from ssp.errors import InputError, InvariantError
 
 START_BYTES = 200_000_000
 """Free bytes that a run asks for before it starts: about three times what a default quickstart writes."""
+
+LONGEST_NAME = 230
+"""Bytes of one name in the run folder's path; file systems take 255, and a name is written with an ending first."""
 
 MAY_CHANGE = ("steps", "resume", "run", "save", "placement", "ray")
 """Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
@@ -102,8 +107,17 @@ def locate(cfg: Config, config_name: str) -> Place:
 
 def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Place:
     """`locate`, and room for the run: everything that `open_run` would refuse, touching nothing."""
-    place = locate(cfg, config_name)
+    try:
+        place = locate(cfg, config_name)
+        above = next(path for path in (place.path, *place.path.parents) if path.exists())
+        if any(len(os.fsencode(part)) > LONGEST_NAME for part in place.path.parts):
+            raise OSError(f"a name of more than {LONGEST_NAME} bytes in {place.path}")
+    except OSError as error:
+        raise InputError("a run folder has a usable path", error, "set another run.dir or run.name") from error
     check_space(place.path, needed_bytes)
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        found = f"{place.path}, where {above} is no folder that can be written"
+        raise InputError("a run folder must be writable", found, "set run.dir elsewhere")
     return place
 
 
@@ -187,8 +201,9 @@ class RunFolder:
             return None
         try:
             state: dict[str, Any] = json.loads(self.state.read_text(encoding="utf-8"))
-            missing = [folder for folder in state["folders"].values() if not self.absolute(folder).is_dir()]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            named = dict.items(state["folders"])
+            missing = [folder for _, folder in named if not self.absolute(folder).is_dir()]
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             rule = "state.json must name the checkpoints to continue from"
             raise InputError(rule, f"{self.state} ({error!r})", "restore the file, or start a new run") from error
         if missing:
@@ -218,7 +233,11 @@ class RunFolder:
 
 def changes(cfg: Config, folder: RunFolder) -> dict[str, tuple[object, object]]:
     """Dotted keys whose value differs from the folder's config.yaml, as (then, now), without those of `MAY_CHANGE`."""
-    then = _flat(OmegaConf.to_container(OmegaConf.load(folder.config)))
+    try:
+        then = _flat(OmegaConf.to_container(OmegaConf.load(folder.config)))
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+        found = f"{folder.config}: {' '.join(str(error).split())}"
+        raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
     now = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(cfg))))
     keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
     return {key: (then.get(key), now.get(key)) for key in keys if then.get(key) != now.get(key)}

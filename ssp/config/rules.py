@@ -58,6 +58,10 @@ NOT_YET: dict[str, object] = {"retriever.url": "", "retriever.replicas": 1, "dat
 """Keys whose feature is not built yet, with the only value that is accepted."""
 
 INF = math.inf
+MOST = 1024
+"""Actors of one kind, at most: a slip of the finger must not start a million processes."""
+COLDEST = 0.01
+"""Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
 RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**63 - 1),
     "steps": (1, INF),
@@ -85,14 +89,14 @@ RANGES: dict[str, tuple[float, float]] = {
     "referee.alarm_patience": (1, INF),
     "world.train_seed": (0, 2**63 - 1),
     "world.heldout_seed": (0, 2**63 - 1),
-    "retriever.shards": (1, INF),
+    "retriever.shards": (1, MOST),
     "retriever.topk": (1, INF),
     "retriever.k1": (0, INF),
     "retriever.b": (0, 1),
     "retriever.timeout": (0.001, INF),
-    "placement.proposers": (1, INF),
-    "placement.solvers": (1, INF),
-    "placement.judges": (1, INF),
+    "placement.proposers": (1, MOST),
+    "placement.solvers": (1, MOST),
+    "placement.judges": (1, MOST),
     "placement.cpus": (0, INF),
     "placement.restarts": (0, INF),
     "placement.call_timeout": (0.001, INF),
@@ -234,6 +238,13 @@ def training_samples(cfg: Config) -> None:
             raise InputError(f"{role}.sampling.temperature is above 0 for a role that learns", "0", "set it to 1.0")
 
 
+def temperatures_are_usable(cfg: Config) -> None:
+    """A temperature near 0 overflows the softmax, which would make every episode void."""
+    for key in ("eval.temperature", *_expand("{role}.sampling.temperature")):
+        if 0 < get(cfg, key) < COLDEST:
+            raise InputError(f"{key} is 0 (greedy) or at least {COLDEST}", get(cfg, key), f"set {key}=0 or {COLDEST}")
+
+
 def evidence_needs_verifier(cfg: Config) -> None:
     """The evidence check reads what the verifier quoted; without a verifier it cannot run, so it cannot pass (law 6)."""
     if cfg.referee.verifier == "none" and cfg.referee.evidence != "none":
@@ -331,6 +342,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     grpo_needs_attempts,
     someone_learns,
     training_samples,
+    temperatures_are_usable,
     evidence_needs_verifier,
     proposer_can_search_enough,
     turn_fits_episode,

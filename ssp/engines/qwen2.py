@@ -53,6 +53,10 @@ class Shape:
                     f"{name} = {found}",
                     "use such a checkpoint, or another engine.kind",
                 )
+        needed = ("num_attention_heads", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
+        for name in needed:
+            if not isinstance(config.get(name), int):
+                raise InputError(f"a model's configuration gives {name}", config.get(name), "save the model again")
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         return cls(
             layers=int(config["num_hidden_layers"]),

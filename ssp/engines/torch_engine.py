@@ -268,7 +268,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if not file.is_file():
         raise InputError("a model folder holds config.json", f"none in {folder}", "give a Hugging Face model folder")
-    config: dict[str, Any] = json.loads(file.read_text())
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(
+            "config.json of a model is JSON", f"{file}: {error}", "copy or save the model again"
+        ) from error
+    if not isinstance(config, dict):
+        raise InputError("config.json of a model is a JSON object", file, "copy or save the model again")
     return config
 
 

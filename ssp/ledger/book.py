@@ -43,6 +43,9 @@ class Ledger:
         try:
             if readonly:
                 self._db.execute("SELECT count(*) FROM counters").fetchone()
+                ((verdict,), *_) = self._db.execute("PRAGMA quick_check").fetchall()
+                if verdict != "ok":
+                    raise sqlite3.DatabaseError(verdict)
             else:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
@@ -56,6 +59,11 @@ class Ledger:
     def close(self) -> None:
         """Close the file; the ledger is of no use afterwards."""
         self._db.close()
+
+    def fold(self) -> None:
+        """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole."""
+        with self._lock:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from ssp.config.schema import Config
 from ssp.episode import ROLES
+from ssp.errors import InputError
+from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.learning import call_learner
@@ -28,6 +30,28 @@ class State:
     folders: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     pool: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read(folder: RunFolder) -> State | None:
+    """What state.json holds, None without one. InputError when it is broken, or names a folder that is not there."""
+    found = folder.read_state()
+    if found is None:
+        return None
+    kinds = {"step": int, "folders": dict, "versions": dict, "pool": list}
+    wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
+    wrong += [] if set(found) == set(kinds) else sorted(set(found) - set(kinds))
+    if not wrong and not set(ROLES) == set(found["folders"]) == set(found["versions"]):
+        wrong = ["folders"]
+    if wrong:
+        rule = "state.json must be as it was written"
+        raise InputError(rule, f"{folder.state}: {', '.join(wrong)}", "restore the file, or start a new run")
+    return State(**found)
+
+
+def check_resumable(folder: RunFolder) -> None:
+    """Everything that a resumed run needs of its folder, before anything starts. InputError names what is wrong."""
+    read(folder)
+    Ledger(folder.ledger, readonly=True).close()
 
 
 class Checkpoints:
@@ -84,8 +108,8 @@ class Checkpoints:
         """
         self._half.clear()
         self._pools.clear()
-        found = self._folder.read_state()
-        state = State(**found) if found else State()
+        found = read(self._folder)
+        state = found or State()
         self.saved = state.step if found else -1
         for role, folder in state.folders.items():
             await call_learner(self._cast, role, "load", str(self._folder.absolute(folder)))

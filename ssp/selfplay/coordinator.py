@@ -80,6 +80,7 @@ class SelfPlay:
         if not self._stopping:  # someone is waiting for the end
             await self._evaluate(self._pace.done[SOLVER], final=True)
         await self._ledger("check")
+        await self._ledger("fold")
         if self._why is not None:
             raise self._why
 

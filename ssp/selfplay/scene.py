@@ -44,6 +44,8 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
         read_corpus(path)
     sets = [QuestionSet(item.name, read_eval(item.file), item.corpus) for item in cfg.data.eval]
     models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in ROLES}
+    for role, folder in models.items():
+        build.check_policy(cfg, role, folder)
     return Scene(cfg, answers, sets, None if seed is None else World(seed), models)
 
 

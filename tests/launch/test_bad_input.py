@@ -16,6 +16,8 @@ from launch.main import run
 from ssp import runfolder
 from ssp.coldstart.store import ARTEFACT
 from ssp.config import load
+from ssp.ledger import Ledger
+from ssp.selfplay.checkpoint import check_resumable
 
 MODEL = f"defaults.model={ARTEFACT}"
 
@@ -107,3 +109,77 @@ def test_a_relative_run_dir_inside_a_jobs_copy(capsys, home, monkeypatch, tmp_pa
     monkeypatch.chdir(copy)
     assert "SSP_HOME" in refused(capsys, home, "run.dir=somewhere")
     assert not os.listdir(copy)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer.json", "{"),
+        ("config.json", "x"),
+        ("config.json", "[]"),
+        ("config.json", '{"model_type": "qwen2"}'),
+        ("model.safetensors", ""),
+    ],
+)
+def test_a_policy_that_does_not_load(capsys, home, tmp_path, file, content):
+    policy = tmp_path / "policy"
+    shutil.copytree(ARTEFACT, policy)
+    (policy / file).write_text(content)
+    assert "policy" in refused(capsys, home, f"solver.model={policy}") or file == "config.json"
+
+
+def test_a_run_folder_below_a_file_or_of_a_name_too_long(capsys, home, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "writable" in refused(capsys, home, f"run.dir={tmp_path / 'file' / 'run'}")
+    assert "usable path" in refused(capsys, home, f"run.name={'a' * 300}")
+
+
+WHOLE = {"step": 1, "folders": {"proposer": ".", "solver": "."}, "versions": {"proposer": 1, "solver": 1}, "pool": []}
+
+
+def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
+    """A folder that a run could go on from, and the settings that do."""
+    settings = (f"run.dir={tmp_path / 'run'}", "resume=auto", "ray.dashboard=true")
+    folder = runfolder.open_run(load("quickstart", ["steps=2", MODEL, *settings]), "quickstart")
+    folder.write_state(WHOLE)
+    Ledger(folder.ledger).close()
+    check_resumable(folder)
+    return folder, settings
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "{",
+        "[]",
+        '{"folders": {}}',
+        '{"folders": []}',
+        '{"folders": {"solver": 5}}',
+        json.dumps({**WHOLE, "step": "1"}),
+        json.dumps({**WHOLE, "more": 1}),
+        json.dumps({**WHOLE, "folders": {"solver": "."}}),
+        json.dumps({**WHOLE, "folders": {"proposer": ".", "solver": "nowhere"}}),
+    ],
+)
+def test_resume_from_a_broken_state(capsys, home, tmp_path, state):
+    folder, settings = resumable(tmp_path)
+    folder.state.write_text(state)
+    assert "state.json" in refused(capsys, home, *settings)
+
+
+def test_resume_without_a_sound_ledger(capsys, home, tmp_path):
+    folder, settings = resumable(tmp_path)
+    content = folder.ledger.read_bytes()
+    folder.ledger.write_bytes(os.urandom(8192))
+    assert "ledger" in refused(capsys, home, *settings)
+    folder.ledger.write_bytes(content[: 2 * 4096] + os.urandom(len(content) - 2 * 4096))
+    assert "ledger" in refused(capsys, home, *settings)
+    folder.ledger.unlink()
+    assert "ledger" in refused(capsys, home, *settings)
+
+
+@pytest.mark.parametrize("content", [b"{: [", b"\xff\xfe\x00", b"a: ${"])
+def test_resume_with_a_broken_config(capsys, home, tmp_path, content):
+    folder, settings = resumable(tmp_path)
+    folder.config.write_bytes(content)
+    assert "config.yaml" in refused(capsys, home, *settings)

@@ -79,6 +79,14 @@ def test_eval_of_own_files_takes_settings_after_them(
     assert "mine" in capsys.readouterr().out
 
 
+def test_eval_searches_a_world_in_the_corpus_that_was_typed(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--policy", str(policy), "--per-hop", "1", "--data", "world:heldout", *TINY]
+    assert evaluate.main(few) == 0
+    assert "world:heldout in world:heldout" in " ".join(capsys.readouterr().out.split())
+    assert evaluate.main([*few, "--corpus", "none"]) == 0
+    assert "world:heldout in none" in " ".join(capsys.readouterr().out.split())
+
+
 def test_eval_is_repeatable(policy: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for out in (one, two):
@@ -94,6 +102,7 @@ def test_eval_is_repeatable(policy: Path, tmp_path: Path) -> None:
         (["--data", "a/x.jsonl", "b/x.jsonl"], "different names"),
         (["stepz=3"], "steps"),
         (["data.eval=[]", "eval.every=0"], "needs an evaluation set"),
+        (["--corpus", "none"], "--corpus is of --data"),
     ],
 )
 def test_eval_refuses(arguments: list[str], message: str) -> None:
@@ -116,7 +125,9 @@ def test_ask_refuses_words_that_the_policy_does_not_know(policy: Path) -> None:
         ask.main(["London seat ?", "--policy", str(policy)])
     with pytest.raises(InputError, match="no word"):
         ask.main(["  ", "--policy", str(policy)])
-    for wrong in ("-1", "nan", "hot"):
+    with pytest.raises(InputError, match="valid Unicode"):
+        ask.main(["pota \udcff ?", "--policy", str(policy)])
+    for wrong in ("-1", "nan", "hot", "1e-300"):
         with pytest.raises(InputError, match="at least 0"):
             ask.main(["pota seat ?", f"--temperature={wrong}"])
 
@@ -149,6 +160,10 @@ def test_a_run_folder_means_its_newest_solver(policy: Path, tmp_path: Path) -> N
     (tmp_path / "checkpoints" / "state.json").write_text(json.dumps({"folders": {"solver": str(policy)}}))
     assert build.policy_dir(Config(), tmp_path) == policy
     assert build.policy_dir(Config(), policy) == policy
+    for state in ({}, {"folders": {}}, {"folders": []}, {"folders": {"solver": 3}}):
+        (tmp_path / "checkpoints" / "state.json").write_text(json.dumps(state))
+        with pytest.raises(InputError, match=r"state\.json"):
+            build.policy_dir(Config(), tmp_path)
 
 
 def test_corpora_are_named_once_and_none_has_no_file() -> None:

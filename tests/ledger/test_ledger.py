@@ -41,6 +41,26 @@ def test_a_life_from_created_to_trained(ledger):
     assert ledger.last_commit("solver") == 1
 
 
+def test_after_folding_the_file_alone_is_whole(ledger, tmp_path):
+    play(ledger, ["a", "b"])
+    ledger.fold()
+    (tmp_path / "copy.db").write_bytes(ledger.path.read_bytes())
+    copy = Ledger(tmp_path / "copy.db", readonly=True)
+    assert copy.digest() == ledger.digest()
+    copy.close()
+
+
+def test_a_damaged_page_is_refused(ledger):
+    for start in range(0, 2000, 100):
+        play(ledger, [f"{n:06}" for n in range(start, start + 100)])
+    ledger.fold()
+    content = bytearray(ledger.path.read_bytes())
+    content[len(content) // 2 :] = b"\xff" * (len(content) - len(content) // 2)
+    ledger.path.write_bytes(content)
+    with pytest.raises(InputError, match="this project's SQLite"):
+        Ledger(ledger.path, readonly=True)
+
+
 @pytest.mark.parametrize("final", ["dropped", "kept", "voided"])
 def test_a_final_state_stays(ledger, final):
     play(ledger, ["a"])
