@@ -65,13 +65,17 @@ def connect(cfg: RayConfig, needed_cpus: float = 0.0) -> Cluster:
     if cfg.dashboard:
         options["dashboard_host"] = "127.0.0.1"
         options["dashboard_port"] = _dashboard_port(cfg.dashboard_port)
-    context = ray.init(
-        address="local",
-        num_cpus=cfg.cpus or max(os.cpu_count() or 1, math.ceil(needed_cpus)),
-        include_dashboard=cfg.dashboard,
-        object_store_memory=cfg.object_store_mb * 1_000_000,
-        **options,
-    )
+    try:
+        context = ray.init(
+            address="local",
+            num_cpus=cfg.cpus or max(os.cpu_count() or 1, math.ceil(needed_cpus)),
+            include_dashboard=cfg.dashboard,
+            object_store_memory=cfg.object_store_mb * 1_000_000,
+            **options,
+        )
+    except ValueError as error:  # Ray's word for resources that this machine does not have
+        found = f"ray.object_store_mb={cfg.object_store_mb}: {error}"
+        raise InputError("the cluster fits this machine", found, "lower ray.object_store_mb") from error
     return Cluster(True, context.dashboard_url or "")
 
 

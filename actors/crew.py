@@ -68,7 +68,7 @@ class RayCrew:
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except TimeoutError:
             ray.kill(handle, no_restart=False)
-            raise self._fault(worker, "deadline", f"{method} took longer than {timeout:.0f} s") from None
+            raise self._fault(worker, "deadline", f"{method} took longer than {timeout:g} s") from None
         except RayActorError as error:
             raise self._fault(worker, "died", f"its process ended during {method}") from error
 
@@ -84,7 +84,7 @@ class RayCrew:
                 raise SspError(f"{self.name} could not start: {_last_line(error)}") from error
             except TimeoutError:
                 raise SspError(
-                    f"{self.name} did not start within ray.start_timeout={self._patience.start:.0f} s. Next: see whether "
+                    f"{self.name} did not start within ray.start_timeout={self._patience.start:g} s. Next: see whether "
                     f"the cluster has the CPUs ({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
                 ) from None
 
@@ -113,9 +113,7 @@ class RayCrew:
                 self._down[worker] = False
                 self._say(f"{self.name}-{worker} is back")
                 return
-        raise SspError(
-            f"{self.name}-{worker} did not come back within {self._patience.start:.0f} s: see its log in Ray"
-        )
+        raise SspError(f"{self.name}-{worker} did not come back within {self._patience.start:g} s: see its log in Ray")
 
 
 def _last_line(error: Exception) -> str:

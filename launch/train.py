@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Actors share the cores: one thread a process, set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _end_politely()
     return train(cfg, parsed.config)
 
 
@@ -57,6 +59,7 @@ def train(cfg: Config, config_name: str) -> int:
 
     connection = cluster.connect(cfg.ray, needed_cpus(cfg))
     try:
+        _end_politely()  # Ray puts its own handler there, which prints a stack
         folder = runfolder.open_run(cfg, config_name)
         print(f"run folder: {folder.path}", flush=True)
         if connection.dashboard:
@@ -66,6 +69,12 @@ def train(cfg: Config, config_name: str) -> int:
     finally:
         console.stop()
         cluster.disconnect()
+
+
+def _end_politely() -> None:
+    """Until the coordinator listens, SIGTERM is Ctrl-C: what was started is taken down, nothing is left half-made."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @dataclass

@@ -7,6 +7,7 @@ replaced whole; a resumed run has the settings it was started with. Refuses to k
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -26,6 +27,9 @@ from ssp.errors import InputError, InvariantError
 
 START_BYTES = 200_000_000
 """Free bytes that a run asks for before it starts: about three times what a default quickstart writes."""
+
+LOCK = ".lock"
+"""The file that the process which plays in a run folder keeps locked."""
 
 LONGEST_NAME = 230
 """Bytes of one name in the run folder's path; file systems take 255, and a name is written with an ending first."""
@@ -118,6 +122,7 @@ def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Pla
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         found = f"{place.path}, where {above} is no folder that can be written"
         raise InputError("a run folder must be writable", found, "set run.dir elsewhere")
+    RunFolder(place.path).check_idle()
     return place
 
 
@@ -129,6 +134,7 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
     place = check(cfg, config_name, needed_bytes)
     if place.path.exists():
         folder = RunFolder(place.path, place.resumes)
+        folder.hold()
         _replace(folder.config, to_yaml(cfg))
         return folder
     try:
@@ -138,7 +144,9 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
             # Another run took the name in the meantime: the next number, or the refusal of a name that was given.
             return open_run(cfg, config_name, needed_bytes)
         raise InputError("a run folder must be writable", f"{place.path} ({error})", "set run.dir elsewhere") from error
-    return RunFolder(place.path)
+    folder = RunFolder(place.path)
+    folder.hold()
+    return folder
 
 
 def _make(path: Path, config: str) -> None:
@@ -168,6 +176,35 @@ class RunFolder:
         self.timeline = self.path / "timeline.json"
         self.checkpoints = self.path / "checkpoints"
         self.state = self.checkpoints / "state.json"
+        self._lock: int | None = None
+
+    def hold(self) -> None:
+        """Keep other processes from playing in this folder until `release`. InputError when one does already.
+
+        The lock is the operating system's and ends with the process, however that ends.
+        """
+        file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(file)
+            next_step = "let that run end first, or start a new one with resume=never"
+            raise InputError(
+                "one process plays in a run folder", f"{self.path} is held by another one ({error.strerror})", next_step
+            ) from error
+        self._lock = file
+
+    def check_idle(self) -> None:
+        """InputError when another process plays in this folder; changes nothing, for a process that holds nothing."""
+        if (self.path / LOCK).is_file():
+            self.hold()
+            self.release()
+
+    def release(self) -> None:
+        """Let others play here."""
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
 
     @property
     def has_state(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections import namedtuple
 from dataclasses import replace
 
@@ -124,6 +126,25 @@ def test_a_name_taken_in_between_gives_the_next_one(home, monkeypatch):
     monkeypatch.setattr("os.rename", rename)
     assert open_run(Config(), "q").name == "q-002"
     assert sorted(path.name for path in (home / "runs").iterdir()) == ["q-001", "q-002"]
+
+
+def test_one_process_plays_in_a_folder(home):
+    cfg = Config(resume="auto", run=RunConfig(dir="x"))
+    folder = with_state(open_run(cfg, "q"))
+    before = folder.config.read_text()
+    other = (
+        "import sys; from ssp.config.schema import Config, RunConfig; from ssp.runfolder import open_run\n"
+        "print(open_run(Config(steps=9, resume='auto', run=RunConfig(dir='x')), 'q').resumed)"
+    )
+
+    def resume() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
+
+    assert "one process plays in a run folder" in resume().stderr
+    assert folder.config.read_text() == before
+    folder.release()
+    assert resume().stdout == "True\n"
+    folder.hold()  # that process has ended, so its lock has too
 
 
 def test_a_folder_that_cannot_be_made_is_refused(home):

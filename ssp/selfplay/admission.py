@@ -90,13 +90,23 @@ class VoidGate:
         self._reported = self.causes.copy()
         return dict(fresh)
 
+    def verdict(self) -> VoidLimit | None:
+        """At a run's end: the failure to end with when its steps went by as probes and nothing but voids came of them."""
+        if not (self.shut and self._last and all(self._last)):
+            return None
+        return VoidLimit(f"the run ended with all of its last {len(self._last)} outcomes void: {self._table()}")
+
+    def _table(self) -> str:
+        return ", ".join(f"{cause} {count}" for cause, count in self.causes.most_common())
+
     async def admit(self) -> None:
         """Wait until work may start: at once when open; as a probe, every `probe_every` seconds, when shut."""
         while self._shut_since is not None:
             now = time.monotonic()
             if now - self._shut_since > self._cfg.give_up_after:
-                table = ", ".join(f"{cause} {count}" for cause, count in self.causes.most_common())
-                raise VoidLimit(f"void outcomes stayed above the limit for {self._cfg.give_up_after:.0f} s: {table}")
+                raise VoidLimit(
+                    f"void outcomes stayed above the limit for {self._cfg.give_up_after:g} s: {self._table()}"
+                )
             if now - self._probed >= self._cfg.probe_every:
                 self._probed = now
                 self._say("probing with one round")

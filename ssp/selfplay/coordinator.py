@@ -81,8 +81,9 @@ class SelfPlay:
             await self._evaluate(self._pace.done[SOLVER], final=True)
         await self._ledger("check")
         await self._ledger("fold")
-        if self._why is not None:
-            raise self._why
+        why = self._why or self._gate.verdict()
+        if why is not None:
+            raise why
 
     async def _play(self) -> None:
         """Rounds and learners until no further round is admitted; ends saved."""

@@ -57,6 +57,7 @@ def test_every_choice_and_every_planned_name_belongs_to_a_key() -> None:
         ("void.limit=.nan", "void.limit is from 0 to 1"),
         ("proposer.invalid_reward=.nan", "proposer.invalid_reward is a finite number"),
         ("solver.learner.lr=.inf", "solver.learner.lr is at least 0"),
+        ("proposer.learner.beta1=1", "proposer.learner.beta1 is from 0 to 0.999999"),
         ("eval.temperature=1e-300", "eval.temperature is 0 (greedy) or at least 0.01"),
         ("proposer.sampling.temperature=1e-9", "proposer.sampling.temperature is 0 (greedy) or at least 0.01"),
         ("retriever.shards=100000000", "retriever.shards is from 1 to 1024"),

@@ -44,6 +44,16 @@ def test_pace_admits_exactly_when_the_bound_allows(bound: int, start: int, moves
     asyncio.run(work())
 
 
+def test_a_run_of_nothing_but_voids_ends_as_a_failure() -> None:
+    gate = VoidGate(VoidConfig(window=20))
+    assert gate.verdict() is None
+    gate.record("retriever_down", 12)
+    found = gate.verdict()
+    assert isinstance(found, VoidLimit) and "last 12 outcomes void: retriever_down 12" in str(found)
+    gate.record("", 1)
+    assert gate.shut and gate.verdict() is None
+
+
 class Time:
     """A clock that only sleeping moves."""
 
