@@ -8,8 +8,10 @@ Refuses to know what a command does; an exception that nobody typed is a bug and
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import shutil
+import sqlite3
 import sys
 import textwrap
 import traceback
@@ -51,6 +53,22 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("interrupted")
         return INTERRUPTED
+    except (OSError, sqlite3.Error) as error:
+        if not _disk_full(error):
+            raise
+        _say(str(InputError("what is written needs space", error, "free some; a run goes on with resume=auto")))
+        return InputError.exit_code
+
+
+def _disk_full(error: BaseException | None) -> bool:
+    """True when the error, or one that it came of, says that no space is left."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if isinstance(error, sqlite3.Error) and "disk is full" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _dispatch(argv: Sequence[str]) -> int:

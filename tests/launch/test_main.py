@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -145,3 +146,16 @@ def test_the_console_script_as_a_process(argv: list[str], code: int) -> None:
     assert done.returncode == code, done.stderr
     assert (done.stdout == "") == (code == 2)
     assert len(done.stderr.splitlines()) == (1 if code == 2 else 0)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), sqlite3.OperationalError("disk is full")])
+def test_a_full_disk_is_one_paragraph(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    later = OSError("while closing")
+    later.__context__ = error
+    assert console.run(raising(later), []) == 2
+    assert "resume=auto" in capsys.readouterr().err
+
+
+def test_another_error_of_the_system_is_a_bug() -> None:
+    with pytest.raises(OSError, match="Input/output"):
+        console.run(raising(OSError(5, "Input/output error")), [])
