@@ -154,7 +154,10 @@ def test_search_over_shards_is_exact_and_a_lost_shard_is_a_fault():
     queries = document.text.split()[:6]
     assert search.search(queries, 3, "train") == local.search(queries, 3, "train")
     assert search.search(queries, 3, "none") == [[]] * len(queries)
-    ray.kill(shards[1])
+    ray.kill(shards[1])  # returns before the actor is gone
+    with pytest.raises(ray.exceptions.RayActorError):
+        while True:
+            ray.get(shards[1].ping.remote(), timeout=PATIENCE)
     with pytest.raises(Fault, match="retriever_down"):
         ShardSearch(shards, 1.0).search(queries, 3, "train")
     assert search.search(queries, 3, "train") == local.search(queries, 3, "train")  # from the cache
