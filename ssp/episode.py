@@ -89,7 +89,10 @@ class Episode:
     """One trajectory of one role.
 
     `final` is what the policy handed in (proposer: the question, solver: the answer), None when it never did.
-    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `fault`.
+    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `time`, `malformed`, `fault`.
+    `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
+    `queries` are the searches that were carried out; `hits` says of each how many documents it showed (0: none were
+    found, or the query was refused), and `documents` holds these, all in a row.
     `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
     that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
     during the rollout makes it void at once.
@@ -102,12 +105,19 @@ class Episode:
     seed: int = 0
     log: TokenLog = field(default_factory=TokenLog)
     text: str = ""
+    response_at: int = 0
     final: str | None = None
     stopped: str = ""
     queries: list[str] = field(default_factory=list)
+    hits: list[int] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     outcome: Outcome | None = None
     cause: str = ""
+
+    @property
+    def response(self) -> str:
+        """What followed the prompt: model and observations, as text."""
+        return self.text[self.response_at :]
 
     def void(self, cause: str) -> None:
         """Mark as a fault of ours."""
@@ -121,3 +131,17 @@ class Verdict:
     valid: bool
     rule: str = ""
     void_cause: str = ""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The judge's word on one solver episode, and what the episode earned.
+
+    `right` None: the judge could not decide (law 2), `void_cause` says why, and `reward` has no meaning.
+    `by` is who decided: `exact`, `llm`, `engine`, or `rule` (no answer was handed in).
+    """
+
+    right: bool | None
+    reward: float = 0.0
+    void_cause: str = ""
+    by: str = "exact"

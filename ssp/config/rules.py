@@ -12,128 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ssp.config.schema import Config
+from ssp.config.tables import CHOICES, COLDEST, INF, NOT_YET, PLANNED, PRESETS, RANGES, TRUST_REGION
 from ssp.errors import InputError
 from ssp.tokenlog import BYTES_A_TOKEN
-
-PRESETS = {"sync": (0, 0), "one-step-off": (1, 1), "async": (4, 4)}
-"""Staleness bounds (proposer, solver) that `schedule.preset` stands for."""
-
-TRUST_REGION = ("ppo_clip", "tis")
-"""Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5)."""
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "protocol": ("mini",),
-    "schedule.preset": ("", *PRESETS),
-    "game.questions": ("proposer",),
-    "game.batch": ("dummy", "replay", "replay_reset"),
-    "referee.verifier": ("frozen", "solver", "none"),
-    "referee.evidence": ("chain", "verbatim", "none"),
-    "judge.kind": ("exact",),
-    "ray.auth": ("disabled", "token"),
-    "{role}.policy": ("own", "frozen"),
-    "{role}.algorithm": ("grpo", "reinforce"),
-    "{role}.loss": ("pg", "ppo_clip", "tis"),
-    "{role}.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only"),
-    "{role}.engine.kind": ("torch",),
-    "{role}.engine.dtype": ("float32", "bfloat16"),
-    "{role}.learner.kind": ("torch",),
-    "{role}.kl.kind": ("k1", "k2", "k3"),
-}
-"""Names that are built in, by key."""
-
-PLANNED: dict[str, tuple[str, ...]] = {
-    "protocol": ("search-r1", "ssp", "r-search", "llama3p1", "qwen2p5", "research", "ssrl", "recall", "chat-tools"),
-    "game.questions": ("dataset", "bank"),
-    "game.batch": ("resample",),
-    "{role}.policy": ("shared",),
-    "{role}.algorithm": ("dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "remax", "gae", "rae"),
-    "{role}.loss": ("decoupled", "gspo", "cispo"),
-    "{role}.engine.kind": ("vllm", "endpoint", "simulated"),
-    "{role}.learner.kind": ("deepspeed",),
-    "{role}.kl.kind": ("k3pp", "k4", "k5", "abs", "topk_reverse", "topk_forward", "full"),
-}
-"""Names that a later release knows: the message says so, and they are refused all the same."""
-
-NOT_YET: dict[str, object] = {"retriever.url": "", "retriever.replicas": 1, "data.questions": ""}
-"""Keys whose feature is not built yet, with the only value that is accepted."""
-
-INF = math.inf
-MOST = 1024
-"""Actors of one kind, at most: a slip of the finger must not start a million processes."""
-COLDEST = 0.01
-"""Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
-RANGES: dict[str, tuple[float, float]] = {
-    "seed": (0, 2**63 - 1),
-    "steps": (1, INF),
-    "eval.every": (0, INF),
-    "eval.questions_per_hop": (1, INF),
-    "eval.final_questions_per_hop": (1, INF),
-    "eval.temperature": (0, INF),
-    "save.every": (1, INF),
-    "save.keep": (1, INF),
-    "void.limit": (0, 1),
-    "void.window": (1, INF),
-    "void.probe_every": (0, INF),
-    "void.give_up_after": (0, INF),
-    "schedule.max_staleness.proposer": (0, INF),
-    "schedule.max_staleness.solver": (0, INF),
-    "game.attempts": (1, INF),
-    "game.replay_reset_every": (1, INF),
-    "game.replay_keep": (0, 1),
-    "game.replay_max_win_rate": (0, 1),
-    "referee.noise_documents": (0, INF),
-    "referee.min_searches": (0, INF),
-    "referee.max_relations": (1, INF),
-    "referee.alarm_win_rate": (0, 1),
-    "referee.alarm_valid_rate": (0, 1),
-    "referee.alarm_patience": (1, INF),
-    "world.train_seed": (0, 2**63 - 1),
-    "world.heldout_seed": (0, 2**63 - 1),
-    "retriever.shards": (1, MOST),
-    "retriever.topk": (1, INF),
-    "retriever.k1": (0, INF),
-    "retriever.b": (0, 1),
-    "retriever.timeout": (0.001, INF),
-    "placement.proposers": (1, MOST),
-    "placement.solvers": (1, MOST),
-    "placement.judges": (1, MOST),
-    "placement.cpus": (0, INF),
-    "placement.restarts": (0, INF),
-    "placement.call_timeout": (0.001, INF),
-    "ray.cpus": (0, INF),
-    "ray.dashboard_port": (0, 65535),
-    "ray.object_store_mb": (80, INF),
-    "ray.start_timeout": (0.001, INF),
-    "queue.items": (1, INF),
-    "queue.bytes": (1, INF),
-    "queue.timeout": (0.001, INF),
-    "coldstart.seed": (0, 2**63 - 1),
-    "coldstart.max_seconds": (1, INF),
-    "coldstart.gate_1hop": (0, 1),
-    "coldstart.gate_2hop": (0, 1),
-    "coldstart.gate_3hop": (0, 1),
-    "{role}.invalid_reward": (-INF, INF),
-    "{role}.batch": (1, INF),
-    "{role}.warmup_steps": (0, INF),
-    "{role}.freeze_after": (0, INF),
-    "{role}.clip_low": (0, 1),
-    "{role}.clip_high": (0, INF),
-    "{role}.tis_cap": (0.001, INF),
-    "{role}.target_difficulty": (0, 1),
-    "{role}.learner.lr": (0, INF),
-    "{role}.learner.beta1": (0, 0.999999),
-    "{role}.learner.beta2": (0, 0.999999),
-    "{role}.learner.weight_decay": (0, INF),
-    "{role}.learner.max_grad_norm": (0.001, INF),
-    "{role}.learner.token_budget": (1, INF),
-    "{role}.kl.coef": (0, INF),
-    "{role}.sampling.temperature": (0, INF),
-    "{role}.limits.searches": (0, INF),
-    "{role}.limits.turn_tokens": (1, INF),
-    "{role}.limits.observation_tokens": (1, INF),
-    "{role}.limits.total_tokens": (2, INF),
-}
-"""Smallest and largest value of every number, both allowed (`inf`: no such end; infinity itself is refused)."""
 
 
 def check(cfg: Config) -> None:
@@ -298,16 +179,6 @@ def batch_fits_queue(cfg: Config) -> None:
         )
 
 
-def solver_earns_exact_match(cfg: Config) -> None:
-    """`reward` and `target_difficulty` are the proposer's; on the solver they would be ignored."""
-    for key in ("reward", "target_difficulty"):
-        value = getattr(cfg.solver, key)
-        if value != getattr(cfg.defaults, key):
-            raise InputError(
-                f"solver.{key} has no effect: the solver earns exact match", value, f"set proposer.{key} instead"
-            )
-
-
 def eval_sets_are_distinct(cfg: Config) -> None:
     """Evaluation sets are told apart by name in the metrics."""
     sets = [item.name for item in cfg.data.eval]
@@ -347,7 +218,6 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     proposer_can_search_enough,
     turn_fits_episode,
     batch_fits_queue,
-    solver_earns_exact_match,
     eval_sets_are_distinct,
     hops_are_known,
     worlds_are_disjoint,

@@ -7,6 +7,7 @@ Refuses to read files (`ssp.config.load`) or to judge combinations (`ssp.config.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -67,11 +68,19 @@ class ScheduleConfig:
 
 @dataclass
 class GameConfig:
-    """`questions`: who asks (proposer, dataset, bank). `attempts`: n a question. `batch`: what fills invalid slots."""
+    """`questions`: who asks (proposer; dataset or bank: `data.questions`). `attempts`: n a question.
+
+    `batch`: what fills the slots of invalid questions: dummy (nothing), resample (further targets: at most
+    `resample_attempts` extra proposer batches, until this share of the slots is valid), replay and replay_reset (earlier
+    questions, of a pool of `replay_size` that the second one empties every `replay_reset_every` rounds).
+    """
 
     questions: str = "proposer"
     attempts: int = 6
     batch: str = "dummy"
+    resample_attempts: int = 5
+    resample_min_valid: float = 1.0
+    replay_size: int = 4096
     replay_reset_every: int = 10
     replay_keep: float = 0.0
     replay_max_win_rate: float = 1.0
@@ -79,17 +88,29 @@ class GameConfig:
 
 @dataclass
 class RefereeConfig:
-    """Question checks. `verifier`: frozen (start checkpoint), solver (live policy), none.
+    """Question checks. `rules`: ids of `ssp.referee.rules`, in the order in which they are asked.
 
-    `evidence`: verbatim (each quote stands in the proposer's documents), chain (and the quotes lead from the question
-    to the target by its relations, in order), none.
+    `verifier`, who must answer the question from the proposer's evidence: frozen (start checkpoint), solver (live
+    policy), judge (the endpoint of `judge.*`), none. `evidence`: verbatim (each quote is a sentence of the proposer's
+    documents), chain (and the quotes lead from the question to the target by its relations, in order), quoted (each
+    quote names a document that the proposer found, and stands in it), none.
+    Noise: `noise_documents` single documents, or the whole material of `noise_trajectories` other proposals.
     """
 
+    rules: list[str] = field(
+        default_factory=lambda: ["malformed", "empty", "not_a_question", "too_many_relations", "leakage", "no_search"]
+    )
     verifier: str = "frozen"
     evidence: str = "chain"
     noise_documents: int = 2
+    noise_trajectories: int = 0
+    prompt_tokens: int = 768
+    answer_tokens: int = 64
     min_searches: int = 1
     max_relations: int = 5
+    min_chars: int = 10
+    max_chars: int = 1000
+    min_words: int = 10
     alarm_win_rate: float = 0.1
     alarm_valid_rate: float = 0.6
     alarm_patience: int = 5
@@ -97,9 +118,26 @@ class RefereeConfig:
 
 @dataclass
 class JudgeConfig:
-    """Who decides right or wrong: `exact` compares after normalisation."""
+    """Who decides right or wrong. An exact match after normalisation is always right; what is left goes to `kind`:
+
+    exact (it is wrong), llm (an OpenAI-compatible endpoint), engine (a model of our own, in folder `model`).
+    `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent).
+    `format`: word (Correct or Wrong) or json ({"rationale", "judgement"}). `timeout` in seconds, a try. After
+    `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept.
+    """
 
     kind: str = "exact"
+    url: str = ""
+    model: str = ""
+    key_env: str = "OPENAI_API_KEY"
+    format: str = "word"
+    max_tokens: int = 16
+    timeout: float = 30.0
+    retries: int = 4
+    concurrency: int = 32
+    breaker: int = 8
+    breaker_seconds: float = 10.0
+    cache: int = 100_000
 
 
 @dataclass
@@ -122,6 +160,9 @@ class EvalSet:
 @dataclass
 class DataConfig:
     """Paths, or `world:train` / `world:heldout`. `corpus`: Search-R1 jsonl; `targets`: SSP rows; `eval`: FlashRAG jsonl.
+
+    `questions`, for game.questions=dataset: a question file (FlashRAG or plain jsonl, Search-R1 parquet); for bank: a
+    run folder whose accepted questions are asked again.
 
     The first evaluation set is the one of the periodic evaluation; all are scored at the end.
     """
@@ -211,10 +252,11 @@ class EngineConfig:
 
 @dataclass
 class LearnerConfig:
-    """What trains. `token_budget`: padded tokens in one micro-batch."""
+    """What trains. `token_budget`: padded tokens in one micro-batch. The rate rises linearly over `warmup_steps`."""
 
     kind: str = "torch"
     lr: float = 5e-4
+    warmup_steps: int = 0
     beta1: float = 0.9
     beta2: float = 0.95
     weight_decay: float = 0.0
@@ -239,26 +281,54 @@ class SamplingConfig:
 
 @dataclass
 class LimitsConfig:
-    """Limits of one episode: searches, new tokens a turn, tokens an observation, tokens in all."""
+    """Limits of one episode: searches, new tokens a turn, tokens an observation, tokens in all, wall-clock seconds.
+
+    `retries`: turns that neither search nor answer and are told so; one more ends the episode. `seconds` 0: no limit.
+    `overflow`, when the next turn might not fit into `total_tokens`: stop, or drop (the oldest observation's text goes).
+    """
 
     searches: int = 5
+    retries: int = 0
     turn_tokens: int = 24
     observation_tokens: int = 160
     total_tokens: int = 896
+    seconds: float = 0.0
+    overflow: str = "stop"
+
+
+@dataclass
+class SourceConfig:
+    """Who answers a policy's searches: retriever; self (the policy writes its own information, no request leaves).
+
+    first_k: the first `real` searches are real, later ones its own. entropy: the first is real, a later one only when
+    the entropy of its query tokens has risen since the search before; `entropy`: sampled (-p log2 p of the sampled
+    tokens) or true (of the whole distribution). `train_recalled`: whether self-written information is trained.
+    """
+
+    kind: str = "retriever"
+    real: int = 1
+    entropy: str = "sampled"
+    train_recalled: bool = False
 
 
 @dataclass
 class RoleConfig:
     """One role's policy and learning. Both roles inherit `defaults`.
 
+    `template`: how prompts are laid out; "" is the protocol's own way, else plain, chatml, llama3, or tokenizer (the
+    model's own chat template). `reward`: of the proposer a kind of `ssp.rewards.proposer`, of the solver a name of
+    `ssp.rewards` or a function's dotted path, given `reward_options`. While the step is at most
+    `warmup_steps`, only this role learns; after step `freeze_after` (0 = never) it learns no more.
     `clip_low`/`clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]).
     """
 
     model: str = "coldstart"
     policy: str = "own"
+    template: str = ""
     algorithm: str = "grpo"
     loss: str = "ppo_clip"
-    reward: str = "1-acc"
+    reward: str = ""
+    reward_options: dict[str, Any] = field(default_factory=dict)
     invalid_reward: float = 0.0
     batch: int = 48
     warmup_steps: int = 0
@@ -272,6 +342,7 @@ class RoleConfig:
     kl: KlConfig = field(default_factory=KlConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    search: SourceConfig = field(default_factory=SourceConfig)
 
 
 @dataclass
@@ -298,5 +369,5 @@ class Config:
     queue: QueueConfig = field(default_factory=QueueConfig)
     coldstart: ColdStartConfig = field(default_factory=ColdStartConfig)
     defaults: RoleConfig = field(default_factory=RoleConfig)
-    proposer: RoleConfig = field(default_factory=RoleConfig)
-    solver: RoleConfig = field(default_factory=RoleConfig)
+    proposer: RoleConfig = field(default_factory=lambda: RoleConfig(reward="1-acc"))
+    solver: RoleConfig = field(default_factory=lambda: RoleConfig(reward="em"))

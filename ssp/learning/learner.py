@@ -128,7 +128,7 @@ class TorchLearner:
 
     def _lr(self) -> float:
         """Linear warm-up: update k (from 1) of w runs at k/w of the rate, so the first one is not lost at rate 0."""
-        warmup = self._config.warmup_steps
+        warmup = self._config.learner.warmup_steps
         return self._config.learner.lr * (min(1.0, (self.step + 1) / warmup) if warmup > 0 else 1.0)
 
     def _apply(self, loss: float, lr: float) -> float:

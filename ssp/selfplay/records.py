@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssp.episode import Episode, Outcome
+from ssp.episode import Episode, Grade, Outcome
 
 Ref = Any
 """A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
@@ -83,7 +83,8 @@ class Played:
 class Game:
     """One proposer episode, its verdict and its attempts.
 
-    A replayed question has no proposer episode; `asked_by` is the proposer's version that wrote it.
+    A replayed question has no proposer episode; `asked_by` is the proposer's version that wrote it. One of a data set
+    has neither. `golds` are all right answers: the target alone, or those of the data set. `grades` is by attempt id.
     """
 
     id: str
@@ -96,7 +97,8 @@ class Game:
     void_cause: str = ""
     chosen: bool = False
     attempts: list[Played] = field(default_factory=list)
-    right: dict[str, bool] = field(default_factory=dict)
+    golds: tuple[str, ...] = ()
+    grades: dict[str, Grade] = field(default_factory=dict)
     win_rate: float | None = None
     solver_version: int = -1
     asked_by: int | None = None

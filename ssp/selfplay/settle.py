@@ -67,7 +67,7 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int) -> Settled
     settled = Settled()
     for group, game in enumerate(games):
         if game.chosen:
-            scores = [game.right.get(played.brief.id) for played in game.attempts]
+            scores = [_right(game, played) for played in game.attempts]
             game.win_rate = proposer_rewards.win_rate(scores, cfg.game.attempts)
             asked_by = game.asked_by if game.proposal is None else proposer_version
             _settle_attempts(cfg, game, group, asked_by, settled)
@@ -89,17 +89,20 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int) -> Settled
 
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
     rewards = {
-        played.brief.id: cfg.solver.invalid_reward if played.brief.final is None else float(game.right[played.brief.id])
+        played.brief.id: cfg.solver.invalid_reward
+        if played.brief.final is None
+        else game.grades[played.brief.id].reward
         for played in game.attempts
-        if played.brief.outcome is not Outcome.VOID
+        if _right(game, played) is not None
     }
     # A group of equal rewards has no advantage within itself; a baseline over the whole batch still learns from it.
     signal = cfg.solver.algorithm != "grpo" or len(set(rewards.values())) > 1
     opponent = {"opponent_version_min": asked_by, "opponent_version_max": asked_by}
     for played in game.attempts:
         brief = played.brief
-        if brief.outcome is Outcome.VOID:
-            settled.add(played, State.VOIDED, Outcome.VOID, brief.cause, None, **opponent)
+        if _right(game, played) is None:
+            cause = brief.cause if brief.outcome is Outcome.VOID else game.grades[brief.id].void_cause
+            settled.add(played, State.VOIDED, Outcome.VOID, cause, None, **opponent)
             continue
         rejected = brief.final is None
         outcome, cause = (Outcome.REJECTED, brief.stopped) if rejected else (Outcome.SCORED, "")
@@ -109,6 +112,12 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
             settled.train(played, reward, group)
         else:
             settled.add(played, State.DROPPED, outcome, "no_signal", reward, **opponent)
+
+
+def _right(game: Game, played: Played) -> bool | None:
+    """Right or wrong; None for an attempt that is void, in play or at the judge."""
+    grade = game.grades.get(played.brief.id)
+    return None if grade is None or played.brief.outcome is Outcome.VOID else grade.right
 
 
 def _settle_proposal(cfg: Config, game: Game, settled: Settled) -> None:

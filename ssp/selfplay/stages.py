@@ -123,21 +123,24 @@ class Stages:
             game.solver_version = weights.version
 
     async def grade(self, games: Sequence[Game], clock: Clock) -> None:
-        """Let the judge decide each attempt that was played to its end; sets `right`. Voids stay without a grade."""
-        todo = [
-            (game, played) for game in games for played in game.attempts if played.brief.outcome is not Outcome.VOID
-        ]
+        """Let the judge decide each attempt that was played to its end; sets `grades`. Voids stay without a grade."""
+        blocks: dict[str, tuple[Any, list[tuple[Game, Played]]]] = {}
+        for game in games:
+            for played in game.attempts:
+                if played.brief.outcome is not Outcome.VOID:
+                    blocks.setdefault(played.block.id, (played.block.ref, []))[1].append((game, played))
 
-        async def one(worker: int, part: list[tuple[Game, Played]]) -> float:
-            items = [(game.question, [game.target], played.brief.final) for game, played in part]
-            verdicts, seconds = await self._judge(worker, "grade", items)
-            for (game, played), right in zip(part, verdicts, strict=True):
-                game.right[played.brief.id] = right
+        async def one(worker: int, block: Any, owned: list[tuple[Game, Played]]) -> float:
+            items = [(played.index, game.question, game.golds or (game.target,)) for game, played in owned]
+            grades, seconds = await self._judge(worker, "grade", block, items)
+            for (game, played), grade in zip(owned, grades, strict=True):
+                game.grades[played.brief.id] = grade
+                if grade.void_cause:
+                    self._gate.record(grade.void_cause)
             return float(seconds)
 
         started = time.perf_counter()
-        parts = split(todo, self._cast.judges.size)
-        seconds = await _together([one(i, part) for i, part in enumerate(parts)])
+        seconds = await _together([one(i % self._cast.judges.size, *pair) for i, pair in enumerate(blocks.values())])
         clock.stage("judge", "judge", started, [{"judge": s, "busy": s} for s in seconds])
 
     async def evaluate(self, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock) -> list[Brief]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ssp import build, protocols
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, Document, Episode, Outcome, Task, Verdict
+from ssp.episode import PROPOSER, Document, Episode, Grade, Outcome, Task, Verdict
 from ssp.errors import InvariantError
 from ssp.judge import ExactJudge
 from ssp.referee import Referee
@@ -117,10 +117,12 @@ class Judge:
         verdicts = self._referee.check(block, targets, noise)
         return verdicts, time.perf_counter() - started
 
-    def grade(self, items: list[tuple[str, list[str], str | None]]) -> tuple[list[bool], float]:
-        """Right or wrong for (question, gold answers, answer), and the seconds it took."""
+    def grade(self, block: list[Episode], items: Sequence[tuple[int, str, Sequence[str]]]) -> tuple[list[Grade], float]:
+        """A grade for each (row of the block, question, gold answers), and the seconds it took."""
         started = time.perf_counter()
-        return self._judge.grade(items), time.perf_counter() - started
+        asked = [(question, golds, block[row].final) for row, question, golds in items]
+        rights = self._judge.grade(asked)
+        return [Grade(right, float(right)) for right in rights], time.perf_counter() - started
 
     def ping(self) -> int:
         """Process id: proof of life."""

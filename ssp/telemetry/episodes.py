@@ -31,8 +31,10 @@ SCHEMA = pa.schema(
     [
         *[pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS],
         pa.field("attempt", pa.int32()),
+        pa.field("response_at", pa.int32()),
         pa.field("outcome", pa.string()),
         pa.field("queries", pa.list_(pa.string())),
+        pa.field("hits", pa.list_(pa.int32())),
         pa.field("documents", pa.list_(pa.string())),
         *[pa.field(name, pa.list_(kind)) for name, (kind, _) in _TOKENS.items()],
     ]
@@ -48,6 +50,8 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
         name: pa.array([getattr(e, name) for e in episodes], pa.string()) for name in _TEXTS
     }
     columns["attempt"] = pa.array([e.attempt for e in episodes], pa.int32())
+    columns["response_at"] = pa.array([e.response_at for e in episodes], pa.int32())
+    columns["hits"] = pa.array([e.hits for e in episodes], pa.list_(pa.int32()))
     columns["outcome"] = pa.array([None if e.outcome is None else e.outcome.value for e in episodes], pa.string())
     columns["queries"] = pa.array([e.queries for e in episodes], pa.list_(pa.string()))
     columns["documents"] = pa.array([[d.id for d in e.documents] for e in episodes], pa.list_(pa.string()))
@@ -74,8 +78,10 @@ def _episode(row: dict[str, Any]) -> Episode:
     return Episode(
         **{name: row[name] for name in _TEXTS},
         attempt=row["attempt"],
+        response_at=row["response_at"],
         log=TokenLog(**{name: row[name] for name in _TOKENS}),
         queries=row["queries"],
+        hits=row["hits"],
         documents=[Document(id, "") for id in row["documents"]],
         outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
     )

@@ -23,7 +23,7 @@ def same(a, b):
 @pytest.fixture
 def saved(tmp_path, model_dir, make_batch, role):
     """A learner after two updates and its checkpoint."""
-    role.warmup_steps = 4
+    role.learner.warmup_steps = 4
     learner = TorchLearner(model_dir, role)
     for seed in range(2):
         learner.update(make_batch(seed=seed))

@@ -218,7 +218,7 @@ def test_nothing_to_train_is_a_bug(model_dir, make_batch, role):
 
 
 def test_learning_rate_warms_up_linearly(model_dir, make_batch, role):
-    role.warmup_steps, role.learner.lr = 4, 1e-3
+    role.learner.warmup_steps, role.learner.lr = 4, 1e-3
     learner, batch = TorchLearner(model_dir, role), make_batch(8)
     rates = [learner.update(batch)["lr"] for _ in range(6)]
     assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3, 1e-3])

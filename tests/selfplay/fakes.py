@@ -24,7 +24,7 @@ from ssp import build
 from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.engines import ScriptedEngine
-from ssp.episode import PROPOSER, ROLES, SOLVER, Document, Outcome, Task
+from ssp.episode import PROPOSER, ROLES, SOLVER, Document, Grade, Outcome, Task
 from ssp.errors import Fault
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
@@ -316,7 +316,7 @@ def game(id: str, right: list[bool | None] | None = None, n: int = 4, **changes:
         name = f"s{id}a{i}"
         made.attempts.append(void(name) if verdict is None else played(name))
         if verdict is not None:
-            made.right[name] = verdict
+            made.grades[name] = Grade(verdict, float(verdict))
     made.chosen, made.solver_version = right is not None, 3
     for key, value in changes.items():
         setattr(made, key, value)

@@ -11,7 +11,7 @@ import pytest
 from fakes import FaultyCrew, brief, config, on_calls
 
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Outcome, Task, Verdict
+from ssp.episode import PROPOSER, SOLVER, Grade, Outcome, Task, Verdict
 from ssp.errors import Fault, SspError, VoidLimit
 from ssp.ledger import Ledger
 from ssp.selfplay.admission import VoidGate
@@ -44,8 +44,8 @@ class FakeJudge:
         assert len(block) == len(targets)
         return [Verdict(not self.cause, void_cause=self.cause) for _ in targets], 0.5
 
-    def grade(self, items: list[tuple[str, list[str], str | None]]) -> tuple[list[bool], float]:
-        return [answer == golds[0] for _, golds, answer in items], 0.25
+    def grade(self, block: list[Task], items: list[tuple[int, str, tuple[str, ...]]]) -> tuple[list[Grade], float]:
+        return [Grade(block[row].fields["question"] == golds[0]) for row, _, golds in items], 0.25
 
 
 class Table:
@@ -175,7 +175,7 @@ def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method
     assert all(game.valid and game.question.endswith("?") for game in games)
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
     table.run(table.stages.grade(games, Clock()))
-    assert all(set(game.right) == {p.brief.id for p in game.attempts} for game in games)
+    assert all(set(game.grades) == {p.brief.id for p in game.attempts} for game in games)
     asked = [worker for worker, name, _ in table.judges.calls if name == method]
     assert sorted(asked) == [0, 1, 1]
 
@@ -206,7 +206,7 @@ def test_voids_are_not_graded(tmp_path: Path) -> None:
     gone = games[0].attempts[1].brief
     object.__setattr__(gone, "outcome", Outcome.VOID)
     table.run(table.stages.grade(games, Clock()))
-    assert gone.id not in games[0].right and len(games[0].right) == 3 and len(games[1].right) == 4
+    assert gone.id not in games[0].grades and len(games[0].grades) == 3 and len(games[1].grades) == 4
 
 
 @pytest.mark.parametrize("verifier", ["frozen", "solver"])
