@@ -19,7 +19,8 @@ from ssp.engines import Engine
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Task
 from ssp.errors import InputError
 from ssp.evaluation import Play
-from ssp.rollout import Limits, Search, rollout
+from ssp.protocols.renderer import Renderer
+from ssp.rollout import Search, Settings, rollout
 from ssp.search import bm25
 from ssp.search.router import NO_CORPUS, LocalSearch
 from ssp.search.source import HttpSearch
@@ -107,28 +108,42 @@ def policy_dir(cfg: Config, given: Path | str | None) -> Path:
 
 def player(cfg: Config, role: str, folder: Path, search: Search, temperature: float) -> Play:
     """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses."""
-    block = _block(cfg, role)
-    parts = engine(block, folder), tokenizer(folder), protocols.get(cfg.protocol), search
-    limits = Limits.of(block.limits)
+    parts = engine(_block(cfg, role), folder), renderer(cfg, role, folder), search
+    chosen = settings(cfg, role, temperature)
 
     def play(tasks: list[Task]) -> list[Episode]:
-        episodes, _ = rollout(*parts, tasks, limits, temperature=temperature, topk=cfg.retriever.topk)
-        return episodes
+        return rollout(*parts, tasks, chosen)[0]
 
     return play
 
 
-def check_protocol(folder: Path | str, protocol_id: str) -> dict[str, Any]:
-    """The `ssp.json` of a policy folder; InputError when it is missing, broken, or names another protocol."""
-    meta = _json(_folder(folder) / _META, "protocol")
-    found = meta["protocol"]
-    if found != protocol_id:
+def renderer(cfg: Config, role: str, folder: Path | str) -> Renderer:
+    """The configured protocol in the words of the policy in `folder`. InputError for a chat template that does not fit."""
+    return Renderer(protocols.get(cfg.protocol), tokenizer(folder), _block(cfg, role).template)
+
+
+def settings(cfg: Config, role: str, temperature: float) -> Settings:
+    """How `role` plays at this temperature."""
+    block = _block(cfg, role)
+    return Settings(block.limits, temperature, cfg.retriever.topk, block.search, block.engine.lanes)
+
+
+def check_protocol(folder: Path | str, protocol: str) -> None:
+    """InputError when the `ssp.json` of a policy folder is broken, or names another protocol or another version of it.
+
+    A folder without one holds a model that was never trained here: it speaks whatever it is told to.
+    """
+    path, wanted = _folder(folder) / _META, protocols.get(protocol)
+    if not path.is_file():
+        return
+    meta = _json(path, "protocol")
+    found = (meta["protocol"], meta.get("protocol_version", wanted.version))
+    if found != (wanted.id, wanted.version):
         raise InputError(
-            f"the policy in {folder} must speak the configured protocol {protocol_id}",
-            f"a policy of protocol {found}",
-            f"set protocol={found} or choose another policy",
+            f"the policy in {folder} must speak the configured protocol {wanted.id} (version {wanted.version})",
+            f"a policy of protocol {found[0]} (version {found[1]})",
+            f"set protocol={found[0]} or choose another policy",
         )
-    return meta
 
 
 def corpora(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:

@@ -1,8 +1,9 @@
 """The token log: what an episode's policy read and wrote, as ids, once (law 1).
 
-Owns one append-only sequence of segments (prompt, model, observation, template).
+Owns one append-only sequence of segments (prompt, model, observation, template, recalled).
 Promises that ids are never re-tokenised, that model tokens carry the log-probability and the policy version they were
-sampled with, and that `mask` is true on model tokens only.
+sampled with, that `mask` is true on model tokens only, and that `views` gives every trained token the context in which
+it was sampled.
 Refuses to know text: encoding and decoding belong to the caller.
 """
 
@@ -21,22 +22,30 @@ BYTES_A_TOKEN = 32
 
 
 class Kind(IntEnum):
-    """Who wrote a token. Only `MODEL` tokens are ever trained."""
+    """Who wrote a token. Only `MODEL` tokens are ever trained.
+
+    `RECALLED`: the policy wrote it where an observation would stand (information of its own), so it is not trained.
+    """
 
     PROMPT = 0
     MODEL = 1
     OBSERVATION = 2
     TEMPLATE = 3
+    RECALLED = 4
 
 
 @dataclass
 class TokenLog:
-    """Four parallel lists of length T: ids, kinds, behaviour log-probs (0 off the model), versions (-1 off the model)."""
+    """Four parallel lists of length T: ids, kinds, behaviour log-probs (0 off the model), versions (-1 off the model).
+
+    `drops`: (at, start, end), in order of `at`: tokens from position `at` on were sampled without [start, end).
+    """
 
     ids: list[int] = field(default_factory=list)
     kinds: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    drops: list[tuple[int, int, int]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -59,6 +68,41 @@ class TokenLog:
         self.kinds.extend([int(Kind.MODEL)] * len(ids))
         self.logprobs.extend(logprobs)
         self.versions.extend([version] * len(ids))
+
+    def recall(self, start: int, end: int) -> None:
+        """Mark model tokens in [start, end) as information that the policy wrote itself."""
+        for at in range(start, end):
+            if self.kinds[at] == int(Kind.MODEL):
+                self.kinds[at] = int(Kind.RECALLED)
+
+    def drop(self, start: int, end: int) -> None:
+        """Leave [start, end) out of the context of everything that is appended from now on."""
+        if any(kind != int(Kind.OBSERVATION) for kind in self.kinds[start:end]) or not start < end:
+            raise InvariantError(f"only observations leave the context, not [{start}, {end})")
+        self.drops.append((len(self), start, end))
+
+    def context(self) -> list[int]:
+        """Ids that the next token is sampled after."""
+        return [self.ids[at] for at in self._visible(len(self))]
+
+    def views(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The contexts in which tokens were sampled: (positions int64 [L], trained bool [L]) each; one without drops.
+
+        Every model token is trained in exactly one view, the one whose earlier positions it was sampled after.
+        """
+        begins = [0, *dict.fromkeys(at for at, _, _ in self.drops)]
+        ends = [*begins[1:], len(self)]
+        mask, views = self.mask, []
+        for begin, end in zip(begins, ends, strict=True):
+            if end > begin:
+                positions = np.asarray([*self._visible(begin), *range(begin, end)], dtype=np.int64)
+                views.append((positions, mask[positions] & (positions >= begin)))
+        return views
+
+    def _visible(self, before: int) -> list[int]:
+        """Positions below `before` that a token at `before` sees."""
+        gone = {at for when, start, end in self.drops if when <= before for at in range(start, end)}
+        return [at for at in range(before) if at not in gone]
 
     @property
     def mask(self) -> np.ndarray:

@@ -16,8 +16,10 @@ from ssp import protocols
 from ssp.config.schema import LimitsConfig, RefereeConfig
 from ssp.engines.torch_engine import TorchEngine
 from ssp.episode import PROPOSER, SOLVER, Episode, Task
-from ssp.referee import Referee
-from ssp.rollout import Limits, rollout
+from ssp.judge import AnswerJudge
+from ssp.protocols.renderer import Renderer
+from ssp.referee import EngineVerifier, Referee
+from ssp.rollout import Settings, rollout
 from ssp.search import bm25
 from ssp.search.router import LocalSearch
 from ssp.seeds import derive
@@ -61,7 +63,9 @@ class Examiner:
         pool = self.world.targets()
         chosen = [pool[i % len(pool)] for i in range(targets)]
         episodes = self._play(PROPOSER, [{"target": target} for target in chosen])
-        referee = Referee(RefereeConfig(), self._protocol, self._tokenizer, self._engine, self.seed)
+        cfg = RefereeConfig()
+        verifier = EngineVerifier(self._engine, Renderer(self._protocol, self._tokenizer), cfg)
+        referee = Referee(cfg, self._protocol, verifier, AnswerJudge(), self.seed)
         verdicts = referee.check(episodes, chosen, lambda episode: self._documents)
         lawful = np.array(
             [verdict.valid or verdict.rule in ("not_answerable", "unquoted_evidence") for verdict in verdicts]
@@ -87,8 +91,8 @@ class Examiner:
             Task(f"exam/{role}/{i}", f"exam/{role}/{i}", role, 0, derive(self.seed, "exam", role, i), field, CORPUS)
             for i, field in enumerate(fields)
         ]
-        limits = Limits.of(LimitsConfig())
-        return rollout(self._engine, self._tokenizer, self._protocol, self._search, tasks, limits, 1.0, TOPK)[0]
+        renderer = Renderer(self._protocol, self._tokenizer)
+        return rollout(self._engine, renderer, self._search, tasks, Settings(LimitsConfig(), 1.0, TOPK))[0]
 
 
 def _share(of: np.ndarray, among: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssp.engines.base import Engine, Generation, Sampling
+from ssp.engines.base import Engine, Generation, Sampling, StopWords
 from ssp.engines.scripted import Script, ScriptedEngine
 from ssp.errors import InputError
 
@@ -25,4 +25,4 @@ def create(kind: str, model_dir: str | Path = "", dtype: str = "float32", script
     raise InputError("engine.kind must be torch, or scripted with a script", found, "set engine.kind=torch")
 
 
-__all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "create"]
+__all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "StopWords", "create"]

@@ -8,9 +8,10 @@ Refuses to know text, tags, roles, rewards.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ssp.errors import InvariantError
 
@@ -18,26 +19,50 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+class StopWords:
+    """Strings that end a segment wherever the tokens' borders lie; the token that completes one is the last.
+
+    `decode`: ids → text. No stop string lies in more than `window` tokens, since a token has at least one byte.
+    """
+
+    def __init__(self, strings: Sequence[str], decode: Callable[[Sequence[int]], str]) -> None:
+        self.strings = tuple(strings)
+        self._decode = decode
+        self.window = max(len(text.encode()) for text in strings)
+
+    def hit(self, ids: Sequence[int]) -> bool:
+        """True when a stop string ends in the last of the ids sampled so far."""
+        text = self._decode(ids[-self.window :])
+        return any(word in text for word in self.strings)
+
+
 @dataclass(frozen=True)
 class Sampling:
-    """How one segment is drawn: temperature (0 = greedy), most new tokens, ids that end it."""
+    """How one segment is drawn: temperature (0 = greedy), most new tokens, ids and strings that end it.
+
+    `entropy`: whether the engine also gives the entropy of each token's distribution.
+    """
 
     temperature: float
     max_tokens: int
-    stop_ids: tuple[int, ...]
+    stop_ids: tuple[int, ...] = ()
+    stop_words: StopWords | None = None
+    entropy: bool = False
 
 
 @dataclass
 class Generation:
     """One sampled segment, the stop id included. `stopped` is False when it hit `max_tokens` or the context's end.
 
-    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1).
+    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1);
+    `entropies`, in nats under the same distribution, are there when they were asked for.
     """
 
     ids: list[int]
     logprobs: list[float]
     version: int
     stopped: bool
+    entropies: list[float] | None = None
 
 
 class Engine(Protocol):
@@ -59,6 +84,14 @@ class Engine(Protocol):
 
     def stats(self) -> dict[str, float]:
         """`sampled_tokens`, `prefilled_tokens`, `seconds` inside `step`, all since the last call."""
+
+
+@runtime_checkable
+class FreeEngine(Engine, Protocol):
+    """An engine that takes each slot's turn by itself (a server, continuous batching). Its `step` may just wait for all."""
+
+    def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
+        """Like `step` for one slot, at once; the future gives its generation, or raises Fault."""
 
 
 def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Container[int]) -> None:

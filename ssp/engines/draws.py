@@ -50,3 +50,9 @@ def draw(logits: torch.Tensor, temperature: float, uniform: torch.Tensor) -> tup
         ids = torch.searchsorted(cumulative, point, right=True).clamp_(max=logits.shape[-1] - 1)
     logprobs = logits.gather(1, ids) - top - total.log()
     return ids[:, 0], logprobs[:, 0]
+
+
+def entropy(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Entropy in nats, float32 [n], of the distribution that `draw` gives log-probs of; logits float32 [n, V]."""
+    logprobs = torch.log_softmax(logits if temperature == 0.0 else logits / temperature, dim=-1)
+    return -(logprobs.exp() * logprobs).sum(dim=-1)

@@ -62,11 +62,20 @@ class ScriptedEngine:
     def _turn(self, slot: _Slot, pending: list[int], samplings: Sampling) -> Generation:
         slot.ids.extend(pending)
         ids = list(self._script(list(slot.ids), slot.seed, slot.turn))[: samplings.max_tokens]
-        end = next((at for at, id in enumerate(ids) if id in samplings.stop_ids), None)
+        words = samplings.stop_words
+        end = next(
+            (
+                at
+                for at, id in enumerate(ids)
+                if id in samplings.stop_ids or (words is not None and words.hit(ids[: at + 1]))
+            ),
+            None,
+        )
         ids = ids if end is None else ids[: end + 1]
         slot.ids.extend(ids)
         slot.turn += 1
-        return Generation(ids, [0.0] * len(ids), self.version, end is not None)
+        entropies = [0.0] * len(ids) if samplings.entropy else None
+        return Generation(ids, [0.0] * len(ids), self.version, end is not None, entropies)
 
     def close(self, slots: list[int]) -> None:
         """Forget slots."""

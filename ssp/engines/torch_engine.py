@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssp.engines.base import Generation, Sampling, check_step
-from ssp.engines.draws import draw, uniforms
+from ssp.engines.base import Generation, Sampling, StopWords, check_step
+from ssp.engines.draws import draw, entropy, uniforms
 from ssp.engines.qwen2 import Cache, Piece, Qwen2, Shape
 from ssp.errors import Fault, InputError
 
@@ -206,14 +206,20 @@ class TorchEngine:
         is_stop = torch.zeros(self.shape.vocab, dtype=torch.bool)
         is_stop[list(samplings.stop_ids)] = True
         ids, logprobs = torch.zeros(most, n, dtype=torch.int64), torch.zeros(most, n)
+        entropies = torch.zeros(most, n) if samplings.entropy else None
         taken, stopped = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.bool)
         lane, limit, alive = torch.arange(n), torch.from_numpy(budget), torch.ones(n, dtype=torch.bool)
         positions = torch.from_numpy(self._length[:n].copy())
         for t in range(most):
-            drawn, logprob = draw(self._model.logits(hidden), samplings.temperature, numbers[t].index_select(0, lane))
+            logits = self._model.logits(hidden)
+            drawn, logprob = draw(logits, samplings.temperature, numbers[t].index_select(0, lane))
             ids[t].index_copy_(0, lane, drawn)
             logprobs[t].index_copy_(0, lane, logprob)
+            if entropies is not None:
+                entropies[t].index_copy_(0, lane, entropy(logits, samplings.temperature))
             ended = is_stop.index_select(0, drawn)
+            if samplings.stop_words is not None:
+                ended = ended | _said(samplings.stop_words, ids[: t + 1], lane, alive)
             finished = (ended | (limit.index_select(0, lane) <= t + 1)) & alive
             if finished.any():
                 taken[lane[finished]], stopped[lane[finished]] = t + 1, ended[finished]
@@ -231,7 +237,12 @@ class TorchEngine:
             self._cache = Cache(self.shape, self._dtype)  # what is not a number would outlive its masking
             self._forget()
             raise Fault("engine_nonfinite", f"version {self.version} gives log-probs that are not numbers")
-        return self._results(slots, who, ids.T.tolist(), logprobs.T.tolist(), taken.tolist(), stopped.tolist())
+        generations = self._results(slots, who, ids.T.tolist(), logprobs.T.tolist(), taken.tolist(), stopped.tolist())
+        if entropies is not None:
+            by_index = dict(zip(who.tolist(), entropies.T.tolist(), strict=True))
+            for index, generation in enumerate(generations):
+                generation.entropies = by_index[index][: len(generation.ids)]
+        return generations
 
     def _compact(self, alive: Tensor, left: int, length: int) -> Tensor:
         """Bring the rows that go on to 0 .. left-1; returns the old place of each, int64 [left]."""
@@ -262,6 +273,16 @@ class TorchEngine:
                 ids[column][:count], logprobs[column][:count], self.version, stopped[column]
             )
         return [generations[index] for index in range(len(slots))]
+
+
+def _said(words: StopWords, ids: Tensor, lane: Tensor, alive: Tensor) -> Tensor:
+    """Which rows of the batch have just completed a stop string; ids int64 [t, n] by column, bool [rows]."""
+    recent = ids[-words.window :]
+    said = [
+        bool(going) and words.hit(recent[:, column].tolist())
+        for column, going in zip(lane.tolist(), alive.tolist(), strict=True)
+    ]
+    return torch.tensor(said, dtype=torch.bool)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -1,28 +1,48 @@
-"""Tag protocols by id: `get("mini")`.
+"""Tag protocols by id: `get("mini")`, or by file: `get("my/protocol.yaml")`.
 
-Owns the register of protocols. Promises that an unknown id is refused with the known ones named.
-Refuses to know tokenizers, engines, rewards.
+Owns the register of protocols: every file of `library/`, and the user's own. Promises that an unknown id is refused with
+the known ones named. Refuses to know engines and rewards.
 """
 
 from __future__ import annotations
 
-from ssp.errors import InputError
-from ssp.protocols.base import Protocol, Segment
-from ssp.protocols.mini import MINI
+import functools
+from pathlib import Path
 
-_KNOWN: dict[str, Protocol] = {MINI.id: MINI}
+from ssp.errors import InputError
+from ssp.protocols.base import Action, Protocol, Segment
+from ssp.protocols.load import read
+
+_LIBRARY = Path(__file__).parent / "library"
 
 
 def names() -> list[str]:
-    """The known protocol ids, sorted."""
-    return sorted(_KNOWN)
+    """The shipped protocol ids, sorted."""
+    return sorted(path.stem for path in _LIBRARY.glob("*.yaml"))
 
 
 def get(id: str) -> Protocol:
-    """The protocol called `id`. InputError when there is none."""
-    if id not in _KNOWN:
-        raise InputError(f"protocol must be one of {', '.join(names())}", id, "set protocol to one of these")
-    return _KNOWN[id]
+    """The protocol with this id, or the one in this file (ends in .yaml). InputError when there is none."""
+    return _read(_find(id))
 
 
-__all__ = ["Protocol", "Segment", "get", "names"]
+def _find(id: str) -> Path:
+    if id.endswith((".yaml", ".yml")):
+        path = Path(id).expanduser().absolute()
+        if path.is_file():
+            return path
+        raise InputError("a protocol file exists", path, "check the path")
+    if id not in names():
+        known = ", ".join(names())
+        raise InputError(
+            f"protocol must be one of {known}, or a .yaml file", id, "set protocol to one of these, or a file's path"
+        )
+    return _LIBRARY / f"{id}.yaml"
+
+
+@functools.cache
+def _read(path: Path) -> Protocol:
+    return read(path, _find)
+
+
+__all__ = ["Action", "Protocol", "Segment", "get", "names"]

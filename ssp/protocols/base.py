@@ -1,18 +1,20 @@
 """What a tag protocol is: prompts, turns, searches and final tags as text.
 
 Owns the one parser that training, evaluation, `ask` and the board share (law 8).
-Promises that a protocol is plain data, that `parse` never raises and loses no text, and that a turn asks for at most
-one thing: its last segment decides. Refuses to know token ids, models, rewards or whether a question is any good.
+Promises that a protocol is plain data, that `parse` never raises and loses no text, and that a turn asks for one kind of
+thing: its last segment decides. Refuses to know token ids, models, rewards or whether a question is any good.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ssp.episode import Document
 from ssp.errors import InputError
+from ssp.protocols import calls
+from ssp.protocols.template import ENDS, Message, lay_out
 
 TEXT = "text"
 
@@ -30,41 +32,100 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """One tag protocol as data.
+class Action:
+    """What a turn asks for: searches (in order), or the role's result; neither when the turn is invalid."""
 
-    `kinds`: tag names that `parse` knows. `prompts`: role → template with `{field}` holes. `finals`: role → name of
-    the tag in which the role hands in its result. `search_tag`, `observation_tag`: names of those two tags.
-    `stop_strings`: what ends a turn. `end`: end-of-sequence string, which `parse` leaves out.
+    queries: tuple[str, ...] = ()
+    final: str | None = None
+
+
+@dataclass(frozen=True)
+class Role:
+    """How one role is spoken to: system and user text with `{field}` holes; `final`: the tag of its result.
+
+    `boxed`: the result is what the last `\\boxed{}` inside that tag holds (ReSearch).
+    """
+
+    user: str
+    final: str
+    system: str = ""
+    boxed: bool = False
+
+
+@dataclass(frozen=True)
+class SearchForm:
+    """How a policy searches: between the tags `tag`. `form`: text (one query), lines or list (several; a JSON list), or
+    tool (the JSON of a tool call)."""
+
+    tag: str = "search"
+    form: str = "text"
+
+
+@dataclass(frozen=True)
+class ObservationForm:
+    """What follows a search. `document` has the holes {n}, {id}, {title}, {text}, {first_line}; `text` has {documents}.
+
+    `between`: what stands between the results of two queries of one turn. `nothing`: in place of no document.
+    `as_turn`: a message of its own (role `tool`), not text inside the policy's turn.
+    """
+
+    tag: str = "information"
+    document: str = "Doc {n}(Title: {first_line}) {text}\n"
+    text: str = "\n\n<information>{documents}</information>\n\n"
+    between: str = "\n---\n"
+    nothing: str = ""
+    as_turn: bool = False
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One tag protocol as data; `ssp.protocols.library` holds them as files.
+
+    `kinds`: tag names that `parse` knows. `template`: how a prompt is laid out when the model's settings do not say.
+    `plain`: the layout of `template=plain`. `one_line`: every text is squeezed to one line with single spaces.
+    `question_mark`: a question without one gets one. `retry`: what an invalid turn is told, "" when that ends it.
+    `stops`: strings that end a turn; "" when they follow from the tags. `end`: end-of-turn string of the model family,
+    "" for those of the layout.
     """
 
     id: str
+    version: int
     kinds: tuple[str, ...]
-    prompts: dict[str, str]
-    finals: dict[str, str]
-    search_tag: str
-    observation_tag: str
-    stop_strings: tuple[str, ...]
-    end: str
+    roles: dict[str, Role]
+    search: SearchForm = field(default_factory=SearchForm)
+    observation_form: ObservationForm = field(default_factory=ObservationForm)
+    template: str = "tokenizer"
+    plain: str = "{system}{user}"
+    one_line: bool = False
+    question_mark: bool = False
+    retry: str = ""
+    stop_strings: tuple[str, ...] = ()
+    end: str = ""
 
-    def render(self, role: str, fields: dict[str, str]) -> str:
-        """The prompt of `role` with `fields` filled in. InputError for an unknown role or a missing field."""
-        template = self._of(self.prompts, role)
-        missing = sorted(set(re.findall(r"\{(\w+)\}", template)) - set(fields))
-        if missing:
-            raise InputError(
-                f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}",
-                f"fields {sorted(fields)}",
-                "give every field of the prompt",
-            )
-        return _squeeze(re.sub(r"\{(\w+)\}", lambda hole: fields[hole.group(1)], template))
+    @property
+    def mark(self) -> dict[str, str | int]:
+        """What a checkpoint keeps of the protocol that its policy speaks."""
+        return {"protocol": self.id, "protocol_version": self.version}
+
+    def messages(self, role: str, fields: dict[str, str]) -> list[Message]:
+        """The prompt of `role` as chat messages. InputError for an unknown role or a missing field."""
+        spoken = self.role(role)
+        if self.question_mark and "question" in fields and not fields["question"].rstrip().endswith(("?", "？")):
+            fields = {**fields, "question": fields["question"].rstrip() + "?"}
+        texts = [("system", spoken.system), ("user", spoken.user)]
+        return [{"role": who, "content": self._fill(role, text, fields)} for who, text in texts if text]
+
+    def render(self, role: str, fields: dict[str, str], template: str = "") -> str:
+        """The prompt of `role` as text, in `template` (default: the protocol's own). InputError as in `messages`, and
+        for `tokenizer`, which needs a tokenizer (`ssp.protocols.Renderer`)."""
+        return lay_out(self.messages(role, fields), template or self.template, self.plain)
 
     def parse(self, text: str) -> list[Segment]:
         """Typed segments in order; a tag that opens inside another one ends that one unclosed. Never raises."""
         tags = re.compile(rf"<(/?)({'|'.join(map(re.escape, self.kinds))})>")
         segments: list[Segment] = []
         kind, start = TEXT, 0
-        text = text.replace(self.end, " ") if self.end else text
+        text = self._endless(text)
         for tag in tags.finditer(text):
             closing = bool(tag.group(1))
             closes = closing and tag.group(2) == kind
@@ -80,47 +141,87 @@ class Protocol:
         if kind != TEXT or text.strip():
             segments.append(Segment(kind, text.strip(), closed or kind == TEXT))
 
-    def stops(self, role: str) -> tuple[str, ...]:
-        """Strings that end a turn of `role`; a turn's text contains the one that ended it."""
-        self._of(self.finals, role)
-        return self.stop_strings
+    def stops(self, role: str, searching: bool = True) -> tuple[str, ...]:
+        """Strings that end a turn of `role`; `searching` False: a search of its own does not (self-search).
 
-    def final(self, role: str, text: str) -> str | None:
-        """What the last turn in `text` hands in: its last segment, when that is the closed, non-empty final tag."""
-        return self._last(text, self._of(self.finals, role))
+        A turn's text contains the string that ended it. The end of turn of the model's family comes on top.
+        """
+        final, search = f"</{self.role(role).final}>", f"</{self.search.tag}>"
+        named = self.stop_strings or (final, *(() if self.search.form == "tool" else (search,)))
+        return named if searching else tuple(stop for stop in named if stop != search)
 
-    def query(self, text: str) -> str | None:
-        """What the last turn in `text` searches for: its last segment, when that is a closed, non-empty search tag."""
-        return self._last(text, self.search_tag)
+    def action(self, role: str, turn: str) -> Action:
+        """What `turn` asks for: its last segment decides, text outside the tags aside. Never raises."""
+        queries = self.queries(turn)
+        return Action(queries) if queries else Action(final=self.final(role, turn))
 
-    def _last(self, text: str, kind: str) -> str | None:
-        turn = text.rsplit(f"</{self.observation_tag}>", 1)[-1]
+    def final(self, role: str, turn: str) -> str | None:
+        """What `turn` hands in: its last segment, when that is the closed, non-empty final tag."""
+        spoken = self.role(role)
+        found = self._last(turn, spoken.final)
+        return calls.boxed(found) if found and spoken.boxed else found
+
+    def queries(self, turn: str) -> tuple[str, ...]:
+        """What `turn` searches for, none when it does not search or when what it asks for cannot be read."""
+        if self.search.form == "tool":
+            bodies = [s.text for s in self.parse(turn) if s.kind == self.search.tag and s.closed]
+            return calls.tool_queries(bodies, self._endless(turn))
+        found = self._last(turn, self.search.tag)
+        return calls.split(found, self.search.form) if found else ()
+
+    def _last(self, turn: str, kind: str) -> str | None:
         segments = self.parse(turn)
+        while segments and segments[-1].kind == TEXT:
+            segments.pop()
         if not segments or segments[-1].kind != kind or not segments[-1].closed:
             return None
         return segments[-1].text or None
 
     def bodies(self, documents: Sequence[Document]) -> str:
-        """The documents' texts (titles dropped) in one line, without any of this protocol's tags.
+        """The documents as this protocol shows them, without any of its tags.
 
         A tag inside a document would let the corpus speak for the environment, so tags are taken out.
         """
-        tags = rf"</?(?:{'|'.join(map(re.escape, self.kinds))})>"
-        if self.end:
-            tags += f"|{re.escape(self.end)}"
-        return _squeeze(" ".join(re.sub(tags, " ", document.text) for document in documents))
+        return self._tidy("".join(self._shown(n, document) for n, document in enumerate(documents, start=1)))
 
-    def observation(self, documents: Sequence[Document]) -> str:
-        """The text that follows a search: the documents between the observation tags."""
-        return _squeeze(f"<{self.observation_tag}> {self.bodies(documents)} </{self.observation_tag}>")
+    def observation(self, *results: Sequence[Document]) -> str:
+        """The text that follows a turn's searches, one result list a query."""
+        form = self.observation_form
+        texts = [self.bodies(documents) or form.nothing for documents in results]
+        return self._tidy(form.text.replace("{documents}", form.between.join(texts)))
 
-    def _of(self, table: dict[str, str], role: str) -> str:
-        if role not in table:
+    def role(self, name: str) -> Role:
+        """How `name` is spoken to. InputError when this protocol does not know it."""
+        if name not in self.roles:
             raise InputError(
-                f"protocol {self.id} knows the roles {', '.join(sorted(table))}", role, "use one of these roles"
+                f"protocol {self.id} knows the roles {', '.join(sorted(self.roles))}", name, "use one of these roles"
             )
-        return table[role]
+        return self.roles[name]
 
+    def _shown(self, n: int, document: Document) -> str:
+        first_line = document.contents.split("\n", 1)[0]
+        values = {"id": document.id, "title": document.title, "text": document.text, "first_line": first_line}
+        values = {"n": str(n), **{name: self._untagged(value) for name, value in values.items()}}
+        return re.sub(r"\{(\w+)\}", lambda hole: values[hole.group(1)], self.observation_form.document)
 
-def _squeeze(text: str) -> str:
-    return " ".join(text.split())
+    def _untagged(self, text: str) -> str:
+        ends = "|".join(map(re.escape, filter(None, (self.end, *ENDS))))
+        return re.sub(rf"</?(?:{'|'.join(map(re.escape, self.kinds))})>|{ends}", " ", text)
+
+    def _endless(self, text: str) -> str:
+        for end in (self.end, *ENDS):
+            text = text.replace(end, " ") if end else text
+        return text
+
+    def _fill(self, role: str, template: str, fields: dict[str, str]) -> str:
+        missing = sorted(set(re.findall(r"\{(\w+)\}", template)) - set(fields))
+        if missing:
+            raise InputError(
+                f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}",
+                f"fields {sorted(fields)}",
+                "give every field of the prompt",
+            )
+        return self._tidy(re.sub(r"\{(\w+)\}", lambda hole: fields[hole.group(1)], template))
+
+    def _tidy(self, text: str) -> str:
+        return " ".join(text.split()) if self.one_line else text

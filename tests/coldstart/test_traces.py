@@ -36,8 +36,7 @@ def check_play(trace: Trace, search: LocalSearch, role: str) -> None:
         if place == 0:
             assert not wrote and MINI.parse(piece)[0].closed
         elif not wrote:
-            query = MINI.query(text)
-            assert query is not None
+            (query,) = MINI.queries(text)
             assert piece == MINI.observation(search.search([query], traces.TOPK, "c")[0])
             assert piece.split()[1] == query  # the entity's own document comes first
         text += piece + " "

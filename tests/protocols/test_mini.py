@@ -70,23 +70,23 @@ def test_parse_never_raises() -> None:
         text = " ".join(rng.choices(words, k=rng.randrange(12)))
         segments = MINI.parse(text)
         assert sum(s.text.split().count("a") for s in segments) == text.split().count("a")
-        MINI.query(text), MINI.final("solver", text)
+        MINI.queries(text), MINI.final("solver", text)
 
 
 def test_the_last_segment_decides_what_a_turn_asks_for() -> None:
-    assert MINI.query("<think> a rel b </think> <search> b </search>") == "b"
-    assert MINI.query("<search> b </search> <answer> c </answer>") is None
+    assert MINI.queries("<think> a rel b </think> <search> b </search>") == ("b",)
+    assert MINI.queries("<search> b </search> <answer> c </answer>") == ()
     assert MINI.final("solver", "<think> a </think> <answer> c </answer>") == "c"
     assert MINI.final("solver", "<question> c </question>") is None
     assert MINI.final("proposer", "<question> a rel ? </question>") == "a rel ?"
     assert MINI.final("verifier", "<answer> none </answer>") == "none"
-    for empty in ("", "<answer> </answer>", "<answer> c", "c </answer>", "<answer> c </answer> d"):
+    for empty in ("", "<answer> </answer>", "<answer> c", "c </answer>", "<answer> c </answer> <search> d"):
         assert MINI.final("solver", empty) is None
 
 
 def test_only_the_last_turn_counts() -> None:
     assert MINI.final("solver", "<answer> a </answer> <information> b </information> <search> c </search>") is None
-    assert MINI.query("<search> a </search> <information> b </information>") is None
+    assert MINI.queries("<search> a </search> <information> b </information>") == ()
 
 
 def test_observation_drops_titles_and_tags() -> None:
@@ -102,4 +102,10 @@ def test_stops_are_single_words_and_end_every_role() -> None:
     for role in ("proposer", "solver", "verifier"):
         stops = MINI.stops(role)
         assert all(" " not in stop for stop in stops)
-        assert {"</search>", f"</{MINI.finals[role]}>", "<eos>"} <= set(stops)
+        assert {"</search>", f"</{MINI.roles[role].final}>"} <= set(stops)
+    assert "</search>" not in MINI.stops("solver", searching=False)
+
+
+def test_text_after_the_tag_that_ended_a_turn_is_part_of_a_token() -> None:
+    assert MINI.final("solver", "<answer> c </answer>.") == "c"
+    assert MINI.queries("<search> c </search>\n\n") == ("c",)

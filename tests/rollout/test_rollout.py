@@ -9,16 +9,17 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from ssp import protocols
+from ssp.config.schema import LimitsConfig
 from ssp.engines import ScriptedEngine
 from ssp.episode import Document, Episode, Outcome, Task
 from ssp.errors import Fault, InputError, InvariantError
-from ssp.protocols import Protocol
-from ssp.rollout import Limits, rollout
+from ssp.protocols.renderer import Renderer
+from ssp.rollout import Settings, rollout
 from ssp.tokenlog import Kind
 
 MINI = protocols.get("mini")
 TAGS = [f"<{slash}{kind}>" for kind in MINI.kinds for slash in ("", "/")]
-LIMITS = Limits(searches=2, turn_tokens=12, observation_tokens=20, total_tokens=120)
+LIMITS = LimitsConfig(searches=2, turn_tokens=12, observation_tokens=20, total_tokens=120)
 SEARCH, ANSWER = "<search> {} </search>", "<answer> {} </answer>"
 
 
@@ -29,6 +30,7 @@ def tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
 
 
 TOKENS = tokenizer(["<pad>", "<eos>", "<unk>", *TAGS, *"? . a b c d e f g h seat none".split()])
+SPOKEN, SETTINGS = Renderer(MINI, TOKENS), Settings(LIMITS, 1.0, 2)
 
 
 class Books:
@@ -64,11 +66,11 @@ def engine_of(turns: list[list[str]]) -> ScriptedEngine:
     return engine
 
 
-def play(turns: list[list[str]], limits: Limits = LIMITS, **options: object) -> list[Episode]:
+def play(turns: list[list[str]], limits: LimitsConfig = LIMITS, **options: object) -> list[Episode]:
     search = options.pop("search", Books())
     made = tasks(["a seat ?"] * len(turns), **options)  # type: ignore[arg-type]
     engine = engine_of(turns)
-    episodes, seconds = rollout(engine, TOKENS, MINI, search, made, limits, temperature=1.0, topk=2)  # type: ignore[arg-type]
+    episodes, seconds = rollout(engine, SPOKEN, search, made, Settings(limits, 1.0, 2))  # type: ignore[arg-type]
     assert set(seconds) == {"generate", "search"}
     assert not engine._slots, "every slot is closed"
     return episodes
@@ -98,7 +100,7 @@ def test_the_log_holds_what_was_sampled_and_nothing_else() -> None:
 def test_sampled_ids_survive_a_decode_that_does_not_round_trip() -> None:
     ids = [TOKENS.convert_tokens_to_ids(token) for token in ("<answer>", "<pad>", "<unk>", "a", "</answer>")]
     engine = ScriptedEngine(lambda history, seed, turn: ids)
-    (episode,), _ = rollout(engine, TOKENS, MINI, Books(), tasks(["a ?"]), LIMITS, 1.0, 2)
+    (episode,), _ = rollout(engine, SPOKEN, Books(), tasks(["a ?"]), SETTINGS)
     assert episode.log.ids[-5:] == ids
     assert episode.final == "<pad> <unk> a"
 
@@ -122,19 +124,19 @@ def test_how_an_episode_ends(turns: list[str], stopped: str, searches: int) -> N
 
 
 def test_the_log_never_exceeds_total_tokens() -> None:
-    limits = Limits(searches=9, turn_tokens=12, observation_tokens=20, total_tokens=40)
+    limits = LimitsConfig(searches=9, turn_tokens=12, observation_tokens=20, total_tokens=40)
     (episode,) = play([[SEARCH.format("a")] * 9], limits)
     assert episode.stopped == "tokens"
     assert len(episode.log) <= 40
-    (episode,) = play([[ANSWER.format("a")]], Limits(1, 12, 20, 10))
+    (episode,) = play([[ANSWER.format("a")]], LimitsConfig(1, turn_tokens=12, observation_tokens=20, total_tokens=10))
     assert (episode.stopped, len(episode.log)) == ("tokens", 5)
 
 
 def test_observations_lose_whole_documents_from_the_end() -> None:
-    (episode,) = play([[SEARCH.format("c"), ANSWER.format("e")]], Limits(2, 12, 20, 120))
+    (episode,) = play([[SEARCH.format("c"), ANSWER.format("e")]], LimitsConfig(2, turn_tokens=12, observation_tokens=20, total_tokens=120))
     assert episode.documents == []
     assert "<information> </information>" in episode.text
-    (episode,) = play([[SEARCH.format("a"), ANSWER.format("e")]], Limits(2, 12, 10, 120))
+    (episode,) = play([[SEARCH.format("a"), ANSWER.format("e")]], LimitsConfig(2, turn_tokens=12, observation_tokens=10, total_tokens=120))
     assert [document.id for document in episode.documents] == ["a"]
     assert "<information> a seat b . a seat c . </information>" in episode.text
 
@@ -154,7 +156,7 @@ def test_a_fault_of_the_engine_voids_what_was_running() -> None:
         return TOKENS.encode(ANSWER.format("b") if seed == 0 else SEARCH.format("a"), add_special_tokens=False)
 
     engine = ScriptedEngine(script)
-    done, hit = rollout(engine, TOKENS, MINI, Books(), tasks(["a ?", "a ?"]), LIMITS, 1.0, 2)[0]
+    done, hit = rollout(engine, SPOKEN, Books(), tasks(["a ?", "a ?"]), SETTINGS)[0]
     assert (done.final, done.outcome) == ("b", None)
     assert (hit.outcome, hit.cause) == (Outcome.VOID, "engine_died")
     assert not engine._slots
@@ -166,7 +168,7 @@ def test_slots_are_closed_when_something_breaks() -> None:
 
     engine = ScriptedEngine(script)
     with pytest.raises(RuntimeError):
-        rollout(engine, TOKENS, MINI, Books(), tasks(["a ?"]), LIMITS, 1.0, 2)
+        rollout(engine, SPOKEN, Books(), tasks(["a ?"]), SETTINGS)
     assert not engine._slots
 
 
@@ -187,11 +189,11 @@ def test_a_proposer_hands_in_a_question() -> None:
 
 def test_bad_calls_are_refused() -> None:
     engine = engine_of([[ANSWER.format("a")]])
-    assert rollout(engine, TOKENS, MINI, Books(), [], LIMITS, 1.0, 2) == ([], {"generate": 0.0, "search": 0.0})
+    assert rollout(engine, SPOKEN, Books(), [], SETTINGS) == ([], {"generate": 0.0, "search": 0.0})
     with pytest.raises(InvariantError, match="one role"):
-        rollout(engine, TOKENS, MINI, Books(), tasks(["a"]) + tasks(["a"], "proposer"), LIMITS, 1.0, 2)
+        rollout(engine, SPOKEN, Books(), tasks(["a"]) + tasks(["a"], "proposer"), SETTINGS)
     with pytest.raises(InputError, match="</search>"):
-        rollout(engine, tokenizer(["<pad>", "<unk>", "<eos>"]), MINI, Books(), tasks(["a"]), LIMITS, 1.0, 2)
+        Renderer(MINI, tokenizer(["<pad>", "<unk>", "<eos>"])).stops("solver")
 
 
 def test_it_runs_with_the_torch_engine() -> None:
@@ -215,9 +217,8 @@ def test_it_runs_with_the_torch_engine() -> None:
     )
     engine = TorchEngine(net.config.to_dict())
     engine.load({name: parameter.detach().numpy() for name, parameter in net.named_parameters()}, 3)
-    protocol: Protocol = MINI
-    first, _ = rollout(engine, TOKENS, protocol, Books(), tasks(["a seat ?"] * 20), LIMITS, 1.0, 2)
-    second, _ = rollout(engine, TOKENS, protocol, Books(), tasks(["a seat ?"] * 20)[::-1], LIMITS, 1.0, 2)
+    first, _ = rollout(engine, SPOKEN, Books(), tasks(["a seat ?"] * 20), SETTINGS)
+    second, _ = rollout(engine, SPOKEN, Books(), tasks(["a seat ?"] * 20)[::-1], SETTINGS)
     assert [e.log.ids for e in first] == [e.log.ids for e in second[::-1]]
     for episode in first:
         ids = torch.tensor([episode.log.ids])

@@ -1,0 +1,84 @@
+"""What stands inside a turn's tags: queries in their written forms, tool calls, boxed results.
+
+Owns these small grammars. Promises that nothing raises, whatever a policy writes, and that what cannot be read is no
+query. Refuses to know tags and protocols.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+TOOL = "search"
+"""Name of the one tool that a policy is offered."""
+
+
+def split(text: str, form: str) -> tuple[str, ...]:
+    """The queries in a search tag. `form`: text (all of it is one), lines (one a line), list (a JSON list, or one)."""
+    if form == "lines":
+        return tuple(line.strip() for line in text.splitlines() if line.strip())
+    if form == "list":
+        value = _json(text)
+        if isinstance(value, list):
+            return _texts(value)
+    return (text,)
+
+
+def tool_queries(bodies: Sequence[str], turn: str) -> tuple[str, ...]:
+    """The queries of a turn's tool calls: JSON `{"name": "search", "arguments": {"query": ...}}` in each body.
+
+    Without bodies the turn itself may be such a call (Llama: `{"name", "parameters"}`, after `<|python_tag|>` or not).
+    One call that cannot be read makes the whole turn unreadable: ().
+    """
+    if not bodies:
+        bare = turn.rpartition("</think>")[2].replace("<|python_tag|>", "").strip()
+        if not bare.startswith("{"):
+            return ()
+        bodies = [bare]
+    found: list[str] = []
+    for body in bodies:
+        queries = _arguments(_json(body))
+        if not queries:
+            return ()
+        found.extend(queries)
+    return tuple(found)
+
+
+def _arguments(call: Any) -> tuple[str, ...]:
+    if not isinstance(call, dict) or call.get("name") != TOOL:
+        return ()
+    given = call.get("arguments", call.get("parameters"))
+    given = _json(given) if isinstance(given, str) else given
+    if not isinstance(given, dict):
+        return ()
+    asked = given.get("query", given.get("queries", given.get("query_list")))
+    return _texts(asked if isinstance(asked, list) else [asked])
+
+
+def _texts(values: list[Any]) -> tuple[str, ...]:
+    """The values, stripped; () when one of them is not a text or is empty."""
+    texts = tuple(value.strip() for value in values if isinstance(value, str))
+    return texts if len(texts) == len(values) and all(texts) else ()
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def boxed(text: str) -> str | None:
+    r"""What the last `\boxed{...}` holds, braces nested; None when there is none, or it is empty or not closed."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    begin = start + len("\\boxed{")
+    depth = 1
+    for brace in re.finditer(r"[{}]", text[begin:]):
+        depth += 1 if brace.group() == "{" else -1
+        if not depth:
+            return text[begin : begin + brace.start()].strip() or None
+    return None

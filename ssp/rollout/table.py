@@ -1,0 +1,275 @@
+"""What a turn does to an episode: reading it, answering it, keeping it within its limits.
+
+Owns the seats of one rollout, one an episode. Promises that the log holds exactly the ids that the engine sampled and
+each observation encoded once, that a fault voids the episodes it hit and no other, and that the question never leaves
+the context. Refuses to know rewards, verdicts, weights, or in which order seats take their turns.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol as Interface
+
+from ssp.config.schema import LimitsConfig, SourceConfig
+from ssp.engines.base import Engine, Generation, Sampling
+from ssp.episode import Document, Episode, Task
+from ssp.errors import Fault, InvariantError
+from ssp.protocols.renderer import Renderer
+from ssp.rollout import spans
+from ssp.rollout.source import Source, mean_entropy, sampled_entropy
+from ssp.seeds import derive
+from ssp.tokenlog import Kind
+
+Told = Callable[[Episode, Kind, str], None]
+"""Hears of every piece of text as soon as it is in an episode's log."""
+
+
+class Search(Interface):
+    """What answers searches."""
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        """At most `k` documents for each query, best first. Fault when the service fails."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a role plays: its limits, who answers its searches, sampling temperature, documents a query.
+
+    `lanes`: a lock-step engine's episodes in this many groups, so that one generates while another searches.
+    """
+
+    limits: LimitsConfig
+    temperature: float
+    topk: int
+    source: SourceConfig = field(default_factory=SourceConfig)
+    lanes: int = 1
+
+
+@dataclass
+class Seat:
+    """One running episode: its place in the rollout, its task, its slot, the ids that the engine has not read yet.
+
+    `asked` is what it searches for now, after a turn that searches.
+    `turns` counts its searches and invalid turns; `deadline` is on the monotonic clock, in seconds.
+    """
+
+    place: int
+    task: Task
+    episode: Episode
+    slot: int
+    pending: list[int]
+    source: Source
+    deadline: float
+    turns: int = 0
+    invalid: int = 0
+    asked: tuple[str, ...] = ()
+
+
+Found = dict[str, dict[str, list[Document]] | Fault]
+"""Corpus → query → documents, or the fault that hit the whole call."""
+
+
+class Table:
+    """The seats of one rollout, and what happens to them."""
+
+    def __init__(
+        self, engine: Engine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings, told: Told
+    ) -> None:
+        self.engine, self._renderer, self._search, self._told = engine, renderer, search, told
+        self._protocol, self._role = renderer.protocol, tasks[0].role
+        self._settings, self._limits = settings, settings.limits
+        self._stops = {searching: renderer.stops(self._role, searching) for searching in (True, False)}
+        self.seconds = {"generate": 0.0, "search": 0.0}
+        texts = [renderer.prompt(task.role, task.fields) for task in tasks]
+        slots = engine.open([task.seed for task in tasks])
+        deadline = time.monotonic() + self._limits.seconds if self._limits.seconds else float("inf")
+        self.seats = []
+        for place, (task, slot, text, ids) in enumerate(zip(tasks, slots, texts, renderer.encode(texts), strict=True)):
+            episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed)
+            episode.log.append(Kind.PROMPT, ids)
+            told(episode, Kind.PROMPT, text)
+            self.seats.append(Seat(place, task, episode, slot, ids, Source(settings.source), deadline))
+
+    def sampling(self, seat: Seat) -> Sampling:
+        """How the seat's next turn is drawn."""
+        ids, words = self._stops[seat.source.searching]
+        return Sampling(self._settings.temperature, self._limits.turn_tokens, ids, words, seat.source.true_entropy)
+
+    def may_go_on(self, seat: Seat) -> bool:
+        """Whether the next turn fits in time and context; with overflow=drop the oldest observations make room."""
+        if time.monotonic() > seat.deadline:
+            seat.episode.void("deadline")
+            return False
+        log = seat.episode.log
+        most = self._limits.total_tokens - self._limits.turn_tokens
+        length = len(log.context()) if log.drops else len(log)
+        if length > most and self._limits.overflow == "drop":
+            length = self._make_room(seat, length, most)
+        if length > most:
+            seat.episode.stopped = "tokens"
+        return length <= most
+
+    def _make_room(self, seat: Seat, length: int, most: int) -> int:
+        """Drop the oldest observations until the context has at most `most` tokens; the engine reads it anew."""
+        log = seat.episode.log
+        gone = {start for _, start, _ in log.drops}
+        for start, end in _observations(log.kinds):
+            if length <= most:
+                break
+            if start not in gone:
+                log.drop(start, end)
+                length -= end - start
+        self.engine.close([seat.slot])
+        (seat.slot,) = self.engine.open([derive(seat.task.seed, "overflow", len(log.drops))])
+        seat.pending = log.context()
+        return length
+
+    def read(self, seat: Seat, generation: Generation) -> bool:
+        """Log a turn and see what it asks for. True: the seat goes on, to search when `seat.asked` says for what."""
+        episode = seat.episode
+        begin = len(episode.log)
+        episode.log.append_model(generation.ids, generation.logprobs, generation.version)
+        turn = self._renderer.decode(generation.ids)
+        self._told(episode, Kind.MODEL, turn)
+        seat.pending, seat.asked = [], ()
+        if seat.source.recalls:
+            self._mark_recalled(seat, begin, turn, generation.ids)
+        if not generation.stopped:
+            episode.stopped = "tokens"
+            return False
+        action = self._protocol.action(self._role, turn)
+        if action.final is not None:
+            episode.final, episode.stopped = action.final, "final"
+            return False
+        if not action.queries:
+            return self._invalid(seat)
+        if seat.turns >= self._limits.searches:
+            episode.stopped = "turns"
+            return False
+        seat.turns += 1
+        if seat.source.real(self._uncertainty(seat, turn, generation) if seat.source.measures else 0.0):
+            seat.asked = action.queries
+        return True
+
+    def _invalid(self, seat: Seat) -> bool:
+        """A turn that neither searches nor hands in: told so, as long as it may be."""
+        seat.invalid += 1
+        if seat.invalid > self._limits.retries or not self._protocol.retry:
+            seat.episode.stopped = "malformed"
+        elif seat.turns >= self._limits.searches:
+            seat.episode.stopped = "turns"
+        else:
+            seat.turns += 1
+            self._show(seat, self._renderer.retry())
+            return True
+        return False
+
+    def find(self, seats: Sequence[Seat]) -> Found:
+        """Answer what `seats` ask, one call a corpus. Safe in a thread of its own; changes no episode."""
+        began = time.perf_counter()
+        asked: dict[str, list[str]] = {}
+        for seat in seats:
+            asked.setdefault(seat.task.corpus, []).extend(seat.asked)
+        found: Found = {}
+        for corpus, queries in asked.items():
+            queries = list(dict.fromkeys(queries))
+            try:
+                answers = self._search.search(queries, self._settings.topk, corpus)
+            except Fault as fault:
+                found[corpus] = fault
+                continue
+            if len(answers) != len(queries):
+                raise InvariantError(f"search gave {len(answers)} answers to {len(queries)} queries")
+            found[corpus] = dict(zip(queries, answers, strict=True))
+        self.seconds["search"] += time.perf_counter() - began
+        return found
+
+    def show(self, seats: Sequence[Seat], found: Found) -> list[Seat]:
+        """Log what was found; returns the seats that go on."""
+        fitted: dict[tuple[str, tuple[str, ...]], tuple[list[list[Document]], str, list[int]]] = {}
+        going = []
+        for seat in seats:
+            answers, episode, key = found[seat.task.corpus], seat.episode, (seat.task.corpus, seat.asked)
+            if isinstance(answers, Fault):
+                episode.void(answers.cause)
+                continue
+            if key not in fitted:  # the attempts at one question often ask the same
+                fitted[key] = self._fit([answers[query] for query in seat.asked])
+            results, text, ids = fitted[key]
+            episode.queries.extend(seat.asked)
+            episode.hits.extend(map(len, results))
+            episode.documents.extend(document for documents in results for document in documents)
+            self._show(seat, text, ids)
+            going.append(seat)
+        return going
+
+    def _show(self, seat: Seat, text: str, ids: list[int] | None = None) -> None:
+        seat.pending = self._renderer.encode([text])[0] if ids is None else ids
+        seat.episode.log.append(Kind.OBSERVATION, seat.pending)
+        self._told(seat.episode, Kind.OBSERVATION, text)
+
+    def _fit(self, results: list[list[Document]]) -> tuple[list[list[Document]], str, list[int]]:
+        """Results and observation; over `observation_tokens` whole documents go, from the end of the longest result."""
+        results = [list(documents) for documents in results]
+        while True:
+            text = self._renderer.observation(*results)
+            (ids,) = self._renderer.encode([text])
+            if len(ids) <= self._limits.observation_tokens or not any(results):
+                return results, text, ids
+            max(results, key=len).pop()
+
+    def _mark_recalled(self, seat: Seat, begin: int, turn: str, ids: Sequence[int]) -> None:
+        """Information blocks in the turn are the policy's own; an unclosed one ends where another tag opens."""
+        tag = self._protocol.observation_form.tag
+        others = "|".join(re.escape(kind) for kind in self._protocol.kinds if kind != tag)
+        blocks = list(re.finditer(rf"<{tag}>.*?(?:</{tag}>|(?=<(?:{others})>)|\Z)", turn, re.DOTALL))
+        places = spans.ends(ids, self._renderer.decode) if blocks else []
+        for block in blocks:
+            first, last = spans.tokens(places, *block.span())
+            seat.episode.log.recall(begin + first, begin + last)
+
+    def _uncertainty(self, seat: Seat, turn: str, generation: Generation) -> float:
+        """Mean entropy of the tokens between the turn's last search tags."""
+        tag = self._protocol.search.tag
+        inner = re.search(rf"<{tag}>((?:(?!<{tag}>).)*?)</{tag}>[^<]*\Z", turn, re.DOTALL)
+        if inner is None:
+            return 0.0
+        first, last = spans.tokens(spans.ends(generation.ids, self._renderer.decode), *inner.span(1))
+        if seat.source.true_entropy and generation.entropies is None:
+            raise InvariantError("an engine gave no entropies although they were asked for")
+        each = generation.entropies if seat.source.true_entropy else sampled_entropy(generation.logprobs)
+        return mean_entropy((each or [])[first:last])
+
+    def close(self) -> None:
+        """Give every slot back."""
+        self.engine.close([seat.slot for seat in self.seats])
+
+    def episodes(self) -> list[Episode]:
+        """The episodes, in the tasks' order, with their text."""
+        episodes = [seat.episode for seat in self.seats]
+        texts = self._renderer.decode_all([episode.log.ids for episode in episodes])
+        prompts = self._renderer.decode_all([_prompt(episode) for episode in episodes])
+        for episode, text, prompt in zip(episodes, texts, prompts, strict=True):
+            episode.text, episode.response_at = text, len(prompt)
+        return episodes
+
+
+def _prompt(episode: Episode) -> list[int]:
+    kinds = episode.log.kinds
+    length = next((at for at, kind in enumerate(kinds) if kind != int(Kind.PROMPT)), len(kinds))
+    return episode.log.ids[:length]
+
+
+def _observations(kinds: Sequence[int]) -> list[tuple[int, int]]:
+    """Stretches of observation tokens, oldest first."""
+    stretches, start = [], None
+    for at, kind in enumerate([*kinds, -1]):
+        if kind == int(Kind.OBSERVATION) and start is None:
+            start = at
+        elif kind != int(Kind.OBSERVATION) and start is not None:
+            stretches.append((start, at))
+            start = None
+    return stretches
