@@ -11,8 +11,22 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ssp import protocols
+from ssp.config import game_rules, judge_rules, referee_rules
 from ssp.config.schema import Config
-from ssp.config.tables import CHOICES, COLDEST, INF, NOT_YET, PLANNED, PRESETS, RANGES, TRUST_REGION
+from ssp.config.tables import (
+    CHOICES,
+    COLDEST,
+    DISTRIBUTION_KL,
+    GROUP_BASELINE,
+    INF,
+    NOT_YET,
+    PLANNED,
+    PRESETS,
+    RANGES,
+    TRUST_REGION,
+)
+from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import InputError
 from ssp.tokenlog import BYTES_A_TOKEN
 
@@ -83,7 +97,7 @@ def check_range(key: str, value: float, low: float, high: float) -> None:
 
 def stale_role_needs_trust_region(cfg: Config) -> None:
     """Law 5: with a bound above 0 the loss must use the behaviour log-probs; plain `pg` would be biased."""
-    for role in ("proposer", "solver"):
+    for role in cfg.roles:
         bound, loss = getattr(cfg.schedule.max_staleness, role), getattr(cfg, role).loss
         if bound > 0 and loss not in TRUST_REGION:
             raise InputError(
@@ -93,27 +107,59 @@ def stale_role_needs_trust_region(cfg: Config) -> None:
             )
 
 
+def minibatches_need_trust_region(cfg: Config) -> None:
+    """From the second optimizer step of a batch on its policy is not the one that sampled."""
+    for role in cfg.roles:
+        block = getattr(cfg, role)
+        if block.learner.minibatch > 0 and block.loss not in TRUST_REGION:
+            raise InputError(
+                f"{role}.loss must be one of {', '.join(TRUST_REGION)} when {role}.learner.minibatch is above 0",
+                f"{role}.loss={block.loss} with minibatch={block.learner.minibatch}",
+                f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0",
+            )
+
+
+def kl_settings_fit(cfg: Config) -> None:
+    """A KL setting that could have no effect, or not the one it promises, is refused."""
+    for role in cfg.roles:
+        kl = getattr(cfg, role).kl
+        if kl.kind in DISTRIBUTION_KL and kl.place != "loss":
+            rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
+            raise InputError(rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1")
+        if kl.coef == 0 and (kl.ema_tau < 1 or kl.target > 0):
+            rule = f"{role}.kl.ema_tau and {role}.kl.target belong to a KL term, so {role}.kl.coef is above 0"
+            raise InputError(rule, f"{role}.kl.coef=0", f"set {role}.kl.coef=0.001, or leave these alone")
+        if 0 < kl.weight_high < kl.weight_low:
+            rule = f"{role}.kl.weight_low is at most {role}.kl.weight_high"
+            raise InputError(rule, f"{kl.weight_low} against {kl.weight_high}", "raise the second, or set it to 0")
+
+
+def dropped_context_needs_one_advantage(cfg: Config) -> None:
+    """An episode that was cut into several contexts is trained with one advantage, which these settings do not have."""
+    for role in cfg.roles:
+        block = getattr(cfg, role)
+        by_token = block.algorithm == "gae" or block.gamma < 1 or (block.kl.coef > 0 and block.kl.place == "reward")
+        if block.limits.overflow == "drop" and by_token:
+            raise InputError(
+                f"{role}.limits.overflow=drop needs one advantage an episode",
+                f"{role}.algorithm={block.algorithm}, gamma={block.gamma}, kl.place={block.kl.place}",
+                f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo gamma=1 kl.place=loss",
+            )
+
+
 def grpo_needs_attempts(cfg: Config) -> None:
     """A group of one has no spread, so it would never learn."""
-    if cfg.solver.policy == "own" and cfg.solver.algorithm == "grpo" and cfg.game.attempts < 2:
+    if cfg.solver.policy == "own" and cfg.solver.algorithm in GROUP_BASELINE and cfg.game.attempts < 2:
         raise InputError(
-            "solver.algorithm=grpo compares attempts, so game.attempts is at least 2",
+            f"solver.algorithm={cfg.solver.algorithm} compares attempts, so game.attempts is at least 2",
             f"game.attempts={cfg.game.attempts}",
             "set game.attempts=6, or solver.algorithm=reinforce",
         )
 
 
-def someone_learns(cfg: Config) -> None:
-    """Training with two frozen policies has nothing to do."""
-    if cfg.proposer.policy == cfg.solver.policy == "frozen":
-        raise InputError(
-            "at least one role learns", "proposer.policy=solver.policy=frozen", "set one to own, or use ssp eval"
-        )
-
-
 def training_samples(cfg: Config) -> None:
     """A policy gradient needs sampled actions: greedy training rollouts have no exploration and no usable log-probs."""
-    for role in ("proposer", "solver"):
+    for role in cfg.roles:
         block = getattr(cfg, role)
         if block.policy == "own" and block.sampling.temperature == 0:
             raise InputError(f"{role}.sampling.temperature is above 0 for a role that learns", "0", "set it to 1.0")
@@ -126,19 +172,9 @@ def temperatures_are_usable(cfg: Config) -> None:
             raise InputError(f"{key} is 0 (greedy) or at least {COLDEST}", get(cfg, key), f"set {key}=0 or {COLDEST}")
 
 
-def evidence_needs_verifier(cfg: Config) -> None:
-    """The evidence check reads what the verifier quoted; without a verifier it cannot run, so it cannot pass (law 6)."""
-    if cfg.referee.verifier == "none" and cfg.referee.evidence != "none":
-        raise InputError(
-            "referee.evidence checks what the verifier quotes, so it needs a verifier",
-            f"referee.verifier=none with referee.evidence={cfg.referee.evidence}",
-            "set referee.verifier=frozen, or add referee.evidence=none",
-        )
-
-
 def proposer_can_search_enough(cfg: Config) -> None:
     """A question needs `min_searches` searches, which the proposer must be allowed to make."""
-    if cfg.referee.min_searches > cfg.proposer.limits.searches:
+    if PROPOSER in cfg.roles and cfg.referee.min_searches > cfg.proposer.limits.searches:
         raise InputError(
             "proposer.limits.searches is at least referee.min_searches",
             f"{cfg.proposer.limits.searches} against {cfg.referee.min_searches}",
@@ -148,7 +184,7 @@ def proposer_can_search_enough(cfg: Config) -> None:
 
 def turn_fits_episode(cfg: Config) -> None:
     """One turn must fit into the episode."""
-    for role in ("proposer", "solver"):
+    for role in cfg.roles:
         limits = getattr(cfg, role).limits
         if limits.turn_tokens >= limits.total_tokens:
             raise InputError(
@@ -158,19 +194,40 @@ def turn_fits_episode(cfg: Config) -> None:
             )
 
 
+def episode_fits_its_parts(cfg: Config) -> None:
+    """The longest episode that the other limits allow must fit, or the question would run out of context (Search-R1)."""
+    for role in ("proposer", "solver"):
+        limits = getattr(cfg, role).limits
+        needed = limits.prompt_tokens + limits.turn_tokens * (limits.searches + 1)
+        needed += limits.observation_tokens * limits.searches
+        if limits.overflow == "stop" and limits.total_tokens < needed:
+            raise InputError(
+                f"{role}.limits: total_tokens is at least prompt_tokens + turn_tokens x (searches + 1) + "
+                "observation_tokens x searches, unless overflow=drop",
+                f"{limits.total_tokens} against {limits.prompt_tokens} + {limits.turn_tokens} x {limits.searches + 1} + "
+                f"{limits.observation_tokens} x {limits.searches} = {needed}",
+                f"set {role}.limits.total_tokens={needed}, or {role}.limits.overflow=drop",
+            )
+
+
+def protocol_exists(cfg: Config) -> None:
+    """`protocol` is a shipped id or a readable file, and knows the roles that play."""
+    protocol = protocols.get(cfg.protocol)
+    for role in ("solver",) if cfg.game.questions != "proposer" else ("proposer", "solver"):
+        protocol.role(role)
+
+
 def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
-    largest = max(cfg.proposer.batch, cfg.solver.batch * cfg.game.attempts)
+    sizes = {role: getattr(cfg, role).batch * (cfg.game.attempts if role == SOLVER else 1) for role in cfg.roles}
+    largest = max(sizes.values())
     if largest > cfg.queue.items:
         raise InputError(
             "queue.items holds at least one training batch (proposer.batch, solver.batch x game.attempts)",
             f"queue.items={cfg.queue.items} for a batch of {largest}",
             f"set queue.items={2 * largest}",
         )
-    nbytes = BYTES_A_TOKEN * max(
-        cfg.proposer.batch * cfg.proposer.limits.total_tokens,
-        cfg.solver.batch * cfg.game.attempts * cfg.solver.limits.total_tokens,
-    )
+    nbytes = BYTES_A_TOKEN * max(size * getattr(cfg, role).limits.total_tokens for role, size in sizes.items())
     if nbytes > cfg.queue.bytes:
         raise InputError(
             f"queue.bytes holds the longest training batch ({BYTES_A_TOKEN} bytes a token of limits.total_tokens)",
@@ -210,18 +267,24 @@ def run_name_is_a_name(cfg: Config) -> None:
 
 COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     stale_role_needs_trust_region,
+    minibatches_need_trust_region,
+    kl_settings_fit,
+    dropped_context_needs_one_advantage,
     grpo_needs_attempts,
-    someone_learns,
+    *game_rules.RULES,
     training_samples,
     temperatures_are_usable,
-    evidence_needs_verifier,
+    *referee_rules.RULES,
     proposer_can_search_enough,
     turn_fits_episode,
+    episode_fits_its_parts,
+    protocol_exists,
     batch_fits_queue,
     eval_sets_are_distinct,
     hops_are_known,
     worlds_are_disjoint,
     run_name_is_a_name,
+    *judge_rules.RULES,
 )
 
 

@@ -14,8 +14,13 @@ PRESETS = {"sync": (0, 0), "one-step-off": (1, 1), "async": (4, 4)}
 TRUST_REGION = ("ppo_clip", "tis")
 """Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5)."""
 
+GROUP_BASELINE = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
+"""Algorithms that compare the attempts at one question."""
+
+DISTRIBUTION_KL = ("topk_reverse", "topk_forward", "full")
+"""KL estimators over whole distributions: of these the rollout keeps none, so they are of use in the loss only."""
+
 CHOICES: dict[str, tuple[str, ...]] = {
-    "protocol": ("mini",),
     "schedule.preset": ("", *PRESETS),
     "game.questions": ("proposer", "dataset", "bank"),
     "game.batch": ("dummy", "resample", "replay", "replay_reset"),
@@ -25,7 +30,16 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "judge.format": ("word", "json"),
     "ray.auth": ("disabled", "token"),
     "{role}.policy": ("own", "frozen"),
-    "{role}.algorithm": ("grpo", "reinforce"),
+    "{role}.algorithm": (
+        "grpo",
+        "dr_grpo",
+        "rloo",
+        "reinforce",
+        "reinforce_pp",
+        "reinforce_pp_baseline",
+        "gae",
+        "rae",
+    ),
     "{role}.loss": ("pg", "ppo_clip", "tis"),
     "proposer.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only"),
     "{role}.template": ("", "plain", "chatml", "llama3", "tokenizer"),
@@ -35,18 +49,36 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.engine.kind": ("torch",),
     "{role}.engine.dtype": ("float32", "bfloat16"),
     "{role}.learner.kind": ("torch",),
-    "{role}.kl.kind": ("k1", "k2", "k3"),
+    "{role}.learner.schedule": ("constant", "cosine"),
+    "{role}.aggregate": ("token-mean", "sequence-mean", "fixed-length"),
+    "{role}.kl.kind": ("k1", "k2", "k3", "k3pp", "k4", "k5", "abs", *DISTRIBUTION_KL),
+    "{role}.kl.place": ("loss", "reward", "advantage"),
+    "{role}.kl.variant": ("exact", "paper"),
 }
 """Names that are built in, by key."""
 
+REFEREE_RULES = (
+    "malformed",
+    "empty",
+    "too_short",
+    "too_long",
+    "too_few_words",
+    "not_a_question",
+    "too_many_relations",
+    "leakage",
+    "no_evidence",
+    "no_search",
+    "repeated_query",
+    "answer_in_query",
+)
+"""What `referee.rules` may list: the ids of `ssp.referee.rules`."""
+
 PLANNED: dict[str, tuple[str, ...]] = {
-    "protocol": ("search-r1", "ssp", "r-search", "llama3p1", "qwen2p5", "research", "ssrl", "recall", "chat-tools"),
     "{role}.policy": ("shared",),
-    "{role}.algorithm": ("dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "remax", "gae", "rae"),
+    "{role}.algorithm": ("remax",),
     "{role}.loss": ("decoupled", "gspo", "cispo"),
     "{role}.engine.kind": ("vllm", "endpoint", "simulated"),
     "{role}.learner.kind": ("deepspeed",),
-    "{role}.kl.kind": ("k3pp", "k4", "k5", "abs", "topk_reverse", "topk_forward", "full"),
 }
 """Names that a later release knows: the message says so, and they are refused all the same."""
 
@@ -124,13 +156,21 @@ RANGES: dict[str, tuple[float, float]] = {
     "coldstart.gate_1hop": (0, 1),
     "coldstart.gate_2hop": (0, 1),
     "coldstart.gate_3hop": (0, 1),
+    "{role}.engine.lanes": (1, MOST),
     "{role}.invalid_reward": (-INF, INF),
     "{role}.batch": (1, INF),
     "{role}.warmup_steps": (0, INF),
     "{role}.freeze_after": (0, INF),
     "{role}.clip_low": (0, 1),
     "{role}.clip_high": (0, INF),
+    "{role}.clip_dual": (0, INF),
     "{role}.tis_cap": (0.001, INF),
+    "{role}.entropy_coef": (0, INF),
+    "{role}.gamma": (0, 1),
+    "{role}.lam": (0, 1),
+    "{role}.critic.lr": (0, INF),
+    "{role}.critic.value_clip": (0.001, INF),
+    "{role}.critic.warmup_steps": (0, INF),
     "{role}.target_difficulty": (0, 1),
     "{role}.learner.lr": (0, INF),
     "{role}.learner.warmup_steps": (0, INF),
@@ -139,9 +179,18 @@ RANGES: dict[str, tuple[float, float]] = {
     "{role}.learner.weight_decay": (0, INF),
     "{role}.learner.max_grad_norm": (0.001, INF),
     "{role}.learner.token_budget": (1, INF),
+    "{role}.learner.minibatch": (0, INF),
     "{role}.kl.coef": (0, INF),
+    "{role}.kl.topk": (1, INF),
+    "{role}.kl.weight_low": (0, INF),
+    "{role}.kl.weight_high": (0, INF),
+    "{role}.kl.target": (0, INF),
+    "{role}.kl.horizon": (1, INF),
+    "{role}.kl.ema_tau": (0, 1),
+    "{role}.kl.ema_every": (1, INF),
     "{role}.sampling.temperature": (0, INF),
     "{role}.limits.searches": (0, INF),
+    "{role}.limits.prompt_tokens": (1, INF),
     "{role}.limits.retries": (0, INF),
     "{role}.limits.seconds": (0, INF),
     "{role}.search.real": (0, INF),

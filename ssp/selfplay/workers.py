@@ -18,11 +18,14 @@ import numpy as np
 
 from ssp import build, protocols
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, Document, Episode, Grade, Outcome, Task, Verdict
+from ssp.engines import Engine
+from ssp.episode import PROPOSER, SOLVER, Document, Episode, Grade, Outcome, Task, Verdict
 from ssp.errors import InvariantError
-from ssp.judge import ExactJudge
-from ssp.referee import Referee
-from ssp.rollout import Limits, Search, rollout
+from ssp.judge import AnswerJudge, ExactJudge
+from ssp.referee import EndpointVerifier, EngineVerifier, Referee
+from ssp.referee.verifier import Verifier
+from ssp.rewards.score import graded
+from ssp.rollout import Search, rollout
 from ssp.selfplay.records import Brief, PlayReport
 from ssp.telemetry import episodes as transcripts
 
@@ -48,10 +51,8 @@ class Player:
     def __init__(self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path) -> None:
         self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
         block = role_config(cfg, role)
-        self._protocol = protocols.get(cfg.protocol)
-        self._tokenizer = build.tokenizer(model_dir)
+        self._renderer = build.renderer(cfg, role, model_dir)
         self._engine = build.engine(block, model_dir)
-        self._limits = Limits.of(block.limits)
         self._version: int | None = None
 
     def play(
@@ -63,16 +64,8 @@ class Player:
             self._engine.load(weights, version)
             self._version = version
         loaded = time.perf_counter()
-        block, seconds = rollout(
-            self._engine,
-            self._tokenizer,
-            self._protocol,
-            self._search,
-            list(tasks),
-            self._limits,
-            temperature=order.temperature,
-            topk=self._cfg.retriever.topk,
-        )
+        settings = build.settings(self._cfg, self._role, order.temperature)
+        block, seconds = rollout(self._engine, self._renderer, self._search, list(tasks), settings)
         seconds["sync"] = loaded - started
         file = ""
         if order.stem:
@@ -93,9 +86,9 @@ class Judge:
 
     def __init__(self, cfg: Config, model_dir: Path) -> None:
         self._cfg = cfg
-        protocol, tokenizer = protocols.get(cfg.protocol), build.tokenizer(model_dir)
-        self._engine = None if cfg.referee.verifier == "none" else build.engine(cfg.solver, model_dir)
-        self._referee = Referee(cfg.referee, protocol, tokenizer, self._engine, seed=cfg.seed)
+        engine, verifier = _verifier(cfg, model_dir)
+        self._engine = engine
+        self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, AnswerJudge(), cfg.seed)
         self._judge = ExactJudge()
         self._version: int | None = None
 
@@ -122,11 +115,30 @@ class Judge:
         started = time.perf_counter()
         asked = [(question, golds, block[row].final) for row, question, golds in items]
         rights = self._judge.grade(asked)
-        return [Grade(right, float(right)) for right in rights], time.perf_counter() - started
+        grades = [
+            graded(self._cfg.solver, block[row], golds, Decision(right))
+            for (row, _, golds), right in zip(items, rights, strict=True)
+        ]
+        return grades, time.perf_counter() - started
 
     def ping(self) -> int:
         """Process id: proof of life."""
         return os.getpid()
+
+
+def _verifier(cfg: Config, model_dir: Path) -> tuple[Engine | None, Verifier | None]:
+    """Who answers a question from its evidence, and the engine that it runs on, if any."""
+    if cfg.referee.verifier == "none":
+        return None, None
+    renderer = build.renderer(cfg, SOLVER, model_dir)
+    if cfg.referee.verifier == "judge":
+        # Here, because the client of the endpoint takes a second to import.
+        from ssp.judge.endpoint import Endpoint
+
+        endpoint = Endpoint(cfg.judge, cfg.placement.call_timeout, cfg.seed)
+        return None, EndpointVerifier(endpoint, renderer, cfg.referee)
+    engine = build.engine(cfg.solver, model_dir)
+    return engine, EngineVerifier(engine, renderer, cfg.referee)
 
 
 class Learner:
@@ -138,7 +150,7 @@ class Learner:
 
         block = role_config(cfg, role)
         self._temperature = block.sampling.temperature
-        self._inner = TorchLearner(Path(model_dir), block)
+        self._inner = TorchLearner(Path(model_dir), block, protocol=protocols.get(cfg.protocol).id)
 
     def weights(self) -> tuple[Weights, dict[str, float]]:
         """Current weights under Hugging Face names (numpy, float32)."""

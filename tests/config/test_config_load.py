@@ -58,10 +58,10 @@ def test_an_empty_file_is_the_schema(tmp_path: Path) -> None:
 
 def test_the_order_of_inheritance(tmp_path: Path) -> None:
     """Schema < file defaults < file role < typed defaults < typed role, key by key."""
-    path = write(tmp_path, "defaults: {warmup_steps: 1, learner: {lr: 0.1}}\nsolver: {learner: {lr: 0.2}}\n")
+    path = write(tmp_path, "defaults: {freeze_after: 1, learner: {lr: 0.1}}\nsolver: {learner: {lr: 0.2}}\n")
     cfg = load(path)
     assert (cfg.proposer.learner.lr, cfg.solver.learner.lr) == (0.1, 0.2)
-    assert (cfg.proposer.warmup_steps, cfg.solver.warmup_steps) == (1, 1)
+    assert (cfg.proposer.freeze_after, cfg.solver.freeze_after) == (1, 1)
     assert cfg.solver.learner.beta1 == 0.9
     cfg = load(path, ["defaults.learner.lr=0.3"])
     assert (cfg.proposer.learner.lr, cfg.solver.learner.lr) == (0.3, 0.3)
@@ -102,8 +102,8 @@ def test_interpolation_is_resolved() -> None:
         ("proposer.learner.lrr=1", "proposer.learner.lr"),
         ("attempts=3", "game.attempts"),
         ("data.eval=[{name: a, fil: b}]", "data.eval[0].file"),
-        ("lr=1", "proposer.learner.lr or solver.learner.lr"),
-        ("solver.lr=1", "solver.learner.lr"),
+        ("lr=1", "proposer.learner.lr or proposer.critic.lr or solver.learner.lr or solver.critic.lr"),
+        ("solver.lr=1", "solver.learner.lr or solver.critic.lr"),
         ("solver.attempts=3", "game.attempts"),
     ],
 )

@@ -79,14 +79,13 @@ def test_ranges(typed: str, rule: str) -> None:
     [
         ("game.questions=nobody", False),
         ("game.batch=sometimes", False),
-        ("protocol=search-r1", True),
         ("solver.policy=shared", True),
-        ("solver.algorithm=rloo", True),
+        ("solver.algorithm=remax", True),
         ("solver.loss=gspo", True),
         ("solver.engine.kind=vllm", True),
         ("solver.engine.kind=scripted", False),
         ("solver.learner.kind=deepspeed", True),
-        ("solver.kl.kind=full", True),
+        ("solver.kl.kind=k6", False),
         ("judge.kind=oracle", False),
         ("referee.verifier=weak", False),
         ("proposer.reward=acc", False),
@@ -113,6 +112,24 @@ def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
     assert refused(bound, f"{role}.loss=pg").next_step == f"add {role}.loss=tis, or set the bound to 0"
     for loss in ("tis", "ppo_clip"):
         assert getattr(load("quickstart", [bound, f"{role}.loss={loss}"]), role).loss == loss
+
+
+@pytest.mark.parametrize(
+    ("typed", "next_step"),
+    [
+        (["solver.learner.minibatch=8", "solver.loss=pg"], "add solver.loss=ppo_clip, or set solver.learner.minibatch=0"),
+        (["solver.kl.coef=0.1", "solver.kl.kind=full", "solver.kl.place=reward"], "set solver.kl.place=loss, or solver.kl"),
+        (["solver.kl.ema_tau=0.9"], "set solver.kl.coef=0.001"),
+        (["solver.kl.target=0.1"], "set solver.kl.coef=0.001"),
+        (["solver.kl.weight_low=2", "solver.kl.weight_high=1"], "raise the second, or set it to 0"),
+        (["solver.limits.overflow=drop", "solver.algorithm=gae"], "set solver.limits.overflow=stop"),
+        (["solver.limits.overflow=drop", "solver.gamma=0.9"], "set solver.limits.overflow=stop"),
+        (["solver.limits.overflow=drop", "solver.kl.place=reward", "solver.kl.coef=1"], "set solver.limits.overflow=stop"),
+        (["solver.algorithm=rloo", "game.attempts=1"], "set game.attempts=6, or solver.algorithm=reinforce"),
+    ],
+)
+def test_learning_settings_that_do_not_go_together(typed: list[str], next_step: str) -> None:
+    assert refused(*typed).next_step.startswith(next_step)
 
 
 @pytest.mark.parametrize(("preset", "bounds"), [("sync", (0, 0)), ("one-step-off", (1, 1)), ("async", (4, 4))])

@@ -1,0 +1,164 @@
+"""An engine behind HTTP: an OpenAI-compatible completion server that takes and returns token ids (vLLM's, for one).
+
+Owns the requests and the ids of each slot. Promises token in, token out (law 1): a server that does not say which ids it
+sampled is refused at the start; a server's failure is a Fault `engine_down`, a request that it refuses `engine_refused`.
+Refuses to load weights: the server's are what they are, so this engine evaluates and never trains.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+
+from ssp.engines.base import Generation, Sampling, check_step
+from ssp.errors import Fault, InputError
+
+DOWN, REFUSED = "engine_down", "engine_refused"
+_BUSY = (408, 409, 425, 429)
+_TRIES = 4
+
+
+@dataclass
+class _Slot:
+    """What a slot has read and written, and the seed of its next turn."""
+
+    ids: list[int]
+    seed: int
+    turns: int = 0
+
+
+class EndpointEngine:
+    """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1.
+
+    `key`: the server's API key, "" = none; never logged. `timeout`: seconds for one turn. `concurrency`: requests at once.
+    InputError when the server cannot be reached, does not know `model`, or returns no token ids.
+    """
+
+    def __init__(self, url: str, model: str, key: str = "", timeout: float = 300.0, concurrency: int = 64) -> None:
+        self.version = 0
+        self._url, self._model = url.rstrip("/"), model
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Limits(max_connections=concurrency)
+        if not url.startswith(("http://", "https://")):
+            raise InputError("an endpoint is an http(s) address", url, "e.g. http://127.0.0.1:8000/v1")
+        self._client = httpx.Client(headers=headers, timeout=timeout, trust_env=False, limits=limits)
+        try:
+            self._probe()
+        except Fault as fault:
+            raise InputError(
+                f"the endpoint {url} answers for model {model} with token ids", fault, "start the server, or check both"
+            ) from fault
+        self._pool = ThreadPoolExecutor(concurrency)
+        self._slots: dict[int, _Slot] = {}
+        self._next = 0
+        self._counters = dict.fromkeys(("sampled_tokens", "prefilled_tokens", "seconds"), 0.0)
+
+    def load(self, weights: dict[str, np.ndarray], version: int) -> None:
+        """InputError: the server's weights cannot be replaced from here."""
+        raise InputError("an endpoint's weights are its own", self._url, "train with another engine")
+
+    def open(self, seeds: list[int]) -> list[int]:
+        """New empty slots, one a seed."""
+        slots = list(range(self._next, self._next + len(seeds)))
+        self._next += len(seeds)
+        self._slots.update({slot: _Slot([], seed) for slot, seed in zip(slots, seeds, strict=True)})
+        return slots
+
+    def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
+        """One turn of one slot; see `FreeEngine.submit`."""
+        check_step([slot], [pending], self._slots)
+        return self._pool.submit(self._turn, self._slots[slot], pending, sampling)
+
+    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+        """One turn of each slot, all at once."""
+        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
+        return [future.result() for future in futures]
+
+    def close(self, slots: list[int]) -> None:
+        """Forget slots."""
+        for slot in slots:
+            self._slots.pop(slot, None)
+
+    def stats(self) -> dict[str, float]:
+        """Counters since the last call."""
+        counters, self._counters = self._counters, dict.fromkeys(self._counters, 0.0)
+        return counters
+
+    def _turn(self, slot: _Slot, pending: Sequence[int], sampling: Sampling) -> Generation:
+        began = time.perf_counter()
+        slot.ids.extend(pending)
+        words = sampling.stop_words
+        generation = self._complete(
+            {
+                "prompt": slot.ids,
+                "max_tokens": sampling.max_tokens,
+                "temperature": sampling.temperature,
+                "stop": list(words.strings) if words else None,
+                "include_stop_str_in_output": True,
+                "stop_token_ids": list(sampling.stop_ids),
+                "seed": (slot.seed + slot.turns) % 2**31,
+            }
+        )
+        slot.ids.extend(generation.ids)
+        slot.turns += 1
+        self._counters["prefilled_tokens"] += len(pending)
+        self._counters["sampled_tokens"] += len(generation.ids)
+        self._counters["seconds"] += time.perf_counter() - began
+        return generation
+
+    def _probe(self) -> None:
+        """One token, to see that the server is there, knows the model and returns ids."""
+        self._complete({"prompt": [0], "max_tokens": 1, "temperature": 0.0})
+
+    def _complete(self, body: dict[str, Any]) -> Generation:
+        asked = {"model": self._model, "logprobs": 0, "return_token_ids": True, "skip_special_tokens": False, **body}
+        choice = _choice(self._post(asked))
+        ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+        if not isinstance(ids, list) or not all(isinstance(id_, int) for id_ in ids):
+            raise Fault(REFUSED, "the server returns no token ids (vLLM does, with return_token_ids)")
+        if not isinstance(logprobs, list) or len(logprobs) != len(ids):
+            raise Fault(REFUSED, "the server returns no log-prob for each token")
+        return Generation(
+            ids, [float(value) for value in logprobs], self.version, choice.get("finish_reason") == "stop"
+        )
+
+    def _post(self, body: dict[str, Any]) -> Any:
+        trouble = ""
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(min(0.2 * 2**attempt, 5.0))
+            try:
+                reply = self._client.post(f"{self._url}/completions", json=body)
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                trouble = f"{type(error).__name__}: {error}"
+                continue
+            if reply.status_code < 400:
+                try:
+                    return reply.json()
+                except ValueError as error:
+                    raise Fault(REFUSED, "the answer is not JSON") from error
+            trouble = f"status {reply.status_code}: {reply.text[:200]}"
+            if reply.status_code < 500 and reply.status_code not in _BUSY:
+                raise Fault(REFUSED, trouble)
+        raise Fault(DOWN, f"{self._url}: {trouble} ({_TRIES} tries)")
+
+
+def _choice(reply: Any) -> dict[str, Any]:
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        raise Fault(REFUSED, "the answer does not hold one choice")
+    return choices[0]
+
+
+def key_from(variable: str) -> str:
+    """The key in an environment variable, "" when no variable is named. InputError when it is named and not set."""
+    if variable and not os.environ.get(variable):
+        raise InputError("the endpoint's key is in the environment", f"{variable} is not set", f"export {variable}=...")
+    return os.environ.get(variable, "") if variable else ""

@@ -1,0 +1,120 @@
+"""The engine behind HTTP, against a completion server on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from ssp.engines.base import FreeEngine, Sampling, StopWords
+from ssp.engines.endpoint import EndpointEngine, key_from
+from ssp.errors import Fault, InputError
+
+Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
+
+
+def told(body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Counts on from the prompt's last id; ends at a stop id, or at max_tokens."""
+    ids, stops = [], body.get("stop_token_ids", [])
+    while len(ids) < body["max_tokens"] and not (ids and ids[-1] in stops):
+        ids.append((ids or body["prompt"])[-1] + 1)
+    reason = "stop" if ids and ids[-1] in stops else "length"
+    logprobs = {"token_logprobs": [-0.5] * len(ids)}
+    return 200, {"choices": [{"token_ids": ids, "logprobs": logprobs, "finish_reason": reason, "text": "x"}]}
+
+
+class Server:
+    def __init__(self) -> None:
+        self.reply: Reply = told
+        self.asked: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.asked.append(body)
+                server.keys.append(self.headers.get("Authorization"))
+                status, answer = server.reply(body)
+                raw = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def test_turns_carry_the_whole_context_and_the_sampled_ids(server: Server) -> None:
+    engine = EndpointEngine(server.url, "m", key="SENTINEL")
+    assert isinstance(engine, FreeEngine)
+    words = StopWords(["</search>"], lambda ids: "")
+    (slot,) = engine.open([5])
+    first = engine.step([slot], [[1, 2]], Sampling(0.0, 8, (5,), words))[0]
+    assert (first.ids, first.logprobs, first.stopped, first.version) == ([3, 4, 5], [-0.5] * 3, True, 0)
+    second = engine.submit(slot, [20], Sampling(1.0, 2, (5,))).result()
+    assert (second.ids, second.stopped) == ([21, 22], False)
+    probe, one, two = server.asked
+    assert probe["max_tokens"] == 1 and one["prompt"] == [1, 2] and two["prompt"] == [1, 2, 3, 4, 5, 20]
+    assert one["stop"] == ["</search>"] and one["include_stop_str_in_output"] and one["stop_token_ids"] == [5]
+    assert one["temperature"] == 0.0 and two["temperature"] == 1.0 and one["seed"] != two["seed"]
+    assert set(server.keys) == {"Bearer SENTINEL"}
+    engine.close([slot])
+    assert engine.stats()["sampled_tokens"] == 5
+
+
+def test_a_server_without_ids_or_model_is_refused_at_the_start(server: Server) -> None:
+    server.reply = lambda body: (200, {"choices": [{"text": "x", "finish_reason": "stop"}]})
+    with pytest.raises(InputError, match="token ids"):
+        EndpointEngine(server.url, "m")
+    server.reply = lambda body: (404, {"error": "no such model"})
+    with pytest.raises(InputError, match="no such model"):
+        EndpointEngine(server.url, "m")
+    for url in ("ftp://x", "nonsense"):
+        with pytest.raises(InputError, match="http"):
+            EndpointEngine(url, "m")
+
+
+def test_failures_are_faults_and_passing_ones_are_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssp.engines.endpoint.time.sleep", lambda seconds: None)
+    engine = EndpointEngine(server.url, "m", key="SENTINEL")
+    fails = iter([503, 429])
+    server.reply = lambda body: (status, {}) if (status := next(fails, 0)) else told(body)
+    (slot,) = engine.open([0])
+    assert engine.step([slot], [[1]], Sampling(0.0, 1, ()))[0].ids == [2]
+    for reply, cause in (
+        ((500, {}), "engine_down"),
+        ((400, {"m": "too long"}), "engine_refused"),
+        ((200, {}), "engine_refused"),
+    ):
+        server.reply = lambda body, reply=reply: reply
+        with pytest.raises(Fault, match=cause) as caught:
+            engine.step([slot], [[1]], Sampling(0.0, 1, ()))
+        assert "SENTINEL" not in str(caught.value)
+    with pytest.raises(InputError, match="its own"):
+        engine.load({}, 1)
+
+
+def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "SENTINEL")
+    assert key_from("SOME_KEY") == "SENTINEL" and key_from("") == ""
+    monkeypatch.delenv("SOME_KEY")
+    with pytest.raises(InputError, match="SOME_KEY"):
+        key_from("SOME_KEY")
