@@ -26,6 +26,7 @@ COMMANDS = {
     "ask": "ask a policy one question and show its searches",
     "index": "build a search index from a corpus",
     "serve": "answer searches over HTTP",
+    "data": "convert and merge question files",
     "doctor": "check this machine, or a run's ledger",
 }
 """Command → what it is for. `launch.<command>` has `main(argv) -> int`."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from ssp.data.readers import Question, Target, read_corpus, read_eval, read_targets
+from ssp.data.readers import Question, Target, asked, read_corpus, read_eval, read_questions, read_targets
+from ssp.data.rows import ROW_BYTES
 from ssp.episode import Document
 from ssp.errors import InputError
 
@@ -74,6 +77,161 @@ def test_eval(tmp_path):
     ]
 
 
+def parquet(tmp_path, *rows, name="rows.parquet", schema=None):
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), tmp_path / name)
+    return tmp_path / name
+
+
+def search_r1(index, question, golds, source="nq", **more):
+    """A row of the Search-R1 layout."""
+    prompt = f"Answer it, as in <answer> Beijing </answer>. Question: {question}\n"
+    return {
+        "data_source": source,
+        "prompt": [{"role": "user", "content": prompt}],
+        "ability": "fact-reasoning",
+        "reward_model": {"style": "rule", "ground_truth": {"target": golds}},
+        "extra_info": {"split": "train", "index": index},
+        **more,
+    }
+
+
+@pytest.mark.covers("SR-60", "SR-61", "SR-62")
+def test_search_r1_parquet_loads_as_it_is(tmp_path):
+    """The five documented columns, and with the columns of the FlashRAG row that published files keep beside them."""
+    rows = [search_r1(0, "who?", ["a b", "B"]), search_r1(0, "where?", ["c"], "hotpotqa")]
+    assert read_questions(parquet(tmp_path, *rows)) == [
+        Question("nq/train/0", "who?", ("a b", "B"), source="nq", split="train"),
+        Question("hotpotqa/train/0", "where?", ("c",), source="hotpotqa", split="train"),
+    ]
+    wide = {"id": "train_0", "question": " who? ", "golden_answers": ["a b"], "metadata": {"type": "bridge"}}
+    assert read_questions(parquet(tmp_path, *[{**wide, **row} for row in rows], {**rows[0], **wide, "id": "x"})) == [
+        Question("nq/train/train_0", "who?", ("a b", "B"), source="nq", split="train"),
+        Question("hotpotqa/train/train_0", "who?", ("c",), source="hotpotqa", split="train"),
+        Question("nq/train/x", "who?", ("a b", "B"), source="nq", split="train"),
+    ]
+
+
+def test_parquet_in_many_batches(tmp_path):
+    rows = [search_r1(i, f"who {i}?", [str(i)]) for i in range(3000)]
+    read = read_questions(parquet(tmp_path, *rows))
+    assert [q.id for q in read] == [f"nq/train/{i}" for i in range(3000)] and read[2999].answers == ("2999",)
+
+
+def test_ssp_evaluation_rows(tmp_path):
+    """SSP's test.jsonl: the question in extra_info, or after the instruction in the last user message."""
+    row = search_r1(3, "who?", ["x"], "searchR1_nq")
+    row["prompt"].insert(0, {"role": "system", "content": "Question: no"})
+    row["extra_info"] |= {"question": "who else?", "split": "test"}
+    dummy = {**row, "extra_info": {"question": "dummy", "split": "test", "index": 4}}
+    assert read_questions(put(tmp_path, row, dummy)) == [
+        Question("searchR1_nq/test/3", "who else?", ("x",), source="searchR1_nq", split="test"),
+        Question("searchR1_nq/test/4", "who?", ("x",), source="searchR1_nq", split="test"),
+    ]
+
+
+def test_plain_rows_and_other_places_of_the_answer(tmp_path):
+    path = put(
+        tmp_path,
+        {"question": "who?", "answer": "x"},
+        {"question": "who?", "answers": ["x", "b"], "hops": "2", "data_source": "mine", "split": "dev"},
+        {"question": "who?", "golden_answers": ["b"], "reward_model": {"style": "rule", "ground_truth": None}},
+        {"question": "who?", "reward_model": {"ground_truth": "c"}},
+        {"question": "who?", "id": "other/test/q", "answer": ["d", "e"]},
+        name="plain.jsonl.gz",
+    )
+    assert read_questions(path, "other", "test") == [
+        Question("other/test/0", "who?", ("x",), 0, "other", "test"),
+        Question("mine/dev/1", "who?", ("x", "b"), 2, "mine", "dev"),
+        Question("other/test/2", "who?", ("b",), 0, "other", "test"),
+        Question("other/test/3", "who?", ("c",), 0, "other", "test"),
+        Question("other/test/q", "who?", ("d", "e"), 0, "other", "test"),
+    ]
+
+
+def test_zstd(tmp_path):
+    with pa.output_stream(str(tmp_path / "q.jsonl.zst"), compression="zstd") as stream:
+        stream.write(json.dumps(EVAL).encode() + b"\n\n" + json.dumps({**EVAL, "id": "q2"}).encode())
+    assert [q.id for q in read_questions(tmp_path / "q.jsonl.zst")] == ["q1", "q2"]
+
+
+@pytest.mark.parametrize(
+    "prompt, question",
+    [
+        ("Question: who?", "who?"),
+        ("One. Question: a?\nQuestion:  b c? \n", "b c?"),
+        ("Question:", None),
+        ("who?", None),
+    ],
+)
+def test_the_question_in_a_prompt(prompt, question):
+    assert asked(prompt) == question
+
+
+@pytest.mark.parametrize("gold", ["The", " a.", "!?", "an, the"])
+def test_a_gold_that_normalises_to_nothing(tmp_path, gold):
+    refused(
+        read_questions,
+        put(tmp_path, EVAL, {**EVAL, "id": "x", "golden_answers": ["ok", gold]}),
+        "line 2",
+        "golden_answers",
+    )
+    where = ("row 1", "field reward_model.ground_truth.target", "--drop-empty")
+    refused(read_questions, parquet(tmp_path, search_r1(0, "q?", ["ok"]), search_r1(1, "q?", [gold])), *where)
+    refused(read_targets, put(tmp_path, {**SOURCE, "ground_truth": gold}), "line 1", "field ground_truth")
+    refused(read_targets, put(tmp_path, {"reward_model": {"ground_truth": {"target": [gold]}}}), "target")
+    dropped = []
+    path = put(tmp_path, {**EVAL, "golden_answers": ["", gold]}, {**EVAL, "id": "x", "golden_answers": [gold, "ok"]})
+    assert [q.answers for q in read_questions(path, dropped=dropped)] == [("ok",)]
+    assert [place.split(", ")[1][:6] for place in dropped] == ["line 1", "line 1", "line 2"]
+    assert str(path) in dropped[0]
+
+
+@pytest.mark.parametrize(
+    "change, field",
+    [
+        ({"prompt": [{"role": "user", "content": "who?"}]}, "prompt"),
+        ({"prompt": [{"role": "system", "content": "Question: who?"}]}, "prompt"),
+        ({"prompt": [{"role": "user", "content": None}]}, "prompt"),
+        ({"prompt": "Question: who?"}, "prompt"),
+        ({"prompt": None}, "question"),
+        ({"question": ""}, "question"),
+        ({"question": 3}, "question"),
+        ({"reward_model": None}, "golden_answers"),
+        ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth"),
+        ({"reward_model": {"style": "rule", "ground_truth": {"target": []}}}, "reward_model.ground_truth.target"),
+        ({"reward_model": {"style": "rule", "ground_truth": {"target": [None]}}}, "reward_model.ground_truth.target"),
+        ({"reward_model": {"style": "rule", "ground_truth": {"target": b"x"}}}, "reward_model.ground_truth.target"),
+        ({"data_source": 3}, "data_source"),
+        ({"extra_info": {"index": 1.5}}, "extra_info.index"),
+    ],
+)
+def test_bad_columns_of_parquet_are_named(tmp_path, change, field):
+    path = parquet(tmp_path, {**search_r1(0, "who?", ["x"]), **change})
+    refused(read_questions, path, "row 0", f"field {field}")
+
+
+def test_parquet_that_is_not_utf8(tmp_path):
+    array = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff"]).buffers())
+    table = pa.table({"question": array, "answer": ["x", "b"]})
+    pq.write_table(table, tmp_path / "bad.parquet")
+    refused(read_questions, tmp_path / "bad.parquet", "UTF-8", "row 1, field question")
+
+
+def test_empty_and_cut_parquet(tmp_path):
+    refused(read_questions, parquet(tmp_path, schema=pa.schema({"question": pa.string()})), "at least one row")
+    path = parquet(tmp_path, *[search_r1(i, "who?" * 100, ["x"]) for i in range(50)])
+    path.write_bytes(path.read_bytes()[:500])
+    refused(read_questions, path, "readable parquet")
+
+
+def test_files_that_are_read_together_share_no_id(tmp_path):
+    first, second = put(tmp_path, EVAL, name="a.jsonl"), put(tmp_path, EVAL, name="b.jsonl")
+    seen = {}
+    read_questions(first, seen=seen)
+    refused(lambda path: read_questions(path, seen=seen), second, "line 1", f"also on {first}, line 1", "--source")
+    assert read_questions(second, "b", seen=seen)[0].id == "b/q1"
+
+
 READERS = [(read_corpus, DOC), (read_targets, SOURCE), (read_eval, EVAL)]
 
 
@@ -87,24 +245,30 @@ def test_broken_files(tmp_path, reader, row):
     refused(reader, put(tmp_path, b"[" * 100_000), "line 1", "JSON")
     refused(reader, put(tmp_path, b"1" * 5000), "line 1", "JSON")
     refused(reader, put(tmp_path, row, b'{"id": "\xff"}'), "line 2", "UTF-8", "byte 8")
+    refused(reader, put(tmp_path, row, b'{"id": "' + b"x" * ROW_BYTES + b'"}'), "line 2", "1,048,576 bytes")
     bad = tmp_path / "not.jsonl.gz"
     bad.write_bytes(b"plain")
     refused(reader, bad, "readable")
     cut = put(tmp_path, row, name="cut.jsonl.gz")
     cut.write_bytes(cut.read_bytes()[:-12])
-    refused(reader, cut, "readable")
+    refused(reader, cut, "readable", "after line")
+    zst = put(tmp_path, row, name="not.jsonl.zst")
+    refused(reader, zst, "readable")
+    for name in ("missing.parquet", "missing.jsonl.zst"):
+        refused(reader, tmp_path / name, "must exist")
+    refused(reader, put(tmp_path, row, name="not.parquet"), "readable parquet")
 
 
 @pytest.mark.parametrize("reader, row", READERS)
 def test_every_missing_field_is_named(tmp_path, reader, row):
     for field in row:
-        if field not in ("metadata",):
+        if field != "metadata" and (field, reader) != ("id", read_questions):
             refused(reader, put(tmp_path, without(row, field)), "line 1", f"field {field}", "not there")
 
 
 @pytest.mark.parametrize("reader, row", [(read_corpus, DOC), (read_targets, {**SOURCE, "id": 5}), (read_eval, EVAL)])
 def test_duplicate_ids(tmp_path, reader, row):
-    refused(reader, put(tmp_path, row, {**row, "id": "other"}, row), "line 3", "field id", "also on line 1")
+    refused(reader, put(tmp_path, row, {**row, "id": "other"}, row), "line 3", "field id", "also on", "line 1")
     refused(reader, put(tmp_path, {**row, "id": 1}, {**row, "id": "1"}), "line 2", "unique")
 
 

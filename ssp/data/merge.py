@@ -1,0 +1,75 @@
+"""Several question files as one: which split of each, whose rows, and that no two rows share an id.
+
+Owns FlashRAG's folder layout (`NAME/train.jsonl`, `dev.jsonl`, `test.jsonl`) and the order in which splits are preferred.
+Promises that what was taken is said. Refuses to sample, shuffle or drop rows on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ssp.data.readers import Question, Target, read_questions, read_targets
+from ssp.data.rows import rows
+from ssp.errors import InputError
+
+SPLITS = ("test", "dev", "train")
+"""The order in which a test set is looked for (reference seeds.md 1.1.5)."""
+
+ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One source file: its path, the names of rows that say none, and the preferred splits that it does not have."""
+
+    path: Path
+    source: str = ""
+    split: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()) -> list[Part]:
+    """One part a path: a file, or a folder of split files, of which the first of `splits` that exists is taken.
+
+    `sources`: a name a path; default: a folder's own name, for a file none. A file's rows take at most one split name.
+    """
+    if sources and len(sources) != len(paths):
+        raise InputError(
+            "--source has one name for each file", f"{len(sources)} for {len(paths)}", "name them in order"
+        )
+    found = []
+    for number, path in enumerate(map(Path, paths)):
+        source = sources[number] if sources else ""
+        if path.is_dir():
+            found.append(_preferred(path, source or path.resolve().name, tuple(splits) or SPLITS))
+        elif len(splits) > 1:
+            raise InputError("rows of one file have one split; several are a folder's", ", ".join(splits), "name one")
+        else:
+            found.append(Part(path, source, "".join(splits)))
+    return found
+
+
+def merge(sources: Sequence[Part], dropped: list[str] | None = None) -> list[list[Question]]:
+    """The questions of each part. InputError when two of all rows share an id. `dropped`: see `read_questions`."""
+    seen: dict[str, str] = {}
+    return [read_questions(part.path, part.source, part.split, seen, dropped) for part in sources]
+
+
+def targets(part: Part, dropped: list[str] | None = None) -> list[Target]:
+    """Targets of SSP's rows; of questions, the first right answer of each."""
+    first = next(rows(part.path), None)
+    if first is not None and (first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"):
+        return read_targets(part.path)
+    asked = read_questions(part.path, part.source, part.split, dropped=dropped)
+    return [Target(question.id, question.answers[0]) for question in asked]
+
+
+def _preferred(folder: Path, source: str, splits: tuple[str, ...]) -> Part:
+    for number, split in enumerate(splits):
+        for ending in ENDINGS:
+            if (path := folder / f"{split}{ending}").is_file():
+                return Part(path, source, split, splits[:number])
+    names = ", ".join(f"{split}.jsonl" for split in splits)
+    raise InputError(f"a folder of questions holds one of {names}", folder, "check the folder, or name --split")

@@ -1,0 +1,140 @@
+"""Writers of question and target files, in the formats that `ssp.data.readers` reads.
+
+Owns the layouts. Promises that a file appears whole or not at all, and that what was written reads back with the same
+questions, answers, sources and splits (and, but for Search-R1's five columns, ids and hops).
+Refuses to write a row that would read back as another one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ssp.data.readers import MARKER, Question, Target, asked
+from ssp.errors import InputError
+
+ABILITY = "fact-reasoning"
+SSP_SOURCE = "quark_selfplay_en"
+"""`data_source` of SSP's training rows; its trainer finds the retriever by it."""
+
+
+def write_search_r1(path: str | Path, questions: Sequence[Question]) -> None:
+    """Search-R1's five columns. The prompt is one user message, "Question: " and the question; the index counts from 0
+    in each (source, split).
+
+    InputError for a question without source or split, and for one that the prompt would not give back.
+    """
+    numbers: Counter[tuple[str, str]] = Counter()
+    rows = []
+    for question in questions:
+        if not question.source or not question.split:
+            found = f"{question.id}: source {question.source!r}, split {question.split!r}"
+            raise InputError("Search-R1 rows have data_source and split", found, "give --source and --split")
+        prompt = f"{MARKER} {question.question}"
+        if asked(prompt) != question.question:
+            rule = f'in a Search-R1 prompt the question follows the last "{MARKER}"'
+            raise InputError(
+                rule, f"{question.id}: {question.question}", "change that question, or write another format"
+            )
+        scope = (question.source, question.split)
+        rows.append(_verl_row(question.source, [prompt], question.answers, question.split, numbers[scope]))
+        numbers[scope] += 1
+    _write(path, rows, _search_r1_schema)
+
+
+def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
+    """SSP's processed rows, with the number of searches and the example questions in extra_info (as in the source rows).
+
+    Their `extra_info.index` is the row's number from 0. Prompts are in our own words; `ssp train` renders its own.
+    """
+    rows = []
+    for number, target in enumerate(targets):
+        system = f"Search, then write one question with the given answer.\n{target.examples}".strip()
+        user = f"Answer: {target.answer}\nSearches: {target.searches}"
+        row = _verl_row(SSP_SOURCE, [user], [target.answer], "train", number)
+        row["prompt"].insert(0, {"role": "system", "content": system})
+        call = {"data_source": SSP_SOURCE, "ground_truth": {"target": [target.answer]}, "question": "dummy"}
+        row["extra_info"] |= {
+            "question": "dummy",
+            "need_tools_kwargs": True,
+            "tools_kwargs": {"search": {"create_kwargs": call}},
+            "search_turns": target.searches,
+            "sys_question_example": target.examples,
+        }
+        rows.append({**row, "metadata": None})
+    _write(path, rows, lambda: None)
+
+
+def write_flashrag(path: str | Path, questions: Sequence[Question]) -> None:
+    """FlashRAG's `{id, question, golden_answers, metadata}`; hops, data_source and split, where known, in metadata."""
+    rows = (
+        {"id": q.id, "question": q.question, "golden_answers": list(q.answers), "metadata": _known(q)}
+        for q in questions
+    )
+    _write(path, rows)
+
+
+def write_plain(path: str | Path, questions: Sequence[Question]) -> None:
+    """`{id, question, answers}`, and hops, data_source and split where known."""
+    rows = ({"id": q.id, "question": q.question, "answers": list(q.answers), **_known(q)} for q in questions)
+    _write(path, rows)
+
+
+def _known(question: Question) -> dict[str, Any]:
+    known = {"hops": question.hops, "data_source": question.source, "split": question.split}
+    return {name: value for name, value in known.items() if value}
+
+
+def _verl_row(source: str, said: Iterable[str], golds: Iterable[str], split: str, index: int) -> dict[str, Any]:
+    return {
+        "data_source": source,
+        "prompt": [{"role": "user", "content": text} for text in said],
+        "ability": ABILITY,
+        "reward_model": {"style": "rule", "ground_truth": {"target": list(golds)}},
+        "extra_info": {"split": split, "index": index},
+    }
+
+
+def _search_r1_schema() -> Any:
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema(
+        {
+            "data_source": text,
+            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+            "ability": text,
+            "reward_model": pa.struct({"style": text, "ground_truth": pa.struct({"target": pa.list_(text)})}),
+            "extra_info": pa.struct({"split": text, "index": pa.int64()}),
+        }
+    )
+
+
+def _write(path: str | Path, rows: Iterable[dict[str, Any]], schema: Callable[[], Any] | None = None) -> None:
+    """Rows as jsonl, jsonl.gz or, given a schema (None in it: inferred), parquet, by the ending of `path`."""
+    path = Path(path)
+    endings = (".jsonl", ".jsonl.gz") + ((".parquet",) if schema else ())
+    if not path.name.endswith(endings):
+        raise InputError(f"a file of this format ends in {', '.join(endings)}", path, "give it such a name")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if schema and path.suffix == ".parquet":
+            import pyarrow as pa
+            from pyarrow.parquet import write_table
+
+            write_table(pa.Table.from_pylist(list(rows), schema=schema()), aside)
+        else:
+            with gzip.open(aside, "wb") if path.suffix == ".gz" else aside.open("wb") as stream:
+                stream.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+        os.replace(aside, path)
+    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise InputError("the file can be written", f"{path}: {error.strerror}", "give another path") from error
+    finally:
+        if aside.exists():
+            aside.unlink()

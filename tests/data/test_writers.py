@@ -1,0 +1,140 @@
+"""What is written is what is read back, in every format; and it has the documented layout."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ssp.data.readers import Question, Target, read_questions, read_targets
+from ssp.data.writers import write_flashrag, write_plain, write_search_r1, write_ssp
+from ssp.errors import InputError
+from ssp.judge import normalise
+
+NQ = [Question(f"nq/test/{i}", f"who {i}?", (f"x{i}", "y z"), 0, "nq", "test") for i in range(3)]
+HOTPOT = [Question(f"hotpotqa/dev/{i}", f"where {i}?", (f"x{i}",), 0, "hotpotqa", "dev") for i in range(2)]
+TARGETS = [Target("0", "vure", 2, "Question 1: who?\nQuestion 2: where?"), Target("1", "東京")]
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).map(str.strip).filter(bool)
+golds = st.lists(texts.filter(normalise), min_size=1, max_size=3).map(tuple)
+names = st.sampled_from(["nq", "hotpotqa", "a/b"])
+
+
+@st.composite
+def question_lists(draw):
+    """Questions with unique ids of the form that readers give."""
+    rows = draw(st.lists(st.tuples(texts, golds, names, names, st.integers(0, 9)), min_size=1, max_size=4))
+    return [Question(f"{s}/{p}/{i}", text, answers, hops, s, p) for i, (text, answers, s, p, hops) in enumerate(rows)]
+
+
+@pytest.mark.covers("SR-60", "SR-61")
+def test_search_r1_parquet_has_the_five_columns_and_their_types(tmp_path):
+    path = tmp_path / "new" / "train.parquet"
+    write_search_r1(path, NQ + HOTPOT)
+    text = pa.string()
+    wanted = {
+        "data_source": text,
+        "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+        "ability": text,
+        "reward_model": pa.struct({"style": text, "ground_truth": pa.struct({"target": pa.list_(text)})}),
+        "extra_info": pa.struct({"split": text, "index": pa.int64()}),
+    }
+    table = pq.read_table(path)
+    assert {field.name: field.type for field in table.schema} == wanted
+    assert table.to_pylist()[1] == {
+        "data_source": "nq",
+        "prompt": [{"role": "user", "content": "Question: who 1?"}],
+        "ability": "fact-reasoning",
+        "reward_model": {"style": "rule", "ground_truth": {"target": ["x1", "y z"]}},
+        "extra_info": {"split": "test", "index": 1},
+    }
+    assert read_questions(path) == NQ + HOTPOT
+    assert [p.name for p in path.parent.iterdir()] == ["train.parquet"]
+
+
+@pytest.mark.covers("SR-62")
+def test_rows_of_merged_sources_keep_ids_apart(tmp_path):
+    """The index alone repeats in every source: the id does not."""
+    path = tmp_path / "train.jsonl"
+    write_search_r1(path, NQ + HOTPOT)
+    index = [json.loads(line)["extra_info"]["index"] for line in path.read_text().splitlines()]
+    assert index == [0, 1, 2, 0, 1]
+    assert len({q.id for q in read_questions(path)}) == 5
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(question_lists())
+def test_jsonl_formats_read_back(tmp_path, questions):
+    for write, name in ((write_flashrag, "f.jsonl"), (write_plain, "p.jsonl.gz")):
+        write(tmp_path / name, questions)
+        assert read_questions(tmp_path / name) == questions
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(question_lists())
+def test_search_r1_reads_back_or_is_refused(tmp_path, questions):
+    for name in ("q.parquet", "q.jsonl"):
+        write_search_r1(tmp_path / name, questions)
+        read = read_questions(tmp_path / name)
+        assert [replace(q, id="", hops=0) for q in questions] == [replace(q, id="") for q in read]
+        write_search_r1(tmp_path / "again.jsonl", read)
+        assert read_questions(tmp_path / "again.jsonl") == read
+
+
+@pytest.mark.parametrize("text", ["Question: who?", "In a Question: who", "x Question:"])
+def test_search_r1_refuses_a_question_that_its_prompt_would_change(tmp_path, text):
+    with pytest.raises(InputError, match="nq/test/0"):
+        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], question=text)])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("lack", ["source", "split"])
+def test_search_r1_needs_source_and_split(tmp_path, lack):
+    with pytest.raises(InputError, match="--source and --split"):
+        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], **{lack: ""})])
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t.parquet"])
+@pytest.mark.covers("SR-63", "SP-08")
+def test_ssp_rows(tmp_path, name):
+    path = tmp_path / name
+    write_ssp(path, TARGETS)
+    assert read_targets(path) == TARGETS
+
+
+def test_ssp_rows_have_the_keys_that_its_trainer_reads(tmp_path):
+    write_ssp(tmp_path / "t.jsonl.gz", TARGETS)
+    row = json.loads(gzip.decompress((tmp_path / "t.jsonl.gz").read_bytes()).splitlines()[0])
+    assert list(row) == ["data_source", "prompt", "ability", "reward_model", "extra_info", "metadata"]
+    assert [turn["role"] for turn in row["prompt"]] == ["system", "user"]
+    assert row["data_source"] == "quark_selfplay_en" and row["metadata"] is None
+    assert row["reward_model"] == {"style": "rule", "ground_truth": {"target": ["vure"]}}
+    extra = row["extra_info"]
+    assert (extra["index"], extra["question"], extra["split"], extra["need_tools_kwargs"]) == (
+        0,
+        "dummy",
+        "train",
+        True,
+    )
+    assert extra["tools_kwargs"]["search"]["create_kwargs"]["ground_truth"] == {"target": ["vure"]}
+
+
+@pytest.mark.parametrize("write, name", [(write_plain, "q.parquet"), (write_flashrag, "q.txt"), (write_search_r1, "q")])
+def test_an_ending_of_another_format(tmp_path, write, name):
+    with pytest.raises(InputError, match="ends in .jsonl"):
+        write(tmp_path / name, NQ)
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(InputError, match="can be written"):
+        write_plain(tmp_path / "folder.jsonl", NQ)
+    with pytest.raises(AttributeError):
+        write_plain(tmp_path / "q.jsonl", [*NQ, None])
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.jsonl"]
