@@ -1,8 +1,8 @@
-"""The judge: is an answer right?
+"""Answers as they are compared: normalisation, and equality after it.
 
-Owns answer normalisation (Search-R1's `qa_em` rule: lower-case, delete ASCII punctuation, a/an/the become spaces,
-collapse white space) and exact comparison after it. Promises that no answer is wrong, never void, and that a gold
-answer that normalises to nothing is refused. Refuses to know episodes, rewards, protocols.
+Owns Search-R1's `qa_em` rule: lower-case, delete ASCII punctuation, a/an/the become spaces, collapse white space.
+Promises that no answer is wrong, never void, and that a gold answer that normalises to nothing is refused.
+Refuses to know who else may be asked.
 """
 
 from __future__ import annotations

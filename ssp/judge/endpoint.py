@@ -1,0 +1,244 @@
+"""An OpenAI-compatible chat endpoint: many prompts at once, each ends as what was read from the reply, or as a Fault.
+
+Owns requests, their bound, deadlines, retries, the circuit breaker and the key. Promises that no request is without a
+deadline, that trouble of the service is a Fault and never a reading, and that the key leaves this process in the
+Authorization header only: no message, log line or repr holds it. Refuses to know what is asked.
+
+Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after the last try, or the breaker is open),
+`judge_refused` (any other status: a wrong key, model or request; not tried again), `judge_format` (no reading of any
+try's reply), `judge_deadline` (not done within the time that the whole batch has).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import math
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import openai
+
+from ssp.config.schema import JudgeConfig
+from ssp.errors import Fault, InputError
+from ssp.seeds import derive
+
+T = TypeVar("T")
+
+DOWN, REFUSED, FORMAT, DEADLINE = "judge_down", "judge_refused", "judge_format", "judge_deadline"
+BACKOFF = 0.5
+LONGEST_PAUSE = 20.0
+_BUSY = (408, 409, 425, 429)
+_log = logging.getLogger(__name__)
+
+
+class Trouble(Fault):
+    """One try's failure: whether another try may help, and the seconds that the server asks to wait before it."""
+
+    def __init__(self, cause: str, detail: str, again: bool, wait: float = 0.0) -> None:
+        super().__init__(cause, detail)
+        self.again, self.wait = again, wait
+
+
+class Breaker:
+    """Counts failures in a row. At `limit` nothing may go out for `seconds`; then one request tries, and decides."""
+
+    def __init__(self, limit: int, seconds: float) -> None:
+        self._limit, self._seconds = limit, seconds
+        self._row, self._until = 0, 0.0
+        self.cause = DOWN
+
+    @property
+    def tripped(self) -> bool:
+        """True from `limit` failures in a row until a request succeeds."""
+        return self._row >= self._limit
+
+    @property
+    def open(self) -> bool:
+        """True while nothing may go out."""
+        return self.tripped and time.monotonic() < self._until
+
+    def succeeded(self) -> None:
+        """A reply came."""
+        self._row = 0
+
+    def failed(self, cause: str) -> None:
+        """A request came to nothing."""
+        self._row, self.cause = self._row + 1, cause
+        if self.tripped:
+            self._until = time.monotonic() + self._seconds
+
+
+class Endpoint:
+    """`judge.url` with `judge.model`. `seconds`: what one call of `ask` may take. One caller at a time.
+
+    InputError when the key that `judge.key_env` names is missing and the endpoint is not on this machine.
+    """
+
+    def __init__(
+        self,
+        cfg: JudgeConfig,
+        seconds: float = math.inf,
+        seed: int = 0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._cfg, self._seconds, self._sleep = cfg, seconds, sleep
+        self._key = _key(cfg)
+        self._breaker = Breaker(cfg.breaker, cfg.breaker_seconds)
+        self._rng = random.Random(derive(seed, "judge", "back-off"))
+
+    def ask(
+        self, prompts: Sequence[str], read: Callable[[str], T | None], max_tokens: int | None = None
+    ) -> list[T | Fault]:
+        """For each prompt what `read` makes of the reply, in order; a reply of which it makes None is asked for again.
+
+        `max_tokens`: of a reply; default `judge.max_tokens`. Greedy.
+        """
+        if not prompts:
+            return []
+        found = _run(self._all(prompts, read, max_tokens or self._cfg.max_tokens))
+        for trouble in {item.cause: item for item in found if isinstance(item, Fault)}.values():
+            _log.warning("%s", trouble)
+        return found
+
+    async def _all(self, prompts: Sequence[str], read: Callable[[str], T | None], most: int) -> list[T | Fault]:
+        """Connections live as long as this call."""
+        turns, trial = asyncio.Semaphore(self._cfg.concurrency), asyncio.Lock()
+        async with self._client() as client:
+
+            async def one(prompt: str) -> str:
+                async with turns:
+                    return await self._guarded(trial, client, prompt, most)
+
+            jobs = [asyncio.create_task(self._tries(one, prompt, read)) for prompt in prompts]
+            _, late = await asyncio.wait(jobs, timeout=None if math.isinf(self._seconds) else self._seconds)
+            for job in late:
+                job.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        over = Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
+        return [over if job in late else job.result() for job in jobs]
+
+    async def _tries(
+        self, one: Callable[[str], Awaitable[str]], prompt: str, read: Callable[[str], T | None]
+    ) -> T | Fault:
+        """One prompt to its end: `judge.retries` further tries, after pauses that double."""
+        for attempt in range(self._cfg.retries + 1):
+            try:
+                reply = await one(prompt)
+                found = read(reply)
+                if found is not None:
+                    return found
+                trouble = Trouble(FORMAT, f"not in the form that was asked for: {self._clean(reply)!r}", again=True)
+            except Trouble as error:
+                trouble = error
+            if not trouble.again or attempt == self._cfg.retries:
+                break
+            pause = BACKOFF * 2**attempt * self._rng.uniform(0.5, 1.0)
+            await self._sleep(min(max(pause, trouble.wait), LONGEST_PAUSE))
+        return trouble
+
+    async def _guarded(self, trial: asyncio.Lock, client: openai.AsyncOpenAI, prompt: str, most: int) -> str:
+        """One request, if the breaker lets it. After a pause one goes first, and the others wait for what comes of it."""
+        async with trial:
+            if self._breaker.open:
+                raise Trouble(self._breaker.cause, f"{self._cfg.url} is left alone for a while", again=False)
+            if self._breaker.tripped:
+                return await self._counted(client, prompt, most)
+        return await self._counted(client, prompt, most)
+
+    async def _counted(self, client: openai.AsyncOpenAI, prompt: str, most: int) -> str:
+        try:
+            reply = await self._request(client, prompt, most)
+        except Trouble as trouble:
+            self._breaker.failed(trouble.cause)
+            raise
+        self._breaker.succeeded()
+        return reply
+
+    async def _request(self, client: openai.AsyncOpenAI, prompt: str, most: int) -> str:
+        """The text of the reply, "" when it has none. Raises Trouble."""
+        try:
+            # httpx's own time-out is a chunk's, hence a second one here.
+            async with asyncio.timeout(self._cfg.timeout):
+                raw = await client.chat.completions.with_raw_response.create(
+                    model=self._cfg.model,
+                    messages=[{"role": "user", "content": prompt}],
+                    temperature=0.0,
+                    max_tokens=most,
+                )
+        except openai.APIStatusError as error:
+            again = error.status_code >= 500 or error.status_code in _BUSY
+            asked = error.response.headers.get("retry-after", "")
+            raise Trouble(
+                DOWN if again else REFUSED,
+                f"{self._cfg.url}: {self._clean(error.message)}",
+                again,
+                float(asked) if asked.isdecimal() else 0.0,
+            ) from None
+        except (openai.APIConnectionError, TimeoutError) as error:
+            what = self._clean(str(error.__cause__ or error)) or f"no answer within {self._cfg.timeout:g} s"
+            raise Trouble(DOWN, f"{self._cfg.url}: {what}", again=True) from None
+        return _content(raw.http_response.content)
+
+    def _client(self) -> openai.AsyncOpenAI:
+        # A proxy of the environment is for the outside.
+        transport = httpx.AsyncClient(trust_env=not is_loopback(self._cfg.url), follow_redirects=True)
+        return openai.AsyncOpenAI(
+            base_url=self._cfg.url, api_key=self._key, timeout=self._cfg.timeout, max_retries=0, http_client=transport
+        )
+
+    def _clean(self, text: str) -> str:
+        """One line of bounded length, without the key."""
+        line = " ".join(text.split())
+        return (line.replace(self._key, "***") if self._key else line)[:300]
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`; in a thread of its own when the caller is inside an event loop, which then waits."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def is_loopback(url: str) -> bool:
+    """True when the endpoint is on this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _key(cfg: JudgeConfig) -> str:
+    key = os.environ.get(cfg.key_env, "").strip() if cfg.key_env else ""
+    if cfg.key_env and not key and not is_loopback(cfg.url):
+        raise InputError(
+            f"judge.key_env names the environment variable that holds the key of {cfg.url}",
+            f"{cfg.key_env} is not set",
+            f"export {cfg.key_env}=... where the judges run, or set judge.key_env='' if the endpoint takes no key",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(
+            "a key is one line of ASCII characters", f"the value of {cfg.key_env} is not", "export it again"
+        )
+    return key
+
+
+def _content(body: bytes) -> str:
+    """The text of a chat completion; "" for a body of another kind."""
+    try:
+        text = json.loads(body)["choices"][0]["message"]["content"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return text if isinstance(text, str) else ""

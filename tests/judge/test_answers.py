@@ -1,0 +1,100 @@
+"""A batch of answers: what is decided without asking, what is asked once, what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from ssp.errors import InputError
+from ssp.judge import AnswerJudge, Decision, Item
+
+
+class Asked:
+    """Says yes to answers that begin with y, no to n, nothing to others; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str | None]] = []
+
+    def decide(self, items: Sequence[Item]) -> list[Decision]:
+        self.batches.append([item.answer for item in items])
+        words = {"y": Decision(True, by="llm"), "n": Decision(False, by="llm")}
+        return [words.get((item.answer or " ")[0], Decision(None, "judge_down", "llm")) for item in items]
+
+    def check(self) -> None:
+        raise InputError("rule", "found", "next")
+
+
+def item(answer: str | None, question: str = "q ?", golds: tuple[str, ...] = ("Pota", "vure")) -> Item:
+    return Item(question, golds, answer)
+
+
+@pytest.mark.covers("SP-03")
+def test_exact_matches_and_missing_answers_ask_nobody() -> None:
+    asked = Asked()
+    judge = AnswerJudge(asked, 10)
+    found = judge.decide([item("the pota!"), item("VURE"), item(None), item(""), item(" \n")])
+    right, missing = Decision(True, by="exact"), Decision(False, by="rule")
+    assert found == [right, right, missing, missing, missing]
+    assert asked.batches == [] and judge.decide([]) == []
+
+
+@pytest.mark.covers("SP-03")
+def test_what_is_left_is_asked_in_one_batch_and_keeps_its_place() -> None:
+    asked = Asked()
+    found = AnswerJudge(asked, 10).decide([item("yes pota"), item("pota"), item("no"), item(None), item("perhaps")])
+    assert [d.right for d in found] == [True, True, False, False, None]
+    assert [d.by for d in found] == ["llm", "exact", "llm", "rule", "llm"]
+    assert found[4] == Decision(None, "judge_down", "llm")
+    assert asked.batches == [["yes pota", "no", "perhaps"]]
+
+
+def test_without_a_further_judge_the_rest_is_wrong() -> None:
+    assert AnswerJudge().decide([item("yes"), item("pota")]) == [Decision(False), Decision(True)]
+    AnswerJudge().check()
+
+
+def test_identical_items_of_a_batch_are_asked_once() -> None:
+    asked = Asked()
+    batch = [item("yes, it"), item("The yes it"), item("yes it", "another ?"), item("YES it"), item("who"), item("who")]
+    found = AnswerJudge(asked, 0).decide([*batch, item("yes it", golds=("other",))])
+    assert asked.batches == [["yes, it", "yes it", "who", "yes it"]]
+    assert [d.right for d in found] == [True, True, True, True, None, None, True]
+
+
+def test_an_answer_of_articles_only_stands_for_itself() -> None:
+    asked = Asked()
+    AnswerJudge(asked, 9).decide([item("A"), item("the"), item("a."), item("A")])
+    assert asked.batches == [["A", "the", "a."]]
+
+
+@pytest.mark.covers("RS-12")
+def test_the_cache_avoids_the_second_call_but_keeps_no_failure() -> None:
+    asked = Asked()
+    judge = AnswerJudge(asked, 10)
+    first = judge.decide([item("yes"), item("no"), item("hm")])
+    assert judge.decide([item("Yes."), item("no"), item("hm")]) == first
+    assert asked.batches == [["yes", "no", "hm"], ["hm"]]
+
+
+def test_the_oldest_use_leaves_the_cache_first() -> None:
+    asked = Asked()
+    judge = AnswerJudge(asked, 2)
+    for answer in ("y1", "y2", "y1", "y3", "y1", "y2"):
+        judge.decide([item(answer)])
+    assert [batch[0] for batch in asked.batches] == ["y1", "y2", "y3", "y2"]
+    none = AnswerJudge(asked, 0)
+    asked.batches.clear()
+    none.decide([item("yes")])
+    none.decide([item("yes")])
+    assert len(asked.batches) == 2
+
+
+def test_a_gold_without_a_word_is_refused() -> None:
+    with pytest.raises(InputError, match="gold answer"):
+        AnswerJudge(Asked(), 1).decide([item("yes", golds=("the",))])
+
+
+def test_the_check_is_the_further_judges() -> None:
+    with pytest.raises(InputError, match="rule"):
+        AnswerJudge(Asked()).check()

@@ -1,0 +1,59 @@
+"""Which judge settings may stand together."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp.config import load
+from ssp.errors import InputError
+
+LLM = ["judge.kind=llm", "judge.url=http://127.0.0.1:5000/v1", "judge.model=m"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "word"),
+    [
+        (["judge.kind=llm", "judge.url=http://127.0.0.1:5000/v1"], "judge.model"),
+        (["judge.kind=engine"], "judge.model"),
+        (["referee.verifier=judge"], "judge.model"),
+        (["judge.kind=llm", "judge.model=m"], "judge.url"),
+        (["referee.verifier=judge", "judge.model=m"], "judge.url"),
+        ([*LLM, "judge.url=127.0.0.1:5000"], "judge.url"),
+        ([*LLM, "judge.url=http://[1/v1"], "judge.url"),
+        ([*LLM, "judge.url=http://h:port/v1"], "judge.url"),
+        ([*LLM, "judge.url=ftp://h/v1"], "judge.url"),
+        (["judge.kind=engine", "judge.model=m", "referee.verifier=judge"], "verifier"),
+        ([*LLM, "judge.format=json"], "max_tokens"),
+        ([*LLM, "judge.format=prose"], "judge.format"),
+        ([*LLM, "judge.retries=-1"], "judge.retries"),
+        ([*LLM, "judge.breaker=0"], "judge.breaker"),
+        ([*LLM, "judge.timeout=0"], "judge.timeout"),
+        (["judge.kind=oracle"], "judge.kind"),
+    ],
+)
+def test_what_is_refused(typed: list[str], word: str) -> None:
+    with pytest.raises(InputError) as found:
+        load("quickstart", typed)
+    assert word in found.value.rule
+
+
+@pytest.mark.covers("D26")
+def test_a_password_in_the_address_is_refused_unseen() -> None:
+    with pytest.raises(InputError, match="no user and password") as found:
+        load("quickstart", [*LLM, "judge.url=http://me:SENTINEL@host/v1"])
+    assert "SENTINEL" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        LLM,
+        [*LLM, "judge.url=https://judge.example/v1"],
+        [*LLM, "judge.format=json", "judge.max_tokens=256"],
+        ["judge.kind=engine", "judge.model=some/folder"],
+        [*LLM, "referee.verifier=judge"],
+        ["judge.url=", "judge.format=json"],
+    ],
+)
+def test_what_is_allowed(typed: list[str]) -> None:
+    load("quickstart", typed)
