@@ -1,0 +1,91 @@
+"""A search that remembers: answers of another search on disk, given again without asking it.
+
+Owns the file (SQLite, shared by any number of processes). Promises that an answer is kept under everything that decides
+it (query, k, corpus, retriever), that what is too old counts as not there, and that in replay nothing is ever asked: a
+query that was not recorded is a Fault `not_recorded`. Refuses to remember a fault.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ssp.episode import Document
+from ssp.errors import Fault, InputError
+from ssp.rollout.table import Search
+
+_TABLE = """CREATE TABLE IF NOT EXISTS answers (
+    retriever TEXT, corpus TEXT, k INTEGER, query TEXT, at REAL, documents TEXT, PRIMARY KEY (retriever, corpus, k, query))
+"""
+MISSING = "not_recorded"
+
+
+class RecordedSearch:
+    """`inner` (None: replay only) behind the file `path`. `retriever` names what answers; `ttl` in seconds, 0: for ever.
+
+    `hits` and `misses` count queries. InputError when the file is not one of these, or when it must exist and does not.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        inner: Search | None,
+        retriever: str,
+        ttl: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if inner is None and not path.is_file():
+            raise InputError("a replayed search has a record", path, "record one first (without --replay)")
+        self._inner, self._retriever, self._ttl, self._clock = inner, retriever, ttl, clock
+        self._lock = threading.Lock()
+        self.hits = self.misses = 0
+        try:
+            self._book = sqlite3.connect(path, timeout=60.0, check_same_thread=False, isolation_level=None)
+            self._book.execute("PRAGMA journal_mode=WAL")
+            self._book.execute(_TABLE)
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                "a search record is a file that this program wrote", f"{path}: {error}", "name another"
+            ) from error
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        """As the inner search; only what is not on record is asked there, in one call. Fault `not_recorded` in replay."""
+        with self._lock:
+            known = {query: found for query in queries if (found := self._find(query, k, corpus)) is not None}
+        asked = [query for query in dict.fromkeys(queries) if query not in known]
+        self.hits, self.misses = self.hits + len(known), self.misses + len(asked)
+        if asked and self._inner is None:
+            raise Fault(MISSING, f"{len(asked)} queries in {corpus}, the first: {asked[0]!r}")
+        if asked and self._inner is not None:
+            answers = dict(zip(asked, self._inner.search(asked, k, corpus), strict=True))
+            with self._lock:
+                self._keep(answers, k, corpus)
+            known |= answers
+        return [known[query] for query in queries]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._book.close()
+
+    def _find(self, query: str, k: int, corpus: str) -> list[Document] | None:
+        row = self._book.execute(
+            "SELECT at, documents FROM answers WHERE retriever=? AND corpus=? AND k=? AND query=?",
+            (self._retriever, corpus, k, query),
+        ).fetchone()
+        if row is None or (self._ttl and self._clock() - row[0] > self._ttl):
+            return None
+        return [Document(*fields) for fields in json.loads(row[1])]
+
+    def _keep(self, answers: dict[str, list[Document]], k: int, corpus: str) -> None:
+        now = self._clock()
+        rows = [
+            (self._retriever, corpus, k, query, now, json.dumps([[d.id, d.contents, d.score] for d in found]))
+            for query, found in answers.items()
+        ]
+        self._book.execute("BEGIN")
+        self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?)", rows)
+        self._book.execute("COMMIT")

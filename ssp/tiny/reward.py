@@ -1,0 +1,10 @@
+"""A reward that random words earn in different amounts, so that a miniature has something to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def letters(response: str, golds: Sequence[str]) -> float:
+    """Share of ASCII letters in the response, in [0, 1]; 0 for an empty one."""
+    return sum(c.isascii() and c.isalpha() for c in response) / len(response) if response else 0.0
