@@ -23,10 +23,8 @@ from actors.queue import QueueActor
 from actors.shard import ShardActor
 from actors.solver import SolverActor
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.selfplay.cast import Cast
-
-QUEUES = ("questions", *ROLES)
+from ssp.episode import PROPOSER, SOLVER
+from ssp.selfplay.cast import Cast, proposers, queue_names
 
 REPEATS = 3
 """How often a lost call to an idempotent actor is made again before it counts as a fault."""
@@ -34,7 +32,8 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Sites:
-    """Where things lie that actors open themselves: role → start model folder, ledger file, transcripts folder."""
+    """Where things lie that actors open themselves: start model folder of each role that plays, ledger file,
+    transcripts folder."""
 
     models: dict[str, Path]
     ledger: Path
@@ -43,9 +42,13 @@ class Sites:
 
 def needed_cpus(cfg: Config) -> float:
     """CPUs that all actors of a run ask Ray for together."""
-    place = cfg.placement
-    players, shards = place.proposers + place.solvers, cfg.retriever.shards
-    return place.cpus * (players + place.judges + shards + len(ROLES) + len(QUEUES) + 1)
+    others = cfg.retriever.shards + len(queue_names(cfg)) + 1
+    return cfg.placement.cpus * (computing(cfg) + others)
+
+
+def computing(cfg: Config) -> int:
+    """Actors that compute: players, judges, learners."""
+    return proposers(cfg) + cfg.placement.solvers + cfg.placement.judges + len(cfg.roles)
 
 
 class Program:
@@ -66,22 +69,21 @@ class Program:
 
         queue = (cfg.queue.items, cfg.queue.bytes)
         self.cast = Cast(
-            proposers=self._crew("proposer", ProposerActor, place.proposers, player(PROPOSER)),
+            proposers=self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER)),
             solvers=self._crew("solver", SolverActor, place.solvers, player(SOLVER)),
             judges=self._crew("judge", JudgeActor, place.judges, lambda i: (cfg, models[SOLVER])),
             learners={
                 role: self._crew(f"learner-{role}", LearnerActor, 1, _learner(cfg, role, models[role]))
-                for role in ROLES
+                for role in cfg.roles
             },
-            queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in QUEUES},
+            queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in queue_names(cfg)},
             ledger=self._crew("ledger", LedgerActor, 1, lambda i: (sites.ledger,), idempotent=True),
         )
 
     @property
     def workers(self) -> int:
-        """Actors that compute: players, judges, learners."""
-        place = self._cfg.placement
-        return place.proposers + place.solvers + place.judges + len(ROLES)
+        """Actors that compute."""
+        return computing(self._cfg)
 
     async def ready(self) -> None:
         """Wait until every actor answers."""

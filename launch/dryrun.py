@@ -13,6 +13,8 @@ from pathlib import Path
 
 from ssp.config import to_yaml
 from ssp.config.schema import Config, RoleConfig
+from ssp.episode import PROPOSER, SOLVER
+from ssp.selfplay.cast import queue_names
 
 BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}
 """Resident megabytes of one process before its data: Ray's own (with dashboard), an actor with torch and transformers,
@@ -51,18 +53,25 @@ def describe(cfg: Config) -> str:
 
 def actors(cfg: Config) -> list[Part]:
     """Every actor of the run, in the data's order."""
-    place = cfg.placement
+    place, queues, asks = cfg.placement, queue_names(cfg), PROPOSER in cfg.roles
+    checks = "checks questions (rules, evidence), grades answers" if asks else "grades answers"
     parts = [
-        Part("proposer", place.proposers, place.cpus, _player_mb(cfg, "proposer"), "searches and asks a question"),
-        Part("judge", place.judges, place.cpus, _judge_mb(cfg), "checks questions (rules, evidence), grades answers"),
-        Part("solver", place.solvers, place.cpus, _player_mb(cfg, "solver"), "searches and answers"),
+        Part("judge", place.judges, place.cpus, _judge_mb(cfg), checks),
+        Part("solver", place.solvers, place.cpus, _player_mb(cfg, SOLVER), "searches and answers"),
         Part("retriever", cfg.retriever.shards, place.cpus, BASE_MB["search"], "one exact shard of each BM25 index"),
     ]
-    for name, role in _roles(cfg):
-        task = "holds the frozen policy" if role.policy == "frozen" else f"updates the {name}'s policy"
+    if asks:
+        task = "searches and asks a question"
+        parts.insert(0, Part("proposer", place.proposers, place.cpus, _player_mb(cfg, PROPOSER), task))
+    for name in cfg.roles:
+        task = "holds the frozen policy" if _role(cfg, name).policy == "frozen" else f"updates the {name}'s policy"
         parts.append(Part(f"learner-{name}", 1, place.cpus, _learner_mb(cfg, name), task))
-    queues = Part("queue", 3, place.cpus, BASE_MB["plain"], "hands over references: questions, one batch queue a role")
-    return [*parts, queues, Part("ledger", 1, place.cpus, BASE_MB["plain"], "every episode's state and cause (SQLite)")]
+    held = f"hands over references: {queues[0]}, one batch queue a role"
+    return [
+        *parts,
+        Part("queue", len(queues), place.cpus, BASE_MB["plain"], held),
+        Part("ledger", 1, place.cpus, BASE_MB["plain"], "every episode's state and cause (SQLite)"),
+    ]
 
 
 def graph(cfg: Config) -> str:
@@ -74,6 +83,10 @@ def graph(cfg: Config) -> str:
         f"proposer x{place.proposers}  <-- searches --> retriever x{shards}",
         "   |  questions",
         f"judge x{place.judges}  (rules, then evidence; verifier: {cfg.referee.verifier})",
+    ]
+    if PROPOSER not in cfg.roles:
+        lines = [f"{cfg.game.questions}: {cfg.data.questions}"]
+    lines += [
         "   |",
         "[question queue]",
         f"   |  {cfg.game.attempts} attempts a question",
@@ -82,18 +95,19 @@ def graph(cfg: Config) -> str:
         f"judge x{place.judges}  ({cfg.judge.kind})",
         "   |",
     ]
-    for name, role in _roles(cfg):
-        players = f"{name} x{place.proposers if name == 'proposer' else place.solvers}"
-        frozen = role.policy == "frozen"
+    for name in cfg.roles:
+        players = f"{name} x{place.proposers if name == PROPOSER else place.solvers}"
+        frozen = _role(cfg, name).policy == "frozen"
         end = "kept: the policy is frozen" if frozen else f"{name} learner -- weights --> {players}"
         lines.append(f"   +--> [{name} queue] --> {end}")
+    bounds = ", ".join(f"{name} {getattr(bound, name)}" for name in cfg.roles)
     return "\n".join(
         [
             *lines,
             "",
             "Queues and weights carry object references. ledger x1 records every episode.",
             "The coordinator runs in the process of ssp train.",
-            f"Staleness bound: proposer {bound.proposer}, solver {bound.solver} (0 = synchronous).",
+            f"Staleness bound: {bounds} (0 = synchronous).",
         ]
     )
 
@@ -121,14 +135,14 @@ def _memory_table(cfg: Config, parts: Sequence[Part]) -> str:
     return _table(("what", "MB"), [(name, f"{size:.0f}") for name, size in rows])
 
 
-def _roles(cfg: Config) -> tuple[tuple[str, RoleConfig], tuple[str, RoleConfig]]:
-    return ("proposer", cfg.proposer), ("solver", cfg.solver)
+def _role(cfg: Config, name: str) -> RoleConfig:
+    return cfg.proposer if name == PROPOSER else cfg.solver
 
 
 def _player_mb(cfg: Config, name: str) -> float:
     """A process, one copy of the weights, and a KV cache that holds its share of the episodes at full length."""
-    role = cfg.proposer if name == "proposer" else cfg.solver
-    if name == "proposer":
+    role = _role(cfg, name)
+    if name == PROPOSER:
         episodes, players = role.batch, cfg.placement.proposers
     else:
         episodes, players = role.batch * cfg.game.attempts, cfg.placement.solvers
@@ -137,7 +151,7 @@ def _player_mb(cfg: Config, name: str) -> float:
 
 
 def _judge_mb(cfg: Config) -> float:
-    if cfg.referee.verifier == "none":
+    if cfg.referee.verifier == "none" or PROPOSER not in cfg.roles:
         return BASE_MB["policy"]
     share = -(-cfg.proposer.batch // cfg.placement.judges)
     cache = share * cfg.solver.limits.total_tokens * _kv_bytes(cfg.solver) / _MB
@@ -146,7 +160,7 @@ def _judge_mb(cfg: Config) -> float:
 
 def _learner_mb(cfg: Config, name: str) -> float:
     """Weights, gradient and two moments; the reference model when there is a KL term; one micro-batch of activations."""
-    role = cfg.proposer if name == "proposer" else cfg.solver
+    role = _role(cfg, name)
     copies = 4 + (1 if role.kl.coef > 0 else 0)
     activations = role.learner.token_budget * _kv_bytes(role) * 8 / _MB
     return BASE_MB["policy"] + copies * _weights_mb(role) + activations

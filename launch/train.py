@@ -15,17 +15,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.cli import Parser, parse
+from ssp.config.reward_rules import warnings
 from ssp.config.schema import Config
 
 EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train both policies against each other. Returns the exit code."""
-    parsed = parse(argv, "train", "Play the game and train both policies.", _flags)
+    """Train the policies that play. Returns the exit code."""
+    parsed = parse(argv, "train", "Play the game and train both policies, or one on given questions.", _flags)
     cfg = parsed.load()
     if parsed.flags.from_scratch:
         cfg.coldstart.from_scratch = True
+    for warning in warnings(cfg):
+        print(f"warning: {warning}", file=sys.stderr)
     if parsed.flags.dry_run:
         from launch.dryrun import describe
 
@@ -48,7 +51,7 @@ def train(cfg: Config, config_name: str) -> int:
 
     place = runfolder.check(cfg, config_name)
     if place.resumes:
-        check_resumable(runfolder.RunFolder(place.path))
+        check_resumable(runfolder.RunFolder(place.path), cfg.roles)
     console = Console()
     try:
         scene = read_scene(cfg, console.progress)
@@ -90,7 +93,6 @@ class _Stage:
         from ssp.selfplay.coordinator import SelfPlay
         from ssp.selfplay.evaluator import Evaluator
         from ssp.selfplay.report import Report
-        from ssp.selfplay.targets import Targets
 
         cfg, scene, folder = self.scene.cfg, self.scene, self.folder
         sites = Sites(scene.models, folder.ledger, folder.episodes)
@@ -101,9 +103,8 @@ class _Stage:
         display = Display(folder, self.console, cfg.steps, RayMetrics(folder.name).write)
         try:
             await program.ready()
-            report = Report(display, scene.oracle, program.workers)
-            targets = Targets(scene.answers, cfg.proposer.batch, cfg.seed)
-            game = SelfPlay(cfg, program.cast, folder, targets, report, Evaluator(cfg, scene.sets))
+            report = Report(display, scene.oracle, program.workers, cfg.roles)
+            game = SelfPlay(cfg, program.cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
             interrupted = _stop_on_interrupt(game, display)
             await game.run()
             display.finish()

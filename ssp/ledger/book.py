@@ -189,6 +189,15 @@ class Ledger:
             rows = self._known(table, ids)
         return [rows[id] for id in ids]
 
+    def accepted(self) -> list[tuple[str, str]]:
+        """Distinct (question, target) of the games whose question was valid, by their first game's id."""
+        sql = (
+            "SELECT question, target FROM games WHERE verdict = 'valid' AND question IS NOT NULL "
+            "AND target IS NOT NULL GROUP BY question, target ORDER BY min(id)"
+        )
+        with self._lock:
+            return [(row["question"], row["target"]) for row in self._db.execute(sql)]
+
     # learning
 
     def next_version(self, role: str, incarnation: int | None = None, step: int | None = None) -> int:

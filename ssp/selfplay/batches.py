@@ -1,17 +1,18 @@
-"""What a solver batch is made of when some proposals are invalid (ssp.md section 2).
+"""What a solver batch is made of when some proposals are invalid (ssp.md section 2; docs/game.md says what differs).
 
-Owns the choice of questions for one round and the replay pool. Promises a bounded pool without duplicates inside a
-batch, whose content is part of the checkpoint. Refuses to score anything.
+Owns the choice of questions for one round and the replay pool. Promises a bounded pool without duplicates, no question
+twice among a round's refills, and a pool whose content is part of the checkpoint. Refuses to score anything.
 
 `dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot is the same
-gradient without the compute). `replay`: empty slots are refilled from earlier questions. `replay_reset`: the same, and
-the pool is emptied every `replay_reset_every` rounds down to `replay_keep`.
+gradient without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty
+slots are refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every `replay_reset_every`
+rounds down to its newest `replay_keep`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ssp.config.schema import GameConfig
@@ -20,13 +21,11 @@ from ssp.selfplay.records import Game
 
 REPLAY = ("replay", "replay_reset")
 """Values of `game.batch` that use the pool."""
-POOL_LIMIT = 4096
-"""Questions that the pool keeps at most; the oldest leave first."""
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """A question that was played before, and the proposer's version that wrote it."""
+    """A question that was played before: how often it was won last, and the proposer's version that wrote it."""
 
     question: str
     target: str
@@ -39,7 +38,16 @@ class Batches:
 
     def __init__(self, cfg: GameConfig, size: int, seed: int) -> None:
         self._cfg, self._size, self._seed = cfg, size, seed
-        self._pool: list[Remembered] = []
+        self._pool: dict[tuple[str, str], Remembered] = {}
+
+    @property
+    def extra(self) -> int:
+        """Further proposer batches that a round may ask for."""
+        return self._cfg.resample_attempts if self._cfg.batch == "resample" else 0
+
+    def enough(self, games: Sequence[Game]) -> bool:
+        """True when so many proposals are valid that no further ones are asked for."""
+        return sum(game.valid for game in games) >= int(self._size * self._cfg.resample_min_valid)
 
     def choose(self, round_: int, games: Sequence[Game], incarnation: int) -> list[Game]:
         """Up to `size` games, in id order: the valid ones, then refills. Marks the chosen ones."""
@@ -51,34 +59,45 @@ class Batches:
         return chosen
 
     def remember(self, round_: int, games: Sequence[Game]) -> None:
-        """Put the round's new questions into the pool, where there is one; reset it when its time has come."""
+        """Take the round's games into the pool, where there is one; reset it when its time has come.
+
+        A question that the proposer asked is the pool's newest, also when it was known. A replayed one keeps its place,
+        and its win rate becomes that of now; when the pool has lost it meanwhile it stays out.
+        """
         if self._cfg.batch not in REPLAY:
             return
-        known = {(item.question, item.target) for item in self._pool}
         for game in games:
-            if game.proposal is not None and game.win_rate is not None and (game.question, game.target) not in known:
-                known.add((game.question, game.target))
-                asked_by = game.proposal.brief.version_max
-                self._pool.append(Remembered(game.question, game.target, game.win_rate, asked_by))
+            key = (game.question, game.target)
+            if game.win_rate is None:
+                continue
+            if game.proposal is not None:
+                self._pool.pop(key, None)
+                self._pool[key] = Remembered(*key, game.win_rate, game.proposal.brief.version_max)
+            elif key in self._pool:
+                self._pool[key] = replace(self._pool[key], win_rate=game.win_rate)
         if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:
-            keep = int(len(self._pool) * self._cfg.replay_keep)
-            self._pool = self._pool[len(self._pool) - keep :]
-        self._pool = self._pool[-POOL_LIMIT:]
+            self._keep(int(len(self._pool) * self._cfg.replay_keep))
+        self._keep(self._cfg.replay_size)
 
     def state(self) -> list[dict[str, Any]]:
         """The pool as plain data, for state.json."""
-        return [asdict(item) for item in self._pool]
+        return [asdict(item) for item in self._pool.values()]
 
     def restore(self, state: list[dict[str, Any]]) -> None:
         """The inverse of `state`."""
-        self._pool = [Remembered(**item) for item in state]
+        self._pool = {(item["question"], item["target"]): Remembered(**item) for item in state}
+
+    def _keep(self, count: int) -> None:
+        """The newest `count` stay."""
+        for key in list(self._pool)[: max(0, len(self._pool) - count)]:
+            del self._pool[key]
 
     def _refill(self, round_: int, chosen: Sequence[Game], incarnation: int) -> list[Game]:
         taken = {(game.question, game.target) for game in chosen}
         pool = [
             item
-            for item in self._pool
-            if item.win_rate <= self._cfg.replay_max_win_rate and (item.question, item.target) not in taken
+            for key, item in self._pool.items()
+            if item.win_rate <= self._cfg.replay_max_win_rate and key not in taken
         ]
         count = min(self._size - len(chosen), len(pool))
         picks = generator(self._seed, "replay", round_).permutation(len(pool))[:count]

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER
 from ssp.selfplay.crew import Crew
 
 
 @dataclass(frozen=True)
 class Cast:
-    """Crews of one run. `queues` has questions, proposer, solver; `learners` has one crew of one a role."""
+    """Crews of one run. `learners` has one crew of one for each role that plays, `queues` one for each, and questions.
+
+    Where questions are given, `proposers` is a crew of nobody.
+    """
 
     proposers: Crew
     solvers: Crew
@@ -22,6 +27,12 @@ class Cast:
     queues: dict[str, Crew]
     ledger: Crew
 
-    def players(self, role: str) -> Crew:
-        """The crew that plays `role`."""
-        return self.proposers if role == "proposer" else self.solvers
+
+def proposers(cfg: Config) -> int:
+    """How many proposers play: none where questions are given."""
+    return cfg.placement.proposers if PROPOSER in cfg.roles else 0
+
+
+def queue_names(cfg: Config) -> tuple[str, ...]:
+    """Every queue of a run: questions, and one of batches a role."""
+    return ("questions", *cfg.roles)

@@ -1,8 +1,9 @@
-"""The main loop: rounds of games on one side, two learners on the other, a pace between them.
+"""The main loop: rounds of games on one side, the learners on the other, a pace between them.
 
 Owns the order of things and nothing else. Promises: a round is proposed, verified, solved, graded, settled and handed
-to both learners; each learner takes batches in round order; every episode ends in one final ledger state. With
-staleness bound 0 the two sides alternate, which is synchronous training; there is no second code path.
+to the learners; each learner takes batches in round order; every episode ends in one final ledger state. With
+staleness bound 0 the two sides alternate, which is synchronous training; there is no second code path. Where questions
+are given, nobody proposes and nothing is verified; the rest is the same.
 Refuses to know where workers run, what an algorithm is, or how a reward is made.
 """
 
@@ -12,8 +13,9 @@ import asyncio
 import time
 from typing import Any
 
+from ssp import protocols
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import SspError, VoidLimit
 from ssp.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
@@ -30,7 +32,7 @@ from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Targets
-from ssp.selfplay.versions import WeightStore
+from ssp.selfplay.versions import Published, WeightStore
 
 TURN = "turn"
 """The track of the pace that keeps finished rounds in order."""
@@ -43,6 +45,7 @@ class SelfPlay:
         self, cfg: Config, cast: Cast, folder: RunFolder, targets: Targets, report: Report, evaluator: Evaluator
     ):
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
+        self._roles = cfg.roles
         self._gate = VoidGate(cfg.void, report.say)
         self._stages = Stages(cfg, cast, self._gate)
         self._store = WeightStore(cast.ledger)
@@ -89,21 +92,21 @@ class SelfPlay:
         """Rounds and learners until no further round is admitted; ends saved."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._rounds())
-            for role in ROLES:
+            for role in self._roles:
                 group.create_task(self._train(role))
         end = self._pace.done[SOLVER]
         if self._checkpoints.saved < end:
-            for role in ROLES:
+            for role in self._roles:
                 await self._save(role, end)
         if self._pace.over:  # what the void limit cut short has no other end
-            await self._ledger("rollback", dict.fromkeys(ROLES, end))
+            await self._ledger("rollback", dict.fromkeys(self._roles, end))
 
     async def _rounds(self) -> None:
         """Start rounds as pace and void limit allow, at most one more than the larger staleness bound at once."""
         end = self._first
         async with asyncio.TaskGroup() as group:
             for round_ in range(self._first, self._cfg.steps):
-                await self._pace.admit(PROPOSER, round_)
+                await self._pace.admit(self._roles[0], round_)
                 try:
                     await self._gate.admit()
                 except VoidLimit as limit:
@@ -132,19 +135,21 @@ class SelfPlay:
     async def _round(self, round_: int) -> None:
         """One round: the game, whole."""
         clock = Clock(self._report.span)
-        games = self._targets.games(round_, self._stages.incarnation)
-        proposer = self._store.latest(PROPOSER)
-        await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in games])
-        await self._stages.propose(round_, games, proposer, clock)
+        proposer = self._store.latest(PROPOSER) if PROPOSER in self._roles else None
+        games = await self._open(round_)
+        if proposer is not None:
+            await self._stages.propose(round_, games, proposer, clock)
         await self._pace.admit(SOLVER, round_)
         if self._pace.over:
             self._cut = min(self._cut, round_)
             return
         solver = self._store.latest(SOLVER)
-        await self._stages.verify(games, solver, clock)
+        if proposer is not None:
+            await self._stages.verify(games, solver, clock)
+            await self._resample(round_, games, proposer, solver, clock)
 
         chosen = self._batches.choose(round_, games, self._stages.incarnation)
-        refills = [game for game in chosen if game.proposal is None]
+        refills = [game for game in chosen if game.replayed]
         await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in refills])
         chosen = await self._from_question_queue(round_, chosen)
         await self._stages.solve(round_, chosen, solver, clock)
@@ -156,21 +161,40 @@ class SelfPlay:
         if self._turns.done[TURN] < round_:
             self._cut = min(self._cut, round_)
             return
-        settled = settle(self._cfg, [*games, *refills], proposer.version)
-        self._batches.remember(round_, games)
-        self._checkpoints.remember_pool(round_ + 1, self._batches.state())
+        settled = settle(self._cfg, [*games, *refills], None if proposer is None else proposer.version)
+        self._batches.remember(round_, [*games, *refills])
+        self._checkpoints.remember(round_ + 1, self._batches.state(), self._targets.state(round_))
         await self._ledger("judge_games", settled.games)
         await self._ledger("advance", settled.rows)
         self._gate.record(TOO_FEW, settled.counts[f"void/{TOO_FEW}"])
-        self._report.round(round_ + 1, games, chosen, settled, self._gate.news(), clock)
-        alarm = self._watch.see(games)
+        self._report.round(round_ + 1, games, refills, settled, self._gate.news(), clock)
+        alarm = None if proposer is None else self._watch.see(games)
         if alarm is not None:
             self.stop(alarm)
-        for role in ROLES:
+        for role in self._roles:
             items = settled.items[role]
             batch = TrainBatch(role, round_ + 1, items, [item.reward for item in items], settled.nbytes[role])
             await self._queues[role].put(round_, batch, len(items), batch.nbytes)
         await self._turns.advance(TURN)
+
+    async def _open(self, round_: int) -> list[Game]:
+        """The next games of the data, now this round's and in the ledger."""
+        games = self._targets.take(round_, self._stages.incarnation)
+        await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in games])
+        return games
+
+    async def _resample(
+        self, round_: int, games: list[Game], proposer: Published, solver: Published, clock: Clock
+    ) -> None:
+        """Ask about further targets, by the same weights, while too few questions are valid; adds to `games`."""
+        for again in range(1, self._batches.extra + 1):
+            if self._batches.enough(games):
+                return
+            await self._gate.admit()
+            more = await self._open(round_)
+            await self._stages.propose(round_, more, proposer, clock, again)
+            await self._stages.verify(more, solver, clock)
+            games += more
 
     async def _train(self, role: str) -> None:
         """One learner: take the next batch, update, publish, commit, save; then let the pace go on."""
@@ -202,27 +226,28 @@ class SelfPlay:
         self._report.evaluated(step, scores, time.perf_counter() - started)
 
     async def _restore(self) -> None:
-        """Put learners, ledger and cursor where the last consistent checkpoint is, and publish its weights."""
+        """Put learners, ledger, pool and cursor where the last consistent checkpoint is, and publish its weights."""
         state = await self._checkpoints.restore()
         self._first, self._cut = state.step, self._cfg.steps
         self._stages.incarnation = await self._ledger("next_version", "run")
         self._schooling.incarnation = self._stages.incarnation
         self._batches.restore(state.pool)
+        self._targets.restore(state.cursor)
         for queue in self._queues.values():
             await queue.clear()
-        bounds = {role: getattr(self._cfg.schedule.max_staleness, role) for role in ROLES}
+        bounds = {role: getattr(self._cfg.schedule.max_staleness, role) for role in self._roles}
         self._pace, self._turns = Pace(bounds, done=state.step), Pace({TURN: 0}, done=state.step)
-        for role in ROLES:
+        for role in self._roles:
             weights = await self._schooling.weights(role)
             await self._store.publish(role, weights, self._stages.incarnation, state.step)
         if self._checkpoints.saved < 0:
-            for role in ROLES:
+            for role in self._roles:
                 await self._save(role, 0)
             await self._evaluate(0, final=True)
         self._report.restart()
 
     async def _save(self, role: str, step: int) -> None:
-        meta = {"role": role, "protocol": self._cfg.protocol, "incarnation": self._stages.incarnation}
+        meta = {"role": role, **protocols.get(self._cfg.protocol).mark, "incarnation": self._stages.incarnation}
         await self._checkpoints.save(role, step, self._store.latest(role).version, meta)
 
     async def _from_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:

@@ -30,7 +30,7 @@ async def call_learner(cast: Cast, role: str, method: str, *args: Any) -> Any:
 
 
 class Schooling:
-    """Steps of both learners."""
+    """Steps of the learners."""
 
     def __init__(self, cfg: Config, cast: Cast, store: WeightStore) -> None:
         self._cfg, self._cast, self._store = cfg, cast, store
@@ -42,7 +42,7 @@ class Schooling:
         return weights
 
     async def learn(self, batch: TrainBatch) -> dict[str, float]:
-        """Train one batch and publish; figures of the step. A frozen role keeps its episodes and publishes nothing."""
+        """Train one batch and publish; figures of the step. A role that does not learn now keeps its episodes."""
         role, version = batch.role, self._store.latest(batch.role).version
         written = [item for item in batch.items if item.version_min >= 0]
         silent = [item for item in batch.items if item.version_min < 0]  # no model token, so no version and no gradient
@@ -59,7 +59,7 @@ class Schooling:
         for items, cause in ((stale, "stale"), (silent, "no_signal")):
             if items:
                 await self._mark(items, State.DROPPED, cause)
-        if self._frozen(role, batch.step):
+        if not self._learns(role, batch.step):
             await self._mark(fresh, State.KEPT, "")
         elif fresh:
             stats.update(await self._update(role, batch.step, fresh))
@@ -83,6 +83,10 @@ class Schooling:
                 row["cause"] = cause
         await self._cast.ledger.call(0, "advance", rows)
 
-    def _frozen(self, role: str, step: int) -> bool:
-        block = role_config(self._cfg, role)
-        return block.policy == "frozen" or 0 < block.freeze_after < step
+    def _learns(self, role: str, step: int) -> bool:
+        """False for a frozen role, after its last step, and while the other role warms up alone (SSP's warm-up)."""
+        mine = role_config(self._cfg, role)
+        alone = max(
+            (role_config(self._cfg, other).warmup_steps for other in self._cfg.roles if other != role), default=0
+        )
+        return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step

@@ -9,31 +9,31 @@ from __future__ import annotations
 from pathlib import Path
 
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.episode import PROPOSER, SOLVER
 from ssp.ledger import Ledger
 from ssp.rollout import Search
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.cast import Cast, proposers, queue_names
 from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.queue import BoundedQueue
 from ssp.selfplay.workers import Judge, Learner, Player
 
 
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:
-    """Build every worker here. `models`: role → start model folder."""
+    """Build every worker here. `models`: role → start model folder, for the roles that play."""
     place, budget = cfg.placement, cfg.queue
     return Cast(
         proposers=LocalCrew(
-            "proposer", lambda i: Player(cfg, PROPOSER, models[PROPOSER], search, episodes), place.proposers
+            "proposer", lambda i: Player(cfg, PROPOSER, models[PROPOSER], search, episodes), proposers(cfg)
         ),
         solvers=LocalCrew("solver", lambda i: Player(cfg, SOLVER, models[SOLVER], search, episodes), place.solvers),
         judges=LocalCrew("judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
         learners={
             role: LocalCrew(f"learner-{role}", lambda i, role=role: Learner(cfg, role, models[role]))  # type: ignore[misc]
-            for role in ROLES
+            for role in cfg.roles
         },
         queues={
             name: LocalCrew(f"queue-{name}", lambda i: BoundedQueue(budget.items, budget.bytes))
-            for name in ("questions", *ROLES)
+            for name in queue_names(cfg)
         },
         ledger=LocalCrew("ledger", lambda i: Ledger(ledger)),
     )

@@ -83,13 +83,15 @@ class Played:
 class Game:
     """One proposer episode, its verdict and its attempts.
 
-    A replayed question has no proposer episode; `asked_by` is the proposer's version that wrote it. One of a data set
-    has neither. `golds` are all right answers: the target alone, or those of the data set. `grades` is by attempt id.
+    A replayed question has no proposer episode and a negative `number`; `asked_by` is the proposer's version that wrote
+    it. One of a data set has neither. `golds` are all right answers: the target alone, or those of the data set.
+    `hints` is what the proposer's prompt may tell beside the target. `grades` is by attempt id.
     """
 
     id: str
     number: int
     target: str
+    hints: dict[str, str] = field(default_factory=dict)
     proposal: Played | None = None
     question: str = ""
     valid: bool = False
@@ -102,6 +104,11 @@ class Game:
     win_rate: float | None = None
     solver_version: int = -1
     asked_by: int | None = None
+
+    @property
+    def replayed(self) -> bool:
+        """True for a question from the replay pool."""
+        return self.number < 0
 
 
 @dataclass(frozen=True)

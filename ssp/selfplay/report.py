@@ -1,6 +1,6 @@
 """What a run says while it runs: one row a step and role, live lines, spans for the timeline.
 
-Owns the names and the making of the game's figures. Promises that a row is written once both learners have finished
+Owns the names and the making of the game's figures. Promises that a row is written once every learner has finished
 the step, and that figures from the world's oracle go to metrics only. Refuses to influence the run.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ssp.episode import ROLES
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played
@@ -52,10 +51,10 @@ class _Round:
 
 
 class Report:
-    """Collects a step's figures from the round and from both learners."""
+    """Collects a step's figures from the round and from the learners of `roles`."""
 
-    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int):
-        self._sink, self._oracle, self._workers = sink, oracle, workers
+    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, roles: Sequence[str]):
+        self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
         self._rounds: dict[int, _Round] = {}
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
         self._last = time.perf_counter()
@@ -78,29 +77,29 @@ class Report:
         self,
         step: int,
         games: Sequence[Game],
-        chosen: Sequence[Game],
+        refills: Sequence[Game],
         settled: Settled,
         voids: Mapping[str, int],
         clock: Clock,
     ) -> None:
-        """A round is settled. `voids`: by cause, since the last round's report."""
-        values = game_figures(games, chosen, self._oracle)
-        played = list(all_played([*games, *[game for game in chosen if game.proposal is None]]))
+        """A round is settled. `refills`: replayed games; `voids`: by cause, since the last round's report."""
+        values = game_figures(games, refills, self._oracle)
+        played = list(all_played([*games, *refills]))
         values["game/tokens"] = float(sum(p.brief.tokens for p in played))
         values.update({f"void/{cause}": float(count) for cause, count in sorted(voids.items())})
         rejected = {name: count for name, count in sorted(settled.counts.items()) if name.startswith("reject/")}
         values.update({name: float(count) for name, count in rejected.items()})
-        for role in ROLES:
+        for role in self._roles:
             mine = [p.brief for p in played if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
         self._rounds[step] = _Round(values, clock)
 
     def learned(self, role: str, step: int, stats: dict[str, float]) -> bool:
-        """One learner finished `step`. True when it was the second one: the step's rows are written then."""
+        """One learner finished `step`. True when it was the last one: the step's rows are written then."""
         done = self._learned.setdefault(step, {})
         done[role] = stats
-        if len(done) < len(ROLES):
+        if len(done) < len(self._roles):
             return False
         now = time.perf_counter()
         wall, self._last = now - self._last, now
@@ -110,7 +109,7 @@ class Report:
         values = {**round_.values, **round_.clock.shares(wall, self._workers, learn)}
         values["tokens_per_second"] = values["game/tokens"] / max(wall, 1e-9)
         self._sink.write(step, "game", values)
-        for name in ROLES:
+        for name in self._roles:
             row = {key: value for key, value in done[name].items() if key != "busy"}
             row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
             self._sink.write(step, name, row)
@@ -123,21 +122,27 @@ class Report:
         self._last += seconds
 
 
-def game_figures(games: Sequence[Game], chosen: Sequence[Game], oracle: Oracle | None) -> dict[str, float]:
-    """Figures of one round. Rates over proposals leave voids out; hops and junk are over accepted questions."""
-    judged = [game for game in games if not game.void_cause]
-    valid = [game for game in judged if game.valid]
+def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None) -> dict[str, float]:
+    """Figures of one round; those of proposals only where somebody proposed.
+
+    Rates over proposals leave voids out; hops and junk are over accepted questions.
+    """
+    chosen = [*(game for game in games if game.chosen), *refills]
     rates = [game.win_rate for game in chosen if game.win_rate is not None]
-    values = {
-        "game/proposed": float(len(games)),
-        "game/accepted": float(len(valid)),
-        "game/played": float(len(chosen)),
-        "game/refilled": float(sum(game.proposal is None for game in chosen)),
-        "game/valid_rate": len(valid) / len(judged) if judged else 0.0,
-    }
+    values = {"game/played": float(len(chosen))}
     if rates:
         values["game/win_rate"] = sum(rates) / len(rates)
         values["game/no_signal_rate"] = sum(rate in (0.0, 1.0) for rate in rates) / len(rates)
+    if not any(game.proposal for game in games):
+        return values
+    judged = [game for game in games if not game.void_cause]
+    valid = [game for game in judged if game.valid]
+    values |= {
+        "game/proposed": float(len(games)),
+        "game/accepted": float(len(valid)),
+        "game/refilled": float(len(refills)),
+        "game/valid_rate": len(valid) / len(judged) if judged else 0.0,
+    }
     if valid and oracle is not None:
         values["game/hops_mean"] = sum(oracle.hops(game.question) for game in valid) / len(valid)
         values["game/junk_rate"] = sum(oracle.is_junk(game.question, game.target) for game in valid) / len(valid)

@@ -1,4 +1,4 @@
-"""What a run plays with, read and checked before anything is written: targets, evaluation sets, oracle, models.
+"""What a run plays with, read and checked before anything is written: rows, evaluation sets, oracle, models.
 
 Owns the way from data paths to the coordinator's parts. Promises that every bad input file is refused here, before a
 run folder exists. Refuses to start workers.
@@ -13,9 +13,12 @@ from pathlib import Path
 
 from ssp import build, runfolder
 from ssp.config.schema import Config
-from ssp.data.readers import read_corpus, read_eval, read_targets
-from ssp.episode import ROLES
+from ssp.data.readers import Target, read_corpus, read_eval, read_questions, read_targets
+from ssp.episode import PROPOSER
+from ssp.errors import InputError
+from ssp.ledger import Ledger
 from ssp.selfplay.evaluator import QuestionSet
+from ssp.selfplay.targets import Item, Targets
 from ssp.world import files
 from ssp.world.generator import World
 
@@ -23,13 +26,18 @@ from ssp.world.generator import World
 @dataclass(frozen=True)
 class Scene:
     """Everything a run needs that is not a worker. `cfg` names every data file by its absolute path: workers may have
-    another working folder."""
+    another working folder. `oracle`: the generated world that a proposer asks about."""
 
     cfg: Config
-    answers: list[str]
+    items: list[Item]
     sets: list[QuestionSet]
     oracle: World | None
     models: dict[str, Path]
+
+    def targets(self) -> Targets:
+        """The rows in the run's order, a batch at a time: of the proposer, or of the solver where questions are given."""
+        block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
+        return Targets(self.items, block.batch, self.cfg.seed)
 
 
 def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None) -> Scene:
@@ -37,23 +45,57 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
 
     `progress(done, message)` hears of the cold start's training, done in 0..1.
     """
-    seed = files.world_seed(cfg.data.corpus, cfg)
+    seed = files.world_seed(cfg.data.corpus, cfg) if PROPOSER in cfg.roles else None
     cfg = concrete(cfg)
-    answers = [target.answer for target in read_targets(cfg.data.targets)]
+    items = read_items(cfg)
     for path in set(build.corpora(cfg).values()):
         read_corpus(path)
     sets = [QuestionSet(item.name, read_eval(item.file), item.corpus) for item in cfg.data.eval]
-    models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in ROLES}
+    models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)
-    return Scene(cfg, answers, sets, None if seed is None else World(seed), models)
+    return Scene(cfg, items, sets, None if seed is None else World(seed), models)
+
+
+def read_items(cfg: Config) -> list[Item]:
+    """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank without a question."""
+    if cfg.game.questions == "dataset":
+        asked = read_questions(cfg.data.questions)
+        return [Item(question.answers[0], question.question, tuple(question.answers)) for question in asked]
+    if cfg.game.questions == "bank":
+        return [Item(target, question, (target,)) for question, target in _accepted(Path(cfg.data.questions))]
+    return [Item(row.answer, hints=_hints(row)) for row in read_targets(cfg.data.targets)]
+
+
+def _hints(row: Target) -> dict[str, str]:
+    """What the row says to the proposer beside its target, by field of the prompt."""
+    searches = {"searches": str(row.searches)} if row.searches else {}
+    return searches | ({"examples": row.examples} if row.examples else {})
+
+
+def _accepted(place: Path) -> list[tuple[str, str]]:
+    """What the referee accepted in an earlier run: that run's folder, or its ledger."""
+    if place.is_dir():
+        runfolder.RunFolder(place).check_idle()  # its questions would become more while these are played
+        place = runfolder.RunFolder(place).ledger
+    ledger = Ledger(place, readonly=True)
+    try:
+        found = ledger.accepted()
+    finally:
+        ledger.close()
+    if not found:
+        raise InputError("a bank holds at least one accepted question", place, "name a run that a proposer played in")
+    return found
 
 
 def concrete(cfg: Config) -> Config:
     """`cfg` with each data path absolute, and each generated world a file."""
     cfg = copy.deepcopy(cfg)
     cfg.data.corpus = _file(cfg, "corpus", cfg.data.corpus)
-    cfg.data.targets = _file(cfg, "targets", cfg.data.targets)
+    if PROPOSER in cfg.roles:
+        cfg.data.targets = _file(cfg, "targets", cfg.data.targets)
+    else:
+        cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
     for item in cfg.data.eval:
         item.file = _file(cfg, "eval", item.file)
         item.corpus = item.corpus if item.corpus == build.NO_CORPUS else _file(cfg, "corpus", item.corpus)

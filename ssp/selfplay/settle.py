@@ -34,7 +34,7 @@ class Settled:
     def add(
         self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, **more: Any
     ) -> None:
-        """One episode's row. A dropped row's cause is the drop's; the outcome's own cause is counted all the same."""
+        """One episode's row. A dropped row's cause is the drop's; `reject` counts the outcome's own all the same."""
         brief = played.brief
         self.rows.append(
             {
@@ -52,8 +52,10 @@ class Settled:
         )
         if outcome is Outcome.VOID:
             self.counts[f"void/{cause}"] += 1
-        elif outcome is Outcome.REJECTED:
-            self.counts[f"reject/{cause}" if brief.role == PROPOSER else f"reject/solver_{brief.stopped}"] += 1
+
+    def reject(self, rule: str) -> None:
+        """Count a rule that a policy broke."""
+        self.counts[f"reject/{rule}"] += 1
 
     def train(self, played: Played, reward: float, group: int) -> None:
         """Send one queued episode to its learner."""
@@ -62,8 +64,8 @@ class Settled:
         self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
 
 
-def settle(cfg: Config, games: Sequence[Game], proposer_version: int) -> Settled:
-    """Settle one round whose attempts are graded. Sets each game's win rate."""
+def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None) -> Settled:
+    """Settle one round whose attempts are graded; `proposer_version` asked (None: nobody). Sets each win rate."""
     settled = Settled()
     for group, game in enumerate(games):
         if game.chosen:
@@ -105,6 +107,8 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
             settled.add(played, State.VOIDED, Outcome.VOID, cause, None, **opponent)
             continue
         rejected = brief.final is None
+        if rejected:
+            settled.reject(f"solver_{brief.stopped}")
         outcome, cause = (Outcome.REJECTED, brief.stopped) if rejected else (Outcome.SCORED, "")
         reward = rewards[brief.id]
         if signal:
@@ -128,8 +132,12 @@ def _settle_proposal(cfg: Config, game: Game, settled: Settled) -> None:
         settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None)
     elif not game.valid:
         reward = cfg.proposer.invalid_reward
-        settled.add(played, State.QUEUED, Outcome.REJECTED, game.rule, reward)
-        settled.train(played, reward, 0)
+        settled.reject(game.rule)
+        if cfg.game.batch == "resample":  # another target took its place, and it learns from the valid ones only (SSP)
+            settled.add(played, State.DROPPED, Outcome.REJECTED, "surplus", reward)
+        else:
+            settled.add(played, State.QUEUED, Outcome.REJECTED, game.rule, reward)
+            settled.train(played, reward, 0)
     elif not game.chosen:
         settled.add(played, State.DROPPED, Outcome.SCORED, "surplus", None)
     elif game.win_rate is None:

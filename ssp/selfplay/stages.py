@@ -51,8 +51,10 @@ class Stages:
         self._cfg, self._cast, self._gate = cfg, cast, gate
         self.incarnation = 0
 
-    async def propose(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock) -> None:
-        """Let the proposer write a question for each game's target; sets `game.proposal`."""
+    async def propose(
+        self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0
+    ) -> None:
+        """Let the proposer write a question for each game's target; sets `game.proposal`. `again`: n-th extra batch."""
         tasks = [
             Task(
                 id=f"p{game.number:07d}-i{self.incarnation}",
@@ -60,11 +62,12 @@ class Stages:
                 role=PROPOSER,
                 attempt=0,
                 seed=derive(self._cfg.seed, PROPOSER, game.number, 0),
-                fields={"target": game.target},
+                fields={"target": game.target, **game.hints},
             )
             for game in games
         ]
-        order = PlayOrder(self._cfg.proposer.sampling.temperature, f"{PROPOSER}-{round_:06d}-i{self.incarnation}")
+        stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}"
+        order = PlayOrder(self._cfg.proposer.sampling.temperature, stem)
         played = await self._play(Part(self._cast.proposers, PROPOSER), tasks, order, weights, clock)
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal

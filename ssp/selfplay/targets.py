@@ -1,34 +1,83 @@
-"""Which target answers a round gets.
+"""Which rows of the data a round plays: target answers to ask about, or questions to solve.
 
-Owns the order of the targets: a new seeded permutation each epoch. Promises that a game number always means the same
-target, so the data cursor is the round number alone. Refuses to read files.
+Owns the order of the rows (a new seeded permutation each epoch) and the cursor: which batches of them are taken, and by
+which round. Promises that a game number always means the same row, and that in the lineage of a checkpoint no batch of
+rows is handed out twice or skipped. Refuses to read files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from ssp.errors import InputError
 from ssp.seeds import generator
 from ssp.selfplay.records import Game
 
 
+@dataclass(frozen=True)
+class Item:
+    """One row: a target answer and what else the proposer's prompt is told (`hints`), or a question with its answers."""
+
+    target: str
+    question: str = ""
+    golds: tuple[str, ...] = ()
+    hints: dict[str, str] = field(default_factory=dict)
+
+
 class Targets:
-    """Games of a round from a fixed list of target answers."""
+    """Games of a round from a fixed list of rows, a batch at a time."""
 
-    def __init__(self, answers: Sequence[str], batch: int, seed: int) -> None:
-        if not answers:
-            raise InputError("data.targets must hold at least one target", "an empty list", "check data.targets")
-        self._answers, self._batch, self._seed = list(answers), batch, seed
+    def __init__(self, items: Sequence[Item], batch: int, seed: int) -> None:
+        if not items:
+            raise InputError("a run needs at least one row to play", "an empty list", "check data.targets")
+        self._items, self._batch, self._seed = list(items), batch, seed
+        self._next = 0
+        self._open: list[int] = []
+        self._taken: dict[int, list[int]] = {}
 
-    def games(self, round_: int, incarnation: int) -> list[Game]:
-        """The games of round `round_`, numbered round * batch + i."""
+    def take(self, round_: int, incarnation: int) -> list[Game]:
+        """The next batch of games, now round `round_`'s; a round may take several."""
+        if self._open:
+            batch = self._open.pop(0)
+        else:
+            batch, self._next = self._next, self._next + 1
+        self._taken.setdefault(round_, []).append(batch)
+        return self._games(batch, incarnation)
+
+    def state(self, round_: int) -> dict[str, Any]:
+        """The cursor after the rounds up to `round_`: what later rounds have taken counts as open. In order of rounds."""
+        self._taken = {later: batches for later, batches in self._taken.items() if later > round_}
+        left = sorted([*self._open, *(batch for batches in self._taken.values() for batch in batches)])
+        end = self._next
+        while left and left[-1] == end - 1:
+            end = left.pop()
+        return {"next": end, "open": left}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`."""
+        self._next, self._open = state["next"], list(state["open"])
+        self._taken.clear()
+
+    def _games(self, batch: int, incarnation: int) -> list[Game]:
+        """Games numbered from batch * size on. A row that has a question needs no referee."""
         games = []
         orders: dict[int, Sequence[int]] = {}
-        for number in range(round_ * self._batch, (round_ + 1) * self._batch):
-            epoch, place = divmod(number, len(self._answers))
+        for number in range(batch * self._batch, (batch + 1) * self._batch):
+            epoch, place = divmod(number, len(self._items))
             if epoch not in orders:
-                orders[epoch] = generator(self._seed, "targets", epoch).permutation(len(self._answers)).tolist()
-            target = self._answers[orders[epoch][place]]
-            games.append(Game(id=f"g{number:07d}-i{incarnation}", number=number, target=target))
+                orders[epoch] = generator(self._seed, "targets", epoch).permutation(len(self._items)).tolist()
+            item = self._items[orders[epoch][place]]
+            games.append(
+                Game(
+                    id=f"g{number:07d}-i{incarnation}",
+                    number=number,
+                    target=item.target,
+                    hints=item.hints,
+                    question=item.question,
+                    golds=item.golds,
+                    valid=bool(item.question),
+                )
+            )
         return games

@@ -24,7 +24,7 @@ from ssp import build
 from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.engines import ScriptedEngine
-from ssp.episode import PROPOSER, ROLES, SOLVER, Document, Grade, Outcome, Task
+from ssp.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
 from ssp.errors import Fault
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
@@ -38,11 +38,12 @@ from ssp.selfplay.crew import Crew
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.report import Report
-from ssp.selfplay.targets import Targets
+from ssp.selfplay.targets import Item, Targets
 from ssp.world import tokenizer
 from ssp.world.generator import World
 
 SEED = 11
+FINAL = {state.value for state in State if state.final}
 MODEL = Path("no-model")
 
 
@@ -235,7 +236,7 @@ class Stage:
         self.cfg, self.folder, self.sink = cfg, RunFolder(path), Sink()
         for made in (self.folder.path, self.folder.episodes, self.folder.checkpoints):
             made.mkdir(parents=True, exist_ok=True)
-        models = {role: MODEL for role in ROLES}
+        models = {role: MODEL for role in cfg.roles}
         cast = local.local_cast(cfg, models, searcher or search(), self.folder.ledger, self.folder.episodes)
         self.wrap(cast, jitter)
 
@@ -253,11 +254,18 @@ class Stage:
             ledger=faulty(cast.ledger),
         )
 
+    def items(self) -> list[Item]:
+        """Targets, or the world's questions with another right answer before theirs, which nobody gives."""
+        if PROPOSER in self.cfg.roles:
+            return [Item(target) for target in world().targets()]
+        return [Item("else", q.text, ("else", q.answer)) for q in world().questions(1, 40, 7)]
+
     def game(self) -> SelfPlay:
         questions = [Question(f"q{i}", q.text, [q.answer], q.hops) for i, q in enumerate(world().questions(1, 8, 3))]
         sets = [QuestionSet("one", questions, "train"), QuestionSet("dark", questions, "none")]
-        targets = Targets(world().targets(), self.cfg.proposer.batch, self.cfg.seed)
-        report = Report(self.sink, world(), workers=6)
+        block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
+        targets = Targets(self.items(), block.batch, self.cfg.seed)
+        report = Report(self.sink, world(), workers=6, roles=self.cfg.roles)
         return SelfPlay(self.cfg, self.cast, self.folder, targets, report, Evaluator(self.cfg, sets))
 
     def play(self) -> SelfPlay:
@@ -271,6 +279,30 @@ class Stage:
 
     def state(self) -> dict[str, Any]:
         return dict(json.loads(self.folder.state.read_text()))
+
+    def figures(self, role: str = "game") -> list[dict[str, float]]:
+        return [values for _, name, values in self.sink.rows if name == role]
+
+    def rows(self, sql: str = "SELECT * FROM episodes ORDER BY id") -> list[dict[str, Any]]:
+        return [dict(row) for row in self.ledger._db.execute(sql)]
+
+    def settled(self) -> dict[str, dict[str, int]]:
+        """Assert laws 2 and 3 over the finished run's ledger and files; role → state → episodes."""
+        states = self.ledger.check()
+        for role, counts in states.items():
+            assert {state for state, n in counts.items() if n} <= FINAL, role
+        for row in self.rows():
+            if row["state"] == "voided":
+                assert row["reward"] is None and row["cause"], row
+            if row["state"] == "trained":
+                assert row["commit_step"] and row["outcome"] in ("scored", "rejected")
+        state = self.state()
+        assert set(state["folders"]) == set(state["versions"]) == set(self.cfg.roles)
+        for role in self.cfg.roles:
+            saved = json.loads((self.folder.absolute(state["folders"][role]) / "ssp.json").read_text())
+            assert (saved["version"], saved["role"]) == (state["versions"][role], role)
+            assert saved["run_step"] <= state["step"]  # less when it has published nothing since
+        return states
 
 
 def scripted(patch: pytest.MonkeyPatch) -> None:

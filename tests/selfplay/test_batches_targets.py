@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from ssp.config.schema import GameConfig
 from ssp.errors import InputError
-from ssp.selfplay import batches
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.records import Game
-from ssp.selfplay.targets import Targets
+from ssp.selfplay.targets import Item, Targets
 
 
 def games(round_: int, valid: list[bool], question: str = "q{} seat ?") -> list[Game]:
@@ -33,6 +32,7 @@ def played(batch: Batches, round_: int, made: list[Game], rate: float = 0.5) -> 
     return chosen
 
 
+@pytest.mark.covers("SP-05")
 def test_dummy_leaves_invalid_slots_empty() -> None:
     batch = Batches(GameConfig(batch="dummy"), 3, seed=0)
     for round_ in range(3):
@@ -74,10 +74,68 @@ def test_a_question_that_is_played_now_is_not_a_refill() -> None:
     assert len(batch.choose(1, games(0, [True]), 1)) == 1
 
 
+@pytest.mark.covers("SP-05")
 def test_too_easy_questions_are_not_replayed() -> None:
+    """Nor any other instead: with nothing at or below the threshold the slots stay empty."""
     batch = Batches(GameConfig(batch="replay", replay_max_win_rate=0.5), 4, seed=0)
     played(batch, 0, games(0, [True] * 2), rate=0.75)
     assert batch.choose(1, games(1, [False]), 1) == []
+    played(batch, 1, games(1, [True]), rate=0.5)
+    assert [game.question for game in batch.choose(2, games(2, [False]), 1)] == ["q10 seat ?"]
+
+
+def test_a_replayed_question_keeps_its_place_and_gets_the_new_win_rate() -> None:
+    """It is not put in again, so that popular ones do not multiply; and it may become too easy for the next replay."""
+    batch = Batches(GameConfig(batch="replay", replay_max_win_rate=0.5), 4, seed=0)
+    played(batch, 0, games(0, [True] * 3))
+    chosen = batch.choose(1, games(1, [False] * 3), 1)
+    for game in chosen:
+        game.win_rate = 1.0 if game.question == "q1 seat ?" else None  # the others had too few scored attempts
+    batch.remember(1, chosen)
+    assert [(item["question"], item["win_rate"], item["asked_by"]) for item in batch.state()] == [
+        ("q0 seat ?", 0.5, 1),
+        ("q1 seat ?", 1.0, 1),
+        ("q2 seat ?", 0.5, 1),
+    ]
+    assert {game.question for game in batch.choose(2, [], 1)} == {"q0 seat ?", "q2 seat ?"}
+
+
+def test_a_question_that_is_asked_again_is_the_newest() -> None:
+    batch = Batches(GameConfig(batch="replay"), 4, seed=0)
+    played(batch, 0, games(0, [True] * 2))
+    again = games(1, [True])
+    again[0].question, again[0].target = "q0 seat ?", "t"
+    played(batch, 1, again, rate=0.25)
+    assert [(item["question"], item["win_rate"]) for item in batch.state()] == [("q1 seat ?", 0.5), ("q0 seat ?", 0.25)]
+
+
+def test_a_question_that_left_the_pool_while_it_was_replayed_stays_out() -> None:
+    batch = Batches(GameConfig(batch="replay_reset", replay_reset_every=1), 4, seed=0)
+    batch.restore([{"question": "q seat ?", "target": "t", "win_rate": 0.5, "asked_by": 1}])
+    chosen = batch.choose(1, [], 1)
+    batch.remember(0, [])  # an overlapping round empties the pool
+    for game in chosen:
+        game.win_rate = 0.5
+    batch.remember(1, chosen)
+    assert len(chosen) == 1 and batch.state() == []
+
+
+@pytest.mark.covers("SP-05")
+def test_an_empty_pool_leaves_the_slots_empty() -> None:
+    batch = Batches(GameConfig(batch="replay_reset"), 4, seed=0)
+    made = games(0, [True, False, False])
+    assert batch.choose(0, made, 1) == made[:1]
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "valid", "enough"), [(4, 1.0, 3, False), (4, 0.75, 3, True), (3, 0.5, 1, True)]
+)
+@pytest.mark.covers("SP-05")
+def test_when_resampling_has_enough(size: int, share: float, valid: int, enough: bool) -> None:
+    """SSP's rule: as many as int(size x share)."""
+    batch = Batches(GameConfig(batch="resample", resample_min_valid=share), size, seed=0)
+    assert batch.enough(games(0, [True] * valid + [False] * 5)) == enough
+    assert (batch.extra, Batches(GameConfig(), size, seed=0).extra) == (5, 0)
 
 
 def test_unplayed_and_void_games_are_not_remembered() -> None:
@@ -89,6 +147,7 @@ def test_unplayed_and_void_games_are_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.5])
+@pytest.mark.covers("SP-05")
 def test_reset_at_the_exact_rounds(keep: float) -> None:
     batch = Batches(GameConfig(batch="replay_reset", replay_reset_every=3, replay_keep=keep), 2, seed=0)
     sizes = []
@@ -100,9 +159,8 @@ def test_reset_at_the_exact_rounds(keep: float) -> None:
         assert batch.state()[-1]["question"] == "q61 seat ?"  # the newest stay
 
 
-def test_the_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "POOL_LIMIT", 5)
-    batch = Batches(GameConfig(batch="replay"), 4, seed=0)
+def test_the_pool_is_bounded() -> None:
+    batch = Batches(GameConfig(batch="replay", replay_size=5), 4, seed=0)
     for round_ in range(4):
         played(batch, round_, games(round_, [True] * 3))
     assert [item["question"] for item in batch.state()] == [f"q{i} seat ?" for i in (21, 22, 30, 31, 32)]
@@ -131,22 +189,61 @@ def test_no_duplicates_never_too_many_and_state_is_all(rounds: list[list[tuple[b
         assert not set(refills) & {g.question for g in chosen if g.proposal is not None}
 
 
+def items(n: int) -> list[Item]:
+    return [Item(f"t{i}") for i in range(n)]
+
+
 @settings(max_examples=30, deadline=None)
 @given(n=st.integers(1, 12), batch=st.integers(1, 9), seed=st.integers(0, 3))
 def test_every_epoch_is_a_permutation(n: int, batch: int, seed: int) -> None:
-    answers = [f"t{i}" for i in range(n)]
-    targets = Targets(answers, batch, seed)
-    drawn = [game for round_ in range(3 * n) for game in targets.games(round_, 1)]
+    targets = Targets(items(n), batch, seed)
+    drawn = [game for round_ in range(3 * n) for game in targets.take(round_, 1)]
     assert [game.number for game in drawn] == list(range(3 * n * batch))
     for epoch in range(3):
-        assert sorted(game.target for game in drawn[epoch * n : (epoch + 1) * n]) == sorted(answers)
-    again = Targets(answers, batch, seed).games(2, 7)
-    assert [g.target for g in again] == [g.target for g in drawn[2 * batch : 3 * batch]]
-    assert not {g.id for g in again} & {g.id for g in drawn}
+        assert sorted(game.target for game in drawn[epoch * n : (epoch + 1) * n]) == sorted(f"t{i}" for i in range(n))
+    again = Targets(items(n), batch, seed)
+    again.restore({"next": 2, "open": []})
+    third = again.take(2, 7)
+    assert [g.target for g in third] == [g.target for g in drawn[2 * batch : 3 * batch]]
+    assert not {g.id for g in third} & {g.id for g in drawn}
 
 
-def test_epochs_differ_and_no_targets_are_refused() -> None:
-    drawn = [game.target for game in Targets([str(i) for i in range(30)], 60, 0).games(0, 1)]
+def test_epochs_differ_and_no_rows_are_refused() -> None:
+    drawn = [game.target for game in Targets(items(30), 60, 0).take(0, 1)]
     assert drawn[:30] != drawn[30:] and Counter(drawn[:30]) == Counter(drawn[30:])
-    with pytest.raises(InputError, match="at least one target"):
+    with pytest.raises(InputError, match="at least one row"):
         Targets([], 4, 0)
+
+
+def test_a_row_with_a_question_is_a_valid_game_with_all_its_answers() -> None:
+    (game,) = Targets([Item("a", "who ?", ("a", "b"))], 1, 0).take(0, 1)
+    assert (game.target, game.question, game.golds, game.valid, game.proposal) == ("a", "who ?", ("a", "b"), True, None)
+    (asked,) = Targets([Item("a", hints={"searches": "2"})], 1, 0).take(0, 1)
+    assert (asked.valid, asked.golds, asked.hints) == (False, (), {"searches": "2"})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_batch_is_lost_or_handed_out_twice_whenever_the_run_goes_back(data: st.DataObject) -> None:
+    """Overlapping rounds take extra batches in any order, and the run goes back to a checkpoint now and then: what the
+    checkpoint's rounds played and what is played after it are all batches, each once."""
+    targets, played, done = Targets(items(7), 2, 0), {}, 0
+    lineage: list[list[int]] = []
+    for _ in range(data.draw(st.integers(1, 12))):
+        act = data.draw(st.sampled_from(["take", "finish", "back"]))
+        if act == "take":
+            round_ = done + data.draw(st.integers(0, 2))
+            first = targets.take(round_, 1)[0].number
+            played.setdefault(round_, []).append(first // 2)
+        elif act == "finish":
+            state = json.loads(json.dumps(targets.state(done)))
+            lineage.append(played.pop(done, []))
+            done += 1
+        elif done:
+            targets.restore(state)
+            played.clear()
+    rest = [*lineage, *played.values()]
+    handed = sorted(batch for batches in rest for batch in batches)
+    left = {targets.take(99, 1)[0].number // 2 for _ in range(5)}
+    assert len(set(handed)) == len(handed) and not left & set(handed)
+    assert set(range(max([*handed, *left]))) <= {*handed, *left}

@@ -146,13 +146,14 @@ def saved(school: School) -> dict[str, Any] | None:
 def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
     school = School(config(), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
-    checkpoints.remember_pool(2, [{"question": "a", "target": "b", "win_rate": 0.5}])
+    checkpoints.remember(2, [{"question": "a", "target": "b", "win_rate": 0.5}], {"next": 5, "open": [3]})
     asyncio.run(checkpoints.save(SOLVER, 2, 5, {"role": SOLVER}))
     assert saved(school) is None and checkpoints.saved == -1
     asyncio.run(checkpoints.save(PROPOSER, 2, 4, {"role": PROPOSER}))
     state = saved(school)
     assert state is not None and checkpoints.saved == 2
     assert state["step"] == 2 and state["versions"] == {SOLVER: 5, PROPOSER: 4} and len(state["pool"]) == 1
+    assert state["cursor"] == {"next": 5, "open": [3]}
     for role, folder in state["folders"].items():
         meta = json.loads((school.folder.absolute(folder) / "ssp.json").read_text())
         assert (meta["role"], meta["version"], meta["run_step"]) == (role, state["versions"][role], 2)
@@ -162,8 +163,8 @@ def test_pools_of_steps_that_cannot_be_saved_are_forgotten(tmp_path: Path) -> No
     school = School(config(save__every=4), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for step in range(1, 8):
-        checkpoints.remember_pool(step, [{"question": str(step)}])
-    assert sorted(checkpoints._pools) == [4, 7]
+        checkpoints.remember(step, [{"question": str(step)}], {})
+    assert sorted(checkpoints._kept) == [4, 7]
 
 
 def test_a_kill_between_two_saves_leaves_the_old_pair(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ssp.config.schema import RefereeConfig
 from ssp.data.readers import Question
-from ssp.episode import PROPOSER, SOLVER, Episode, Outcome
+from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.errors import InvariantError
 from ssp.selfplay.alarm import JunkWatch
 from ssp.selfplay.clock import KINDS, Clock
@@ -147,11 +147,11 @@ def test_when_an_evaluation_is_due(every: int, step: int, final: bool, due: bool
 
 def test_a_step_is_written_once_both_learners_are_done() -> None:
     sink = Sink()
-    report = Report(sink, None, workers=2)
+    report = Report(sink, None, workers=2, roles=ROLES)
     games = [game("g1", [True, False, None, False]), game("g2", valid=False, rule="leakage")]
     settled = settle(config(), games, 1)
     for step in (1, 2):
-        report.round(step, games, games[:1], settled, {"retriever_down": 1}, Clock())
+        report.round(step, games, [], settled, {"retriever_down": 1}, Clock())
     stats = {"reward/mean": 0.5, "busy": 0.1, "tokens": 10.0}
     assert not report.learned(PROPOSER, 1, stats) and not report.learned(PROPOSER, 2, stats)
     assert sink.rows == []
@@ -162,7 +162,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     assert figures["void/retriever_down"] == 1 and figures["reject/leakage"] == 1
     assert figures["game/tokens"] == 6 * 5
     report.restart()  # what was half collected is forgotten
-    report.round(2, games, games[:1], settled, {}, Clock())
+    report.round(2, games, [], settled, {}, Clock())
     assert not report.learned(SOLVER, 2, stats) and report.learned(PROPOSER, 2, stats)
     assert sink.steps("game") == [1, 2]
 

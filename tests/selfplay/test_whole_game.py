@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -14,39 +13,14 @@ import pytest
 from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls
 
 from ssp.config.schema import Config
-from ssp.episode import ROLES, State
+from ssp.episode import ROLES
 from ssp.errors import SspError, VoidLimit
 from ssp.ledger import Ledger
-
-FINAL = {state.value for state in State if state.final}
 
 
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.scripted(monkeypatch)
-
-
-def rows(stage: Stage, sql: str = "SELECT * FROM episodes ORDER BY id") -> list[dict[str, Any]]:
-    return [dict(row) for row in stage.ledger._db.execute(sql)]
-
-
-def assert_settled(stage: Stage) -> dict[str, dict[str, int]]:
-    """Laws 2 and 3 over the finished run's ledger and files."""
-    states = stage.ledger.check()
-    for role, counts in states.items():
-        assert {state for state, n in counts.items() if n} <= FINAL, role
-    for row in rows(stage):
-        if row["state"] == "voided":
-            assert row["reward"] is None and row["cause"], row
-        if row["state"] == "trained":
-            assert row["commit_step"] and row["outcome"] in ("scored", "rejected")
-    state = stage.state()
-    assert set(state["folders"]) == set(ROLES)
-    for role in ROLES:
-        saved = json.loads((stage.folder.absolute(state["folders"][role]) / "ssp.json").read_text())
-        assert (saved["version"], saved["role"]) == (state["versions"][role], role)
-        assert saved["run_step"] <= state["step"]  # less when it has published nothing since
-    return states
 
 
 def slow_down(stage: Stage, role: str, turns: int) -> None:
@@ -70,12 +44,12 @@ def assert_fresh(stage: Stage, bounds: tuple[int, int]) -> None:
             "SELECT e.policy_version_min AS v, c.version AS made FROM episodes e JOIN commits c ON e.commit_role = c.role "
             f"AND e.commit_incarnation = c.incarnation AND e.commit_step = c.step WHERE e.role = '{role}'"
         )
-        found = rows(stage, sql)
+        found = stage.rows(sql)
         assert found
         for row in found:
             ages[f"{role} {row['made'] - 1 - row['v']}"] += 1
             assert 0 <= row["made"] - 1 - row["v"] <= bound, row
-    assert not [r for r in rows(stage) if r["cause"] == "stale"]
+    assert not [r for r in stage.rows() if r["cause"] == "stale"]
 
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 1), (0, 2), (1, 0)])
@@ -83,7 +57,7 @@ def test_three_rounds(tmp_path: Path, bounds: tuple[int, int]) -> None:
     cfg = config(schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
     stage = Stage(cfg, tmp_path / "run", jitter=1)
     stage.play()
-    states = assert_settled(stage)
+    states = stage.settled()
     assert_fresh(stage, bounds)
     assert sum(states["proposer"].values()) == 3 * 8
     assert states["proposer"]["trained"] and states["solver"]["trained"] and states["eval"]["kept"]
@@ -126,7 +100,7 @@ def test_replay_plays_old_questions(tmp_path: Path, batch: str) -> None:
     cfg = config(game__batch=batch, game__replay_reset_every=2, game__replay_keep=0.5, steps=4, proposer__batch=4)
     stage = Stage(cfg, tmp_path / "run")
     stage.play()
-    assert_settled(stage)
+    stage.settled()
     assert sum(values["game/refilled"] for _, role, values in stage.sink.rows if role == "game") > 0
     pool = stage.state()["pool"]
     assert pool and len({(item["question"], item["target"]) for item in pool}) == len(pool)
@@ -137,7 +111,7 @@ def test_replay_after_a_lost_learner(tmp_path: Path) -> None:
     FakeLearner.fail_at = {"solver/update": {3}}
     stage = Stage(config(game__batch="replay", steps=4, proposer__batch=4, save__every=10), tmp_path / "run")
     stage.play()
-    assert_settled(stage)
+    stage.settled()
 
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
@@ -147,12 +121,12 @@ def test_a_learner_dies_and_the_run_goes_back(tmp_path: Path, bounds: tuple[int,
     cfg = config(steps=4, schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
     stage = Stage(cfg, tmp_path / "run", jitter=2)
     stage.play()
-    assert_settled(stage)
+    stage.settled()
     assert stage.state()["step"] == 4
     assert any("back to the last checkpoint" in text for text in stage.sink.events)
     if call.endswith("update"):
         assert stage.ledger.outcomes().get("drop/rolled_back", 0) > 0
-    live = rows(stage, "SELECT role, step FROM commits WHERE NOT rolled_back")
+    live = stage.rows("SELECT role, step FROM commits WHERE NOT rolled_back")
     assert sorted((c["role"], c["step"]) for c in live) == [(role, s) for role in ROLES for s in (1, 2, 3, 4)]
 
 
@@ -161,7 +135,7 @@ def test_a_learner_dies_again_while_the_run_goes_back(tmp_path: Path, call: str)
     FakeLearner.fail_at = {"solver/update": {2}, call: {2} if call != "solver/load" else {1}}
     stage = Stage(config(steps=3), tmp_path / "run")
     stage.play()
-    assert_settled(stage)
+    stage.settled()
     assert stage.state()["step"] == 3
 
 
@@ -169,7 +143,7 @@ def test_a_learner_dies_in_the_last_save(tmp_path: Path) -> None:
     FakeLearner.fail_at = {"proposer/save": {2}}  # the first one is at step 0
     stage = Stage(config(steps=2, save__every=10), tmp_path / "run")
     stage.play()
-    assert_settled(stage)
+    stage.settled()
     assert stage.state()["step"] == 2
 
 
@@ -188,7 +162,7 @@ def test_the_named_pair_always_exists_with_unequal_learners(tmp_path: Path, keep
     stage = Stage(config(steps=6, save__keep=keep, eval__every=0, **bounds), tmp_path / "run")
     slow_down(stage, "solver", 200)
     stage.play()
-    assert_settled(stage)
+    stage.settled()
     assert stage.state()["step"] == 6
 
 
@@ -207,7 +181,7 @@ def test_stop_ends_saved(tmp_path: Path, at: int) -> None:
 
     stage.sink.write = stopping  # type: ignore[method-assign]
     asyncio.run(asyncio.wait_for(game.run(), 60))
-    assert_settled(stage)
+    stage.settled()
     assert stage.state()["step"] == at
     assert [step for step, role, _ in stage.sink.rows if role == "eval"][-1] == at  # no further one: someone waits
 
@@ -223,10 +197,10 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path, batch: s
     half.play()
     rest = Stage(cfg(4), tmp_path / "half")
     rest.play()
-    assert_settled(rest)
+    rest.settled()
     assert rest.state()["step"] == 4 and rest.sink.steps("solver") == [3, 4]
     sql = "SELECT role, commit_step, reward, count(*) AS n FROM episodes WHERE state = 'trained' GROUP BY 1, 2, 3"
-    assert rows(whole, sql) == rows(rest, sql)
+    assert whole.rows(sql) == rest.rows(sql)
 
 
 def test_a_worker_fault_is_void_and_played_again(tmp_path: Path) -> None:
@@ -235,13 +209,13 @@ def test_a_worker_fault_is_void_and_played_again(tmp_path: Path) -> None:
     stage = Stage(config(), tmp_path / "run")
     stage.cast.solvers.fails = on_calls("play", 5, cause="solver_died")
     stage.play()
-    assert_settled(stage)
-    lost = [row for row in rows(stage) if row["cause"] == "solver_died"]
+    stage.settled()
+    lost = [row for row in stage.rows() if row["cause"] == "solver_died"]
     assert lost and all(row["outcome"] == "void" and row["reward"] is None for row in lost)
     assert stage.ledger.outcomes()["void/solver_died"] == len(lost)
-    again = {row["id"].rsplit(".", 1)[0]: row for row in rows(stage) if row["id"].endswith(".1")}
+    again = {row["id"].rsplit(".", 1)[0]: row for row in stage.rows() if row["id"].endswith(".1")}
     assert set(again) == {row["id"].rsplit(".", 1)[0] for row in lost}
-    before = {row["id"].rsplit(".", 1)[0]: row for row in rows(plain)}
+    before = {row["id"].rsplit(".", 1)[0]: row for row in plain.rows()}
     assert {id: row["reward"] for id, row in again.items()} == {id: before[id]["reward"] for id in again}
 
 
@@ -249,9 +223,9 @@ def test_a_broken_search_voids_what_it_hits(tmp_path: Path) -> None:
     count = iter(range(10**6))
     stage = Stage(config(), tmp_path / "run", BrokenSearch(lambda queries: next(count) % 3 == 2))
     stage.play()
-    assert_settled(stage)
+    stage.settled()
     outcomes = stage.ledger.outcomes()
-    voids = [row for row in rows(stage) if row["state"] == "voided"]
+    voids = [row for row in stage.rows() if row["state"] == "voided"]
     assert outcomes["void/retriever_down"] == sum(row["cause"] == "retriever_down" for row in voids) > 0
     assert all(row["reward"] is None for row in voids)
     seen = sum(v.get("void/retriever_down", 0) for _, role, v in stage.sink.rows if role == "game")
@@ -266,7 +240,7 @@ def test_too_many_voids_end_the_run_saved(tmp_path: Path, monkeypatch: pytest.Mo
     stage = Stage(cfg, tmp_path / "run", BrokenSearch(lambda queries: next(served) > 6))
     with pytest.raises(VoidLimit, match="retriever_down"):
         stage.play()
-    assert_settled(stage)
+    stage.settled()
     assert 0 < stage.state()["step"] < 50
 
 
@@ -280,7 +254,7 @@ def test_workers_that_die_past_the_limit_end_the_run_with_its_causes(tmp_path: P
     with pytest.raises(VoidLimit, match="solver_died"):
         stage.play()
     assert stage.state()["step"] >= 1
-    assert_settled(stage)
+    stage.settled()
     Stage(config(steps=2), tmp_path / "run").play()  # and the folder can be continued
 
 
@@ -303,7 +277,7 @@ def test_a_dead_queue_loses_nothing(tmp_path: Path) -> None:
 
         crew.fails = fails
     stage.play()
-    assert_settled(stage)
+    stage.settled()
     assert stage.sink.steps("solver") == [1, 2, 3, 4]
 
 
@@ -328,9 +302,9 @@ def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
     for crew in (cast.proposers, cast.solvers, cast.judges, *cast.queues.values()):
         crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
     stage.play()
-    assert_settled(stage)
+    stage.settled()
     assert stage.state()["step"] == cfg.steps
-    assert not [row for row in rows(stage) if row["cause"] == "stale"]
+    assert not [row for row in stage.rows() if row["cause"] == "stale"]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -353,13 +327,13 @@ def test_the_void_limit_may_strike_at_any_time(tmp_path: Path, seed: int) -> Non
     crew.fails = lambda worker, method, count, args: "boom" if count > first else ""  # type: ignore[attr-defined]
     with pytest.raises(VoidLimit, match="boom"):
         stage.play()
-    assert_settled(stage)
+    stage.settled()
 
 
 def test_a_frozen_role_keeps_its_episodes(tmp_path: Path) -> None:
     stage = Stage(config(proposer__policy="frozen", solver__freeze_after=1), tmp_path / "run")
     stage.play()
-    states = assert_settled(stage)
+    states = stage.settled()
     assert states["proposer"]["trained"] == 0 and states["proposer"]["kept"] > 0
-    assert {row["commit_step"] for row in rows(stage) if row["state"] == "trained"} == {1}
+    assert {row["commit_step"] for row in stage.rows() if row["state"] == "trained"} == {1}
     assert isinstance(stage.ledger, Ledger)

@@ -1,0 +1,101 @@
+"""Which settings of the game may stand together: who asks, who learns when, what fills a batch.
+
+Owns the rules about `game.*`, `data.questions` and the roles' shares of a run, each small and named by what it guards.
+Promises that a setting which would have no effect in this game is refused, never ignored. Refuses to read files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ssp.config.schema import Config
+from ssp.errors import InputError
+
+
+def questions_have_a_source(cfg: Config) -> None:
+    """Given questions are read from `data.questions`; a proposer's are not."""
+    source, path = cfg.game.questions, cfg.data.questions
+    if source == "proposer" and path:
+        raise InputError(
+            "data.questions is read where questions are given",
+            f"data.questions={path} with game.questions=proposer",
+            "add game.questions=dataset, or leave data.questions out",
+        )
+    if source != "proposer" and not path:
+        example = "world:train" if source == "dataset" else "runs/quickstart-001"
+        raise InputError(
+            f"game.questions={source} plays what data.questions names",
+            "no data.questions",
+            f"set it, for example data.questions={example}",
+        )
+    if source == "bank" and path.startswith("world:"):
+        raise InputError(
+            "a bank is an earlier run's folder",
+            path,
+            "name a run, or set game.questions=dataset for a world's questions",
+        )
+
+
+def given_questions_need_no_proposer(cfg: Config) -> None:
+    """Where questions are given nobody proposes, so nothing may be asked of a proposer or of its rejected questions."""
+    if cfg.game.questions == "proposer":
+        return
+    bound = cfg.schedule.max_staleness.proposer
+    without = {
+        f"game.batch={cfg.game.batch}": cfg.game.batch != "dummy",
+        f"schedule.max_staleness.proposer={bound}": bound > 0 and not cfg.schedule.preset,
+        f"proposer.warmup_steps={cfg.proposer.warmup_steps}": cfg.proposer.warmup_steps > 0,
+        f"solver.warmup_steps={cfg.solver.warmup_steps}": cfg.solver.warmup_steps > 0,
+    }
+    found = [setting for setting, there in without.items() if there]
+    if found:
+        raise InputError(
+            f"game.questions={cfg.game.questions} has one role, the solver, and every question is played",
+            ", ".join(found),
+            "leave that out (the learning rate's warm-up is solver.learner.warmup_steps)",
+        )
+
+
+def someone_learns(cfg: Config) -> None:
+    """Training with frozen policies only has nothing to do."""
+    if all(getattr(cfg, role).policy == "frozen" for role in cfg.roles):
+        found = " ".join(f"{role}.policy=frozen" for role in cfg.roles)
+        raise InputError("at least one role learns", found, "set one to own, or use ssp eval")
+
+
+def one_role_warms_up(cfg: Config) -> None:
+    """While a role warms up, it alone learns; so it must learn then, and only one can."""
+    warming = [role for role in cfg.roles if getattr(cfg, role).warmup_steps > 0]
+    if len(warming) > 1:
+        raise InputError(
+            "one role at most learns alone at first",
+            " ".join(f"{role}.warmup_steps={getattr(cfg, role).warmup_steps}" for role in warming),
+            "set one of them to 0 (the learning rate's warm-up is <role>.learner.warmup_steps)",
+        )
+    for role in warming:
+        block = getattr(cfg, role)
+        if block.policy == "frozen" or 0 < block.freeze_after < block.warmup_steps:
+            raise InputError(
+                f"{role}.warmup_steps leaves learning to the {role} alone, so it learns up to that step",
+                f"{role}.warmup_steps={block.warmup_steps} with policy={block.policy}, freeze_after={block.freeze_after}",
+                f"set {role}.warmup_steps=0, or freeze it later",
+            )
+
+
+def resampling_trains_valid_questions(cfg: Config) -> None:
+    """With resampling a rejected question enters no batch, so that its reward would have no effect."""
+    if cfg.game.batch == "resample" and cfg.proposer.invalid_reward != 0:
+        raise InputError(
+            "game.batch=resample trains on valid questions only, so a rejected one has no reward",
+            f"proposer.invalid_reward={cfg.proposer.invalid_reward:g}",
+            "set it to 0, or use game.batch=dummy",
+        )
+
+
+RULES: tuple[Callable[[Config], None], ...] = (
+    questions_have_a_source,
+    given_questions_need_no_proposer,
+    someone_learns,
+    one_role_warms_up,
+    resampling_trains_valid_questions,
+)

@@ -1,0 +1,258 @@
+"""Questions from a data set or a bank: one role plays and learns, and everything else is as in a duel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls, tokens, world
+
+from ssp import build
+from ssp.engines import ScriptedEngine
+from ssp.episode import Document
+from ssp.errors import InputError, VoidLimit
+from ssp.runfolder import RunFolder
+from ssp.selfplay.cast import queue_names
+from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.scene import read_items
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+
+
+def given(**changes: Any) -> Any:
+    return config(**{"game__questions": "dataset", "data__questions": "x", **changes})
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+def test_a_run_on_a_data_set_has_one_role(tmp_path: Path, bound: int) -> None:
+    """The proposer's bound says nothing here: it comes along with a preset."""
+    cfg = given(schedule__max_staleness__proposer=4, schedule__max_staleness__solver=bound, solver__batch=7)
+    stage = Stage(cfg, tmp_path / "run", jitter=1)
+    stage.play()
+    states, state = stage.settled(), stage.state()
+    assert set(states) == {"solver", "eval"} and sum(states["solver"].values()) == 3 * 7 * 4
+    assert states["solver"]["trained"] and states["eval"]["kept"]
+    assert (state["step"], state["pool"], state["cursor"]) == (3, [], {"next": 3, "open": []})
+    assert {path.name for path in stage.folder.checkpoints.iterdir()} == {"solver", "state.json"}
+    assert stage.sink.steps("solver") == stage.sink.steps("game") == [1, 2, 3] and stage.sink.steps("proposer") == []
+    assert stage.sink.steps("eval") == [0, 2, 3]
+    assert [(role, n) for role, n, _ in FakeLearner.seen] == [("solver", 1), ("solver", 2), ("solver", 3)]
+    assert stage.cast.proposers.size == 0 and set(stage.cast.learners) == {"solver"}
+    assert set(stage.cast.queues) == set(queue_names(cfg)) == {"questions", "solver"}
+    for figures in stage.figures():
+        assert figures["game/played"] == 7 and 0 < figures["game/win_rate"] < 1
+        assert not [
+            name for name in figures if name.startswith(("game/proposed", "game/valid", "game/hops", "game/junk"))
+        ]
+
+
+def test_every_gold_answer_counts_and_each_question_is_asked_once_an_epoch(tmp_path: Path) -> None:
+    """The target, their first answer, is never given: what is right is right by another one."""
+    stage = Stage(given(solver__batch=10, steps=8), tmp_path / "run")
+    stage.play()
+    right = stage.rows("SELECT * FROM episodes WHERE role = 'solver' AND reward = 1.0")
+    assert right and all(f["game/win_rate"] > 0.3 for f in stage.figures())
+    games = stage.rows("SELECT * FROM games WHERE id LIKE 'g%' ORDER BY id")
+    assert {game["target"] for game in games} == {"else"} and len(games) == 80
+    asked = [game["question"] for game in games]
+    assert sorted(asked[:40]) == sorted(asked[40:]) == sorted(q.text for q in world().questions(1, 40, 7))
+    assert asked[:40] != asked[40:] and {game["verdict"] for game in games} == {"valid"}
+    assert {game["proposer_version"] for game in games} == {None}
+    assert {row["opponent_version_min"] for row in stage.rows() if row["role"] == "solver"} == {None}
+
+
+def test_nothing_is_verified(tmp_path: Path) -> None:
+    stage = Stage(given(), tmp_path / "run")
+    stage.play()
+    assert set(stage.cast.judges.counts) == {"grade"}  # type: ignore[attr-defined]
+
+
+def test_same_seed_same_digest_whatever_the_order_of_answers(tmp_path: Path) -> None:
+    digests = []
+    for name in "ab":
+        stage = Stage(given(), tmp_path / name, jitter=len(digests))
+        stage.play()
+        digests.append(stage.ledger.digest())
+    assert digests[0] == digests[1]
+
+
+def test_void_attempts_have_no_reward(tmp_path: Path) -> None:
+    count = iter(range(10**6))
+    stage = Stage(given(), tmp_path / "run", BrokenSearch(lambda queries: next(count) % 3 == 2))
+    stage.play()
+    stage.settled()
+    voids = [row for row in stage.rows() if row["state"] == "voided"]
+    assert voids and all(row["reward"] is None and row["cause"] == "retriever_down" for row in voids)
+    assert sum(f.get("void/retriever_down", 0) for f in stage.figures()) > 0
+
+
+def test_a_lost_block_is_played_again_and_a_lost_learner_goes_back(tmp_path: Path) -> None:
+    FakeLearner.fail_at = {"solver/update": {2}}
+    stage = Stage(given(save__every=10), tmp_path / "run")
+    stage.cast.solvers.fails = on_calls("play", 5, cause="solver_died")  # type: ignore[attr-defined]
+    stage.play()
+    stage.settled()
+    outcomes = stage.ledger.outcomes()
+    assert outcomes["void/solver_died"] and outcomes["drop/rolled_back"] and stage.state()["step"] == 3
+
+
+def test_the_void_limit_ends_the_run_saved(tmp_path: Path) -> None:
+    served = iter(range(10**6))
+    limit = {"void__limit": 0.05, "void__window": 40, "void__give_up_after": 0.0, "void__probe_every": 0.0}
+    stage = Stage(given(steps=50, eval__every=0, **limit), tmp_path / "run", BrokenSearch(lambda q: next(served) > 6))
+    with pytest.raises(VoidLimit, match="retriever_down"):
+        stage.play()
+    stage.settled()
+    assert 0 < stage.state()["step"] < 50
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    calls = [f"solver/{method}" for method in ("update", "save", "load", "weights")]
+    FakeLearner.fail_at = {call: {rng.randint(1, 6)} for call in calls if rng.random() < 0.5}
+    cfg = given(
+        steps=rng.randint(3, 5), save__every=rng.randint(1, 3), schedule__max_staleness__solver=rng.randint(0, 3)
+    )
+    stage = Stage(cfg, tmp_path / "run", jitter=seed)
+    for crew in (stage.cast.solvers, stage.cast.judges, *stage.cast.queues.values()):
+        crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
+    stage.play()
+    stage.settled()
+    assert stage.state()["step"] == cfg.steps
+
+
+def test_hard_questions_are_no_alarm(tmp_path: Path) -> None:
+    """The junk alarm is about what a proposer gets past a referee; a data set may be as hard as it is."""
+    stage = Stage(given(referee__alarm_patience=1, referee__alarm_win_rate=1.0), tmp_path / "run")
+    stage.play()
+    assert stage.state()["step"] == 3
+
+
+@pytest.mark.covers("SR-26")
+def test_seven_questions_over_four_workers_are_seven(tmp_path: Path) -> None:
+    """No padding to a multiple of the workers, in the batch or in the figures."""
+    cfg = given(solver__batch=7, game__attempts=1, solver__algorithm="reinforce", placement__solvers=4, steps=1)
+    stage = Stage(cfg, tmp_path / "run")
+    stage.play()
+    sizes = [len(args[0]) for _, method, args in stage.cast.solvers.calls if args[1].stem.startswith("solver-")]  # type: ignore[attr-defined]
+    assert len(sizes) == 4 and sum(sizes) == 7
+    assert stage.figures()[0]["game/played"] == 7 and stage.figures("solver")[0]["episodes"] == 7
+    assert len(FakeLearner.seen[0][2]) == 7 == sum(stage.settled()["solver"].values())
+
+
+class NoSearch:
+    """Fails the test when anybody searches."""
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        raise AssertionError(f"a search went out: {queries}")
+
+
+@pytest.mark.covers("SR-07")
+def test_with_search_off_no_request_goes_out_and_answers_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some answer at once, some ask to search all the same."""
+
+    def direct(ids: list[int], seed: int, turn: int) -> list[int]:
+        question = tokens().decode(ids).split("<q> ")[1].split(" </q>")[0]
+        answer = next(q.answer for q in world().questions(1, 40, 7) if q.text == question) if seed % 2 else "rave"
+        said = f"<search> {answer} </search>" if seed % 5 == 0 else f"<answer> {answer} </answer>"
+        return list(tokens().encode(said + " <eos>", add_special_tokens=False))
+
+    monkeypatch.setattr(build, "engine", lambda *args, **more: ScriptedEngine(direct))
+    stage = Stage(given(solver__limits__searches=0, eval__every=0), tmp_path / "run", NoSearch())
+    stage.game()._evaluator._sets = []
+    play_without_evaluation(stage)
+    counts = stage.settled()["solver"]
+    assert counts["trained"] and not counts["voided"]
+    rewards = {row["reward"] for row in stage.rows() if row["outcome"] == "scored"}
+    assert rewards == {0.0, 1.0} and stage.ledger.outcomes().keys() >= {"reject/turns"}
+
+
+def play_without_evaluation(stage: Stage) -> None:
+    game: SelfPlay = stage.game()
+    game._evaluator._sets = []
+    asyncio.run(asyncio.wait_for(game.run(), 60))
+
+
+# where the questions come from
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_a_data_set_is_read_with_all_its_answers(tmp_path: Path) -> None:
+    rows = [{"id": f"q{i}", "question": f"who is {i} ?", "golden_answers": [f"a{i}", f"b{i}"]} for i in range(3)]
+    items = read_items(given(data__questions=write(tmp_path / "a.jsonl", rows)))
+    assert [(item.target, item.question, item.golds) for item in items] == [
+        (f"a{i}", f"who is {i} ?", (f"a{i}", f"b{i}")) for i in range(3)
+    ]
+    with pytest.raises(InputError, match="golden_answers"):
+        read_items(given(data__questions=write(tmp_path / "b.jsonl", [{"id": "q", "question": "x ?"}])))
+
+
+@pytest.mark.covers("SP-08")
+def test_a_duel_starts_from_targets_and_hints_alone(tmp_path: Path) -> None:
+    """SSP's rows: an answer, a number of searches, example questions; no pair of question and answer."""
+    rows = [
+        {"ground_truth": "Oslo", "search_turns": "2", "sys_question_example": "Question 1: who ?"},
+        {"ground_truth": "Rome", "search_turns": "1", "sys_question_example": ""},
+    ]
+    oslo, rome = read_items(config(data__targets=write(tmp_path / "t.jsonl", rows)))
+    assert (oslo.target, oslo.question, oslo.golds) == ("Oslo", "", ())
+    assert oslo.hints == {"searches": "2", "examples": "Question 1: who ?"} and rome.hints == {"searches": "1"}
+
+
+@pytest.mark.parametrize("place", ["folder", "ledger"])
+def test_a_bank_asks_what_an_earlier_run_accepted(tmp_path: Path, place: str) -> None:
+    earlier = Stage(config(game__batch="replay", proposer__batch=4), tmp_path / "earlier")
+    earlier.play()
+    path = earlier.folder.path if place == "folder" else earlier.folder.ledger
+    items = read_items(given(game__questions="bank", data__questions=str(path)))
+    games = earlier.rows("SELECT * FROM games WHERE verdict = 'valid' ORDER BY id")
+    pairs = list(dict.fromkeys((game["question"], game["target"]) for game in games))
+    assert [(item.question, item.target) for item in items] == pairs and len(games) > len(pairs) > 3
+    assert all(item.golds == (item.target,) for item in items)
+
+
+def test_a_bank_without_a_question_is_refused(tmp_path: Path) -> None:
+    empty = Stage(config(referee__min_searches=9, steps=1), tmp_path / "empty")
+    empty.play()
+    for place in (empty.folder.path, empty.folder.ledger):
+        with pytest.raises(InputError, match="at least one accepted question"):
+            read_items(given(game__questions="bank", data__questions=str(place)))
+    with pytest.raises(InputError, match="a ledger file must exist"):
+        read_items(given(game__questions="bank", data__questions=str(tmp_path / "nowhere")))
+
+
+def test_a_bank_that_is_being_played_in_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock is the operating system's, which another process would hold."""
+    (tmp_path / "busy").mkdir()
+
+    def held(self: RunFolder) -> None:
+        raise InputError("one process plays in a run folder", self.path, "wait")
+
+    monkeypatch.setattr(RunFolder, "check_idle", held)
+    with pytest.raises(InputError, match="one process plays"):
+        read_items(given(game__questions="bank", data__questions=str(tmp_path / "busy")))
+
+
+def test_a_bank_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = Stage(config(), tmp_path / "earlier")
+    earlier.play()
+    cfg = given(game__questions="bank", data__questions=str(earlier.folder.path))
+    stage = Stage(cfg, tmp_path / "run")
+    monkeypatch.setattr(stage, "items", lambda: read_items(cfg))
+    stage.play()
+    assert stage.settled()["solver"]["trained"] and stage.state()["step"] == 3

@@ -1,0 +1,149 @@
+"""Batch strategies in a whole game: further targets, the replay pool, and both over a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+from fakes import FakeLearner, Stage, config
+
+TRAINED = (
+    "SELECT e.role, commit_step, substr(g.id, 1, 8) AS game, question, reward, count(*) AS n FROM episodes e "
+    "JOIN games g ON g.id = e.game_id WHERE state = 'trained' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"
+)
+"""Which questions were trained in which step with which rewards, whatever the ids of the process."""
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+
+
+def resampling(**changes: Any) -> Any:
+    return config(**{"game__batch": "resample", "proposer__batch": 4, **changes})
+
+
+@pytest.mark.covers("SP-05")
+@pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
+def test_resampling_fills_the_batch_with_further_targets(tmp_path: Path, bounds: tuple[int, int]) -> None:
+    cfg = resampling(schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
+    stage = Stage(cfg, tmp_path / "run", jitter=1)
+    stage.play()
+    states = stage.settled()
+    assert [f["game/played"] for f in stage.figures()] == [6] * 3
+    proposed = [int(f["game/proposed"]) for f in stage.figures()]
+    assert all(n > 4 and n % 4 == 0 for n in proposed) and sum(proposed) == sum(states["proposer"].values())
+    targets = [row["target"] for row in stage.rows("SELECT * FROM games ORDER BY id")]
+    assert len(targets) == sum(proposed)  # one game a proposal, numbered through
+    ids = [row["id"] for row in stage.rows("SELECT id FROM games ORDER BY id")]
+    assert ids == [f"g{i:07d}-i1" for i in range(sum(proposed))]
+    assert stage.state()["cursor"] == {"next": sum(proposed) // 4, "open": []}
+    places = [(row["file"], row["row"]) for row in stage.rows("SELECT * FROM episodes WHERE role = 'proposer'")]
+    assert len(set(places)) == len(places)  # extra batches have transcripts of their own
+
+
+@pytest.mark.covers("SP-05")
+def test_with_resampling_only_played_questions_teach_the_proposer(tmp_path: Path) -> None:
+    stage = Stage(resampling(), tmp_path / "run")
+    stage.play()
+    assert stage.settled()["proposer"]["trained"] == 3 * 6
+    sql = (
+        "SELECT state, cause, rule, count(*) AS n FROM episodes e JOIN games g ON g.id = e.game_id "
+        "WHERE role = 'proposer' AND outcome = 'rejected' GROUP BY 1, 2, 3"
+    )
+    rejected = stage.rows(sql)
+    assert {(row["state"], row["cause"]) for row in rejected} == {("dropped", "surplus")}
+    for row in rejected:  # the figures and the ledger's games still name the rule
+        assert sum(figures.get(f"reject/{row['rule']}", 0) for figures in stage.figures()) == row["n"]
+
+
+@pytest.mark.covers("SP-05")
+@pytest.mark.parametrize(("attempts", "proposed"), [(0, 4), (2, 12)])
+def test_a_round_that_stays_short_is_short(tmp_path: Path, attempts: int, proposed: int) -> None:
+    """Nothing is duplicated, which would train an episode twice; a round without any valid question trains nobody."""
+    cfg = resampling(game__resample_attempts=attempts, solver__batch=100, steps=2)
+    stage = Stage(cfg, tmp_path / "run")
+    stage.play()
+    stage.settled()
+    for figures in stage.figures():
+        assert figures["game/proposed"] == proposed and figures["game/played"] == figures["game/accepted"] < proposed
+    played = [id for _, _, ids in FakeLearner.seen for id in ids]
+    assert len(played) == len(set(played))
+
+    nobody = Stage(resampling(referee__min_searches=9, game__resample_attempts=attempts), tmp_path / "nobody")
+    nobody.play()
+    assert nobody.settled()["proposer"]["trained"] == 0 and nobody.state()["step"] == 3
+
+
+@pytest.mark.covers("SP-05")
+def test_the_share_that_is_enough(tmp_path: Path) -> None:
+    stage = Stage(resampling(game__resample_min_valid=0.5, proposer__batch=8), tmp_path / "run")
+    stage.play()
+    stage.settled()
+    assert [f["game/proposed"] for f in stage.figures()] == [8] * 3
+    assert all(3 <= f["game/played"] <= 6 for f in stage.figures())
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+def crash(stage: Stage, step: int) -> None:
+    """Play until the row of `step` is written, and leave everything as it is."""
+    write = stage.sink.write
+
+    def dying(at: int, role: str, values: dict[str, float]) -> None:
+        write(at, role, values)
+        if (at, role) == (step, "solver"):
+            raise Crash
+
+    stage.sink.write = dying  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        stage.play()
+
+
+@pytest.mark.covers("SP-05")
+@pytest.mark.parametrize("save", [1, 2, 10])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"game__batch": "resample"},
+        {"game__batch": "replay"},
+        {"game__batch": "replay_reset", "game__replay_reset_every": 3, "game__replay_keep": 0.5},
+        {"game__questions": "dataset"},
+    ],
+)
+def test_a_crashed_run_goes_on_as_if_it_had_not_crashed(tmp_path: Path, more: dict[str, Any], save: int) -> None:
+    """The same targets, the same replays, the same pool and cursor; the crash is between two saves, or right after one."""
+    cfg = config(steps=5, proposer__batch=4, save__every=save, eval__every=0, **more)
+    whole = Stage(cfg, tmp_path / "whole")
+    whole.play()
+    crash(Stage(cfg, tmp_path / "half"), 3)
+    rest = Stage(cfg, tmp_path / "half")
+    rest.play()
+    rest.settled()
+    assert whole.rows(TRAINED) == rest.rows(TRAINED)
+    for key in ("cursor", "step"):
+        assert whole.state()[key] == rest.state()[key]
+    pools = [[(i["question"], i["target"], i["win_rate"]) for i in made.state()["pool"]] for made in (whole, rest)]
+    assert pools[0] == pools[1]  # who asked differs: version numbers are never used again
+    assert bool(pools[0]) == cfg.game.batch.startswith("replay")
+
+
+def test_going_back_while_rounds_overlap_skips_no_target(tmp_path: Path) -> None:
+    """A lost learner takes rounds back that have taken extra batches: their targets are played by the rounds that follow."""
+    FakeLearner.fail_at = {"solver/update": {3}}
+    bounds = {"schedule__max_staleness__proposer": 2, "schedule__max_staleness__solver": 2}
+    stage = Stage(resampling(steps=6, save__every=2, **bounds), tmp_path / "run", jitter=4)
+    stage.play()
+    stage.settled()
+    sql = (
+        "SELECT DISTINCT substr(g.id, 1, 8) AS game FROM games g JOIN episodes e ON e.game_id = g.id "
+        "WHERE e.state = 'trained' OR e.cause = 'surplus' ORDER BY 1"
+    )
+    played = [row["game"] for row in stage.rows(sql)]
+    cursor = stage.state()["cursor"]
+    open_ = {f"g{n:07d}" for batch in cursor["open"] for n in range(4 * batch, 4 * batch + 4)}
+    assert set(played) == {f"g{n:07d}" for n in range(4 * cursor["next"])} - open_
