@@ -1,9 +1,9 @@
-"""Policy losses, one function each, over a flat list of model tokens.
+"""Policy losses, one function each, over a flat list of model tokens, and how token losses become one number.
 
-Owns the formulas from log-probabilities and advantages to a loss a token.
+Owns the formulas from log-probabilities and advantages to a loss a token, and the weight of a token (`token_weights`).
 Promises that a loss sees model tokens only, so that no other position can get a gradient (law 1), and returns values,
-not a mean: the learner divides by the token count of the whole batch, so the micro-batch split cannot change the
-result. Refuses to know where advantages come from.
+not a mean: weights are a matter of the whole batch, so the micro-batch split cannot change the result.
+Refuses to know where advantages come from.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ class Tokens:
 
 @dataclass(frozen=True)
 class LossOptions:
-    """`clip_low`, `clip_high`: the ratio is kept in [1 - low, 1 + high]. `tis_cap`: largest importance weight."""
+    """`clip_low`, `clip_high`: the ratio is kept in [1 - low, 1 + high]. `tis_cap`: largest importance weight.
+
+    `clip_dual`: largest ratio that a negative advantage is multiplied with, 0 = no such bound.
+    """
 
     clip_low: float = 0.2
     clip_high: float = 0.28
     tis_cap: float = 2.0
+    clip_dual: float = 0.0
 
 
 Loss = Callable[[Tokens, LossOptions], tuple[Tensor, Tensor]]
@@ -56,15 +60,20 @@ def pg(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
 
 
 def ppo_clip(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-    """max(-A r, -A clip(r, 1 - low, 1 + high)).
+    """max(-A r, -A clip(r, 1 - low, 1 + high)), and where A < 0 at most -A dual.
 
     Source: Schulman et al. 2017 (arXiv 1707.06347), eq. 7; separate bounds as in DAPO (Yu et al. 2025, arXiv
-    2503.14476). Without the second, constant bound for negative advantages ("dual clip").
+    2503.14476); the constant bound for negative advantages ("dual clip") as in Ye et al. 2020 (arXiv 1912.09729).
     """
     ratio = tokens.ratio()
     kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
     plain, bounded = -tokens.advantages * ratio, -tokens.advantages * kept
-    return torch.maximum(plain, bounded), (bounded > plain).detach()
+    loss, clipped = torch.maximum(plain, bounded), bounded > plain
+    if options.clip_dual:
+        most = -tokens.advantages * options.clip_dual
+        beyond = (tokens.advantages < 0) & (loss > most)
+        loss, clipped = torch.where(beyond, most, loss), clipped | beyond
+    return loss, clipped.detach()
 
 
 def tis(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
@@ -74,6 +83,27 @@ def tis(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """
     ratio = tokens.ratio().detach()
     return -ratio.clamp(max=options.tis_cap) * tokens.advantages * tokens.logprobs, ratio > options.tis_cap
+
+
+AGGREGATES = ("token-mean", "sequence-mean", "fixed-length")
+
+
+def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:
+    """What one token of each episode weighs in the loss, float64 [E]; `counts` [E]: trained tokens of each episode.
+
+    token-mean: 1 / all tokens (DAPO). sequence-mean: the mean of the episodes' own means (GRPO). fixed-length: 1 /
+    (episodes * `length`), the same for long and short episodes whatever else is in the batch (Dr. GRPO, arXiv
+    2503.20783). An episode without trained tokens counts nowhere.
+    """
+    counts = counts.double()
+    episodes = (counts > 0).sum().clamp(min=1)
+    if aggregate == "token-mean":
+        return torch.full_like(counts, 1.0) / counts.sum().clamp(min=1)
+    if aggregate == "sequence-mean":
+        return 1.0 / (counts.clamp(min=1) * episodes)
+    if aggregate == "fixed-length":
+        return torch.full_like(counts, 1.0) / (episodes * length)
+    raise InputError("aggregate must be a known name", aggregate, f"set it to one of: {', '.join(AGGREGATES)}")
 
 
 _LOSSES: dict[str, Loss] = {"pg": pg, "ppo_clip": ppo_clip, "tis": tis}

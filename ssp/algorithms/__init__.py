@@ -1,17 +1,33 @@
-"""The registry of advantage estimators: name → one class in one file.
+"""The registry of advantage estimators: name → one class.
 
 Owns the names that configs use. Promises a typed refusal that lists the known names. Refuses to know losses or models.
-A further estimator is one file plus one line in `_ALGORITHMS`.
+A further estimator is one file plus one line in `_KNOWN`.
 """
 
 from __future__ import annotations
 
 from ssp.algorithms.base import Algorithm
-from ssp.algorithms.grpo import Grpo
+from ssp.algorithms.gae import Gae
+from ssp.algorithms.grpo import DrGrpo, Grpo
+from ssp.algorithms.rae import Rae
 from ssp.algorithms.reinforce import Reinforce
+from ssp.algorithms.reinforce_pp import ReinforcePP, ReinforcePPBaseline
+from ssp.algorithms.remax import Remax
+from ssp.algorithms.rloo import Rloo
 from ssp.errors import InputError
 
-_ALGORITHMS: dict[str, type[Algorithm]] = {"grpo": Grpo, "reinforce": Reinforce}
+_KNOWN: tuple[type[Algorithm], ...] = (
+    DrGrpo,
+    Gae,
+    Grpo,
+    Rae,
+    Reinforce,
+    ReinforcePP,
+    ReinforcePPBaseline,
+    Remax,
+    Rloo,
+)
+_ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in _KNOWN}
 
 
 def names() -> tuple[str, ...]:
@@ -19,8 +35,8 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_ALGORITHMS))
 
 
-def get(name: str) -> Algorithm:
+def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
     """A fresh estimator called `name`. Unknown name → InputError that lists the known ones."""
     if name not in _ALGORITHMS:
         raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
-    return _ALGORITHMS[name]()
+    return _ALGORITHMS[name](gamma, lam)

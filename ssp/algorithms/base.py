@@ -1,8 +1,8 @@
-"""What an advantage estimator is, and the standardisation that estimators without a critic share.
+"""What an advantage estimator is, and the steps that several of them share.
 
-Owns the step from one reward a row to one advantage a token.
+Owns the way from an episode's reward to token rewards and returns, and the standardisation of what shares a baseline.
 Promises that void rows (law 2) neither get an advantage nor enter anyone's mean or spread, and that every position
-which is not a model token has advantage 0 (law 1).
+which is not a model token has advantage 0 and is no step of time (law 1): observations are skipped, not counted.
 Refuses to know the loss, the model, and how a group came about.
 """
 
@@ -23,7 +23,9 @@ EPSILON = 1e-6
 class RewardBatch(Protocol):
     """The fields that an estimator reads: rewards float [N], valid bool [N], groups long [N], mask bool [N, T].
 
-    `graders`, long [N], is optional: the version that graded each row.
+    Optional: `graders` long [N], the version that graded each row; `token_rewards` float [N, T], which then say all that
+    a row earned, `rewards` included; `values` float [N, T], the critic's value before each token; `baseline_rewards`
+    float [N], what the greedy answer to the same question earned.
     """
 
     @property
@@ -37,15 +39,22 @@ class RewardBatch(Protocol):
 
 
 class Algorithm(ABC):
-    """One advantage estimator; a stateless one overrides `advantages` only."""
+    """One advantage estimator; a stateless one overrides `advantages` only.
+
+    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. `needs_values`: it reads a critic's `values`.
+    """
 
     name: str
+    needs_values = False
+
+    def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
+        self.gamma, self.lam = gamma, lam
 
     @abstractmethod
     def advantages(self, batch: RewardBatch) -> Tensor:
         """float32 [N, T]: advantage on model tokens of valid rows, exactly 0 elsewhere.
 
-        InvariantError when a valid row has a reward that is not finite.
+        InvariantError when a valid row has a reward that is not finite, or when a field that it needs is missing.
         """
 
     def state_dict(self) -> dict[str, Any]:
@@ -58,27 +67,96 @@ class Algorithm(ABC):
             raise InvariantError(f"{self.name} keeps no state but got {sorted(state)}")
 
 
-def standardise(rewards: Tensor, valid: Tensor, groups: Tensor) -> Tensor:
-    """(r - mean) / (sample std + 1e-6) of each group's valid rows, float64 [N].
+def optional(batch: RewardBatch, field: str) -> Tensor | None:
+    """An optional field of the batch, None when the batch has none."""
+    found: Tensor | None = getattr(batch, field, None)
+    return found
 
-    Source: GRPO, Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, with the sample standard deviation and the
-    epsilon of verl, which Search Self-play trains with.
-    Exactly 0 for void rows, for a group whose rewards are all equal, and for a group with one valid row: neither tells
-    better from worse. Rewards of void rows may be NaN; they are never read.
+
+def required(batch: RewardBatch, field: str, name: str) -> Tensor:
+    """An optional field that the estimator `name` cannot do without. InvariantError when the batch has none."""
+    found = optional(batch, field)
+    if found is None:
+        raise InvariantError(f"{name} needs a batch with {field}")
+    return found
+
+
+def token_rewards(batch: RewardBatch) -> Tensor:
+    """What each token earned, float64 [N, T], 0 off the model tokens of valid rows.
+
+    Without `batch.token_rewards` the episode's reward lies on its last model token and nowhere else (SR-33).
+    InvariantError when a valid row has a reward that is not finite.
+    """
+    on = batch.mask.bool() & batch.valid.bool()[:, None]
+    given = optional(batch, "token_rewards")
+    if given is None:
+        later = on.flip(1).cumsum(1).flip(1)  # model tokens from here on
+        given = torch.where(on & (later == 1), batch.rewards[:, None], 0.0)
+    out = torch.where(on, given.double(), 0.0)
+    _finite(out)
+    return out
+
+
+def episode_rewards(batch: RewardBatch) -> Tensor:
+    """What each row earned in all, float64 [N]: its `rewards`, or the sum of its `token_rewards` where these are given.
+
+    Void rows keep their NaN. InvariantError when a valid row has a reward that is not finite.
+    """
+    if optional(batch, "token_rewards") is not None:
+        return token_rewards(batch).sum(dim=1)
+    _finite(batch.rewards[batch.valid.bool()])
+    return batch.rewards.double()
+
+
+def returns(batch: RewardBatch, gamma: float) -> Tensor:
+    """G_t = r_t + gamma G_{t+1} over a row's model tokens, as if they stood side by side: float64 [N, T], 0 elsewhere."""
+    rewards, on = token_rewards(batch), batch.mask.bool()
+    out, later = torch.zeros_like(rewards), rewards.new_zeros(len(rewards))
+    for t in reversed(range(rewards.shape[1])):
+        later = torch.where(on[:, t], rewards[:, t] + gamma * later, later)
+        out[:, t] = torch.where(on[:, t], later, 0.0)
+    return out
+
+
+def standardise(rewards: Tensor, valid: Tensor, groups: Tensor, spread: bool = True, lone: bool = False) -> Tensor:
+    """(r - mean) / (sample std + 1e-6) of each group's valid entries, float64 [N]; without `spread` r - mean.
+
+    Exactly 0 for void entries and for a group whose rewards are all equal: it does not tell better from worse. So is a
+    group with one valid entry, but `lone` gives a group that never had another one mean 0 and standard deviation 1.
+    Rewards of void entries may be NaN; they are never read.
     """
     scored = valid.bool()
-    if not bool(torch.isfinite(rewards[scored]).all()):
-        raise InvariantError("a valid row has a reward that is not finite; only void rows have no value")
     out = torch.zeros(rewards.shape[0], dtype=torch.float64)
     for group in torch.unique(groups[scored]).tolist():
-        rows = scored & (groups == group)
+        mine = groups == group
+        rows = scored & mine
         values = rewards[rows].double()
         # Equality, not std > 0: rounding in the mean would make a tiny spread out of equal rewards.
         if bool((values != values[0]).any()):
-            out[rows] = (values - values.mean()) / (values.std() + EPSILON)
+            out[rows] = (values - values.mean()) / (values.std() + EPSILON if spread else 1.0)
+        elif lone and int(mine.sum()) == 1:
+            out[rows] = values / (1.0 + EPSILON if spread else 1.0)
+    return out
+
+
+def whiten(values: Tensor, on: Tensor, graders: Tensor | None = None) -> Tensor:
+    """`values` [N, T] standardised over all tokens where `on` [N, T], each for itself and not a mean a row; float32.
+
+    Exactly 0 elsewhere. With `graders` [N] within the tokens of each grading version (law 4).
+    """
+    labels = torch.zeros(len(on), dtype=torch.long) if graders is None else graders
+    flat = values[on]
+    out = torch.zeros(on.shape, dtype=torch.float32)
+    every = torch.ones_like(flat, dtype=torch.bool)
+    out[on] = standardise(flat, every, labels[:, None].expand(on.shape)[on]).float()
     return out
 
 
 def over_tokens(per_row: Tensor, mask: Tensor) -> Tensor:
     """Row values [N] put on every model token of their row: float32 [N, T], 0 off the mask."""
     return torch.where(mask.bool(), per_row.float()[:, None], 0.0)
+
+
+def _finite(rewards: Tensor) -> None:
+    if not bool(torch.isfinite(rewards).all()):
+        raise InvariantError("a valid row has a reward that is not finite; only void rows have no value")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssp.algorithms.base import Algorithm, RewardBatch, over_tokens, standardise
+from ssp.algorithms.base import Algorithm, RewardBatch, episode_rewards, optional, over_tokens, standardise
 
 
 class Reinforce(Algorithm):
@@ -23,6 +23,6 @@ class Reinforce(Algorithm):
 
     def advantages(self, batch: RewardBatch) -> Tensor:
         """float32 [N, T]; see `Algorithm.advantages`."""
-        graders = getattr(batch, "graders", None)
+        graders = optional(batch, "graders")
         baseline = torch.zeros_like(batch.groups) if graders is None else graders
-        return over_tokens(standardise(batch.rewards, batch.valid, baseline), batch.mask)
+        return over_tokens(standardise(episode_rewards(batch), batch.valid, baseline), batch.mask)

@@ -12,19 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ssp import protocols
-from ssp.config import game_rules, judge_rules, referee_rules
+from ssp.config import game_rules, judge_rules, learning_rules, referee_rules, reward_rules
 from ssp.config.schema import Config
 from ssp.config.tables import (
     CHOICES,
     COLDEST,
-    DISTRIBUTION_KL,
-    GROUP_BASELINE,
     INF,
     NOT_YET,
     PLANNED,
     PRESETS,
     RANGES,
-    TRUST_REGION,
 )
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import InputError
@@ -95,68 +92,6 @@ def check_range(key: str, value: float, low: float, high: float) -> None:
     raise InputError(f"{key} is {span}", value, f"set {key}={low:g} or more" if high == INF else f"set it {span}")
 
 
-def stale_role_needs_trust_region(cfg: Config) -> None:
-    """Law 5: with a bound above 0 the loss must use the behaviour log-probs; plain `pg` would be biased."""
-    for role in cfg.roles:
-        bound, loss = getattr(cfg.schedule.max_staleness, role), getattr(cfg, role).loss
-        if bound > 0 and loss not in TRUST_REGION:
-            raise InputError(
-                f"{role}.loss must be one of {', '.join(TRUST_REGION)} when schedule.max_staleness.{role} is above 0",
-                f"{role}.loss={loss} with a bound of {bound}",
-                f"add {role}.loss=tis, or set the bound to 0",
-            )
-
-
-def minibatches_need_trust_region(cfg: Config) -> None:
-    """From the second optimizer step of a batch on its policy is not the one that sampled."""
-    for role in cfg.roles:
-        block = getattr(cfg, role)
-        if block.learner.minibatch > 0 and block.loss not in TRUST_REGION:
-            raise InputError(
-                f"{role}.loss must be one of {', '.join(TRUST_REGION)} when {role}.learner.minibatch is above 0",
-                f"{role}.loss={block.loss} with minibatch={block.learner.minibatch}",
-                f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0",
-            )
-
-
-def kl_settings_fit(cfg: Config) -> None:
-    """A KL setting that could have no effect, or not the one it promises, is refused."""
-    for role in cfg.roles:
-        kl = getattr(cfg, role).kl
-        if kl.kind in DISTRIBUTION_KL and kl.place != "loss":
-            rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
-            raise InputError(rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1")
-        if kl.coef == 0 and (kl.ema_tau < 1 or kl.target > 0):
-            rule = f"{role}.kl.ema_tau and {role}.kl.target belong to a KL term, so {role}.kl.coef is above 0"
-            raise InputError(rule, f"{role}.kl.coef=0", f"set {role}.kl.coef=0.001, or leave these alone")
-        if 0 < kl.weight_high < kl.weight_low:
-            rule = f"{role}.kl.weight_low is at most {role}.kl.weight_high"
-            raise InputError(rule, f"{kl.weight_low} against {kl.weight_high}", "raise the second, or set it to 0")
-
-
-def dropped_context_needs_one_advantage(cfg: Config) -> None:
-    """An episode that was cut into several contexts is trained with one advantage, which these settings do not have."""
-    for role in cfg.roles:
-        block = getattr(cfg, role)
-        by_token = block.algorithm == "gae" or block.gamma < 1 or (block.kl.coef > 0 and block.kl.place == "reward")
-        if block.limits.overflow == "drop" and by_token:
-            raise InputError(
-                f"{role}.limits.overflow=drop needs one advantage an episode",
-                f"{role}.algorithm={block.algorithm}, gamma={block.gamma}, kl.place={block.kl.place}",
-                f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo gamma=1 kl.place=loss",
-            )
-
-
-def grpo_needs_attempts(cfg: Config) -> None:
-    """A group of one has no spread, so it would never learn."""
-    if cfg.solver.policy == "own" and cfg.solver.algorithm in GROUP_BASELINE and cfg.game.attempts < 2:
-        raise InputError(
-            f"solver.algorithm={cfg.solver.algorithm} compares attempts, so game.attempts is at least 2",
-            f"game.attempts={cfg.game.attempts}",
-            "set game.attempts=6, or solver.algorithm=reinforce",
-        )
-
-
 def training_samples(cfg: Config) -> None:
     """A policy gradient needs sampled actions: greedy training rollouts have no exploration and no usable log-probs."""
     for role in cfg.roles:
@@ -172,9 +107,16 @@ def temperatures_are_usable(cfg: Config) -> None:
             raise InputError(f"{key} is 0 (greedy) or at least {COLDEST}", get(cfg, key), f"set {key}=0 or {COLDEST}")
 
 
+def proposals_can_be_checked(cfg: Config) -> None:
+    """The referee's settings matter where somebody proposes."""
+    if PROPOSER in cfg.roles:
+        for rule in (*referee_rules.RULES, proposer_can_search_enough):
+            rule(cfg)
+
+
 def proposer_can_search_enough(cfg: Config) -> None:
     """A question needs `min_searches` searches, which the proposer must be allowed to make."""
-    if PROPOSER in cfg.roles and cfg.referee.min_searches > cfg.proposer.limits.searches:
+    if cfg.referee.min_searches > cfg.proposer.limits.searches:
         raise InputError(
             "proposer.limits.searches is at least referee.min_searches",
             f"{cfg.proposer.limits.searches} against {cfg.referee.min_searches}",
@@ -213,7 +155,7 @@ def episode_fits_its_parts(cfg: Config) -> None:
 def protocol_exists(cfg: Config) -> None:
     """`protocol` is a shipped id or a readable file, and knows the roles that play."""
     protocol = protocols.get(cfg.protocol)
-    for role in ("solver",) if cfg.game.questions != "proposer" else ("proposer", "solver"):
+    for role in cfg.roles:
         protocol.role(role)
 
 
@@ -266,16 +208,11 @@ def run_name_is_a_name(cfg: Config) -> None:
 
 
 COMBINATIONS: tuple[Callable[[Config], None], ...] = (
-    stale_role_needs_trust_region,
-    minibatches_need_trust_region,
-    kl_settings_fit,
-    dropped_context_needs_one_advantage,
-    grpo_needs_attempts,
+    *learning_rules.RULES,
     *game_rules.RULES,
     training_samples,
     temperatures_are_usable,
-    *referee_rules.RULES,
-    proposer_can_search_enough,
+    proposals_can_be_checked,
     turn_fits_episode,
     episode_fits_its_parts,
     protocol_exists,
@@ -285,6 +222,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     worlds_are_disjoint,
     run_name_is_a_name,
     *judge_rules.RULES,
+    *reward_rules.RULES,
 )
 
 

@@ -1,31 +1,36 @@
-"""From episodes to tensors, and from one batch to micro-batches.
+"""From episodes to tensors, and from one batch to mini-batches and micro-batches.
 
-Owns padding (right, id 0), the group numbering, and the order and size of micro-batches.
-Promises that a token's mask, behaviour log-prob and version come from the episode's log unchanged (law 1), that a void
-row has reward NaN and valid False (law 2), and that the split is a pure function of the lengths (law 7).
+Owns padding (right, id 0), the group numbering, and the order and size of what is computed at a time.
+Promises that a token's mask, behaviour log-prob and version come from the episode's log unchanged (law 1), that every
+model token is trained once, in the context in which it was sampled, that a void row has reward NaN and valid False
+(law 2), and that the split is a pure function of the lengths (law 7).
 Refuses to judge rewards or to drop rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ssp.episode import Episode, Outcome
 from ssp.errors import InvariantError
+from ssp.tokenlog import TokenLog
 
 
 @dataclass(frozen=True)
 class Batch:
-    """N episodes of one role, padded to T.
+    """N rows of one role, padded to T: a row is an episode, or the continuation of one that lost its oldest observation.
 
     ids long [N, T] (0 as padding); mask bool [N, T], true on model tokens; logprobs float32 [N, T] of the sampling
     policy, 0 off the mask; rewards float32 [N], NaN for voids; valid bool [N], false for voids; groups long [N];
     versions long [N, T], -1 off the mask; graders long [N] or None: the version that graded each row, for baselines by
-    version (law 4).
+    version (law 4); source long [N] or None: the row of the episode that each row continues, its own number for an
+    episode's first row, which come first (None: no row continues another); token_rewards and values float [N, T] or
+    None: what a learner adds for its estimator (`ssp.algorithms`).
     """
 
     ids: Tensor
@@ -36,9 +41,23 @@ class Batch:
     groups: Tensor
     versions: Tensor
     graders: Tensor | None = None
+    source: Tensor | None = None
+    token_rewards: Tensor | None = None
+    values: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
+
+    @property
+    def sources(self) -> Tensor:
+        """long [N]: the row that stands for each row's episode."""
+        return torch.arange(len(self)) if self.source is None else self.source
+
+    def episodes(self) -> Batch:
+        """The first row of each episode, without continuations."""
+        first = self.sources == torch.arange(len(self))
+        picked = {name: value[first] for name, value in vars(self).items() if value is not None}
+        return replace(self, **{**picked, "source": None})
 
 
 def collate(
@@ -48,7 +67,7 @@ def collate(
     graders: Sequence[int] | None = None,
 ) -> Batch:
     """Pad `episodes` into a Batch. `rewards`: None exactly for voids; `groups`: any label, numbered by first
-    appearance.
+    appearance. Row i is episode i; continuations follow.
 
     InvariantError: unequal lengths, no rows, an outcome not known yet, a void with a value, a value missing, or a log
     that starts with a model token (nothing precedes it, so it has no log-prob).
@@ -60,28 +79,41 @@ def collate(
         )
     for episode, reward in zip(episodes, rewards, strict=True):
         _check(episode, reward)
-    length = max(len(e.log) for e in episodes)
-    ids = torch.zeros((n, length), dtype=torch.long)
-    mask = torch.zeros((n, length), dtype=torch.bool)
-    logprobs = torch.zeros((n, length), dtype=torch.float32)
-    versions = torch.full((n, length), -1, dtype=torch.long)
-    for i, episode in enumerate(episodes):
-        log, t = episode.log, len(episode.log)
-        ids[i, :t] = torch.tensor(log.ids, dtype=torch.long)
-        mask[i, :t] = torch.from_numpy(log.mask)
-        logprobs[i, :t] = torch.tensor(log.logprobs, dtype=torch.float32)
-        versions[i, :t] = torch.tensor(log.versions, dtype=torch.long)
+    views = [_views(episode.log) for episode in episodes]
+    rows = [(i, *first) for i, (first, *_) in enumerate(views)]
+    rows += [(i, *view) for i, (_, *rest) in enumerate(views) for view in rest]
+    source = torch.tensor([i for i, _, _ in rows], dtype=torch.long)
+    shape = len(rows), max(len(positions) for _, positions, _ in rows)
+    ids = torch.zeros(shape, dtype=torch.long)
+    mask = torch.zeros(shape, dtype=torch.bool)
+    logprobs = torch.zeros(shape, dtype=torch.float32)
+    versions = torch.full(shape, -1, dtype=torch.long)
+    for row, (i, positions, trained) in enumerate(rows):
+        log, t = episodes[i].log, len(positions)
+        ids[row, :t] = torch.from_numpy(np.asarray(log.ids, dtype=np.int64)[positions])
+        mask[row, :t] = torch.from_numpy(trained)
+        logprobs[row, :t] = torch.from_numpy(np.asarray(log.logprobs, dtype=np.float32)[positions])
+        versions[row, :t] = torch.from_numpy(np.asarray(log.versions, dtype=np.int64)[positions])
     numbers: dict[Hashable, int] = {}
+    numbered = [numbers.setdefault(group, len(numbers)) for group in groups]
+    values = torch.tensor([float("nan") if r is None else float(r) for r in rewards], dtype=torch.float32)
     return Batch(
         ids=ids,
         mask=mask,
-        logprobs=logprobs,
-        rewards=torch.tensor([float("nan") if r is None else float(r) for r in rewards], dtype=torch.float32),
-        valid=torch.tensor([e.outcome is not Outcome.VOID for e in episodes]),
-        groups=torch.tensor([numbers.setdefault(g, len(numbers)) for g in groups], dtype=torch.long),
-        versions=versions,
-        graders=None if graders is None else torch.tensor(list(graders), dtype=torch.long),
+        logprobs=torch.where(mask, logprobs, 0.0),
+        rewards=values[source],
+        valid=torch.tensor([e.outcome is not Outcome.VOID for e in episodes])[source],
+        groups=torch.tensor(numbered, dtype=torch.long)[source],
+        versions=torch.where(mask, versions, -1),
+        graders=None if graders is None else torch.tensor(list(graders), dtype=torch.long)[source],
+        source=None if len(rows) == n else source,
     )
+
+
+def _views(log: TokenLog) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The log's (positions, trained) views that have something to train; at least one, whatever the log holds."""
+    views = log.views() or [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))]
+    return [view for view in views if view[1].any()] or views[:1]
 
 
 def _check(episode: Episode, reward: float | None) -> None:
@@ -118,3 +150,13 @@ def micro_batches(row_lengths: Tensor, rows: Tensor, token_budget: int) -> list[
     if len(order):
         out.append(order[start:])
     return out
+
+
+def mini_batches(sources: Tensor, size: int) -> list[Tensor]:
+    """Row indices of each optimizer step: the episodes in batch order, in equal parts of at most `size` (0: all in one).
+
+    An episode's continuations are in its part.
+    """
+    episodes = torch.unique(sources)
+    count = -(-len(episodes) // size) if size else 1
+    return [torch.nonzero(torch.isin(sources, part)).squeeze(1) for part in torch.tensor_split(episodes, count)]

@@ -1,4 +1,5 @@
-"""Model folders and checkpoints: the Hugging Face layout plus `optimizer.pt` and `ssp.json`.
+"""Model folders and checkpoints: the Hugging Face layout plus `optimizer.pt` and `ssp.json`, where there is a critic
+`critic.pt`, and where the KL's reference moves the folder `anchor/`, a policy in the same layout.
 
 Owns what is written and what is refused. Promises that a checkpoint folder appears whole or not at all (written aside,
 then renamed), that its model part loads with `AutoModelForCausalLM`, and that a changed, missing or foreign file is
@@ -13,6 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from transformers.utils import logging as transformers_logging
 from ssp.errors import InputError, InvariantError
 
 RECORD, OPTIMIZER, WEIGHTS, MODEL_CONFIG = "ssp.json", "optimizer.pt", "model.safetensors", "config.json"
+CRITIC, ANCHOR = "critic.pt", "anchor"
 SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -100,9 +103,17 @@ def require(path: Path) -> None:
         raise InputError("a checkpoint must be complete", f"no file {path}", "use another checkpoint")
 
 
-def write(
-    folder: Path, model: PreTrainedModel, optimizer: dict[str, Any], record: Mapping[str, Any], source: Path
-) -> None:
+@dataclass(frozen=True)
+class Stored:
+    """What a checkpoint holds beside `record` (its `ssp.json`): `critic` and `anchor` where the learner has them."""
+
+    model: PreTrainedModel
+    optimizer: dict[str, Any]
+    critic: dict[str, Any] | None = None
+    anchor: PreTrainedModel | None = None
+
+
+def write(folder: Path, stored: Stored, record: Mapping[str, Any], source: Path) -> None:
     """Write a checkpoint to `folder`, aside first, then renamed; tokenizer files are copied from `source`.
 
     `ssp.json` is `record` plus the SHA-256 of every other file. InvariantError when `folder` exists:
@@ -114,22 +125,23 @@ def write(
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        model.save_pretrained(aside)
-        for name in TOKENIZER_FILES:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, aside / name)
-        torch.save(optimizer, aside / OPTIMIZER)
-        digests = {p.name: _sha256(p) for p in sorted(aside.iterdir())}
-        text = json.dumps({**record, "sha256": digests}, indent=1, sort_keys=True)
-        (aside / RECORD).write_text(text + "\n", encoding="utf-8")
+        _write_policy(aside, stored.model, source)
+        if stored.anchor is not None:
+            _write_policy(aside / ANCHOR, stored.anchor, source)
+            _write_record(aside / ANCHOR, record)
+        torch.save(stored.optimizer, aside / OPTIMIZER)
+        if stored.critic is not None:
+            torch.save(stored.critic, aside / CRITIC)
+        digests = {str(p.relative_to(aside)): _sha256(p) for p in sorted(aside.rglob("*")) if p.is_file()}
+        _write_record(aside, {**record, "sha256": digests})
         os.rename(aside, folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
 
 
-def read(folder: Path, protocol: str) -> tuple[PreTrainedModel, dict[str, Any], dict[str, Any]]:
-    """(model, optimizer state, record) of a checkpoint of `protocol`. Checks everything before it returns.
+def read(folder: Path, protocol: str, critic: bool = False, anchor: bool = False) -> tuple[Stored, dict[str, Any]]:
+    """A checkpoint of `protocol` and its record, with what is asked for. Checks everything before it returns.
 
     InputError naming the file: missing, not as written (SHA-256), unreadable, or of another protocol.
     """
@@ -137,7 +149,7 @@ def read(folder: Path, protocol: str) -> tuple[PreTrainedModel, dict[str, Any], 
     record = read_record(folder)
     protocol_of(folder)  # a checkpoint says it itself
     protocol_of(folder, protocol)
-    for name in (MODEL_CONFIG, OPTIMIZER):
+    for name in (MODEL_CONFIG, OPTIMIZER, *([CRITIC] if critic else []), *([f"{ANCHOR}/{RECORD}"] if anchor else [])):
         require(folder / name)
     for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict)):
         if not isinstance(record.get(key), kind):
@@ -149,8 +161,24 @@ def read(folder: Path, protocol: str) -> tuple[PreTrainedModel, dict[str, Any], 
             raise InputError(
                 "a checkpoint must be as it was written", f"{folder / name} has changed", "use another one"
             )
-    optimizer = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True)
-    return load_model(folder), optimizer, record
+    stored = Stored(
+        load_model(folder),
+        torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True),
+        torch.load(folder / CRITIC, map_location="cpu", weights_only=True) if critic else None,
+        load_model(folder / ANCHOR) if anchor else None,
+    )
+    return stored, record
+
+
+def _write_policy(folder: Path, model: PreTrainedModel, source: Path) -> None:
+    model.save_pretrained(folder)
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+
+
+def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    (folder / RECORD).write_text(json.dumps(dict(record), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _sha256(path: Path) -> str:

@@ -1,41 +1,99 @@
-"""Log-probabilities of the tokens that a policy wrote, and nothing else.
+"""Log-probabilities of the tokens that a policy wrote, and what else is read off the same distributions.
 
 Owns the one forward pass that training uses. Promises that only positions which predict a model token reach the
-vocabulary projection: every other position has no logits, hence exactly zero gradient there (law 1), and costs no
-softmax. Refuses to know losses. Needs a causal model whose logits are its output embedding applied to its last hidden
-state.
+vocabulary projection or the value head: every other position has no logits, hence exactly zero gradient there (law 1),
+and costs no softmax; and that at most `CELLS` logits of a model exist at a time, however many tokens and words there are.
+Refuses to know losses and coefficients. Needs a causal model whose logits are its output embedding applied to its last
+hidden state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+
+CELLS = 2**26
+"""Logits at a time (256 MB in float32); the chunks of a longer micro-batch are computed again in the backward pass."""
+
+Compare = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""(policy [M, V] log-probs, reference [M, V], sampled [M], behaviour [M] or None) → KL [M]."""
+
+
+@dataclass(frozen=True)
+class Versus:
+    """What a policy is compared with: the reference model, the estimator, and the sampled tokens' log-probs when they
+    were drawn ([M], None: importance weights are 1)."""
+
+    reference: PreTrainedModel
+    compare: Compare
+    behaviour: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Of the M masked tokens, row by row: `logprobs` [M] with gradient, `entropy` [M] in nats without."""
+    """Of the M masked tokens, row by row: `logprobs` [M] with gradient, `entropy` [M] in nats, `kl` [M] with gradient.
+
+    `entropy` has a gradient only when asked for; `kl` is empty without a reference.
+    """
 
     logprobs: Tensor
     entropy: Tensor
+    kl: Tensor
 
 
-def score(model: PreTrainedModel, ids: Tensor, mask: Tensor, temperature: float) -> Scores:
+def states(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """[M, H]: last hidden states at the positions that predict the tokens of `ids` [B, T] where `mask` is true.
+
+    No padding mask: under causal attention padding on the right cannot reach a token before it.
+    """
+    hidden: Tensor = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+    return hidden[mask[:, 1:]]
+
+
+def score(
+    model: PreTrainedModel,
+    ids: Tensor,
+    mask: Tensor,
+    temperature: float,
+    versus: Versus | None = None,
+    entropy_gradient: bool = False,
+    cells: int = CELLS,
+) -> Scores:
     """Score the tokens of `ids` (long [B, T], right-padded) where `mask` (bool [B, T]) is true.
 
     Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1, as there.
-    No padding mask: under causal attention padding on the right cannot reach a token before it.
     """
-    hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-    predicts = mask[:, 1:]
-    logits = model.get_output_embeddings()(hidden[predicts]).float()
-    if temperature not in (0.0, 1.0):
-        logits = logits / temperature
-    log_softmax = torch.log_softmax(logits, dim=-1)
-    logprobs = log_softmax.gather(1, ids[:, 1:][predicts][:, None]).squeeze(1)
+    sampled = ids[:, 1:][mask[:, 1:]]
+    hidden = states(model, ids, mask)
     with torch.no_grad():
-        entropy = -(log_softmax.exp() * log_softmax).sum(dim=-1)
-    return Scores(logprobs, entropy)
+        other = hidden if versus is None else states(versus.reference, ids, mask)
+
+    def distribution(of: PreTrainedModel, hidden: Tensor) -> Tensor:
+        logits = of.get_output_embeddings()(hidden).float()
+        return torch.log_softmax(logits if temperature in (0.0, 1.0) else logits / temperature, dim=-1)
+
+    def chunk(hidden: Tensor, other: Tensor, at: slice) -> tuple[Tensor, Tensor, Tensor]:
+        policy = distribution(model, hidden)
+        logprobs = policy.gather(1, sampled[at][:, None]).squeeze(1)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropy = -(policy.exp() * policy).sum(dim=-1)
+        if versus is None:
+            return logprobs, entropy, logprobs.new_zeros(0)
+        with torch.no_grad():
+            reference = distribution(versus.reference, other)
+        behaviour = None if versus.behaviour is None else versus.behaviour[at]
+        return logprobs, entropy, versus.compare(policy, reference, sampled[at], behaviour)
+
+    size = max(1, cells // model.get_output_embeddings().weight.shape[0])
+    if len(sampled) <= size:
+        return Scores(*chunk(hidden, other, slice(None)))
+    places = [slice(start, start + size) for start in range(0, len(sampled), size)]
+    parts = [
+        checkpoint(chunk, hidden[at], other[at], at, use_reentrant=False, preserve_rng_state=False) for at in places
+    ]
+    return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))

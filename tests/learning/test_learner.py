@@ -41,11 +41,14 @@ def test_scores_equal_the_plain_full_forward_with_a_padding_mask(model_dir, make
     assert not got.entropy.requires_grad
 
 
+@pytest.mark.covers("SR-06")
 @pytest.mark.parametrize("name", losses.names())
-@pytest.mark.parametrize("coef", [0.0, 0.1])
-def test_only_positions_that_predict_model_tokens_get_gradient(model_dir, make_batch, role, name, coef):
+@pytest.mark.parametrize(("coef", "kind"), [(0.0, "k3"), (0.1, "k3"), (0.1, "topk_reverse"), (0.1, "full")])
+@pytest.mark.parametrize("entropy", [0.0, 0.1])
+def test_only_positions_that_predict_model_tokens_get_gradient(model_dir, make_batch, role, name, coef, kind, entropy):
     """The last hidden state feeds the logits and nothing else: zero there is zero at the logits."""
-    role.loss, role.kl.coef, role.learner.token_budget = name, coef, 10**6
+    role.loss, role.kl.coef, role.kl.kind, role.entropy_coef = name, coef, kind, entropy
+    role.learner.token_budget = 10**6
     learner, batch = TorchLearner(model_dir, role), make_batch(8, noise=0.3)
     for parameter in learner.model.parameters():  # off the start, so that the KL has a gradient
         parameter.data.add_(0.05)
@@ -61,7 +64,7 @@ def test_only_positions_that_predict_model_tokens_get_gradient(model_dir, make_b
     ((_, hidden),) = seen
     used = hidden.grad.abs().sum(-1) > 0
     rows = torch.sort((batch.mask * torch.arange(batch.mask.shape[1])).amax(1), stable=True).indices
-    if not coef:
+    if not coef and not entropy:
         rows = rows[(learner.algorithm.advantages(batch) != 0).any(1)[rows]]
     predicts = batch.mask[rows][:, 1 : hidden.shape[1] + 1]
     assert not used[~predicts].any()
@@ -82,9 +85,22 @@ def test_numbers_at_other_positions_change_nothing(model_dir, make_batch, role, 
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
 
 
-@pytest.mark.parametrize("name", losses.names())
-def test_the_micro_batch_split_does_not_change_the_gradient(model_dir, make_batch, role, name):
-    role.loss, role.kl.coef = name, 0.05
+SETTINGS = [
+    *({"loss": name} for name in losses.names()),
+    {"aggregate": "sequence-mean", "entropy_coef": 0.01},
+    {"aggregate": "fixed-length", "clip_dual": 3.0},
+    {"algorithm": "gae", "lam": 0.9},
+    {"algorithm": "reinforce_pp", "gamma": 0.9},
+]
+
+
+@pytest.mark.covers("SR-10")
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize(("kind", "place"), [("k3", "loss"), ("topk_forward", "loss"), ("k1", "reward")])
+def test_the_micro_batch_split_does_not_change_the_gradient(model_dir, make_batch, role, settings, kind, place):
+    for key, value in settings.items():
+        setattr(role, key, value)
+    role.kl.coef, role.kl.kind, role.kl.place, role.kl.weight = 0.05, kind, place, True
     batch, results = make_batch(24, noise=0.2), []
     for budget in (1, 150, 10**6):
         role.learner.token_budget = budget
@@ -146,14 +162,14 @@ def test_figures_on_policy_and_off_policy(model_dir, make_batch, role):
 
 def test_kl_term(model_dir, make_batch, role):
     batch = make_batch()
-    assert TorchLearner(model_dir, role)._reference is None
+    assert TorchLearner(model_dir, role).divergence.reference is None
     role.kl.coef = 0.5
     learner = TorchLearner(model_dir, role)
     first = learner.update(batch)
     assert first["kl"] == pytest.approx(0, abs=1e-6)
     moved = learner.update(batch)
     assert moved["kl"] > 0
-    assert all(p.grad is None for p in learner._reference.parameters())
+    assert all(p.grad is None for p in learner.divergence.reference.parameters())
 
 
 def test_temperature_divides_the_logits(model_dir, make_batch, role):
@@ -207,21 +223,51 @@ def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, role, 
     assert learner.step == 1 and all(np.array_equal(before[n], w) for n, w in learner.weights().items())
 
 
-def test_nothing_to_train_is_a_bug(model_dir, make_batch, role):
+@pytest.mark.parametrize("name", ["grpo", "gae", "reinforce_pp", "rae"])
+@pytest.mark.parametrize("place", ["loss", "reward", "advantage"])
+def test_nothing_to_train_is_a_clean_zero_step(model_dir, make_batch, role, name, place):
+    role.algorithm, role.kl.coef, role.kl.place, role.kl.target = name, 0.1, place, 0.1
     learner, batch = TorchLearner(model_dir, role), make_batch(4)
-    with pytest.raises(InvariantError, match="at least one model token"):
-        learner.update(replace(batch, valid=torch.zeros(4, dtype=torch.bool)))
+    before = learner.weights()
+    void = replace(batch, rewards=torch.full((4,), math.nan), valid=torch.zeros(4, dtype=torch.bool))
+    silent = replace(batch, mask=torch.zeros_like(batch.mask))
+    for empty in (void, silent):
+        figures = learner.update(empty)
+        assert all(math.isfinite(value) for value in figures.values())
+        assert figures["loss"] == figures["grad_norm"] == figures["tokens"] == 0.0
+    assert learner.step == 2 and not learner._optimizer.state and learner.divergence.coef == 0.1
+    assert all(np.array_equal(before[n], w) for n, w in learner.weights().items())
+
+
+def test_a_model_token_that_nothing_predicts_is_a_bug(model_dir, make_batch, role):
+    learner, batch = TorchLearner(model_dir, role), make_batch(4)
     mask = batch.mask.clone()
     mask[0, 0] = True
     with pytest.raises(InvariantError, match="nothing predicts"):
         learner.update(replace(batch, mask=mask))
 
 
-def test_learning_rate_warms_up_linearly(model_dir, make_batch, role):
+@pytest.mark.covers("SR-09")
+def test_the_rate_warms_up_linearly_then_stays_or_falls(model_dir, make_batch, role):
     role.learner.warmup_steps, role.learner.lr = 4, 1e-3
-    learner, batch = TorchLearner(model_dir, role), make_batch(8)
+    batch = make_batch(8)
+    learner = TorchLearner(model_dir, role)
     rates = [learner.update(batch)["lr"] for _ in range(6)]
     assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3, 1e-3])
+    assert learner._optimizer.param_groups[0]["lr"] == rates[-1]
+    role.learner.schedule = "cosine"
+    learner = TorchLearner(model_dir, role, steps=10)
+    rates = [learner.update(batch)["lr"] for _ in range(11)]
+    falling = [1e-3 * 0.5 * (1 + math.cos(math.pi * k / 7)) for k in range(1, 7)]
+    assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, *falling, 0.0])
+    assert 0 < rates[9] < 1e-4  # the last update still learns
+
+
+@pytest.mark.covers("SR-09")
+def test_the_optimizer_is_adamw_with_the_configs_numbers(model_dir, role):
+    role.learner.beta1, role.learner.beta2, role.learner.weight_decay = 0.8, 0.99, 0.01
+    (group,) = TorchLearner(model_dir, role)._optimizer.param_groups
+    assert group["betas"] == (0.8, 0.99) and group["weight_decay"] == 0.01
 
 
 def test_weights_are_copies_in_hugging_face_names(model_dir, make_batch, role):

@@ -1,0 +1,26 @@
+"""ReMax: the baseline of an episode is what the greedy answer to its question earned.
+
+Owns that choice. Promises a refusal when the batch has no such rewards. Refuses to play the greedy answer itself.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ssp.algorithms.base import Algorithm, RewardBatch, required, returns
+
+
+class Remax(Algorithm):
+    """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`.
+
+    Source: Li et al. 2024 (arXiv 2310.10505).
+    """
+
+    name = "remax"
+
+    def advantages(self, batch: RewardBatch) -> Tensor:
+        """float32 [N, T]; see `Algorithm.advantages`."""
+        baseline = required(batch, "baseline_rewards", self.name).double()
+        on = batch.mask.bool() & batch.valid.bool()[:, None]
+        return torch.where(on, returns(batch, self.gamma) - baseline[:, None], 0.0).float()

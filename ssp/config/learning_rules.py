@@ -1,0 +1,92 @@
+"""Which settings of algorithm, loss, KL and learner may stand together.
+
+Owns the rules about how a role learns, each small and named by what it guards, and what is allowed but worth a word.
+Promises that a setting which would have no effect, or not the one it stands for, is refused. Refuses to read files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ssp.config.schema import Config
+from ssp.config.tables import DISTRIBUTION_KL, GROUP_BASELINE, TRUST_REGION
+from ssp.errors import InputError
+
+
+def stale_role_needs_trust_region(cfg: Config) -> None:
+    """Law 5: with a bound above 0 the loss must use the behaviour log-probs; plain `pg` would be biased."""
+    for role in cfg.roles:
+        bound, loss = getattr(cfg.schedule.max_staleness, role), getattr(cfg, role).loss
+        if bound > 0 and loss not in TRUST_REGION:
+            raise InputError(
+                f"{role}.loss must be one of {', '.join(TRUST_REGION)} when schedule.max_staleness.{role} is above 0",
+                f"{role}.loss={loss} with a bound of {bound}",
+                f"add {role}.loss=tis, or set the bound to 0",
+            )
+
+
+def minibatches_need_trust_region(cfg: Config) -> None:
+    """From the second optimizer step of a batch on its policy is not the one that sampled."""
+    for role in cfg.roles:
+        block = getattr(cfg, role)
+        if block.learner.minibatch > 0 and block.loss not in TRUST_REGION:
+            raise InputError(
+                f"{role}.loss must be one of {', '.join(TRUST_REGION)} when {role}.learner.minibatch is above 0",
+                f"{role}.loss={block.loss} with minibatch={block.learner.minibatch}",
+                f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0",
+            )
+
+
+def kl_settings_fit(cfg: Config) -> None:
+    """A KL setting that could have no effect, or not the one it promises, is refused."""
+    for role in cfg.roles:
+        kl = getattr(cfg, role).kl
+        if kl.kind in DISTRIBUTION_KL and kl.place != "loss":
+            rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
+            raise InputError(rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1")
+        if kl.coef == 0 and (kl.ema_tau < 1 or kl.target > 0):
+            rule = f"{role}.kl.ema_tau and {role}.kl.target belong to a KL term, so {role}.kl.coef is above 0"
+            raise InputError(rule, f"{role}.kl.coef=0", f"set {role}.kl.coef=0.001, or leave these alone")
+        if 0 < kl.weight_high < kl.weight_low:
+            rule = f"{role}.kl.weight_low is at most {role}.kl.weight_high"
+            raise InputError(rule, f"{kl.weight_low} against {kl.weight_high}", "raise the second, or set it to 0")
+
+
+def dropped_context_needs_one_advantage(cfg: Config) -> None:
+    """An episode that was cut into several contexts is trained with one advantage, which these settings do not have."""
+    for role in cfg.roles:
+        block = getattr(cfg, role)
+        by_token = block.algorithm == "gae" or block.gamma < 1 or (block.kl.coef > 0 and block.kl.place == "reward")
+        if block.limits.overflow == "drop" and by_token:
+            raise InputError(
+                f"{role}.limits.overflow=drop needs one advantage an episode",
+                f"{role}.algorithm={block.algorithm}, gamma={block.gamma}, kl.place={block.kl.place}",
+                f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo gamma=1 kl.place=loss",
+            )
+
+
+def grpo_needs_attempts(cfg: Config) -> None:
+    """A group of one has no spread, so it would never learn."""
+    if cfg.solver.policy == "own" and cfg.solver.algorithm in GROUP_BASELINE and cfg.game.attempts < 2:
+        raise InputError(
+            f"solver.algorithm={cfg.solver.algorithm} compares attempts, so game.attempts is at least 2",
+            f"game.attempts={cfg.game.attempts}",
+            "set game.attempts=6, or solver.algorithm=reinforce",
+        )
+
+
+RULES: tuple[Callable[[Config], None], ...] = (
+    stale_role_needs_trust_region,
+    minibatches_need_trust_region,
+    kl_settings_fit,
+    dropped_context_needs_one_advantage,
+    grpo_needs_attempts,
+)
+
+
+def warnings(cfg: Config) -> Iterator[str]:
+    """What is allowed but has gone wrong for others, a sentence each."""
+    for role in cfg.roles:
+        block = getattr(cfg, role)
+        if block.policy == "own" and block.algorithm == "gae" and block.kl.coef == 0:
+            yield f"{role}.algorithm=gae without a KL term: PPO may drift far from its start (set {role}.kl.coef=0.001)"
