@@ -22,6 +22,10 @@ SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
 
 
+KINDS = {"step": int, "folders": dict, "versions": dict, "pool": list, "cursor": dict}
+"""What state.json holds, with its types."""
+
+
 @dataclass
 class State:
     """What state.json holds: the step all learners are at, their folders and versions, replay pool and data cursor."""
@@ -38,15 +42,18 @@ def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
     found = folder.read_state()
     if found is None:
         return None
-    kinds = {"step": int, "folders": dict, "versions": dict, "pool": list, "cursor": dict}
-    wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
-    wrong += [] if set(found) == set(kinds) else sorted(set(found) - set(kinds))
+    wrong = _odd(found, KINDS) or _odd(found["cursor"], {"next": int, "open": list})
     if not wrong and not set(roles) == set(found["folders"]) == set(found["versions"]):
         wrong = ["folders"]
     if wrong:
         rule = "state.json must be as it was written"
         raise InputError(rule, f"{folder.state}: {', '.join(wrong)}", "restore the file, or start a new run")
     return State(**found)
+
+
+def _odd(found: dict[str, Any], kinds: dict[str, type]) -> list[str]:
+    """Names that are missing, of another type, or unknown."""
+    return [name for name in sorted({*found, *kinds}) if not isinstance(found.get(name), kinds.get(name, type(None)))]
 
 
 def check_resumable(folder: RunFolder, roles: Sequence[str]) -> None:

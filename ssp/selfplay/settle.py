@@ -20,6 +20,9 @@ from ssp.tokenlog import BYTES_A_TOKEN
 TOO_FEW = "too_few_attempts"
 """Void of a proposal of which fewer than half the attempts were scored."""
 
+WITHIN_GROUP = ("grpo", "dr_grpo", "rloo")
+"""Algorithms whose advantage is zero throughout a group of equal rewards, whatever else is in the batch."""
+
 
 @dataclass
 class Settled:
@@ -97,8 +100,9 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         for played in game.attempts
         if _right(game, played) is not None
     }
-    # A group of equal rewards has no advantage within itself; a baseline over the whole batch still learns from it.
-    signal = cfg.solver.algorithm != "grpo" or len(set(rewards.values())) > 1
+    # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
+    alone = cfg.solver.algorithm in WITHIN_GROUP and cfg.solver.kl.coef == 0
+    signal = not alone or len(set(rewards.values())) > 1
     opponent = {"opponent_version_min": asked_by, "opponent_version_max": asked_by}
     for played in game.attempts:
         brief = played.brief

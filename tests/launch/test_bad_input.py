@@ -16,6 +16,7 @@ from launch.main import run
 from ssp import runfolder
 from ssp.coldstart.store import ARTEFACT
 from ssp.config import load
+from ssp.episode import ROLES
 from ssp.ledger import Ledger
 from ssp.selfplay.checkpoint import check_resumable
 
@@ -134,7 +135,13 @@ def test_a_run_folder_below_a_file_or_of_a_name_too_long(capsys, home, tmp_path)
     assert "usable path" in refused(capsys, home, f"run.name={'a' * 300}")
 
 
-WHOLE = {"step": 1, "folders": {"proposer": ".", "solver": "."}, "versions": {"proposer": 1, "solver": 1}, "pool": []}
+WHOLE = {
+    "step": 1,
+    "folders": {"proposer": ".", "solver": "."},
+    "versions": {"proposer": 1, "solver": 1},
+    "pool": [],
+    "cursor": {"next": 1, "open": []},
+}
 
 
 def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
@@ -143,7 +150,7 @@ def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
     folder = runfolder.open_run(load("quickstart", ["steps=2", MODEL, *settings]), "quickstart")
     folder.write_state(WHOLE)
     Ledger(folder.ledger).close()
-    check_resumable(folder)
+    check_resumable(folder, ROLES)
     return folder, settings
 
 
@@ -157,6 +164,8 @@ def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
         '{"folders": {"solver": 5}}',
         json.dumps({**WHOLE, "step": "1"}),
         json.dumps({**WHOLE, "more": 1}),
+        json.dumps({**WHOLE, "cursor": {"next": 1}}),
+        json.dumps({**WHOLE, "cursor": {"next": None, "open": []}}),
         json.dumps({**WHOLE, "folders": {"solver": "."}}),
         json.dumps({**WHOLE, "folders": {"proposer": ".", "solver": "nowhere"}}),
     ],

@@ -120,6 +120,18 @@ def test_freeze_after_trains_up_to_that_step(tmp_path: Path) -> None:
     assert school.states(SOLVER) == {"trained": 2, "kept": 1}
 
 
+@pytest.mark.covers("SP-06")
+@pytest.mark.parametrize(("warming", "waiting"), [ROLES, ROLES[::-1]])
+def test_while_a_role_warms_up_the_other_keeps_its_episodes(tmp_path: Path, warming: str, waiting: str) -> None:
+    """Up to that step and with it, as in SSP."""
+    school = School(config(**{f"{warming}__warmup_steps": 2}), tmp_path / "run")
+    for step in (1, 2, 3):
+        for role in ROLES:
+            school.learn(school.batch(role, step, [school.store.latest(role).version]))
+    assert school.states(warming) == {"trained": 3} and school.states(waiting) == {"trained": 1, "kept": 2}
+    assert [role for role, _, _ in FakeLearner.seen] == [warming, warming, *ROLES]
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_dead_learner_is_lost_and_commits_nothing(tmp_path: Path, after: bool) -> None:
     """Whether it dies before its update or after it (the reply is lost)."""

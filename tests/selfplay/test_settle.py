@@ -57,7 +57,28 @@ def test_no_signal_is_about_rewards_within_a_group_baseline() -> None:
     made.attempts[0] = played("sg1a0", final=None, stopped="malformed")
     assert len(settle(config(solver__invalid_reward=-1.0), [made], 7).items[SOLVER]) == 4
     assert settle(config(), [made], 7).items[SOLVER] == []
-    assert len(settle(config(solver__algorithm="reinforce"), [game("g1", [T] * 4)], 7).items[SOLVER]) == 4
+    for algorithm, kept in [("reinforce", 4), ("reinforce_pp_baseline", 4), ("gae", 4), ("dr_grpo", 0), ("rloo", 0)]:
+        found = settle(config(solver__algorithm=algorithm), [game("g1", [T] * 4)], 7)
+        assert len(found.items[SOLVER]) == kept, algorithm
+    assert len(settle(config(solver__kl__coef=0.1), [game("g1", [T] * 4)], 7).items[SOLVER]) == 4  # the KL term's
+
+
+def test_with_resampling_a_rejected_question_is_surplus() -> None:
+    """Its rule is counted and named by its game; no void becomes a drop, and valid ones are trained as ever."""
+    rejected = game("g1", valid=False, rule="leakage")
+    broken = game("g2", valid=False, void_cause="engine_died", proposal=void("pg2", PROPOSER, "engine_died"))
+    settled = settle(config(game__batch="resample"), [rejected, broken, game("g3", [T, F, F, F])], 7)
+    by_id = {r["id"]: r for r in settled.rows}
+    assert [by_id["pg1"][key] for key in ("state", "outcome", "cause")] == ["dropped", "rejected", "surplus"]
+    assert by_id["pg2"]["state"] == "voided" and [item.id for item in settled.items[PROPOSER]] == ["pg3"]
+    assert settled.counts["reject/leakage"] == 1 and settled.games[0]["rule"] == "leakage"
+
+
+def test_a_given_question_has_neither_proposal_nor_opponent() -> None:
+    made = game("g1", [T, F, T, F], proposal=None, golds=("x", "y"))
+    settled = settle(config(game__questions="dataset"), [made], None)
+    assert {r["opponent_version_min"] for r in settled.rows} == {None} and settled.items[PROPOSER] == []
+    assert len(settled.items[SOLVER]) == 4 and settled.games[0]["verdict"] == "valid"
 
 
 def test_a_malformed_attempt_is_rejected_and_earns_what_the_config_says() -> None:
