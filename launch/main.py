@@ -27,6 +27,7 @@ COMMANDS = {
     "index": "build a search index from a corpus",
     "serve": "answer searches over HTTP",
     "data": "convert and merge question files",
+    "download": "fetch published data sets, indexes and models",
     "doctor": "check this machine, or a run's ledger",
 }
 """Command → what it is for. `launch.<command>` has `main(argv) -> int`."""

@@ -17,8 +17,8 @@ from typing import IO, Any, NoReturn, cast
 
 from ssp.errors import InputError
 
-ROW_BYTES = 1 << 20
-"""Longest line of a data file; a longer one is a file of another kind, or a document that was not cut into passages."""
+ROW_BYTES = 1_000_000
+"""Longest line, and longest text of a column; a longer one is a file of another kind, or a document in one piece."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class Row:
     def _text(self, name: str, value: Any, empty: bool) -> str:
         if not isinstance(value, str):
             self.fail(name, f"{self.prefix}{name} is a string", show(value))
+        if len(value) >= ROW_BYTES:
+            self.fail(name, f"{self.prefix}{name} has fewer than {ROW_BYTES:,} characters", f"{len(value):,}")
         if not empty and not value.strip():
             self.fail(name, f"{self.prefix}{name} is not empty", show(value))
         try:

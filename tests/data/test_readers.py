@@ -196,6 +196,7 @@ def test_a_gold_that_normalises_to_nothing(tmp_path, gold):
         ({"prompt": None}, "question"),
         ({"question": ""}, "question"),
         ({"question": 3}, "question"),
+        ({"question": "x" * ROW_BYTES}, "question"),
         ({"reward_model": None}, "golden_answers"),
         ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth"),
         ({"reward_model": {"style": "rule", "ground_truth": {"target": []}}}, "reward_model.ground_truth.target"),
@@ -245,7 +246,7 @@ def test_broken_files(tmp_path, reader, row):
     refused(reader, put(tmp_path, b"[" * 100_000), "line 1", "JSON")
     refused(reader, put(tmp_path, b"1" * 5000), "line 1", "JSON")
     refused(reader, put(tmp_path, row, b'{"id": "\xff"}'), "line 2", "UTF-8", "byte 8")
-    refused(reader, put(tmp_path, row, b'{"id": "' + b"x" * ROW_BYTES + b'"}'), "line 2", "1,048,576 bytes")
+    refused(reader, put(tmp_path, row, b'{"id": "' + b"x" * ROW_BYTES + b'"}'), "line 2", "1,000,000 bytes")
     bad = tmp_path / "not.jsonl.gz"
     bad.write_bytes(b"plain")
     refused(reader, bad, "readable")

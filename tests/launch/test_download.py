@@ -1,0 +1,454 @@
+"""`ssp download` against a hub on this machine: whole, cut, corrupted, refused and unreachable."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import huggingface_hub.constants
+import pytest
+from huggingface_hub.utils import close_session
+
+from launch.main import main as console
+from ssp.data import hub, published
+from ssp.data.published import PUBLISHED, Published
+
+SENTINEL = "hf_SENTINEL"
+COMMIT = "c0ffee" + "0" * 34
+BIG = bytes(range(256)) * 1000
+FILES = {"README.md": b"# hello\n", "part_aa": BIG, "part_ab": b"tail", "nq/train.jsonl.gz": gzip.compress(b"{}\n")}
+
+
+class Hub(ThreadingHTTPServer):
+    """One repository, org/name, as a data set; `cut`, `corrupt`, `answers` make it misbehave."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files = dict(FILES)
+        self.commit = COMMIT
+        self.cut: dict[str, list[int]] = {}
+        self.corrupt: set[str] = set()
+        self.answers: dict[str, tuple[int, str]] = {}
+        self.redirect = False
+        self.seen: list[tuple[str, str, str | None, str | None]] = []
+        self.address = f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is no news."""
+
+    def gets(self, name: str) -> list[str | None]:
+        """The Range headers of the requests for a file's bytes."""
+        return [ranges for method, path, ranges, _ in self.seen if method == "GET" and path.endswith(f"/{name}")]
+
+    def listing(self) -> dict[str, object]:
+        siblings = []
+        for name, data in self.files.items():
+            row: dict[str, object] = {"rfilename": name, "size": len(data)}
+            row["blobId"] = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+            if name != "README.md":
+                row["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+            siblings.append(row)
+        return {"id": "org/name", "sha": self.commit, "siblings": siblings, "private": False, "tags": []}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Hub
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def answer(self, status: int, data: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        hub, path = self.server, unquote(urlsplit(self.path).path)
+        auth = self.headers.get("Authorization")
+        hub.seen.append((self.command, path, self.headers.get("Range"), auth))
+        for start, (status, code) in hub.answers.items():
+            if path.startswith(start):
+                body = f"you sent {auth}".encode()
+                return self.answer(status, body, X_Error_Code=code, X_Error_Message=f"you sent {auth}")
+        api, resolve = "/api/datasets/org/name/revision/", f"/datasets/org/name/resolve/{hub.commit}/"
+        if path.startswith(api):
+            return self.answer(200, json.dumps(hub.listing()).encode(), Content_Type="application/json")
+        if path.startswith(resolve) and hub.redirect:
+            to = f"http://localhost:{hub.server_port}/blobs/{path.removeprefix(resolve)}"
+            return self.answer(302, b"", Location=to)
+        for prefix in (resolve, "/blobs/"):
+            if path.startswith(prefix) and path.removeprefix(prefix) in hub.files:
+                return self.send_file(path.removeprefix(prefix))
+        return self.answer(404, b"", X_Error_Code="RepoNotFound")
+
+    def send_file(self, name: str) -> None:
+        data = self.server.files[name]
+        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X_Repo_Commit": self.server.commit}
+        if name in self.server.corrupt:
+            data = data[:-1] + b"!"
+        first = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").partition("-")[0])
+        if first:
+            headers["Content_Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
+        cuts = self.server.cut.get(name)
+        if not cuts:
+            return self.answer(206 if first else 200, data[first:], X_Linked_Size=str(len(data)), **headers)
+        self.send_response(206 if first else 200)
+        for key, value in headers.items():
+            self.send_header(key.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(data) - first))
+        self.end_headers()
+        self.wfile.write(data[first : first + cuts.pop(0)])
+        self.close_connection = True
+        return None
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 500)  # 10 MB: what a cut may lose
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    monkeypatch.setenv("HF_TOKEN", SENTINEL)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    with Hub() as made:
+        monkeypatch.setenv("HF_ENDPOINT", made.address)
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield made
+        finally:
+            close_session()
+            made.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def run(server: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Run the command into tmp_path/data; gives exit code and what it said, in which no token is."""
+
+    def call(*words: str, name: str = "org/name", to: Path | None = None) -> tuple[int, str]:
+        kind = ["--type", "dataset"] if "/" in name else []
+        code = console(["download", name, *kind, "--to", str(to or tmp_path / "data"), *words])
+        said = capsys.readouterr()
+        text = said.out + said.err
+        kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+        assert SENTINEL not in text and not any(SENTINEL.encode() in data for data in kept)
+        assert "Traceback" not in text
+        return code, text
+
+    return call
+
+
+def found(folder: Path) -> dict[str, bytes]:
+    """Every file but the note."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != hub.NOTE)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_everything_arrives(run, server: Hub, tmp_path: Path):
+    code, said = run()
+    assert code == 0 and found(tmp_path / "data") == FILES
+    assert f"2/4 nq/train.jsonl.gz: fetched, {len(FILES['nq/train.jsonl.gz'])} bytes, checksum right" in said
+    assert json.loads((tmp_path / "data" / hub.NOTE).read_text())["revision"] == COMMIT
+    assert {auth for *_, auth in server.seen} == {f"Bearer {SENTINEL}"}, "the token goes to the hub"
+
+
+def test_what_is_there_is_not_fetched_again(run, server: Hub, tmp_path: Path):
+    run()
+    server.seen.clear()
+    code, said = run()
+    assert code == 0 and "part_aa: is there" in said
+    assert [path for _, path, *_ in server.seen] == ["/api/datasets/org/name/revision/main"]
+
+
+def test_an_altered_file_is_fetched_again(run, server: Hub, tmp_path: Path):
+    run()
+    (tmp_path / "data" / "part_ab").write_bytes(b"taiL")
+    assert run()[0] == 0 and found(tmp_path / "data") == FILES
+
+
+def test_a_cut_connection_is_taken_up_again(run, server: Hub, tmp_path: Path):
+    server.cut["part_aa"] = [1000, 50_000]
+    code, _ = run()
+    assert code == 0 and found(tmp_path / "data") == FILES
+    assert server.gets("part_aa") == [None, "bytes=1000-", "bytes=51000-"]
+
+
+def test_a_later_command_goes_on_where_the_first_one_stopped(run, server: Hub, tmp_path: Path):
+    server.cut["part_aa"] = [100_000]
+    listing = "/datasets/org/name/resolve/"
+
+    class Failing(dict):
+        """No answer but the first for the big file."""
+
+        def items(self):
+            return [(listing, (503, ""))] if server.gets("part_aa")[1:] else []
+
+    server.answers = Failing()
+    code, said = run()
+    assert code == 1 and "HTTP 503" in said and "run the command again" in said
+    parts = [name for name in found(tmp_path / "data") if name.endswith(".part")]
+    assert len(parts) == 1 and found(tmp_path / "data")[parts[0]] == BIG[:100_000]
+    server.answers = {}
+    server.seen.clear()
+    assert run()[0] == 0
+    assert server.gets("part_aa") == ["bytes=100000-"] and found(tmp_path / "data") == FILES
+
+
+def test_a_corrupted_file_is_deleted(run, server: Hub, tmp_path: Path):
+    server.corrupt = {"part_aa"}
+    code, said = run("--only", "part_aa")
+    assert code == 1 and "part_aa: its checksum is wrong, it is deleted" in said
+    assert found(tmp_path / "data") == {}
+    server.corrupt = set()
+    assert run("--only", "part_aa")[0] == 0
+
+
+def test_a_small_file_is_checked_too(run, server: Hub, tmp_path: Path):
+    """Files outside LFS have git's sha1."""
+    server.corrupt = {"README.md"}
+    assert run()[0] == 1
+    assert "README.md" not in found(tmp_path / "data")
+
+
+def test_a_partial_file_of_an_older_revision_is_thrown_away(run, server: Hub, tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    code, _ = run("--only", "README.md")
+    (tmp_path / "data" / ".part_aa.0123456789ab.part").write_bytes(b"old")
+    longer = hub.HubFile("part_ab", 4, hashlib.sha256(b"tail").hexdigest())
+    hub._part(longer, tmp_path / "data" / "part_ab").write_bytes(b"longer than the file")
+    assert run()[0] == 0 and found(tmp_path / "data") == FILES
+
+
+def test_the_token_stays_with_the_hub(run, server: Hub, tmp_path: Path):
+    """Large files come from another host, which gets no token."""
+    server.redirect = True
+    assert run()[0] == 0 and found(tmp_path / "data") == FILES
+    assert {auth for _, path, _, auth in server.seen if path.startswith("/blobs/")} == {None}
+
+
+def test_only_some_files(run, server: Hub, tmp_path: Path):
+    assert run("--only", "nq/*", "--only", "*.md")[0] == 0
+    assert set(found(tmp_path / "data")) == {"nq/train.jsonl.gz", "README.md"}
+    code, said = run("--only", "*.csv")
+    assert code == 2 and "*.csv" in said and "part_aa" in said
+
+
+def test_parts_are_joined_and_gz_unpacked(run, server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    item = Published("org/name", "dataset", files=("part_*", "nq/*"), join="whole.index")
+    monkeypatch.setitem(PUBLISHED, "tiny", item)
+    code, said = run("--unpack", name="tiny")
+    made = found(tmp_path / "data")
+    assert code == 0 and made["whole.index"] == BIG + b"tail" and made["nq/train.jsonl"] == b"{}\n"
+    assert "made whole.index: 256,004 bytes" in said
+    assert "made" not in run("--unpack", name="tiny")[1], "nothing is made twice"
+    server.files["part_ab"] = b"TAIL"
+    run("--unpack", name="tiny")
+    assert found(tmp_path / "data")["whole.index"] == BIG + b"TAIL"
+
+
+def test_a_tar_that_is_called_gz(run, server: Hub, tmp_path: Path):
+    """The published wiki-18.jsonl.gz: a tar, with a long path, inside the gz."""
+
+    def archive(*names: str) -> bytes:
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w:gz") as tar:
+            for name in names:
+                member = tarfile.TarInfo(name)
+                member.size = len(BIG)
+                tar.addfile(member, io.BytesIO(BIG))
+        return out.getvalue()
+
+    server.files = {"wiki.jsonl.gz": archive("data/deep/wiki_dump.jsonl")}
+    assert run("--unpack")[0] == 0 and found(tmp_path / "data")["wiki.jsonl"] == BIG
+    server.files = {"two.gz": archive("a", "b")}
+    code, said = run("--unpack", to=tmp_path / "two")
+    assert code == 2 and "tar -xzf" in said and set(found(tmp_path / "two")) == {"two.gz"}
+    server.files = {"broken.gz": FILES["nq/train.jsonl.gz"][:-6]}
+    code, said = run("--unpack", to=tmp_path / "broken")
+    assert code == 1 and "cannot be unpacked" in said and set(found(tmp_path / "broken")) == {"broken.gz"}
+
+
+@pytest.mark.parametrize(
+    "status, error, code, words",
+    [
+        (404, "RepoNotFound", 2, "org/name at 127.0.0.1"),
+        (401, "", 2, "HTTP 401"),
+        (403, "GatedRepo", 2, "accept them, then set HF_TOKEN"),
+        (403, "", 2, "HTTP 403"),
+        (404, "RevisionNotFound", 2, "--revision main"),
+        (500, "", 1, "HTTP 500"),
+        (429, "", 1, "HTTP 429"),
+    ],
+)
+@pytest.mark.parametrize("where", ["/api/", "/datasets/"])
+def test_refusals_of_the_hub(
+    run, server: Hub, tmp_path: Path, status: int, error: str, code: int, words: str, where: str
+):
+    """Its own text, which may repeat what was sent, is not shown."""
+    server.answers = {where: (status, error)}
+    got, said = run()
+    assert got == code and words in said and "you sent" not in said
+    assert len(said.strip().splitlines()) == 1
+    assert found(tmp_path / "data") in ({}, {hub._part(_big(), Path("part_aa")).name: b""}) or where == "/datasets/"
+
+
+def _big() -> hub.HubFile:
+    return hub.HubFile("part_aa", len(BIG), hashlib.sha256(BIG).hexdigest())
+
+
+def test_no_network(run, server: Hub, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_ENDPOINT", f"http://user:{SENTINEL}@127.0.0.1:1")
+    code, said = run()
+    assert code == 1 and "127.0.0.1:1: ConnectError" in said
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    code, said = run()
+    assert code == 2 and "unset HF_HUB_OFFLINE" in said
+
+
+def test_a_token_that_no_header_can_hold(run, server: Hub, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_TOKEN", SENTINEL + "\x7fé")
+    code, said = run()
+    assert code == 2 and "set it again" in said
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", f"ftp://{SENTINEL}@host", "http://"])
+def test_a_wrong_endpoint(run, server: Hub, monkeypatch: pytest.MonkeyPatch, endpoint: str):
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    code, said = run()
+    assert code == 2 and "HF_ENDPOINT is an http(s) address" in said
+
+
+def test_a_full_disk_is_seen_before_the_first_byte(run, server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub.shutil, "disk_usage", lambda path: shutil_usage(free=len(BIG)))
+    code, said = run()
+    assert code == 2 and "GB of free space" in said and server.gets("part_aa") == []
+    monkeypatch.setitem(PUBLISHED, "tiny", Published("org/name", "dataset", files=("part_*",), join="whole"))
+    monkeypatch.setattr(hub.shutil, "disk_usage", lambda path: shutil_usage(free=len(BIG) + 4))
+    assert run(name="tiny")[0] == 0
+    assert run("--unpack", name="tiny")[0] == 0, "what is there needs no room, and the joined file fits"
+    (tmp_path / "data" / "whole").unlink()
+    monkeypatch.setattr(hub.shutil, "disk_usage", lambda path: shutil_usage(free=len(BIG) + 3))
+    assert run("--unpack", name="tiny")[0] == 2
+
+
+def shutil_usage(free: int):
+    return type("Usage", (), {"free": free})()
+
+
+def test_the_folder_is_its_own(run, server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "README.md").write_text("my notes")
+    code, said = run(to=mine)
+    assert code == 2 and "folder of its own" in said and (mine / "README.md").read_text() == "my notes"
+    run()
+    (tmp_path / "data" / hub.NOTE).write_text('{"repo": "other/name", "type": "dataset", "revision": "x"}\n')
+    code, said = run()
+    assert code == 2 and "other/name" in said
+    (tmp_path / "file").write_text("")
+    assert run(to=tmp_path / "file")[0] == 2
+
+
+def test_two_downloads_into_one_folder(run, server: Hub, tmp_path: Path):
+    item = Published("org/name", "dataset")
+    with hub._claimed(tmp_path / "data", item, COMMIT):
+        code, said = run()
+    assert code == 2 and "one download at a time" in said
+
+
+def test_pinned_checksums(run, server: Hub, monkeypatch: pytest.MonkeyPatch):
+    """A mirror that offers another file under the published name is refused before anything is fetched."""
+    right = hashlib.sha256(BIG).hexdigest()
+    item = Published("org/name", "dataset", files=("part_aa",), sha256={"part_aa": right})
+    monkeypatch.setitem(PUBLISHED, "tiny", item)
+    assert run(name="tiny")[0] == 0
+    monkeypatch.setitem(PUBLISHED, "tiny", replace(item, sha256={"part_aa": "0" * 64}))
+    code, said = run(name="tiny")
+    assert code == 2 and "not 000000000000" in said
+    assert run("--revision", "main", name="tiny")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", hub.NOTE, "x.part"])
+def test_file_names_that_leave_the_folder(run, server: Hub, tmp_path: Path, name: str):
+    server.files = {name: b"evil"}
+    assert run()[0] == 2
+    assert not (tmp_path / "data").exists() and not (tmp_path / "evil").exists()
+
+
+def test_a_mirror_without_checksums(run, server: Hub, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "listing", lambda: {"id": "x", "sha": COMMIT, "siblings": [{"rfilename": "README.md"}]})
+    code, said = run()
+    assert code == 2 and "size and checksum" in said
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "takes a name"),
+        (["org/name"], "--type dataset or --type model"),
+        (["nq"], "--list"),
+        (["a/b/c"], "--list"),
+        (["e5-base-v2", "--type", "dataset"], "is a model"),
+        (["bad-/..", "--type", "model"], "org/name"),
+        (["org/name", "--type", "space"], "invalid choice"),
+    ],
+)
+def test_wrong_names(server: Hub, capsys: pytest.CaptureFixture[str], words: list[str], said: str):
+    assert console(["download", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]):
+    assert console(["download", "--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{name} " in shown for name in PUBLISHED)
+    for item in PUBLISHED.values():
+        assert item.type in ("dataset", "model") and item.repo.count("/") == 1 and item.files
+        assert all(len(digest) == 64 for digest in item.sha256.values())
+    assert len(published.SETS) == 7
+
+
+def test_the_default_folder_is_in_the_cache(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SSP_CACHE", str(tmp_path / "cache"))
+    assert console(["download", "org/name", "--type", "dataset"]) == 0
+    assert found(tmp_path / "cache" / "hub" / "org--name") == FILES
+
+
+def test_as_a_process(server: Hub, tmp_path: Path):
+    """The environment alone: HF_ENDPOINT, HF_TOKEN, no terminal."""
+    env = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.download", "org/name", "--type", "dataset", "--to", str(tmp_path / "data")],
+        env=env,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert found(tmp_path / "data") == FILES
+    assert SENTINEL not in done.stdout + done.stderr and done.stderr == ""
