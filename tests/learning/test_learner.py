@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from dataclasses import replace
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from ssp import losses
 from ssp.errors import InputError, InvariantError
+from ssp.learning.batch import collate
 from ssp.learning.forward import score
 from ssp.learning.learner import TorchLearner
 
@@ -194,6 +196,93 @@ def test_updates_raise_the_good_episodes_probability(model_dir, make_batch, role
     for _ in range(5):
         learner.update(batch)
     assert gain() > before and learner.step == 5
+
+
+@pytest.mark.parametrize("aggregate", losses.AGGREGATES)
+def test_the_gradient_is_the_aggregate_over_the_whole_batch(model_dir, make_batch, role, aggregate):
+    """Against a direct computation, episode by episode, KL and entropy with the same weights."""
+    role.loss, role.aggregate, role.entropy_coef, role.kl.coef, role.kl.kind = "pg", aggregate, 0.3, 0.2, "k2"
+    batch, learner = make_batch(8), TorchLearner(model_dir, role)
+    for parameter in learner.model.parameters():  # off the reference
+        parameter.data.add_(0.02)
+    model = copy.deepcopy(learner.model)
+    advantages = learner.algorithm.advantages(batch)
+    got, figures = gradients(learner, batch)
+    full = torch.log_softmax(model(batch.ids).logits, -1)[:, :-1]
+    own = full.gather(2, batch.ids[:, 1:, None]).squeeze(2)
+    with torch.no_grad():
+        reference = AutoModelForCausalLM.from_pretrained(model_dir).eval()
+        other = torch.log_softmax(reference(batch.ids).logits, -1)[:, :-1].gather(2, batch.ids[:, 1:, None]).squeeze(2)
+    entropy = -(full.exp() * full).sum(-1)
+    values = -advantages[:, 1:] * own - 0.3 * entropy + 0.2 * 0.5 * (own - other) ** 2
+    rows = [values[i][batch.mask[i, 1:]] for i in range(8)]
+    loss = {
+        "token-mean": lambda: torch.cat(rows).mean(),
+        "sequence-mean": lambda: torch.stack([row.mean() for row in rows]).mean(),
+        "fixed-length": lambda: torch.stack([row.sum() / role.limits.total_tokens for row in rows]).mean(),
+    }[aggregate]()
+    loss.backward()
+    assert figures["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(got[name], parameter.grad, atol=1e-5, rtol=0)
+
+
+def test_mini_batches_are_optimizer_steps_of_their_own(model_dir, make_batch, role):
+    """Two halves, trained one after the other with the batch's advantages, are one update of two mini-batches."""
+    role.algorithm = "reinforce"
+    batch = make_batch(8)
+    whole = TorchLearner(model_dir, role)
+    advantages = whole.algorithm.advantages(batch)
+    whole.update(batch)
+    role.learner.minibatch = 4
+    learner, by_hand = TorchLearner(model_dir, role), TorchLearner(model_dir, role)
+    figures = learner.update(batch)
+    norms = []
+    for rows in (torch.arange(4), torch.arange(4, 8)):
+        by_hand.algorithm.advantages = lambda part, rows=rows: advantages[rows]
+        fields = {
+            n: getattr(batch, n)[rows] for n in ("ids", "mask", "logprobs", "rewards", "valid", "groups", "versions")
+        }
+        norms.append(by_hand.update(replace(batch, **fields))["grad_norm"])
+    ours, theirs, one = learner.weights(), by_hand.weights(), whole.weights()
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-6)
+    assert not np.allclose(ours["model.norm.weight"], one["model.norm.weight"], atol=1e-6)
+    assert learner.step == 1 and figures["grad_norm"] == pytest.approx(sum(norms) / 2, rel=1e-4)
+    assert figures["ratio/max"] > 1.001  # the second one is off policy, and the ratio says so
+
+
+@pytest.mark.covers("SS-04")
+def test_what_the_policy_recalled_is_not_trained(model_dir, make_episodes, role):
+    """Self-written information: no gradient at the positions that predict it, and it changes no other number."""
+    role.kl.coef, role.entropy_coef, role.learner.token_budget = 0.1, 0.1, 10**6
+    episodes = make_episodes(8)
+    spans = []
+    for episode in episodes:
+        start = len(episode.log)
+        episode.log.append_model([7, 8, 9, 10], [-1.0, -2.0, -3.0, -4.0], 3)
+        episode.log.append_model([11], [-1.0], 3)
+        episode.log.recall(start, start + 4)
+        spans.append((start, start + 4))
+    batch = collate(episodes, [1.0, 0.0] * 4, [e.game for e in episodes])
+    for row, (start, end) in enumerate(spans):
+        assert batch.ids[row, start:end].tolist() == [7, 8, 9, 10] and not batch.mask[row, start:end].any()
+        assert (batch.versions[row, start:end] == -1).all() and (batch.logprobs[row, start:end] == 0).all()
+    learner, seen = TorchLearner(model_dir, role), []
+
+    def keep(module, args, output):
+        if output.last_hidden_state.requires_grad:
+            output.last_hidden_state.retain_grad()
+            seen.append(output.last_hidden_state)
+
+    learner.model.base_model.register_forward_hook(keep)
+    learner.update(batch)
+    ((hidden),) = seen
+    order = torch.sort(torch.tensor([end for _, end in spans]), stable=True).indices.tolist()
+    for place, row in enumerate(order):
+        start, end = spans[row]
+        assert torch.equal(hidden.grad[place, start - 1 : end - 1], torch.zeros(4, 16))
+        assert hidden.grad[place, end - 1].abs().sum() > 0
 
 
 def test_no_signal_makes_no_step_but_is_measured(model_dir, make_batch, role):

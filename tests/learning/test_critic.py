@@ -1,0 +1,136 @@
+"""The critic: values at model tokens only, its loss, warm-up, checkpoint; PPO with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ssp.errors import InputError, InvariantError
+from ssp.learning.critic import Critic
+from ssp.learning.figures import Figures
+from ssp.learning.learner import TorchLearner
+
+
+@pytest.fixture
+def ppo(role):
+    role.algorithm, role.critic.lr = "gae", 1e-2
+    return role
+
+
+def nudge(critic, seed=0):
+    """A critic whose head says something."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in critic.net["head"].parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator)
+    return critic
+
+
+def test_values_start_at_zero_and_stand_before_model_tokens_only(model_dir, make_batch, ppo):
+    batch = make_batch(6)
+    critic = Critic(model_dir, ppo.critic, ppo.learner)
+    assert torch.equal(critic.values(batch, batch.mask), torch.zeros(batch.mask.shape))
+    values = nudge(critic).values(batch, batch.mask)
+    assert torch.equal(values[~batch.mask], torch.zeros(int((~batch.mask).sum()))) and (values[batch.mask] != 0).all()
+    row, position = 2, int(torch.nonzero(batch.mask[2])[3])
+    hidden = critic.net["body"](input_ids=batch.ids[row : row + 1, :position]).last_hidden_state[0, -1]
+    assert float(values[row, position]) == pytest.approx(critic.net["head"](hidden).item(), abs=1e-5)
+
+
+@pytest.mark.covers("SR-06")
+def test_only_positions_that_predict_model_tokens_have_a_value_gradient(model_dir, make_batch, ppo):
+    ppo.learner.token_budget = 10**6
+    batch = make_batch(8)
+    batch = replace(batch, values=torch.zeros(batch.mask.shape))
+    critic, seen = nudge(Critic(model_dir, ppo.critic, ppo.learner)), []
+
+    def keep(module, args, output):
+        output.last_hidden_state.retain_grad()
+        seen.append(output.last_hidden_state)
+
+    critic.net["body"].register_forward_hook(keep)
+    critic.step(batch, batch.mask, torch.arange(8), torch.ones(batch.mask.shape), Figures())
+    (hidden,) = seen
+    rows = torch.sort((batch.mask * torch.arange(batch.mask.shape[1])).amax(1), stable=True).indices
+    predicts = batch.mask[rows][:, 1 : hidden.shape[1] + 1]
+    used = hidden.grad.abs().sum(-1) > 0
+    assert not used[~predicts].any() and used[predicts].any()
+
+
+def test_the_loss_is_half_the_worse_of_plain_and_clipped(model_dir, make_batch, ppo):
+    batch = make_batch(4)
+    critic = nudge(Critic(model_dir, ppo.critic, ppo.learner))
+    value = critic.values(batch, batch.mask)
+    old = torch.where(batch.mask, value + torch.linspace(-2, 2, value.numel()).view(value.shape), 0.0)
+    targets = torch.randn(value.shape, generator=torch.Generator().manual_seed(0))
+    figures = Figures(steps=1)
+    critic.step(replace(batch, values=old), batch.mask, torch.arange(4), targets, figures)
+    v, o, g = value[batch.mask], old[batch.mask], targets[batch.mask]
+    clipped = torch.minimum(torch.maximum(v, o - 0.5), o + 0.5)
+    want = 0.5 * torch.maximum((v - g) ** 2, (clipped - g) ** 2).mean()
+    summary = figures.summary()
+    assert summary["value/loss"] == pytest.approx(float(want), abs=1e-5)
+    assert summary["value/mean"] == pytest.approx(float(v.mean()), abs=1e-5)
+    assert 0 < summary["value/clip_fraction"] < 1
+
+
+def test_it_learns_what_the_returns_are(model_dir, make_batch, ppo):
+    batch = make_batch(12)
+    learner = TorchLearner(model_dir, ppo)
+    losses = [learner.update(batch)["value/loss"] for _ in range(15)]
+    assert losses[-1] < 0.5 * losses[0]
+    assert set(learner.update(batch)) >= {"value/loss", "value/mean", "value/clip_fraction"}
+
+
+@pytest.mark.covers("SR-09")
+def test_while_it_warms_up_the_policy_stays_as_it_is(model_dir, make_batch, ppo):
+    ppo.critic.warmup_steps = 3
+    learner, batch = TorchLearner(model_dir, ppo), make_batch(8)
+    start = learner.weights()
+    for step in range(4):
+        assert all(np.array_equal(start[n], w) for n, w in learner.weights().items())
+        head = learner.critic.net["head"].weight.detach().clone()
+        figures = learner.update(batch)
+        assert not torch.equal(head, learner.critic.net["head"].weight)
+        assert (figures["grad_norm"] == 0) is (step < 3)
+    assert not all(np.array_equal(start[n], w) for n, w in learner.weights().items())
+
+
+def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, ppo):
+    batch = make_batch(4)
+    batch = replace(batch, values=torch.zeros(batch.mask.shape))
+    critic = Critic(model_dir, ppo.critic, ppo.learner)
+    before = {name: tensor.clone() for name, tensor in critic.net.state_dict().items()}
+    with pytest.raises(InvariantError, match="critic's loss"):
+        critic.step(batch, batch.mask, torch.arange(4), torch.full(batch.mask.shape, torch.inf), Figures())
+    assert all(torch.equal(before[name], tensor) for name, tensor in critic.net.state_dict().items())
+
+
+@pytest.mark.covers("SR-14")
+def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, ppo):
+    learner = TorchLearner(model_dir, ppo)
+    for seed in range(2):
+        learner.update(make_batch(seed=seed))
+    learner.save(tmp_path / "v2", {"role": "solver"})
+    resumed = TorchLearner(model_dir, ppo)
+    resumed.load(tmp_path / "v2")
+    for seed in range(2, 5):
+        batch = make_batch(seed=seed, noise=0.1)
+        assert {**learner.update(batch), "seconds": 0} == {**resumed.update(batch), "seconds": 0}
+    ours, theirs = learner.critic.net.state_dict(), resumed.critic.net.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    (tmp_path / "v2" / "critic.pt").write_bytes(b"no critic")
+    with pytest.raises(InputError, match=r"critic\.pt has changed"):
+        TorchLearner(model_dir, ppo).load(tmp_path / "v2")
+
+
+def test_a_resumed_critic_keeps_the_configs_rate(tmp_path, model_dir, make_batch, ppo):
+    learner = TorchLearner(model_dir, ppo)
+    learner.update(make_batch())
+    learner.save(tmp_path / "v1", {})
+    ppo.critic.lr = 0.5
+    resumed = TorchLearner(model_dir, ppo)
+    resumed.load(tmp_path / "v1")
+    assert resumed.critic._optimizer.param_groups[0]["lr"] == 0.5

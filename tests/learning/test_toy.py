@@ -1,0 +1,50 @@
+"""A game of two words with an observation in between: every estimator learns it, from under 0.2 to over 0.9."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp import algorithms
+from ssp.engines.base import Sampling
+from ssp.engines.torch_engine import TorchEngine
+from ssp.episode import Episode, Outcome
+from ssp.learning.batch import Batch, collate
+from ssp.learning.learner import TorchLearner
+from ssp.tokenlog import Kind
+
+GOOD = frozenset(range(6))
+"""Of 40 words; the second word must be one of these."""
+EPISODES, GROUP = 48, 6
+
+
+def play(engine: TorchEngine, round_: int) -> tuple[Batch, float]:
+    """One batch, and the share of episodes whose last word is good."""
+    episodes = [Episode(f"e{i}", f"g{i // GROUP}", "solver", i, outcome=Outcome.SCORED) for i in range(EPISODES)]
+    seeds = [round_ * EPISODES + i for i in range(EPISODES)]
+    slots, read = engine.open(seeds), [[10 + i // GROUP, 20] for i in range(EPISODES)]
+    for kind in (Kind.PROMPT, Kind.OBSERVATION):
+        turns = engine.step(slots, read, Sampling(1.0, 1, ()))
+        for episode, given, turn in zip(episodes, read, turns, strict=True):
+            episode.log.append(kind, given)
+            episode.log.append_model(turn.ids, turn.logprobs, turn.version)
+        read = [[30 + i % 3, 31] for i in range(EPISODES)]
+    engine.close(slots)
+    rewards = [float(episode.log.ids[-1] in GOOD) for episode in episodes]
+    return collate(episodes, rewards, [episode.game for episode in episodes]), sum(rewards) / EPISODES
+
+
+@pytest.mark.covers("SR-01", "SR-03")
+@pytest.mark.parametrize("name", [name for name in algorithms.names() if name != "remax"])
+def test_the_toy_is_learned(model_dir, role, name):
+    role.algorithm, role.learner.lr, role.critic.lr = name, 3e-3, 1e-2
+    role.clip_high = 0.2
+    role.kl.coef, role.kl.kind, role.kl.place = (0.001, "k1", "reward") if name == "gae" else (0.0, "k3", "loss")
+    learner, engine, shares = TorchLearner(model_dir, role), TorchEngine(model_dir), []
+    for version in range(1, 201):
+        batch, share = play(engine, version)
+        shares.append(share)
+        if sum(shares[-5:]) / 5 > 0.9:
+            break
+        learner.update(batch)
+        engine.load(learner.weights(), version)
+    assert sum(shares[:3]) / 3 < 0.2 and sum(shares[-5:]) / 5 > 0.9
