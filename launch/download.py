@@ -58,7 +58,7 @@ def _item(args: Namespace) -> Published:
     if args.revision:
         item = dataclasses.replace(item, revision=args.revision, sha256={})
     if args.only:
-        item = dataclasses.replace(item, files=tuple(args.only))
+        item = dataclasses.replace(item, files=tuple(args.only), join="")  # some of the parts make no whole
     return item
 
 

@@ -265,6 +265,8 @@ def test_parts_are_joined_and_gz_unpacked(run, server: Hub, tmp_path: Path, monk
     assert code == 0 and made["whole.index"] == BIG + b"tail" and made["nq/train.jsonl"] == b"{}\n"
     assert "made whole.index: 256,004 bytes" in said
     assert "made" not in run("--unpack", name="tiny")[1], "nothing is made twice"
+    run("--unpack", "--only", "part_aa", name="tiny", to=tmp_path / "some")
+    assert set(found(tmp_path / "some")) == {"part_aa"}, "some of the parts make no whole"
     server.files["part_ab"] = b"TAIL"
     run("--unpack", name="tiny")
     assert found(tmp_path / "data")["whole.index"] == BIG + b"TAIL"
