@@ -1,5 +1,7 @@
-"""Who checks: rules first, then one verifier pass over the questions that kept them all."""
+"""Who checks: rules first, then a verifier that must answer from the proposer's evidence, then that evidence itself."""
 
-from ssp.referee.referee import Referee
+from ssp.referee.referee import CHECKS, Referee
+from ssp.referee.rules import RULES
+from ssp.referee.verifier import EndpointVerifier, EngineVerifier
 
-__all__ = ["Referee"]
+__all__ = ["CHECKS", "RULES", "EndpointVerifier", "EngineVerifier", "Referee"]

@@ -1,6 +1,6 @@
 """The referee: one verdict for each proposed question.
 
-Owns the order of checking (rules, then one greedy verifier pass over the survivors) and the counts by rule.
+Owns the order of checking (rules, then one verifier pass over the survivors, then its evidence) and the counts by rule.
 Promises that a check that cannot run never passes (law 6), that a fault gives a void verdict and never a valid or a
 rejected one (law 2), and that any other exception goes up. Refuses to know rewards, solvers, or true answers.
 """
@@ -9,50 +9,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ssp.config.schema import RefereeConfig
-from ssp.engines import Engine, Sampling
 from ssp.episode import Document, Episode, Outcome, Verdict
 from ssp.errors import Fault, InputError, InvariantError
+from ssp.judge import AnswerJudge, Item
 from ssp.protocols import Protocol
-from ssp.referee.evidence import pick_noise, prompt_ids
-from ssp.referee.rules import VERIFIER, broken_check, broken_rule
+from ssp.referee.evidence import EVIDENCE
+from ssp.referee.material import fit, pick_noise, pick_trajectories
+from ssp.referee.rules import broken_rule
+from ssp.referee.verifier import Verifier
 from ssp.seeds import derive
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 Noise = Callable[[Episode], list[Document]]
+
+CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence")
+"""What the verifier's output can fail, in order: it is not the target; no own document says so; not of this question."""
 
 
 class Referee:
     """Checks proposals in batches. `counts`: verdicts so far by rule id, `valid`, and `void/<cause>`.
 
-    `prompt_tokens` bounds the verifier's prompt, `answer_tokens` its output; both in tokens.
+    `verifier` is there exactly when `cfg.verifier` names one; `judge` decides whether its answer is the target.
     """
 
     def __init__(
-        self,
-        cfg: RefereeConfig,
-        protocol: Protocol,
-        tokenizer: PreTrainedTokenizerBase,
-        engine: Engine | None,
-        seed: int = 0,
-        prompt_tokens: int = 768,
-        answer_tokens: int = 64,
+        self, cfg: RefereeConfig, protocol: Protocol, verifier: Verifier | None, judge: AnswerJudge, seed: int = 0
     ) -> None:
-        self._verifies = cfg.verifier != "none"
-        if not self._verifies and cfg.evidence != "none":
+        if (cfg.verifier == "none") != (verifier is None):
+            raise InvariantError(f"referee.verifier={cfg.verifier}, but the verifier given is {verifier}")
+        if verifier is None and cfg.evidence != "none":
             raise InputError(
                 f"referee.evidence={cfg.evidence} checks the verifier's quotes, so it needs a verifier",
                 "referee.verifier=none",
                 "set referee.evidence=none too, or referee.verifier=frozen",
             )
-        if self._verifies and engine is None:
-            raise InputError("a verifier needs an engine", "none was given", "set referee.verifier=none or give one")
-        self._cfg, self._protocol, self._tokenizer, self._engine = cfg, protocol, tokenizer, engine
-        self._seed, self._prompt_tokens, self._answer_tokens = seed, prompt_tokens, answer_tokens
+        self._cfg, self._protocol, self._verifier, self._judge = cfg, protocol, verifier, judge
+        self._seed = seed
         self.counts: Counter[str] = Counter()
 
     def check(self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise) -> list[Verdict]:
@@ -61,8 +55,8 @@ class Referee:
             raise InvariantError(f"{len(episodes)} episodes but {len(targets)} targets")
         verdicts = [self._by_rules(episode, target) for episode, target in zip(episodes, targets, strict=True)]
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
-        if self._verifies and left:
-            judged = self._by_verifier([episodes[i] for i in left], [targets[i] for i in left], noise)
+        if self._verifier is not None and left:
+            judged = self._by_verifier(self._verifier, episodes, left, targets, noise)
             for i, verdict in zip(left, judged, strict=True):
                 verdicts[i] = verdict
         self.counts.update(
@@ -76,43 +70,47 @@ class Referee:
         rule = broken_rule(episode, target, self._cfg, self._protocol)
         return Verdict(valid=not rule, rule=rule)
 
-    def _by_verifier(self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise) -> list[Verdict]:
-        """Verdicts from one greedy pass; an episode whose evidence does not fit gets no output and fails the checks."""
-        prompts = [self._prompt(episode, noise) for episode in episodes]
-        shown = [i for i, prompt in enumerate(prompts) if prompt is not None]
-        try:
-            texts = self._answers([prompts[i] or [] for i in shown], [episodes[i] for i in shown])
-        except Fault as fault:
-            return [Verdict(valid=False, void_cause=fault.cause) for _ in episodes]
-        outputs = dict(zip(shown, texts, strict=True))
-        rules = [
-            broken_check(episode, target, self._cfg, self._protocol, outputs.get(i, ""))
-            for i, (episode, target) in enumerate(zip(episodes, targets, strict=True))
-        ]
-        return [Verdict(valid=not rule, rule=rule) for rule in rules]
+    def _by_verifier(
+        self, verifier: Verifier, block: Sequence[Episode], rows: Sequence[int], targets: Sequence[str], noise: Noise
+    ) -> list[Verdict]:
+        """A verdict for each of `rows`; one whose evidence does not fit into a prompt gets no output, and fails."""
+        prompts = {i: self._prompt(verifier, block[i], block, noise) for i in rows}
+        shown = [i for i in rows if prompts[i] is not None]
+        seeds = [derive(self._seed, "referee", block[i].seed) for i in shown]
+        outputs: dict[int, str | Fault] = dict.fromkeys(rows, "")
+        outputs.update(zip(shown, verifier.answers([prompts[i] for i in shown], seeds), strict=True))
+        texts = {i: output for i, output in outputs.items() if isinstance(output, str)}
+        finals = {i: verifier.form.final(verifier.role, text) for i, text in texts.items()}
+        items = [Item(block[i].final or "", [targets[i]], final) for i, final in finals.items()]
+        decisions = dict(zip(finals, self._judge.decide(items), strict=True))
+        verdicts = []
+        for i in rows:
+            output = outputs[i]
+            if isinstance(output, Fault):
+                verdicts.append(Verdict(valid=False, void_cause=output.cause))
+            elif decisions[i].right is None:
+                verdicts.append(Verdict(valid=False, void_cause=decisions[i].cause))
+            else:
+                rule = self._broken_check(block[i], targets[i], verifier.form, output, bool(decisions[i].right))
+                verdicts.append(Verdict(valid=not rule, rule=rule))
+        return verdicts
 
-    def _prompt(self, episode: Episode, noise: Noise) -> list[int] | None:
-        others = pick_noise(episode, noise(episode), self._cfg.noise_documents, self._seed)
-        return prompt_ids(episode, others, self._protocol, self._encode, self._prompt_tokens, self._seed)
+    def _broken_check(self, episode: Episode, target: str, form: Protocol, output: str, right: bool) -> str:
+        """Id of the first of `CHECKS` that the verifier's output fails, "" when it passes all."""
+        evidence = EVIDENCE[self._cfg.evidence]
+        passed = (
+            lambda: right,
+            lambda: evidence.stands(episode, target, form, output),
+            lambda: evidence.leads(episode, target, form, output),
+        )
+        return next((id for id, check in zip(CHECKS, passed, strict=True) if not check()), "")
 
-    def _answers(self, prompts: list[list[int]], episodes: Sequence[Episode]) -> list[str]:
-        """The verifier's texts, greedy, all prompts in one batch."""
-        if not prompts:
-            return []
-        if self._engine is None:
-            raise InvariantError("a verifier without an engine was built")
-        stops = tuple(self._encode(stop)[0] for stop in self._protocol.stops(VERIFIER))
-        sampling = Sampling(temperature=0.0, max_tokens=self._answer_tokens, stop_ids=stops)
-        slots = self._engine.open([derive(self._seed, "referee", episode.seed) for episode in episodes])
-        try:
-            generations = self._engine.step(slots, prompts, sampling)
-        finally:
-            self._engine.close(slots)
-        # spaces are never cleaned up: " ." must stay what the verifier wrote
-        return [
-            str(self._tokenizer.decode(generation.ids, clean_up_tokenization_spaces=False))
-            for generation in generations
-        ]
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+    def _prompt(self, verifier: Verifier, episode: Episode, block: Sequence[Episode], noise: Noise) -> Any | None:
+        """The verifier's prompt about `episode`; None when not one of its own documents fits."""
+        k = self._cfg.noise_trajectories
+        if k:
+            blocks = pick_trajectories(episode, block, k, self._seed)
+        else:
+            blocks = pick_noise(episode, noise(episode), self._cfg.noise_documents, self._seed)
+        question = episode.final or ""
+        return fit(episode, blocks, self._seed, bool(k), lambda documents: verifier.write(documents, question))

@@ -1,0 +1,78 @@
+"""Which referee settings may stand together."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp.config import load
+from ssp.config.referee_rules import RULES, SSP_RULES, world_checks_need_the_world
+from ssp.config.schema import Config, RefereeConfig
+from ssp.errors import InputError
+
+
+def refused(*typed: str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        load("quickstart", list(typed))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("typed", "found", "next_step"),
+    [
+        ("[leakge]", "leakge", "did you mean leakage?"),
+        ("[malformed,too_many_words]", "too_many_words", "did you mean too_few_words?"),
+        ("[malformed,zzz]", "zzz", "use some of malformed, empty"),
+        ("[leakage,leakage]", "leakage, leakage", "remove the repeated one"),
+    ],
+)
+def test_a_rule_that_does_not_exist_is_refused_with_the_nearest_name(typed: str, found: str, next_step: str) -> None:
+    error = refused(f"referee.rules={typed}")
+    assert error.found == found and error.next_step.startswith(next_step)
+
+
+def test_rules_are_taken_in_the_order_given() -> None:
+    assert load("quickstart", ["referee.rules=[no_search,leakage]"]).referee.rules == ["no_search", "leakage"]
+    assert load("quickstart", [f"referee.rules=[{SSP_RULES}]"]).referee.rules == SSP_RULES.split(",")
+
+
+@pytest.mark.parametrize(
+    ("typed", "word"),
+    [
+        (["referee.noise_trajectories=4"], "noise_documents"),
+        (["referee.min_chars=9", "referee.max_chars=8"], "min_chars"),
+        (["referee.verifier=none"], "verifier"),
+    ],
+)
+def test_settings_that_contradict_are_refused(typed: list[str], word: str) -> None:
+    assert word in refused(*typed).rule
+
+
+def test_settings_that_fit_are_taken() -> None:
+    load("quickstart", ["referee.noise_trajectories=4", "referee.noise_documents=0"])
+    load("quickstart", ["referee.verifier=none", "referee.evidence=none"])
+
+
+def natural(**settings: object) -> Config:
+    cfg = Config(protocol="ssp", referee=RefereeConfig(**{"rules": ["leakage"], "evidence": "quoted", **settings}))  # type: ignore[arg-type]
+    return cfg
+
+
+@pytest.mark.parametrize(
+    "settings", [{"evidence": "chain"}, {"evidence": "verbatim"}, {"rules": ["too_many_relations"]}]
+)
+def test_checks_of_the_generated_world_are_refused_for_natural_language(settings: dict[str, object]) -> None:
+    cfg = natural(**settings)
+    with pytest.raises(InputError, match="generated world"):
+        world_checks_need_the_world(cfg)
+    cfg.game.questions = "dataset"  # nobody proposes
+    world_checks_need_the_world(cfg)
+
+
+def test_a_verifier_of_another_origin_does_not_speak_the_worlds_language() -> None:
+    judge = Config(referee=RefereeConfig(verifier="judge"))
+    with pytest.raises(InputError, match="generated world"):
+        world_checks_need_the_world(judge)
+    judge.referee.evidence = "quoted"
+    for rule in RULES:
+        rule(judge)
+        rule(natural())
