@@ -1,17 +1,41 @@
 """Rewards by name: `get("em")(response, golds)`.
 
-Owns the register of answer rewards. Promises that a reward reads the response only (never the prompt) and that an
-unknown name is refused with the known ones named. Refuses to score faults: a void never gets here (law 2).
+Owns the register of answer rewards and the way to a user's own one. Promises that a reward reads the response only (never
+the prompt) and that an unknown name is refused with the known ones named.
+Refuses to score faults: a void never gets here (law 2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ssp.errors import InputError
-from ssp.rewards.em import em
+from ssp.rewards.format_em import format_em
+from ssp.rewards.match import em, f1, sub_em
+from ssp.rewards.maths import math
+from ssp.rewards.options import check_options
+from ssp.rewards.research import research
+from ssp.rewards.self_play import ssp
+from ssp.rewards.ssrl import ssrl
 
-_KNOWN: dict[str, Callable[..., float]] = {"em": em}
+Reward = Callable[..., float]
+
+GIVEN = ("answer", "judged", "ended")
+"""What the game fills in for a function that takes it: see `ssp.rewards.score`."""
+
+_KNOWN: dict[str, Reward] = {
+    "em": em,
+    "sub_em": sub_em,
+    "f1": f1,
+    "format_em": format_em,
+    "research": research,
+    "ssrl": ssrl,
+    "ssp": ssp,
+    "math": math,
+}
 
 
 def names() -> list[str]:
@@ -19,11 +43,42 @@ def names() -> list[str]:
     return sorted(_KNOWN)
 
 
-def get(name: str) -> Callable[..., float]:
-    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`. InputError if unknown."""
-    if name not in _KNOWN:
-        raise InputError(f"a reward must be one of {', '.join(names())}", name, "use one of these names")
-    return _KNOWN[name]
+def get(name: str) -> Reward:
+    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`.
+
+    `name` is a known one, or the dotted path of a user's function, `package.module:function` or
+    `package.module.function`. InputError if it is neither.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name]
+    module, _, path = name.partition(":") if ":" in name else name.rpartition(".")
+    if module and path:
+        return _imported(name, module, path)
+    raise InputError(
+        f"a reward (solver.reward) is one of {', '.join(names())}, or a function's path such as package.module:function",
+        name or "''",
+        "use one of these names",
+    )
 
 
-__all__ = ["get", "names"]
+def check(name: str, options: Mapping[str, Any], key: str = "solver.reward_options") -> None:
+    """InputError unless `name` is a reward that takes `options`. `key` names them in the message."""
+    check_options(get(name), options, key, GIVEN)
+
+
+def _imported(name: str, module: str, path: str) -> Reward:
+    rule = f"the reward {name} is a function that Python can import"
+    try:
+        found: Any = importlib.import_module(module)
+        for step in path.split("."):
+            found = getattr(found, step)
+        parameters = inspect.signature(found).parameters
+    except Exception as error:  # whatever a user's module raises while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(rule, reason, "correct the path, or put the module's folder on PYTHONPATH") from error
+    if len(parameters) < 2:
+        raise InputError(f"{rule}, called with (response, golds)", f"{len(parameters)} parameters", "add them")
+    return found  # type: ignore[no-any-return]
+
+
+__all__ = ["GIVEN", "check", "get", "names"]

@@ -6,10 +6,12 @@ scored attempts has no win rate (law 2). Refuses to price invalid questions: tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ssp.config.schema import RoleConfig
 from ssp.errors import InputError, InvariantError
+from ssp.rewards.options import check_options
 
 
 def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
@@ -28,9 +30,9 @@ def _adversarial(rate: float, cfg: RoleConfig) -> float:
     return 1.0 - rate
 
 
-def _intermediate(rate: float, cfg: RoleConfig) -> float:
-    """4 s (1 - s): 1 at an even game, 0 at both ends (SSP with left=0, right=1)."""
-    return 4.0 * rate * (1.0 - rate)
+def _intermediate(rate: float, cfg: RoleConfig, left: float = 0.0, right: float = 1.0) -> float:
+    """4 (left + s) (right - s), and 0 at both ends (SSP): with its left=0 and right=1, 1 at an even game."""
+    return 4.0 * (left + rate) * (right - rate) if 0.0 < rate < 1.0 else 0.0
 
 
 def _target(rate: float, cfg: RoleConfig) -> float:
@@ -44,7 +46,7 @@ def _format_only(rate: float, cfg: RoleConfig) -> float:
     return 1.0
 
 
-_KINDS: dict[str, Callable[[float, RoleConfig], float]] = {
+_KINDS: dict[str, Callable[..., float]] = {
     "1-acc": _adversarial,
     "intermediate_difficulty": _intermediate,
     "target_difficulty": _target,
@@ -57,15 +59,25 @@ def names() -> list[str]:
     return sorted(_KINDS)
 
 
-def reward(kind: str, rate: float, cfg: RoleConfig) -> float:
-    """Reward in [0, 1] of a valid question that the solver wins with `rate`. InputError for an unknown kind.
+def check(kind: str, options: Mapping[str, Any]) -> None:
+    """InputError for an unknown kind, and for an option that it does not take."""
+    check_options(_kind(kind), options, "proposer.reward_options")
 
-    InvariantError for a rate outside [0, 1].
+
+def reward(kind: str, rate: float, cfg: RoleConfig) -> float:
+    """What a valid question earns that the solver wins with `rate`: in [0, 1], unless `cfg.reward_options` move the ends.
+
+    InputError for an unknown kind; InvariantError for a rate outside [0, 1].
     """
+    function = _kind(kind)
+    if not 0.0 <= rate <= 1.0:
+        raise InvariantError(f"a win rate lies in [0, 1], not {rate}")
+    return function(rate, cfg, **cfg.reward_options)
+
+
+def _kind(kind: str) -> Callable[..., float]:
     if kind not in _KINDS:
         raise InputError(
             f"proposer.reward must be one of {', '.join(names())}", kind, "set proposer.reward to one of these"
         )
-    if not 0.0 <= rate <= 1.0:
-        raise InvariantError(f"a win rate lies in [0, 1], not {rate}")
-    return _KINDS[kind](rate, cfg)
+    return _KINDS[kind]

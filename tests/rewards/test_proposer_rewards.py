@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.config import load
 from ssp.config.schema import RoleConfig
+from ssp.episode import PROPOSER, Episode
 from ssp.errors import InputError, InvariantError
 from ssp.rewards import proposer
+from ssp.selfplay.records import Block, Brief, Game, Played
+from ssp.selfplay.settle import settle
 
 CFG = RoleConfig()
 
 
+@pytest.mark.covers("SP-02")
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
@@ -23,6 +28,24 @@ CFG = RoleConfig()
 def test_golden_values_at_four_win_rates(kind: str, values: tuple[float, ...]) -> None:
     rates = (0.0, 0.2, 0.5, 1.0)
     assert [proposer.reward(kind, rate, CFG) for rate in rates] == pytest.approx(values)
+
+
+@pytest.mark.covers("SP-02")
+def test_the_ends_of_intermediate_difficulty_can_be_moved() -> None:
+    """4 (left + s) (right - s) strictly between 0 and 1, and 0 at both ends whatever the options."""
+    cfg = RoleConfig(reward_options={"left": 0.5, "right": 1.2})
+    found = [proposer.reward("intermediate_difficulty", rate, cfg) for rate in (0.0, 0.2, 0.5, 1.0)]
+    assert found == pytest.approx([0.0, 4 * 0.7 * 1.0, 4 * 1.0 * 0.7, 0.0])
+
+
+@pytest.mark.covers("SP-02")
+@pytest.mark.parametrize("penalty", [-1.0, 0.0])
+@pytest.mark.parametrize("kind", proposer.names())
+def test_an_invalid_question_earns_the_penalty_whatever_the_kind(kind: str, penalty: float) -> None:
+    cfg = load("quickstart", [f"proposer.reward={kind}", f"proposer.invalid_reward={penalty}"])
+    asked = Played(Brief.of(Episode("p1", "g1", PROPOSER, 0), "", 0), Block("b", None), 0)
+    settled = settle(cfg, [Game("g1", 1, "t", proposal=asked, rule="leakage")], 7)
+    assert [item.reward for item in settled.items[PROPOSER]] == [penalty]
 
 
 @pytest.mark.parametrize("goal", [0.0, 0.3, 0.5, 0.8, 1.0])
@@ -39,6 +62,8 @@ def test_unknown_kind_and_impossible_rate() -> None:
         proposer.reward("acc", 0.5, CFG)
     with pytest.raises(InvariantError):
         proposer.reward("1-acc", 1.5, CFG)
+    with pytest.raises(InputError, match="1-acc"):
+        proposer.check("acc", {})
 
 
 @pytest.mark.parametrize(

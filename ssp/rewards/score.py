@@ -1,0 +1,50 @@
+"""What one solver episode earns: the configured reward, applied to what the episode said.
+
+Owns what the game knows and a text does not: the answer that was handed in, the judge's word, whether the policy ended by
+itself. Promises that `em` equals the exact judge's word on every episode. Refuses to score an undecided one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from ssp import rewards
+from ssp.config.schema import RoleConfig
+from ssp.episode import Episode, Grade
+from ssp.errors import Fault, InputError
+from ssp.judge import Decision
+from ssp.rewards.options import takes
+
+CUT_OFF = ("tokens", "time")
+"""Ways for an episode to stop in which the policy did not end by itself."""
+
+
+def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Decision) -> Grade:
+    """The grade of an episode that the judge came to `decision` on; `role` names the reward.
+
+    Undecided stays undecided, and a Fault of the reward makes it so (law 2).
+    """
+    if decision.right is None:
+        return Grade(None, void_cause=decision.cause, by=decision.by)
+    try:
+        reward = score(role.reward, role.reward_options, episode, golds, decision.right)
+    except Fault as fault:
+        return Grade(None, void_cause=fault.cause, by=decision.by)
+    return Grade(decision.right, reward, by=decision.by)
+
+
+def score(name: str, options: Mapping[str, Any], episode: Episode, golds: Sequence[str], right: bool) -> float:
+    """The reward called `name` on the episode's response. `right`: the judge's word.
+
+    A function that has a parameter `answer`, `judged` or `ended` gets the answer handed in ("" when there is none), the
+    judge's word, or whether the policy ended by itself. InputError for a result that is not a finite number.
+    """
+    function = rewards.get(name)
+    known = {"answer": episode.final or "", "judged": right, "ended": episode.stopped not in CUT_OFF}
+    given = {fact: value for fact, value in known.items() if takes(function, fact)}
+    value = function(episode.response, list(golds), **given, **options)
+    if not isinstance(value, int | float) or not isfinite(value):
+        raise InputError(f"the reward {name} returns a finite number", value, "correct the function")
+    return float(value)

@@ -1,0 +1,85 @@
+"""What rewards read out of a response: the answer block, the box, the text without observations or end marks.
+
+Owns the few scans that several rewards share. Promises time linear in the text, whatever it holds: no pattern here can
+backtrack, so a reply of many megabytes costs milliseconds. Refuses to compare or to price anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+OBSERVATIONS = ("information", "observation", "result", "tool_response")
+"""Tags in which the environment speaks. What stands in them is nobody's answer."""
+
+ENDS = (
+    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>"),
+    *("</s>", "<eos>"),
+)
+"""End-of-turn and end-of-text tokens of the model families, as they stand in decoded text."""
+
+BOX = "\\boxed{"
+_BRACE = re.compile(r"[{}]")
+
+
+def spans(text: str, tag: str) -> Iterator[tuple[int, int]]:
+    """Start and end of what stands inside each closed `<tag>` block, from left to right, none overlapping.
+
+    As the lazy pattern `<tag>(.*?)</tag>` finds them: a second opening tag inside a block is part of it.
+    """
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    end = 0
+    while (start := text.find(opening, end)) >= 0:
+        start += len(opening)
+        end = text.find(closing, start)
+        if end < 0:
+            return
+        yield start, end
+        end += len(closing)
+
+
+def blocks(text: str, tag: str) -> list[str]:
+    """The contents of all closed `<tag>` blocks, in order."""
+    return [text[start:end] for start, end in spans(text, tag)]
+
+
+def spoken(response: str) -> str:
+    """The response without its closed observation blocks: what the policy itself said."""
+    for tag in OBSERVATIONS:
+        kept, at = [], 0
+        for start, end in spans(response, tag):
+            kept.append(response[at : start - len(tag) - 2])
+            at = end + len(tag) + 3
+        response = " ".join([*kept, response[at:]])
+    return response
+
+
+def handed_in(response: str) -> str:
+    """The last closed `<answer>` block that the policy wrote, stripped; "" when there is none."""
+    found = blocks(spoken(response), "answer")
+    return found[-1].strip() if found else ""
+
+
+def boxed(text: str) -> str | None:
+    """What the last `\\boxed{...}` holds, braces counted; None when there is none or it is not closed."""
+    start = text.rfind(BOX)
+    if start < 0:
+        return None
+    start += len(BOX)
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace.group() == "{" else -1
+        if depth == 0:
+            return text[start : brace.start()]
+    return None
+
+
+def without_end(response: str) -> str:
+    """The response without the white space and the end tokens (`ENDS`) that trail it."""
+    end = len(response)
+    while end:
+        token = next((token for token in ENDS if response.endswith(token, 0, end)), "")
+        if not token and not response[end - 1].isspace():
+            break
+        end -= len(token) or 1
+    return response[:end]

@@ -1,0 +1,132 @@
+"""Rewards by name and by path, their options, and what a config may ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launch import train
+from ssp import rewards
+from ssp.config import load
+from ssp.config.reward_rules import warnings
+from ssp.errors import InputError
+
+OWN = """
+import random
+def length(response, golds, per=10, judged=False, ended=True):
+    return min(1.0, len(response) / per) if judged else 0.0
+def free(response, golds, **options):
+    return float(options.get("bonus", 0.0))
+def needy(response, golds, scale):
+    return scale
+def one(response):
+    return 0.0
+def wrong(response, golds):
+    return float("nan")
+class Box:
+    @staticmethod
+    def inner(response, golds):
+        return 0.5
+number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an importable module with a user's rewards."""
+    (tmp_path / "own_rewards.py").write_text(OWN)
+    (tmp_path / "own_broken.py").write_text("raise OSError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "own_rewards"
+
+
+def refused(*overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        load("quickstart", list(overrides))
+    return str(caught.value)
+
+
+def test_the_names() -> None:
+    assert rewards.names() == ["em", "f1", "format_em", "math", "research", "ssp", "ssrl", "sub_em"]
+    assert all(callable(rewards.get(name)) for name in rewards.names())
+
+
+@pytest.mark.parametrize("name", ["", "rouge", "EM", ".", ":", "em:", ":em", "em."])
+def test_unknown_names_are_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(InputError, match="em, f1, format_em, math"):
+        rewards.get(name)
+
+
+def test_a_function_of_the_users_own(own: str) -> None:
+    assert rewards.get(f"{own}:length")("12345", ["x"], judged=True) == 0.5
+    assert rewards.get(f"{own}.length")("12345", ["x"], judged=True, per=5) == 1.0
+    assert rewards.get(f"{own}:Box.inner")("", ["x"]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("own_rewards:missing", "AttributeError"),
+        ("own_rewards:number", "not a callable"),
+        ("own_rewards:one", "called with"),
+        ("own_nothing:f", "No module named 'own_nothing'"),
+        ("own_broken:f", "no licence"),
+        ("own_rewards:", "is one of"),
+        ("./own_rewards.py", "ValueError|TypeError|ModuleNotFoundError"),
+    ],
+)
+def test_a_path_that_leads_to_no_function_is_refused(own: str, path: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        rewards.get(path)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["solver.reward=ssp"],
+        ["solver.reward=format_em", "solver.reward_options.structure=0.3", "solver.reward_options.strict_end=true"],
+        ["solver.reward=ssrl", "solver.reward_options={answer_weight: 1}"],
+        ["solver.reward=research", "solver.reward_options.think_first=true"],
+        ["solver.reward=own_rewards:length", "solver.reward_options.per=3"],
+        ["solver.reward=own_rewards:free", "solver.reward_options.bonus=3"],
+        ["solver.reward=own_rewards:needy", "solver.reward_options.scale=3"],
+        ["proposer.reward=intermediate_difficulty", "proposer.reward_options={left: 0.1, right: 1.1}"],
+        ["game.questions=dataset", "data.questions=x.jsonl", "proposer.reward_options.left=1"],
+    ],
+)
+def test_a_config_may_ask_for(typed: list[str]) -> None:
+    load("quickstart", typed)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["solver.reward=rouge"], "em, f1, format_em"),
+        (["solver.reward=own_rewards:missing"], "own_rewards:missing"),
+        (["solver.reward=format_em", "solver.reward_options.stucture=1"], "structure, final, retrieval, strict_end"),
+        (["solver.reward=format_em", "solver.reward_options.structure=high"], "structure is a finite number"),
+        (["solver.reward=format_em", "solver.reward_options.structure=.nan"], "structure is a finite number"),
+        (["solver.reward=format_em", "solver.reward_options.structure=true"], "structure is a finite number"),
+        (["solver.reward=format_em", "solver.reward_options.strict_end=1"], "strict_end is a bool"),
+        (["solver.reward_options.answer=Paris"], "takes these options: none"),
+        (["solver.reward=ssp", "solver.reward_options.judged=true"], "takes these options: none"),
+        (["solver.reward=research", "solver.reward_options.ended=true"], "takes these options: think_first"),
+        (["solver.reward=own_rewards:free", "solver.reward_options.ended=true"], "takes these options"),
+        (["solver.reward=own_rewards:needy"], "no scale"),
+        (["proposer.reward_options.left=0.1"], "proposer.reward_options takes these options: none"),
+        (["proposer.reward=intermediate_difficulty", "proposer.reward_options.middle=0"], "left, right"),
+    ],
+)
+def test_a_config_may_not_ask_for(typed: list[str], said: str) -> None:
+    assert said in refused(*typed)
+
+
+def test_a_penalty_is_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
+    assert warnings(load("quickstart")) == []
+    (line,) = warnings(load("quickstart", ["proposer.invalid_reward=-0.1"]))
+    assert "proposer.invalid_reward=-0.1" in line and "collapsed" in line
+    assert train.main(["--dry-run", "proposer.invalid_reward=-0.1"]) == 0
+    assert f"warning: {line}" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""What an episode earns in the game: the configured reward, with the judge's word and the way the episode ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ssp import rewards
+from ssp.config.schema import RoleConfig
+from ssp.episode import SOLVER, Episode
+from ssp.errors import Fault, InputError
+from ssp.judge import AnswerJudge, Decision, same
+from ssp.judge.answers import Item
+from ssp.rewards.score import graded, score
+
+PROMPT = "Write <answer> Beijing </answer>. Question: where?"
+RIGHT = "<think>so</think><answer>Paris</answer>"
+
+
+def episode(response: str, final: str | None, stopped: str = "final", prompt: str = PROMPT) -> Episode:
+    text = prompt + response
+    return Episode("s1", "g1", SOLVER, 0, text=text, response_at=len(prompt), final=final, stopped=stopped)
+
+
+@pytest.mark.parametrize("final", ["Paris", "The PARIS.", "Rome", "", None])
+@pytest.mark.parametrize(
+    "response", [RIGHT, "<answer>Rome</answer>", "Paris", "", "<information>" + RIGHT + "</information>"]
+)
+def test_em_is_the_exact_judges_word(final: str | None, response: str) -> None:
+    """Whatever the text's tags: the answer is what the protocol says was handed in."""
+    (decision,) = AnswerJudge().decide([Item("where?", ["Paris"], final)])
+    assert graded(RoleConfig(reward="em"), episode(response, final), ["Paris"], decision).reward == float(
+        same(final or "", ["Paris"])
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in rewards.names() if name != "math"])
+def test_the_prompt_is_never_read(name: str) -> None:
+    """Neither an example answer nor a chat marker in the prompt matters."""
+    prompts = ("", PROMPT, "<answer>Paris</answer> \\boxed{Paris}", "<|im_start|>assistant\n", "<think>")
+    found = {
+        score(name, {}, episode(r, "x", prompt=p), ["Paris"], False) for p in prompts for r in ("<answer>x</answer>",)
+    }
+    assert len(found) == 1
+
+
+def test_the_whole_response_is_read_with_its_observations() -> None:
+    shown = (
+        "<think>a</think><search>q</search><information>It is Paris.</information><think>b</think><answer>Rome</answer>"
+    )
+    role = RoleConfig(reward="format_em", reward_options={"retrieval": 0.1})
+    assert graded(role, episode(shown, "Rome"), ["Paris"], Decision(False)).reward == pytest.approx(0.3)
+
+
+@pytest.mark.covers("SP-03")
+def test_ssp_pays_what_the_judge_accepts() -> None:
+    role, golds = RoleConfig(reward="ssp"), ["Paris"]
+    near = episode("<answer>the French capital</answer>", "the French capital")
+    assert graded(role, near, golds, Decision(True, by="llm")).reward == 1.0
+    assert graded(role, near, golds, Decision(False, by="llm")).reward == 0.0
+    spam = episode("<answer>Paris</answer>" * 11, "Paris")
+    assert graded(role, spam, golds, Decision(True)).reward == 0.25
+
+
+@pytest.mark.covers("RS-06")
+@pytest.mark.parametrize(("stopped", "value"), [("final", 1.0), ("tokens", 0.0), ("time", 0.0)])
+def test_research_pays_only_for_ended_responses(stopped: str, value: float) -> None:
+    boxed = "<think>so</think><answer>\\boxed{Paris}</answer>"
+    assert score("research", {}, episode(boxed, "Paris", stopped), ["Paris"], True) == value
+
+
+def test_an_undecided_answer_is_not_scored() -> None:
+    """Law 2: neither the judge's failure nor the reward's own becomes a number."""
+    undecided = graded(RoleConfig(reward="em"), episode(RIGHT, "Paris"), ["Paris"], Decision(None, "judge_down", "llm"))
+    assert (undecided.right, undecided.void_cause, undecided.by) == (None, "judge_down", "llm")
+
+
+def test_a_fault_of_the_reward_makes_the_grade_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(response: str, golds: list[str]) -> float:
+        raise Fault("scorer_down")
+
+    monkeypatch.setitem(rewards._KNOWN, "broken", broken)
+    grade = graded(RoleConfig(reward="broken"), episode(RIGHT, "Paris"), ["Paris"], Decision(True))
+    assert (grade.right, grade.void_cause) == (None, "scorer_down")
+
+
+@pytest.mark.parametrize("returned", ["float('inf')", "float('nan')", "None", "'1'"])
+def test_a_reward_that_returns_no_finite_number_is_refused(
+    returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_reward.py").write_text(f"def odd(response, golds): return {returned}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "odd_reward", raising=False)
+    with pytest.raises(InputError, match="finite"):
+        score("odd_reward:odd", {}, episode(RIGHT, "Paris"), ["Paris"], True)
