@@ -91,6 +91,7 @@ class Episode:
     `final` is what the policy handed in (proposer: the question, solver: the answer), None when it never did.
     `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `time`, `malformed`, `fault`.
     `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
+    `invalid` counts its turns that neither searched nor handed in.
     `queries` are the searches that were carried out; `hits` says of each how many documents it showed (0: none were
     found, or the query was refused), and `documents` holds these, all in a row.
     `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
@@ -108,6 +109,7 @@ class Episode:
     response_at: int = 0
     final: str | None = None
     stopped: str = ""
+    invalid: int = 0
     queries: list[str] = field(default_factory=list)
     hits: list[int] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)

@@ -42,7 +42,11 @@ def _find(id: str) -> Path:
 
 @functools.cache
 def _read(path: Path) -> Protocol:
-    return read(path, _find)
+    protocol = read(path, _find)
+    if path.parent != _LIBRARY and protocol.id in names():
+        rule = "a protocol of your own has an id that no shipped one has: checkpoints are told apart by it"
+        raise InputError(rule, f"{path}: id: {protocol.id}", f"write for example `id: my-{protocol.id}`")
+    return protocol
 
 
 __all__ = ["Action", "Protocol", "Segment", "get", "names"]

@@ -14,6 +14,8 @@ from typing import Any
 TOOL = "search"
 """Name of the one tool that a policy is offered."""
 
+_HALF = re.compile("[\ud800-\udfff]")
+
 
 def split(text: str, form: str) -> tuple[str, ...]:
     """The queries in a search tag. `form`: text (all of it is one), lines (one a line), list (a JSON list, or one)."""
@@ -26,24 +28,19 @@ def split(text: str, form: str) -> tuple[str, ...]:
     return (text,)
 
 
-def tool_queries(bodies: Sequence[str], turn: str) -> tuple[str, ...]:
+def tool_queries(bodies: Sequence[str]) -> tuple[str, ...]:
     """The queries of a turn's tool calls: JSON `{"name": "search", "arguments": {"query": ...}}` in each body.
 
-    Without bodies the turn itself may be such a call (Llama: `{"name", "parameters"}`, after `<|python_tag|>` or not).
-    One call that cannot be read makes the whole turn unreadable: ().
+    The query may be a list of them. One call that cannot be read makes the whole turn unreadable: ().
     """
-    if not bodies:
-        bare = turn.rpartition("</think>")[2].replace("<|python_tag|>", "").strip()
-        if not bare.startswith("{"):
-            return ()
-        bodies = [bare]
-    found: list[str] = []
-    for body in bodies:
-        queries = _arguments(_json(body))
-        if not queries:
-            return ()
-        found.extend(queries)
-    return tuple(found)
+    asked = [_arguments(_json(body)) for body in bodies]
+    return tuple(query for queries in asked for query in queries) if all(asked) else ()
+
+
+def bare_call(turn: str) -> tuple[str, ...]:
+    """The queries of a turn that is a tool call without tags, thoughts aside, as Llama writes it; () for any other."""
+    call = turn.rpartition("</think>")[2].strip()
+    return tool_queries([call]) if call.startswith("{") else ()
 
 
 def _arguments(call: Any) -> tuple[str, ...]:
@@ -58,8 +55,8 @@ def _arguments(call: Any) -> tuple[str, ...]:
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
-    """The values, stripped; () when one of them is not a text or is empty."""
-    texts = tuple(value.strip() for value in values if isinstance(value, str))
+    """The values, stripped; () when one of them is not a text, is empty, or holds half of a surrogate pair."""
+    texts = tuple(value.strip() for value in values if isinstance(value, str) and not _HALF.search(value))
     return texts if len(texts) == len(values) and all(texts) else ()
 
 

@@ -1,7 +1,7 @@
 """From a YAML file to a `Protocol`.
 
 Owns the file format: the fields of `Protocol`, and `inherits: <id or file>` for a variation of another one. Promises
-that a file with a wrong key, type or tag is refused with the key named. Refuses to know where protocols are used.
+that a file with a wrong key, type, tag or hole is refused with the key named. Refuses to know where protocols are used.
 """
 
 from __future__ import annotations
@@ -14,50 +14,34 @@ from typing import Any
 import yaml
 
 from ssp.errors import InputError
-from ssp.protocols.base import ObservationForm, Protocol, Role, SearchForm
+from ssp.protocols.base import HOLE, ObservationForm, Protocol, Role, SearchForm
 from ssp.protocols.template import FAMILIES, PLAIN, TOKENIZER
 
-_BLOCKS: dict[str, type] = {"search": SearchForm, "observation": ObservationForm}
-_TYPES: dict[str, type] = {
-    "id": str,
-    "version": int,
-    "inherits": str,
-    "kinds": list,
-    "roles": dict,
-    "search": dict,
-    "observation": dict,
-    "template": str,
-    "plain": str,
-    "one_line": bool,
-    "question_mark": bool,
-    "retry": str,
-    "stops": list,
-    "end": str,
+_TYPES = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "tuple[str, ...]": list,
+    "dict[str, str]": dict,
+    "dict[str, Role]": dict,
 }
+"""A field's annotation → what YAML holds there."""
+_BLOCKS: dict[str, type] = {"search": SearchForm, "observation": ObservationForm}
 _FORMS = ("text", "lines", "list", "tool")
+_HOLES = {"n", "id", "title", "text", "first_line"}
 _TAG = re.compile(r"[A-Za-z][\w-]*\Z")
 
 
 def read(path: Path, find: Callable[[str], Path]) -> Protocol:
     """The protocol in `path`. `find` gives the file of an inherited id. InputError for whatever is wrong with it."""
     raw = _raw(path, find, ())
-    for key in ("id", "version", "kinds", "roles"):
-        if key not in raw:
-            raise InputError("a protocol file has id, version, kinds and roles", f"{path}: no {key}", "add it")
-    roles = {name: _block(path, f"roles.{name}", Role, block) for name, block in raw["roles"].items()}
-    blocks = {name: _block(path, name, kind, raw.get(name, {})) for name, kind in _BLOCKS.items()}
-    protocol = Protocol(
-        id=raw["id"],
-        version=raw["version"],
-        kinds=tuple(raw["kinds"]),
-        roles=roles,
-        search=blocks["search"],
-        observation_form=blocks["observation"],
-        stop_strings=tuple(raw.get("stops", ())),
-        **{key: raw[key] for key in ("template", "plain", "one_line", "question_mark", "retry", "end") if key in raw},
-    )
-    _check(path, protocol)
-    return protocol
+    blocks = {name: _made(path, f"{name}.", kind, raw.pop(name, {})) for name, kind in _BLOCKS.items()}
+    roles = raw.get("roles")
+    if isinstance(roles, dict):
+        raw["roles"] = {name: _made(path, f"roles.{name}.", Role, block) for name, block in roles.items()}
+    made: Protocol = _made(path, "", Protocol, raw, search=blocks["search"], observation_form=blocks["observation"])
+    _check(path, made)
+    return made
 
 
 def _raw(path: Path, find: Callable[[str], Path], seen: tuple[Path, ...]) -> dict[str, Any]:
@@ -71,15 +55,15 @@ def _raw(path: Path, find: Callable[[str], Path], seen: tuple[Path, ...]) -> dic
         raise InputError("a protocol is a readable YAML file", found, "correct the file") from error
     if not isinstance(raw, dict):
         raise InputError("a protocol file holds keys and values", path, "write `key: value` lines")
-    for key, value in raw.items():
-        if key not in _TYPES:
-            raise InputError(f"a protocol file has the keys {', '.join(_TYPES)}", f"{path}: {key}", "remove it")
-        if not isinstance(value, _TYPES[key]):
-            found = f"{path}: {key}: {value!r}"
-            raise InputError(f"{key} of a protocol is a {_TYPES[key].__name__}", found, "correct it")
-    if "inherits" not in raw:
+    if "id" not in raw:
+        raise InputError("a protocol file has an id of its own", f"{path}: no id", "add `id: my-protocol`")
+    below = raw.pop("inherits", "")
+    if not isinstance(below, str):
+        raise InputError("inherits of a protocol is an id or a file", f"{path}: {below!r}", "correct it")
+    if not below:
         return raw
-    return _over(_raw(find(raw.pop("inherits")), find, (*seen, path)), raw)
+    place = str(path.parent / below) if below.endswith((".yaml", ".yml")) else below
+    return _over(_raw(find(place), find, (*seen, path)), raw)
 
 
 def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -90,20 +74,35 @@ def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _block(path: Path, name: str, kind: type, values: Any) -> Any:
-    known = kind.__dataclass_fields__  # type: ignore[attr-defined]
-    wrong = [key for key in values if key not in known] if isinstance(values, dict) else [values]
-    if wrong:
-        raise InputError(f"{name} of a protocol has the keys {', '.join(known)}", f"{path}: {wrong[0]}", "remove it")
+def _made(path: Path, prefix: str, kind: type, values: Any, **more: Any) -> Any:
+    """A `kind` from the `values` in the file, each checked against the field's type; `prefix` names the place."""
+    fields = {name: field for name, field in kind.__dataclass_fields__.items() if field.type in _TYPES}  # type: ignore[attr-defined]
+    if not isinstance(values, dict):
+        raise InputError(
+            f"{prefix.rstrip('.')} of a protocol holds keys and values", f"{path}: {values!r}", "correct it"
+        )
+    for key, value in values.items():
+        if key not in fields:
+            known = ", ".join([*fields, *(() if prefix else ("inherits", *_BLOCKS))])
+            raise InputError(f"{prefix or 'a protocol '}has the keys {known}", f"{path}: {prefix}{key}", "remove it")
+        wanted = _TYPES[fields[key].type]
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if type(value) is not wanted or not all(isinstance(part, str | Role) for part in inner):
+            found = f"{path}: {prefix}{key}: {value!r}"
+            of = " of texts" if wanted in (list, dict) else ""
+            raise InputError(f"{prefix}{key} of a protocol is a {wanted.__name__}{of}", found, "correct it")
     try:
-        return kind(**values)
+        return kind(
+            **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}, **more
+        )
     except TypeError as error:
-        raise InputError(f"{name} of a protocol is complete", f"{path}: {error}", "add what is missing") from error
+        raise InputError(f"{prefix or 'a protocol '}is complete", f"{path}: {error}", "add what is missing") from error
 
 
 def _check(path: Path, protocol: Protocol) -> None:
-    tags = [protocol.search.tag, protocol.observation_form.tag, *(role.final for role in protocol.roles.values())]
-    bad = [tag for tag in (*protocol.kinds, *tags) if not isinstance(tag, str) or not _TAG.match(tag)]
+    form = protocol.observation_form
+    tags = [protocol.search.tag, form.tag, *(role.final for role in protocol.roles.values())]
+    bad = [tag for tag in (*protocol.kinds, *tags) if not _TAG.match(tag)]
     if bad:
         raise InputError("a tag is a letter, then letters, digits, _ or -", f"{path}: {bad[0]!r}", "correct it")
     unknown = [tag for tag in tags if tag not in protocol.kinds]
@@ -111,7 +110,11 @@ def _check(path: Path, protocol: Protocol) -> None:
         raise InputError("kinds lists every tag of a protocol", f"{path}: {unknown[0]} is not there", "add it")
     if protocol.search.form not in _FORMS:
         raise InputError(f"search.form is one of {', '.join(_FORMS)}", f"{path}: {protocol.search.form}", "use one")
-    if "{documents}" not in protocol.observation_form.text:
+    holes = set(HOLE.findall(form.document)) - _HOLES
+    if holes:
+        rule = f"observation.document has the holes {', '.join(sorted(_HOLES))}"
+        raise InputError(rule, f"{path}: {sorted(holes)[0]}", "remove it")
+    if "{documents}" not in form.text:
         raise InputError("observation.text has the hole {documents}", path, "add it")
     layouts = (PLAIN, TOKENIZER, *FAMILIES)
     if protocol.template not in layouts:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ssp.engines.base import StopWords
 from ssp.episode import Document
 from ssp.errors import InputError
-from ssp.protocols.base import Protocol
+from ssp.protocols.base import HOLE, Protocol
 from ssp.protocols.calls import TOOL
 from ssp.protocols.template import ENDS, FAMILIES, PLAIN, TOKENIZER, Message, lay_out
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _MARK = "zqxv"
 """A word that no template writes by itself: it shows where a message's content went."""
+
+_DATE = "26 Jul 2024"
+"""What templates that tell today's date are told (Llama 3.1's own default): a prompt is the same tomorrow."""
 
 TOOLS: list[dict[Any, Any]] = [
     {
@@ -54,36 +57,50 @@ class Renderer:
                 f"none in {tokenizer.name_or_path}",
                 f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}",
             )
-        tail, before, after = self._prove()
-        self.ends = self._ends(tail)
-        self._around = self._without_end(before), after
+        self._bos = self._opening() if self.template == PLAIN else ""
+        self._prove()
 
     def prompt(self, role: str, fields: dict[str, str]) -> str:
         """The prompt of `role`, the policy's turn opened."""
-        return self._text(self.protocol.messages(role, fields))
+        return self._bos + self._text(self.protocol.messages(role, fields))
 
-    def observation(self, *results: Sequence[Document]) -> str:
-        """What follows a turn's searches, one result list a query."""
-        return self._after_turn(self.protocol.observation(*results))
+    def observation(self, *results: Sequence[Document], ended: bool = True) -> str:
+        """What follows a turn's searches, one result list a query. `ended`: the policy ended its turn (`ends`)."""
+        return "".join(self.framed(self.protocol.observation(*results), ended))
 
-    def retry(self) -> str:
-        """What an invalid turn is told."""
-        return self._after_turn(self.protocol.retry)
+    def retry(self, role: str) -> str:
+        """What an invalid turn of `role` is told, without its frame."""
+        return self.protocol.retry.replace("{final}", self.protocol.role(role).final)
+
+    def framed(self, text: str, ended: bool) -> tuple[str, str, str]:
+        """`text` as the layout shows it after the policy's turn: what stands before it, itself, what opens the next turn.
+
+        A turn that the policy did not end goes on, unless `text` is a message of its own.
+        """
+        if not self.protocol.observation_form.as_turn:
+            return (self._reopened if ended else ""), text, ""
+        shown = self._text([*self._said, {"role": "tool", "content": text.strip()}])[self._length :]
+        before, after = self._frame
+        shown = shown[len(before) : len(shown) - len(after)]
+        return (self._without_end(before) if ended else before), shown, after
 
     def stops(self, role: str, searching: bool = True) -> tuple[tuple[int, ...], StopWords | None]:
-        """What ends a turn: ids (the end of turn, and stop strings that are one token), and the other stop strings."""
+        """What ends a turn: ids (the end of turn, and stop strings that are one token), and the other stop strings.
+
+        InputError when the tokenizer has no tokens for these, or for the role's prompt.
+        """
+        spoken = self.protocol.role(role)
+        (prompt,) = self.encode([HOLE.sub(" ", f"{spoken.system} {spoken.user}")])
+        if getattr(self.tokenizer, "unk_token_id", None) in prompt:
+            raise self._unwritten(f"a word of the {role}'s prompt")
         ids, words = list(self.ends), []
         for stop in self.protocol.stops(role, searching):
             (encoded,) = self.encode([stop])
             if stop not in self.decode(encoded):
-                raise InputError(
-                    f"every stop string of protocol {self.protocol.id} can be written in the model's tokens",
-                    f"{stop} cannot",
-                    "use a model that was made for this protocol",
-                )
+                raise self._unwritten(stop)
             if len(encoded) == 1:
                 ids.append(encoded[0])
-            else:
+            if len(encoded) > 1 or self._spells(stop):
                 words.append(stop)
         return tuple(dict.fromkeys(ids)), StopWords(words, self.decode) if words else None
 
@@ -106,45 +123,49 @@ class Renderer:
     def _text(self, messages: Sequence[Message], reply: bool = True) -> str:
         if self.template != TOKENIZER:
             return lay_out(messages, self.template, self.protocol.plain, reply)
-        tools: Any = TOOLS if self.protocol.search.form == "tool" else None
+        tools: Any = TOOLS if self.protocol.offers_tool else None
         try:
             text = self.tokenizer.apply_chat_template(
-                list(messages), tools=tools, tokenize=False, add_generation_prompt=reply
+                list(messages), tools=tools, tokenize=False, add_generation_prompt=reply, date_string=_DATE
             )
         except Exception as error:  # jinja's errors, and whatever a template raises by itself
             raise self._unfit(f"it cannot lay out {[m['role'] for m in messages]}: {error}") from error
         return str(text)
 
-    def _after_turn(self, text: str) -> str:
-        """`text` inside the policy's turn, or as a message of its own between two of its turns."""
-        before, after = self._around
-        return before + text + after
-
-    def _prove(self) -> tuple[str, str, str]:
-        """What closes the policy's turn, and what stands before (that included) and after a message that follows it.
-
-        InputError when the template is not prefix-stable.
-        """
-        asked: list[Message] = [{"role": "user", "content": _MARK}]
-        said = self._probe()
-        answered: list[Message] = [*asked, {"role": "assistant", "content": said}]
-        opened, closed = self._text(asked), self._text(answered, reply=False)
-        if not closed.startswith(opened + said):
+    def _prove(self) -> None:
+        """Find out how the layout shows a turn and what follows it. InputError when it is not prefix-stable."""
+        system = any(role.system for role in self.protocol.roles.values())
+        asked: list[Message] = [{"role": who, "content": _MARK} for who in ("system", "user")[not system :]]
+        turn = self._probe()
+        self._said: list[Message] = [*asked, {"role": "assistant", "content": turn}]
+        opened, closed = self._text(asked), self._text(self._said, reply=False)
+        if not closed.startswith(opened + turn):
             raise self._unfit("what the policy wrote is not what the template shows of its turn")
-        tail = closed[len(opened + said) :]
+        self._length = len(opened + turn)
+        self.ends = self._ends(closed[self._length :])
+        self._reopened, self._frame = "", ("", "")
         if not self.protocol.observation_form.as_turn:
-            return tail, "", ""
-        if self.template == PLAIN:
-            return tail, "\n", "\n"
-        told = self._text([*answered, {"role": "tool", "content": _MARK * 2}])
-        if not told.startswith(closed):
-            raise self._unfit("it rewrites a turn when another message follows")
-        before, mark, after = told[len(opened + said) :].partition(_MARK * 2)
+            if self.protocol.retry:
+                self._reopened = self._without_end(self._after(self._said, closed))
+            return
+        told = self._after([*self._said, {"role": "tool", "content": _MARK * 2}], closed)
+        before, mark, after = told.partition(_MARK * 2)
         if not mark:
             raise self._unfit("it does not show a tool's reply")
-        if self.template == TOKENIZER and TOOL not in opened.replace(_MARK, ""):
-            raise self._unfit("it does not show the tools that a policy is offered")
-        return tail, before, after
+        if self.protocol.offers_tool and TOOL not in opened:
+            raise InputError(
+                f"protocol {self.protocol.id} needs a chat template that shows the tools a policy is offered",
+                f"{self.tokenizer.name_or_path} with template={self.template}",
+                f"set template={TOKENIZER} with a model made for tools, or take another protocol (recall has its own words)",
+            )
+        self._frame = before, after
+
+    def _after(self, messages: Sequence[Message], closed: str) -> str:
+        """What `messages` show after the policy's turn, which must stay as it was."""
+        text = self._text(messages)
+        if not text.startswith(closed):
+            raise self._unfit("it rewrites a turn when another message follows")
+        return text[self._length :]
 
     def _probe(self) -> str:
         """A turn as a policy of this protocol writes it; reasoning models' templates treat reasoning apart."""
@@ -152,6 +173,16 @@ class Renderer:
         body = f'\n{{"name": "{TOOL}", "arguments": {{"query": "{_MARK}"}}}}\n' if form.form == "tool" else _MARK
         thought = f"<think>\n{_MARK}\n</think>\n\n" if "think" in self.protocol.kinds else ""
         return f"{thought}<{form.tag}>{body}</{form.tag}>"
+
+    def _opening(self) -> str:
+        """What the tokenizer puts before every text of its own accord, as base models saw it in training."""
+        begin = getattr(self.tokenizer, "bos_token", None)
+        return begin if begin and self.tokenizer("a")["input_ids"][:1] == [self.tokenizer.bos_token_id] else ""
+
+    def _spells(self, stop: str) -> bool:
+        """Whether a policy can also write `stop` letter by letter, past the one token that stands for it."""
+        (ids,) = self.encode([stop[:-1]])
+        return stop[:-1] in self.decode(ids)
 
     def _ends(self, tail: str) -> tuple[int, ...]:
         """Ids that end the policy's turn: what the layout puts there, the protocol's own, every family's, the eos."""
@@ -169,6 +200,13 @@ class Renderer:
         """`text` without the end of turn that opens it: the policy samples that itself."""
         (ids,) = self.encode([text])
         return text.removeprefix(self.decode(ids[:1])) if ids and ids[0] in self.ends else text
+
+    def _unwritten(self, what: str) -> InputError:
+        return InputError(
+            f"the words of protocol {self.protocol.id} can be written in the model's tokens",
+            f"{what} cannot ({self.tokenizer.name_or_path})",
+            "use a model that was made for this protocol, or another protocol",
+        )
 
     def _unfit(self, why: str) -> InputError:
         return InputError(

@@ -7,6 +7,7 @@ with a template of their own).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,18 +42,26 @@ FAMILIES = {
 """Qwen's and Llama 3's layouts, as their model cards give them."""
 
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
-"""End-of-turn and end-of-text strings of these families; no text of a document or a reply may keep one."""
+"""End-of-turn and end-of-text strings of these families."""
+
+CONTROL = r"<\|[^<>|\s]{1,64}\|>"
+"""Pattern of the families' control strings, those of `ENDS` among them; no text of a document or a reply keeps one."""
+
+_HOLE = re.compile(r"\{(system|user)\}")
 
 
 def lay_out(messages: Sequence[Message], template: str, plain: str, reply: bool = True) -> str:
     """`messages` as text, the policy's turn opened when `reply`. InputError for `tokenizer` or an unknown template.
 
-    `plain`: a format with {system} and {user}, for base models; later messages follow as they are.
+    `plain`: a format with {system} and {user}, for base models; without a system text the lines that it leaves empty
+    go. The policy's turns follow as they are, another message on lines of its own.
     """
     if template == PLAIN:
-        opening = {m["role"]: m["content"] for m in messages[:2] if m["role"] in ("system", "user")}
-        head = plain.replace("{system}", opening.get("system", "")).replace("{user}", opening.get("user", ""))
-        return head + "".join(message["content"] for message in messages[len(opening) :])
+        opening = {"system": "", **{m["role"]: m["content"] for m in messages[:2] if m["role"] in ("system", "user")}}
+        head = _HOLE.sub(lambda hole: opening.get(hole.group(1), ""), plain)
+        later = messages[2 if opening["system"] else 1 :]
+        texts = [m["content"] if m["role"] == "assistant" else f"\n{m['content']}\n" for m in later]
+        return (head if opening["system"] else head.lstrip("\n")) + "".join(texts)
     if template not in FAMILIES:
         known = ", ".join([PLAIN, *FAMILIES])
         raise InputError(f"without a tokenizer, a prompt is laid out as one of {known}", template, "name one of these")

@@ -6,9 +6,12 @@ Refuses to know tags.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 _STRIDE = 16
+_BEFORE = 4
+"""Tokens that are decoded again before each stride: a character has at most four, and joining them may add a space."""
 
 
 def ends(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
@@ -16,22 +19,19 @@ def ends(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int
 
     Decoded in strides, so that a long turn costs no square; a character that several tokens share belongs to the last.
     """
-    whole = decode(ids)
     found: list[int] = []
-    start = base = 0
-    for at in range(len(ids)):
-        piece = decode(ids[start : at + 1])
-        broken = piece.endswith("\ufffd")
-        found.append(base + len(piece) - broken)
-        if at + 1 - start >= _STRIDE and not broken:
-            start, base = at + 1, base + len(piece)
-    if found and base + len(decode(ids[start:])) != len(whole):  # tokens joined with spaces: strides lose one each
-        found = [len(decode(ids[: at + 1])) for at in range(len(ids))]
+    base = 0
+    for start in range(0, len(ids), _STRIDE):
+        context = max(0, start - _BEFORE)
+        known = base - len(decode(ids[context:start])) if start else 0
+        for at in range(start, min(start + _STRIDE, len(ids))):
+            piece = decode(ids[context : at + 1])
+            base = known + len(piece)
+            found.append(base - piece.endswith("\ufffd"))
     return found
 
 
 def tokens(places: Sequence[int], begin: int, end: int) -> tuple[int, int]:
     """First token that reaches beyond character `begin`, and one past the last that begins before `end`."""
-    first = next((at for at, place in enumerate(places) if place > begin), len(places))
-    last = next((at for at, place in enumerate(places) if place >= end), len(places) - 1)
-    return first, min(last + 1, len(places)) if end > begin else first
+    first = bisect_right(places, begin)
+    return first, max(first, min(bisect_left(places, end) + 1, len(places))) if end > begin else first

@@ -7,7 +7,6 @@ the context. Refuses to know rewards, verdicts, weights, or in which order seats
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +52,8 @@ class Seat:
     """One running episode: its place in the rollout, its task, its slot, the ids that the engine has not read yet.
 
     `asked` is what it searches for now, after a turn that searches.
-    `turns` counts its searches and invalid turns; `deadline` is on the monotonic clock, in seconds.
+    `ended`: the turn closed with an end of turn. `turns` counts searches and invalid turns; `deadline` is on the
+    monotonic clock, in seconds.
     """
 
     place: int
@@ -64,12 +64,24 @@ class Seat:
     source: Source
     deadline: float
     turns: int = 0
-    invalid: int = 0
     asked: tuple[str, ...] = ()
+    ended: bool = False
 
 
 Found = dict[str, dict[str, list[Document]] | Fault]
 """Corpus → query → documents, or the fault that hit the whole call."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An observation as it goes into a log: its documents a query, its text, its ids; [`begin`, `end`) of these are its
+    own, the others its frame, which stays when the observation is dropped."""
+
+    results: list[list[Document]]
+    text: str
+    ids: list[int]
+    begin: int
+    end: int
 
 
 class Table:
@@ -81,6 +93,7 @@ class Table:
         self.engine, self._renderer, self._search, self._told = engine, renderer, search, told
         self._protocol, self._role = renderer.protocol, tasks[0].role
         self._settings, self._limits = settings, settings.limits
+        self._ends = [[end] for end in renderer.ends]
         self._stops = {searching: renderer.stops(self._role, searching) for searching in (True, False)}
         self.seconds = {"generate": 0.0, "search": 0.0}
         texts = [renderer.prompt(task.role, task.fields) for task in tasks]
@@ -134,7 +147,7 @@ class Table:
         episode.log.append_model(generation.ids, generation.logprobs, generation.version)
         turn = self._renderer.decode(generation.ids)
         self._told(episode, Kind.MODEL, turn)
-        seat.pending, seat.asked = [], ()
+        seat.pending, seat.asked, seat.ended = [], (), generation.ids[-1:] in self._ends
         if seat.source.recalls:
             self._mark_recalled(seat, begin, turn, generation.ids)
         if not generation.stopped:
@@ -144,7 +157,7 @@ class Table:
         if action.final is not None:
             episode.final, episode.stopped = action.final, "final"
             return False
-        if not action.queries:
+        if not action.queries or not seat.source.searching:  # nobody answers a search with which self-search ends
             return self._invalid(seat)
         if seat.turns >= self._limits.searches:
             episode.stopped = "turns"
@@ -156,14 +169,14 @@ class Table:
 
     def _invalid(self, seat: Seat) -> bool:
         """A turn that neither searches nor hands in: told so, as long as it may be."""
-        seat.invalid += 1
-        if seat.invalid > self._limits.retries or not self._protocol.retry:
+        seat.episode.invalid += 1
+        if seat.episode.invalid > self._limits.retries or not self._protocol.retry:
             seat.episode.stopped = "malformed"
         elif seat.turns >= self._limits.searches:
             seat.episode.stopped = "turns"
         else:
             seat.turns += 1
-            self._show(seat, self._renderer.retry())
+            self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
             return True
         return False
 
@@ -189,55 +202,65 @@ class Table:
 
     def show(self, seats: Sequence[Seat], found: Found) -> list[Seat]:
         """Log what was found; returns the seats that go on."""
-        fitted: dict[tuple[str, tuple[str, ...]], tuple[list[list[Document]], str, list[int]]] = {}
+        fitted: dict[tuple[str, tuple[str, ...], bool], Shown] = {}
         going = []
         for seat in seats:
-            answers, episode, key = found[seat.task.corpus], seat.episode, (seat.task.corpus, seat.asked)
+            answers, episode, key = found[seat.task.corpus], seat.episode, (seat.task.corpus, seat.asked, seat.ended)
             if isinstance(answers, Fault):
                 episode.void(answers.cause)
                 continue
             if key not in fitted:  # the attempts at one question often ask the same
-                fitted[key] = self._fit([answers[query] for query in seat.asked])
-            results, text, ids = fitted[key]
+                fitted[key] = self._fit([answers[query] for query in seat.asked], seat.ended)
+            results = fitted[key].results
             episode.queries.extend(seat.asked)
             episode.hits.extend(map(len, results))
             episode.documents.extend(document for documents in results for document in documents)
-            self._show(seat, text, ids)
+            self._show(seat, fitted[key])
             going.append(seat)
         return going
 
-    def _show(self, seat: Seat, text: str, ids: list[int] | None = None) -> None:
-        seat.pending = self._renderer.encode([text])[0] if ids is None else ids
-        seat.episode.log.append(Kind.OBSERVATION, seat.pending)
-        self._told(seat.episode, Kind.OBSERVATION, text)
+    def _show(self, seat: Seat, shown: Shown) -> None:
+        seat.pending, log = shown.ids, seat.episode.log
+        log.append(Kind.TEMPLATE, shown.ids[: shown.begin])
+        log.append(Kind.OBSERVATION, shown.ids[shown.begin : shown.end])
+        log.append(Kind.TEMPLATE, shown.ids[shown.end :])
+        self._told(seat.episode, Kind.OBSERVATION, shown.text)
 
-    def _fit(self, results: list[list[Document]]) -> tuple[list[list[Document]], str, list[int]]:
-        """Results and observation; over `observation_tokens` whole documents go, from the end of the longest result."""
+    def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
+        """What is shown of `results`: over `observation_tokens` whole documents go, from the end of the longest one."""
         results = [list(documents) for documents in results]
         while True:
-            text = self._renderer.observation(*results)
-            (ids,) = self._renderer.encode([text])
-            if len(ids) <= self._limits.observation_tokens or not any(results):
-                return results, text, ids
+            shown = self._shown(results, self._protocol.observation(*results), ended)
+            if len(shown.ids) <= self._limits.observation_tokens or not any(results):
+                return shown
             max(results, key=len).pop()
+
+    def _shown(self, results: list[list[Document]], text: str, ended: bool) -> Shown:
+        before, inner, after = self._renderer.framed(text, ended)
+        whole = before + inner + after
+        (ids,) = self._renderer.encode([whole])
+        begin, end = 0, len(ids)
+        if before or after:
+            begin, end = spans.tokens(self._places(ids), len(before), len(before + inner))
+        return Shown(results, whole, ids, begin, end)
+
+    def _places(self, ids: Sequence[int]) -> list[int]:
+        return spans.ends(ids, self._renderer.decode)
 
     def _mark_recalled(self, seat: Seat, begin: int, turn: str, ids: Sequence[int]) -> None:
         """Information blocks in the turn are the policy's own; an unclosed one ends where another tag opens."""
         tag = self._protocol.observation_form.tag
-        others = "|".join(re.escape(kind) for kind in self._protocol.kinds if kind != tag)
-        blocks = list(re.finditer(rf"<{tag}>.*?(?:</{tag}>|(?=<(?:{others})>)|\Z)", turn, re.DOTALL))
-        places = spans.ends(ids, self._renderer.decode) if blocks else []
+        blocks = [segment for segment in self._protocol.parse(turn) if segment.kind == tag]
+        places = self._places(ids) if blocks else []
         for block in blocks:
-            first, last = spans.tokens(places, *block.span())
+            first, last = spans.tokens(places, block.begin, block.end)
             seat.episode.log.recall(begin + first, begin + last)
 
     def _uncertainty(self, seat: Seat, turn: str, generation: Generation) -> float:
-        """Mean entropy of the tokens between the turn's last search tags."""
-        tag = self._protocol.search.tag
-        inner = re.search(rf"<{tag}>((?:(?!<{tag}>).)*?)</{tag}>[^<]*\Z", turn, re.DOTALL)
-        if inner is None:
-            return 0.0
-        first, last = spans.tokens(spans.ends(generation.ids, self._renderer.decode), *inner.span(1))
+        """Mean entropy of the tokens of the query with which the turn ends; tool calls without tags count whole."""
+        search = self._protocol.last_search(turn)
+        place = search.inner if search is not None else (0, len(turn))
+        first, last = spans.tokens(self._places(generation.ids), *place)
         if seat.source.true_entropy and generation.entropies is None:
             raise InvariantError("an engine gave no entropies although they were asked for")
         each = generation.entropies if seat.source.true_entropy else sampled_entropy(generation.logprobs)

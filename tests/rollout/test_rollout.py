@@ -192,7 +192,7 @@ def test_bad_calls_are_refused() -> None:
     assert rollout(engine, SPOKEN, Books(), [], SETTINGS) == ([], {"generate": 0.0, "search": 0.0})
     with pytest.raises(InvariantError, match="one role"):
         rollout(engine, SPOKEN, Books(), tasks(["a"]) + tasks(["a"], "proposer"), SETTINGS)
-    with pytest.raises(InputError, match="</search>"):
+    with pytest.raises(InputError, match="model.s tokens"):
         Renderer(MINI, tokenizer(["<pad>", "<unk>", "<eos>"])).stops("solver")
 
 
