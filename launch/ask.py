@@ -1,101 +1,112 @@
-"""`ssp ask "vene mayor birthplace ?"`: one question to a policy, its transcript in colours.
+"""`ssp ask "vene mayor birthplace ?"`: questions to a policy, their transcripts live and in colours.
 
-Owns the command and the colours. Promises the rollout and the parser of training (law 8), so what is shown is what is
-trained on. Refuses to judge the answer.
+Owns the command. Promises the rollout of training (law 8): each piece of text is shown as it enters the token log, so
+what is shown is what is trained on. Refuses to judge the answer.
 """
 
 from __future__ import annotations
 
-import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
-from rich.text import Text
 
-from launch.cli import DEFAULT_CONFIG, Parser
-from ssp import build, config, protocols
-from ssp.config.rules import COLDEST
+from launch import policy, transcript
+from launch.cli import Parsed, Parser, parse, temperature
+from ssp import build, protocols
+from ssp.config.schema import Config
 from ssp.episode import SOLVER, Episode, Outcome, Task
 from ssp.errors import InputError
 from ssp.protocols import Protocol
+from ssp.rollout.table import Told
 from ssp.seeds import derive
+from ssp.tokenlog import Kind
 
-STYLES = {
-    "q": "bold",
-    "search": "cyan",
-    "information": "dim",
-    "think": "yellow",
-    "answer": "bold green",
-    "question": "bold magenta",
-    "target": "bold",
-}
-"""Segment kind → rich style; other kinds are shown plain."""
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_SETTING = re.compile(r"[\w.]+=\S*")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0, or 1 when the episode is void."""
-    args = _arguments(sys.argv[1:] if argv is None else argv)
-    cfg = config.load(args.config, args.overrides)
+    """Run the command. Returns 0, or 1 when the episode of the question that was typed is void."""
+    parsed, question = _arguments(sys.argv[1:] if argv is None else argv)
+    named = policy.parse(parsed.flags)
+    cfg = named.config(parsed.flags.config, parsed.overrides)
     torch.set_num_threads(1)
+    console = Console(highlight=False, soft_wrap=True)
+    ask = _asker(cfg, parsed, named, console)
+    if question is not None:
+        return 1 if ask(question).outcome is Outcome.VOID else 0
+    while (question := _typed()) is not None:
+        try:
+            ask(question)
+        except InputError as error:
+            print(error, file=sys.stderr)
+    return 0
+
+
+def _asker(cfg: Config, parsed: Parsed, named: policy.Policy, console: Console) -> Callable[[str], Episode]:
+    """Question → its episode, shown while it is played. The parts are made once."""
+    args = parsed.flags
     corpus = args.corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
-    folder = build.policy_dir(cfg, args.policy)
-    _check_words(folder, args.question)
-    temperature = cfg.eval.temperature if args.temperature is None else args.temperature
-    play = build.player(cfg, SOLVER, folder, build.search(cfg, [corpus]), temperature)
-    seed = derive(cfg.seed, "ask", args.question)
-    (episode,) = play([Task("ask", "ask", SOLVER, 0, seed, {"question": args.question}, corpus)])
-    console = Console(highlight=False)
-    console.print(transcript(episode, protocols.get(cfg.protocol)))
-    return 1 if episode.outcome is Outcome.VOID else 0
+    folder = named.folder(cfg)
+    heat = cfg.eval.temperature if args.temperature is None else args.temperature
+    tokenizer = build.tokenizer(folder)
+    told = teller(console, protocols.get(cfg.protocol))
+    play = build.player(cfg, SOLVER, folder, build.search(cfg, [corpus]), heat, told)
+
+    def ask(question: str) -> Episode:
+        _check_words(tokenizer, question)
+        seed = derive(cfg.seed, "ask", question)
+        (episode,) = play([Task("ask", "ask", SOLVER, 0, seed, {"question": question}, corpus)])
+        console.print(transcript.outcome(episode))
+        return episode
+
+    return ask
 
 
-def transcript(episode: Episode, protocol: Protocol) -> Text:
-    """The episode's segments, one a line, then what came of it."""
-    shown = Text()
-    for segment in protocol.parse(episode.text):
-        cut = "" if segment.closed else "  (cut off)"
-        shown.append(f"{segment.kind:>11}  {segment.text}{cut}\n", style=STYLES.get(segment.kind, ""))
-    if episode.outcome is Outcome.VOID:
-        shown.append(f"void: {episode.cause}", style="bold red")
-    elif episode.final is None:
-        shown.append(f"no answer ({episode.stopped}), {len(episode.queries)} searches", style="bold red")
-    else:
-        shown.append(f"answer: {episode.final} ({len(episode.queries)} searches)", style="bold green")
-    return shown
+def teller(console: Console, protocol: Protocol) -> Told:
+    """What prints each piece of an episode as the rollout tells it."""
+
+    def told(episode: Episode, kind: Kind, text: str) -> None:
+        console.print(transcript.piece(protocol, episode.role, kind, text))
+
+    return told
 
 
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser("ask", "Ask a policy one question.")
-    parser.add_argument("question", help='generated world: an entity, relations, a question mark: "vene mayor ?"')
-    parser.add_argument(
-        "--config", default=DEFAULT_CONFIG, metavar="NAME|FILE", help="shipped config's name, or a file"
-    )
-    parser.add_argument(
-        "--policy", metavar="DIR", help="policy folder or run folder; default: the solver's start model"
-    )
+def _typed() -> str | None:
+    """The next question from the terminal, None at the end of the input."""
+    try:
+        return input("question> " if sys.stdin.isatty() else "")
+    except EOFError:
+        return None
+
+
+def _arguments(argv: Sequence[str]) -> tuple[Parsed, str | None]:
+    """What was typed, and the question among it (None: none)."""
+    parsed = parse(argv, "ask", "Ask a policy a question; without one, ask for questions.", _flags)
+    settings = [word for word in parsed.overrides if _SETTING.fullmatch(word)]
+    questions = [word for word in parsed.overrides if not _SETTING.fullmatch(word)]
+    if len(questions) > 1:
+        raise InputError("ssp ask takes one question", " ".join(questions), "put it in quotation marks")
+    return replace(parsed, overrides=settings), questions[0] if questions else None
+
+
+def _flags(parser: Parser) -> None:
+    policy.add_flags(parser)
     parser.add_argument(
         "--corpus", help="corpus to search in; default: that of the first evaluation set, else data.corpus"
     )
-    parser.add_argument("--temperature", type=_temperature, help="0 is greedy; default: eval.temperature")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
-    return parser.parse_intermixed_args(list(argv))
+    parser.add_argument("--temperature", type=temperature, help="0 is greedy; default: eval.temperature")
 
 
-def _temperature(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not (value == 0.0 or COLDEST <= value < float("inf")):
-        raise argparse.ArgumentTypeError(f"0 or a number of at least {COLDEST}, not {text}")
-    return value
-
-
-def _check_words(folder: object, question: str) -> None:
+def _check_words(tokenizer: PreTrainedTokenizerBase, question: str) -> None:
     """InputError when the policy's vocabulary has no token for a word: it would be asked about `<unk>` instead."""
-    tokenizer = build.tokenizer(str(folder))
     unknown = tokenizer.unk_token_id
     try:
         words = [w for w in question.split() if unknown is not None and unknown in tokenizer.encode(w)]

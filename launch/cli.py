@@ -33,7 +33,10 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Parsed:
-    """What was typed: the config's name or file, `key=value` settings in order, and the command's own flags."""
+    """What was typed: the config's name or file, `key=value` settings in order, and the command's own flags.
+
+    `flags.config` is None when no config was typed, and `config` the default's name.
+    """
 
     config: str
     overrides: list[str]
@@ -56,12 +59,24 @@ def parse(
     parser = Parser(command, summary)
     parser.add_argument(
         "--config",
-        default=DEFAULT_CONFIG,
         metavar="NAME|FILE",
-        help="a shipped config's name, or a path to a YAML file (default: %(default)s)",
+        help=f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's own)",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
     if flags is not None:
         flags(parser)
     found = parser.parse_intermixed_args(sys.argv[1:] if argv is None else list(argv))
-    return Parsed(found.config, found.overrides, found)
+    return Parsed(found.config or DEFAULT_CONFIG, found.overrides, found)
+
+
+def temperature(text: str) -> float:
+    """A sampling temperature, for argparse: 0 is greedy."""
+    from ssp.config.tables import COLDEST
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not (value == 0.0 or COLDEST <= value < float("inf")):
+        raise argparse.ArgumentTypeError(f"0 or a number of at least {COLDEST}, not {text}")
+    return value

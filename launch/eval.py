@@ -1,8 +1,8 @@
-"""`ssp eval`: accuracy of a policy on evaluation sets, in one process.
+"""`ssp eval`: scores of a policy, or of a file of predictions, on evaluation sets, in one process.
 
-Owns the command: which sets, which policy, the table, the rows' file. Promises the rollout of training at
-`eval.temperature`, and that nothing is written unless every set was played. Refuses to know how episodes are played or
-judged.
+Owns the command: which sets, which policy, how it is asked, the files. Promises that every question is scored exactly
+once, that the same command prints and writes the same bytes again (greedy, or from the seed), and that nothing is
+written unless every set was played. Refuses to know how episodes are played or answers are scored.
 """
 
 from __future__ import annotations
@@ -16,96 +16,151 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.progress import Progress
 
-from launch.cli import Parsed, Parser, parse
+from launch import evaltable, policy
+from launch.cli import Parsed, Parser, parse, temperature
 from ssp import build, evaluation
 from ssp.config.schema import Config, EvalSet
-from ssp.data.readers import Question, read_eval
-from ssp.episode import SOLVER
+from ssp.data.readers import Question, read_questions
+from ssp.episode import SOLVER, Episode, Task
 from ssp.errors import InputError
+from ssp.evaluation import Play, Row, methods, predictions
+from ssp.judge import AnswerJudge, Item
 from ssp.world import files
+
+BATCH = 256
+"""Questions that are played at once, unless --batch says otherwise: it bounds memory and changes no result."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when a set has no scored question (every episode void)."""
     parsed = _arguments(sys.argv[1:] if argv is None else argv)
-    args, cfg = parsed.flags, parsed.load()
+    args = parsed.flags
+    for file in (args.out, args.summary):
+        _check_file(file)
+    named = policy.parse(args)
+    cfg = named.config(args.config, parsed.overrides)
     torch.set_num_threads(1)  # small matrices: a second thread costs more than it brings
-    if args.data:
-        cfg.data.eval = _sets(args.data, args.corpus, cfg.data.corpus)
-    elif args.corpus:
-        raise InputError("--corpus is of --data", f"--corpus {args.corpus} alone", "give --data, or set data.eval")
-    if not cfg.data.eval:
-        raise InputError("ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
-    _check_out(args.out)
-    folder = build.policy_dir(cfg, args.policy)
-    corpora = [item.corpus for item in cfg.data.eval]
-    play = build.player(cfg, SOLVER, folder, build.search(cfg, corpora), cfg.eval.temperature)
-    console = Console()
-    console.print(f"policy {folder}, temperature {cfg.eval.temperature:g}, seed {cfg.seed}", soft_wrap=True)
-    results: dict[str, evaluation.Result] = {}
-    for item in cfg.data.eval:
-        started = time.perf_counter()
-        questions = _questions(cfg, item, own=bool(args.data), per_hop=args.per_hop)
-        results[item.name] = evaluation.evaluate(play, questions, cfg.seed, item.corpus, f"eval/{item.name}")
-        console.print(table(item, results[item.name].summary, time.perf_counter() - started))
+    judge = None if cfg.judge.kind == "exact" else build.judge(cfg)
+    if judge is not None:
+        judge.check()
+    console = Console() if sys.stdout.isatty() else Console(width=evaltable.WIDTH)
+    if args.predictions:
+        asked = _sets(args.data, None, "")
+        rows = predictions.read(args.predictions, {s.name: _questions(cfg, s, True, None) for s in asked})
+    else:
+        rows = _play(cfg, args, named, console)
+    if judge is not None:
+        rows = {name: _judged(judge, found) for name, found in rows.items()}
+    lines = {name: evaluation.lines(name, found, cfg.seed, _ks(args)) for name, found in rows.items()}
+    evaltable.show(console, lines, rows, cfg.retriever.topk)
     if args.out:
-        evaluation.write_rows(args.out, {name: result.rows for name, result in results.items()})
+        evaluation.write_rows(args.out, rows)
         console.print(f"rows: {args.out}", soft_wrap=True)
-    return 0 if all(result.summary["items"] for result in results.values()) else 1
+    if args.summary:
+        evaltable.write(args.summary, lines)
+        console.print(f"summary: {args.summary}", soft_wrap=True)
+    return 0 if all(any(row.scored for row in found) for found in rows.values()) else 1
 
 
-def table(item: EvalSet, summary: dict[str, float], seconds: float) -> Table:
-    """One set's figures: a line for each hop count, then the whole, with 95 % intervals (Wilson)."""
-    void, searches = int(summary["void"]), summary.get("searches", 0.0)
-    caption = f"{searches:.2f} searches a question, {void} void (left out), {seconds:.1f} s"
-    shown = Table(title=f"{item.name}: {item.file} in {item.corpus}", caption=caption)
-    for heading in ("questions", "scored", "accuracy", "95 % interval"):
-        shown.add_column(heading, justify="left" if heading == "questions" else "right")
-    hops = sorted(name.removeprefix("accuracy_") for name in summary if name.endswith("hop") and "accuracy" in name)
-    for name in [*hops, ""]:
-        suffix = f"_{name}" if name else ""
-        if f"accuracy{suffix}" in summary:
-            share, items = summary[f"accuracy{suffix}"], summary[f"items{suffix}"]
-            low, high = evaluation.interval(share, items)
-            shown.add_row(name or "all", f"{items:.0f}", f"{share:.1%}", f"{low:.1%} to {high:.1%}")
-    if "accuracy_mean123" in summary:
-        shown.add_row("mean of 1-3hop", "", f"{summary['accuracy_mean123']:.1%}", "")
-    return shown
+def _play(cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Console) -> dict[str, list[Row]]:
+    """Every set's rows. All files are read, and all parts made, before the first question is asked."""
+    sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
+    if not args.data and args.corpus:
+        raise InputError("--corpus is of --data", f"--corpus {args.corpus} alone", "give --data, or set data.eval")
+    if not sets:
+        raise InputError("ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
+    if args.samples > 1 and args.temperature == 0:
+        raise InputError("greedy samples are all the same", f"--samples {args.samples}", "give --temperature 1")
+    questions = {item.name: _questions(cfg, item, own=bool(args.data), per_hop=args.per_hop) for item in sets}
+    play = _player(cfg, args, named, [item.corpus for item in sets], console)
+    rows = {}
+    for item in sets:
+        tasks = evaluation.make_tasks(questions[item.name], cfg.seed, item.corpus, f"eval/{item.name}", args.samples)
+        episodes = _episodes(play, tasks, args.batch, item.name)
+        rows[item.name] = evaluation.make_rows(questions[item.name], episodes, args.samples)
+    return rows
+
+
+def _episodes(play: Play, tasks: list[Task], batch: int, name: str) -> list[Episode]:
+    """One set's episodes; how far they are, and how long they took, goes to stderr."""
+    started = time.perf_counter()
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
+        bar = progress.add_task(name, total=len(tasks))
+        episodes = evaluation.play_all(play, tasks, batch, lambda done: progress.update(bar, completed=done))
+    print(f"{name}: {len(tasks)} episodes, {time.perf_counter() - started:.1f} s", file=sys.stderr)
+    return episodes
+
+
+def _player(cfg: Config, args: argparse.Namespace, named: policy.Policy, corpora: list[str], console: Console) -> Play:
+    folder, search = named.folder(cfg), build.search(cfg, corpora)
+    asked = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
+    console.print(f"policy {named.shown(folder)}, {asked}", soft_wrap=True)
+    if args.method == methods.AGENT:
+        return build.player(cfg, SOLVER, folder, search, args.temperature)
+    return build.baseline(cfg, SOLVER, folder, search, args.temperature, args.method)
 
 
 def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> list[Question]:
     """A set's questions: of `--data` all, of a configured set those that training's last evaluation asks."""
-    questions = read_eval(files.resolve(item.file, "eval", cfg))
+    questions = read_questions(files.resolve(item.file, "eval", cfg))
     if not own:
         questions = [q for q in questions if not q.hops or q.hops in cfg.eval.hops]
         per_hop = per_hop or cfg.eval.final_questions_per_hop
     return questions if per_hop is None else evaluation.select(questions, per_hop)
 
 
+def _judged(judge: AnswerJudge, rows: list[Row]) -> list[Row]:
+    """The rows with the judge's word; where it gave none, why."""
+    scored = [row for row in rows if row.scored]
+    decisions = judge.decide([Item(row.question, row.golden_answers, row.prediction) for row in scored])
+    found = iter(decisions)
+    return [row.with_decision(next(found)) if row.scored else row for row in rows]
+
+
+def _ks(args: argparse.Namespace) -> list[int]:
+    return args.k or ([1, args.samples] if args.samples > 1 else [])
+
+
 def _flags(parser: Parser) -> None:
-    parser.add_argument(
-        "--policy", metavar="DIR", help="policy folder or run folder; default: the solver's start model"
-    )
-    parser.add_argument("--data", nargs="+", default=[], metavar="FILE", help="FlashRAG jsonl files, or world:heldout")
+    policy.add_flags(parser)
+    parser.add_argument("--data", nargs="+", default=[], metavar="FILE", help="question files, or world:heldout")
     parser.add_argument("--corpus", help="corpus of --data; default: its own world, else data.corpus; none: no search")
     parser.add_argument("--per-hop", type=_count, help="questions a hop; default: the config's, or all of --data")
-    parser.add_argument("--out", metavar="FILE", help="write one JSON line a question here")
+    parser.add_argument("--method", default=methods.AGENT, help=f"{', '.join((methods.AGENT, *methods.METHODS))}")
+    parser.add_argument("--temperature", type=temperature, default=0.0, help="0 is greedy (default)")
+    parser.add_argument("--samples", type=_count, default=1, help="samples a question, for pass@k")
+    parser.add_argument("--k", type=_counts, default=[], metavar="1,2,4", help="the k of pass@k; default: 1 and all")
+    parser.add_argument("--batch", type=_count, default=BATCH, help="questions at once (default: %(default)s)")
+    parser.add_argument("--predictions", nargs="+", default=[], metavar="FILE", help="score these; nothing is played")
+    parser.add_argument("--out", metavar="FILE", help="write one JSON line a question and sample here")
+    parser.add_argument("--summary", metavar="FILE", help="write the table as JSON here, with its intervals")
 
 
 def _arguments(argv: Sequence[str]) -> Parsed:
-    """`--data` takes every word that follows it, so that settings typed after its files are sorted out here."""
-    parsed = parse(argv, "eval", "Score a policy on evaluation sets.", _flags)
-    words = parsed.flags.data
-    parsed.flags.data = [word for word in words if "=" not in word]
-    return replace(parsed, overrides=[*parsed.overrides, *(word for word in words if "=" in word)])
+    """`--data` and `--predictions` take every word that follows: settings typed after their files are sorted out here."""
+    parsed = parse(argv, "eval", "Score a policy, or predictions, on evaluation sets.", _flags)
+    flags, settings = parsed.flags, []
+    for name in ("data", "predictions"):
+        words = getattr(flags, name)
+        settings += [word for word in words if "=" in word]
+        setattr(flags, name, [word for word in words if "=" not in word])
+    if flags.method != methods.AGENT:
+        methods.get(flags.method)
+    if max(flags.k, default=0) > flags.samples and not flags.predictions:
+        raise InputError("--k goes up to --samples", f"--k {max(flags.k)}, --samples {flags.samples}", "sample more")
+    return replace(parsed, overrides=[*parsed.overrides, *settings])
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a whole number of at least 1, not {text}")
     return int(text)
+
+
+def _counts(text: str) -> list[int]:
+    return sorted({_count(part) for part in text.split(",")})
 
 
 def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:
@@ -122,9 +177,9 @@ def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSe
     return sets
 
 
-def _check_out(out: str | None) -> None:
-    if out and (Path(out).is_dir() or not Path(out).absolute().parent.is_dir()):
-        raise InputError("--out is a file in an existing folder", out, "make the folder or give another path")
+def _check_file(path: str | None) -> None:
+    if path and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+        raise InputError("--out and --summary are files in existing folders", path, "make the folder, or give another")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from ssp.errors import InputError, InvariantError, SspError
 COMMANDS = {
     "train": "play the duel and train both policies",
     "eval": "score a policy on an evaluation set",
-    "ask": "ask a policy one question and show its searches",
+    "ask": "ask a policy questions and show its searches",
+    "inspect": "show an episode of a run, with its mask",
     "index": "build a search index from a corpus",
     "serve": "answer searches over HTTP",
     "data": "convert and merge question files",

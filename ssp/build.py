@@ -8,6 +8,8 @@ policy folder of another protocol is refused. Refuses to know actors, the game, 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,20 +20,28 @@ from ssp.data.readers import read_corpus
 from ssp.engines import Engine
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Task
 from ssp.errors import InputError
-from ssp.evaluation import Play
+from ssp.evaluation import Play, methods
+from ssp.evaluation.bench import Bench
+from ssp.judge import AnswerJudge, Further
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Search, Settings, rollout
+from ssp.rollout.table import Told
 from ssp.search import bm25
 from ssp.search.router import NO_CORPUS, LocalSearch
 from ssp.search.source import HttpSearch
+from ssp.tiny import policy as tiny
+from ssp.tiny.settings import MODEL as TINY
 from ssp.world import files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from ssp.judge.endpoint import Endpoint
+
 COLDSTART = "coldstart"
 TRAIN_CORPUS = "train"
 _META = "ssp.json"
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def cache_root() -> Path:
@@ -72,11 +82,14 @@ def model_dir(
     `progress(done, message)` hears of its training, done in 0..1.
     A folder whose `ssp.json` names another protocol than the config's is refused.
     """
-    name = _block(cfg, role).model
-    if name == COLDSTART:
+    block = _block(cfg, role)
+    if block.model == COLDSTART:
         folder = Path(coldstart.ensure(cfg.coldstart, root or cache_root(), progress))
+    elif block.model == TINY:
+        recalls = block.search.kind != "retriever"
+        folder = tiny.ensure(protocols.get(cfg.protocol), block.template, recalls, root or cache_root())
     else:
-        folder = _folder(runfolder.resolve(name, f"{role}.model"))
+        folder = _model_folder(block.model, f"{role}.model")
     check_protocol(folder, cfg.protocol)
     return folder
 
@@ -88,33 +101,47 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
         engine(_block(cfg, role), folder)
 
 
-def policy_dir(cfg: Config, given: Path | str | None) -> Path:
-    """The solver's policy to look at: the folder `given`, else the one that the solver starts from.
+def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Path:
+    """The policy to look at: the folder `given`, else the one that `role` starts from.
 
-    Of a run folder, the solver's newest checkpoint (the one that its state.json names).
+    Of a run folder, the role's newest checkpoint (the one that its state.json names).
     """
     if given is None:
-        return model_dir(cfg, SOLVER)
+        return model_dir(cfg, role)
     folder = _folder(given)
     state = runfolder.RunFolder(folder).read_state()
     if state is not None:
-        if SOLVER not in state["folders"]:
+        if role not in state["folders"]:
             found = folder / "checkpoints" / "state.json"
-            raise InputError("state.json of a run names the solver's checkpoint", found, "give a checkpoint's folder")
-        folder = _folder(folder / state["folders"][SOLVER])
+            raise InputError(f"state.json of a run names the {role}'s checkpoint", found, "give a checkpoint's folder")
+        folder = _folder(folder / state["folders"][role])
     check_protocol(folder, cfg.protocol)
     return folder
 
 
-def player(cfg: Config, role: str, folder: Path, search: Search, temperature: float) -> Play:
-    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses."""
+def player(
+    cfg: Config,
+    role: str,
+    folder: Path,
+    search: Search,
+    temperature: float,
+    told: Told = lambda episode, kind, text: None,
+) -> Play:
+    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses (and its `told`)."""
     parts = engine(_block(cfg, role), folder), renderer(cfg, role, folder), search
     chosen = settings(cfg, role, temperature)
 
     def play(tasks: list[Task]) -> list[Episode]:
-        return rollout(*parts, tasks, chosen)[0]
+        return rollout(*parts, tasks, chosen, told)[0]
 
     return play
+
+
+def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
+    """Tasks → episodes by a baseline method (`ssp.evaluation.methods`), same engine, search and limits as `role`."""
+    block, steps = _block(cfg, role), methods.get(method)
+    bench = Bench(engine(block, folder), tokenizer(folder), search, block.limits, temperature, cfg.retriever.topk)
+    return lambda tasks: bench.play(steps, tasks)
 
 
 def renderer(cfg: Config, role: str, folder: Path | str) -> Renderer:
@@ -126,6 +153,36 @@ def settings(cfg: Config, role: str, temperature: float) -> Settings:
     """How `role` plays at this temperature."""
     block = _block(cfg, role)
     return Settings(block.limits, temperature, cfg.retriever.topk, block.search, block.engine.lanes)
+
+
+def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
+    """A client of the chat endpoint that `judge.*` names; one call may take `seconds`. InputError for a missing key."""
+    # Here, as below, because players and retriever shards use this module too and should start without the client.
+    from ssp.judge.endpoint import Endpoint
+
+    return Endpoint(cfg.judge, seconds, cfg.seed)
+
+
+def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
+    """Who decides right or wrong. InputError for a key or a model folder that is missing."""
+    if cfg.judge.kind == "exact":
+        return AnswerJudge()
+    from ssp.judge.judges import EngineJudge, LlmJudge
+
+    further: Further
+    if cfg.judge.kind == "llm":
+        further = LlmJudge(cfg.judge, endpoint(cfg, seconds))
+    else:
+        folder = _model_folder(cfg.judge.model, "judge.model")
+        further = EngineJudge(cfg.judge, engine(cfg.solver, folder), tokenizer(folder))
+    return AnswerJudge(further, cfg.judge.cache)
+
+
+def check_judge(cfg: Config) -> None:
+    """Ask the configured judge, and the endpoint that verifies questions, once each. InputError when no answer comes."""
+    judge(cfg).check()
+    if PROPOSER in cfg.roles and cfg.referee.verifier == "judge" and cfg.judge.kind != "llm":
+        endpoint(cfg).check("Which planet do people live on? Reply with its name.", lambda reply: reply or None)
 
 
 def check_protocol(folder: Path | str, protocol: str) -> None:
@@ -182,6 +239,21 @@ def _block(cfg: Config, role: str) -> RoleConfig:
     if role not in ROLES:
         raise InputError(f"a role is one of {', '.join(ROLES)}", role, "use one of these")
     return cfg.proposer if role == PROPOSER else cfg.solver
+
+
+def _model_folder(name: str, key: str) -> Path:
+    """A folder, or the place of `organisation/name` in the hub's cache; nothing is fetched here."""
+    folder = runfolder.resolve(name, key)
+    if folder.is_dir() or not _HUB_NAME.fullmatch(name):
+        return _folder(folder)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except LocalEntryNotFoundError as error:
+        rule = f"{key} is a model's folder, or one that lies in the hub's cache"
+        raise InputError(rule, name, f"ssp download {name}, or give a folder") from error
 
 
 def _folder(path: Path | str) -> Path:

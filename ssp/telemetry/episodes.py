@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         pa.field("hits", pa.list_(pa.int32())),
         pa.field("documents", pa.list_(pa.string())),
         *[pa.field(name, pa.list_(kind)) for name, (kind, _) in _TOKENS.items()],
+        pa.field("drops", pa.list_(pa.list_(pa.int32()))),
     ]
 )
 
@@ -58,6 +59,7 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
     for name, (kind, dtype) in _TOKENS.items():
         flat = np.fromiter((value for e in episodes for value in getattr(e.log, name)), dtype, count=int(offsets[-1]))
         columns[name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, kind))
+    columns["drops"] = pa.array([e.log.drops for e in episodes], pa.list_(pa.list_(pa.int32())))
     table = pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     pq.write_table(table, aside, compression="zstd", use_dictionary=False)
@@ -79,7 +81,9 @@ def _episode(row: dict[str, Any]) -> Episode:
         **{name: row[name] for name in _TEXTS},
         attempt=row["attempt"],
         response_at=row["response_at"],
-        log=TokenLog(**{name: row[name] for name in _TOKENS}),
+        log=TokenLog(
+            **{name: row[name] for name in _TOKENS}, drops=[(at, start, end) for at, start, end in row["drops"]]
+        ),
         queries=row["queries"],
         hits=row["hits"],
         documents=[Document(id, "") for id in row["documents"]],

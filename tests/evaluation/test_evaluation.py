@@ -1,17 +1,21 @@
-"""Evaluation: tasks, voids, per-hop shares, the interval, the file."""
+"""Evaluation: tasks, batches, rows, voids, figures of the periodic evaluation, intervals, the file."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from ssp import evaluation
 from ssp.data.readers import Question
-from ssp.episode import Episode, Task
+from ssp.episode import Document, Episode, Task
 from ssp.errors import InvariantError
+from ssp.evaluation import Row
+from ssp.judge import Decision
+from ssp.tokenlog import Kind
 
 QUESTIONS = [Question(f"q{i}", f"pota rel{i} ?", (f"o{i}",), hops=1 + i % 3) for i in range(9)]
 
@@ -20,9 +24,11 @@ def play(tasks: list[Task]) -> list[Episode]:
     """Right on 1-hop questions, wrong on 2-hop ones, silent on q2, void on q5, one search each."""
     episodes = []
     for task in tasks:
-        i = int(task.id.rsplit("q", 1)[1])
+        i = int(task.id.rsplit("q", 1)[1].split("#")[0])
         episode = Episode(task.id, task.game, task.role, task.attempt, final=f"o{i}" if i % 3 == 0 else "zzz")
-        episode.queries = ["pota"]
+        episode.queries, episode.documents = ["pota"], [Document(f"d{i}", f'"T"\nsays o{i}, or more')]
+        episode.log.append(Kind.PROMPT, [1])
+        episode.log.append_model([2, 3], [0.0, 0.0], 1)
         if i == 2:
             episode.final = None
         if i == 5:
@@ -33,9 +39,21 @@ def play(tasks: list[Task]) -> list[Episode]:
     return episodes
 
 
-def test_voids_leave_the_estimate_and_silence_is_wrong() -> None:
-    result = evaluation.evaluate(play, QUESTIONS, seed=0, corpus="c", prefix="eval")
-    summary = result.summary
+def rows(samples: int = 1) -> list[Row]:
+    tasks = evaluation.make_tasks(QUESTIONS, 0, "c", "eval/set", samples)
+    return evaluation.make_rows(QUESTIONS, evaluation.play_all(play, tasks, batch=4), samples)
+
+
+@dataclass
+class Periodic:
+    hops: int
+    correct: bool | None
+    searches: int = 1
+
+
+def test_voids_leave_the_periodic_estimate_and_silence_is_wrong() -> None:
+    made = [Periodic(row.hops, None if row.em is None else bool(row.em)) for row in rows()]
+    summary = evaluation.summarise(made)
     assert summary["items"] == 8 and summary["void"] == 1
     assert summary["accuracy_1hop"] == 1.0 and summary["accuracy_2hop"] == 0.0
     assert summary["accuracy_3hop"] == 0.5 and summary["items_3hop"] == 2
@@ -44,34 +62,105 @@ def test_voids_leave_the_estimate_and_silence_is_wrong() -> None:
     assert summary["stderr"] == pytest.approx(math.sqrt(0.25 / 8))
     assert summary["stderr_3hop"] == pytest.approx(math.sqrt(0.25 / 2))
     assert summary["searches"] == 1.0
-    assert [row.correct for row in result.rows][5] is None and result.rows[5].cause == "retriever_down"
-    assert result.rows[2].answer is None and result.rows[2].correct is False
 
 
 def test_nothing_scored_means_no_estimate() -> None:
-    def lost(tasks: list[Task]) -> list[Episode]:
-        episodes = [Episode(task.id, task.game, task.role, 0) for task in tasks]
-        for episode in episodes:
-            episode.void("engine_died")
-        return episodes
-
-    summary = evaluation.evaluate(lost, QUESTIONS, seed=0, corpus="c", prefix="eval").summary
-    assert summary == {"items": 0.0, "void": 9.0}
+    assert evaluation.summarise([Periodic(1, None)]) == {"items": 0.0, "void": 1.0}
     assert evaluation.summarise([]) == {"items": 0.0, "void": 0.0}
+    (line,) = evaluation.lines("set", [Row("q", "q ?", ["o"], None, cause="engine_died")], seed=0)
+    assert (line.rows, line.void, line.estimates) == (1, 1, {})
 
 
 def test_questions_without_hops_give_only_the_whole() -> None:
-    row = evaluation.Row("q", "q ?", ["o"], 0, "o", True, 1, "final", "", "")
-    assert set(evaluation.summarise([row])) == {"items", "void", "searches", "accuracy", "stderr"}
+    assert set(evaluation.summarise([Periodic(0, True)])) == {"items", "void", "searches", "accuracy", "stderr"}
 
 
-def test_tasks_depend_on_seed_and_question_only() -> None:
+def test_rows_hold_every_score_and_a_void_none() -> None:
+    found = rows()
+    right, silent, void = found[0], found[2], found[5]
+    assert (right.em, right.sub_em, right.f1, right.recall, right.searches, right.turns) == (1, 1, 1, 1, 1, 1)
+    assert right.documents == ["d0"] and right.queries == ["pota"] and right.words == 1
+    assert (silent.prediction, silent.em, silent.f1, silent.recall) == (None, 0, 0, 1)
+    assert not void.scored and void.cause == "retriever_down"
+    assert (void.em, void.sub_em, void.f1, void.judge, void.recall) == (None,) * 5
+
+
+def test_the_judges_word_and_its_failures_are_kept_apart() -> None:
+    found = [row for row in rows() if row.scored]
+    words = [Decision(True), Decision(False), Decision(None, "judge_timeout")]
+    judged = [row.with_decision(words[i % 3]) for i, row in enumerate(found)]
+    *_, line = evaluation.lines("set", judged, seed=0)
+    assert line.failures == 2 and line.estimates["judge"].mean == 0.5, "failures are neither right nor wrong"
+    assert [row.judge_failure for row in judged[:3]] == ["", "", "judge_timeout"]
+
+
+@pytest.mark.covers("SS-13")
+def test_the_table_has_a_line_a_hop_count_and_the_whole() -> None:
+    lines = {line.label: line for line in evaluation.lines("set", rows(), seed=0)}
+    assert list(lines) == ["set 1hop", "set 2hop", "set 3hop", "set"]
+    whole = lines["set"]
+    assert (whole.rows, whole.void) == (9, 1)
+    assert {name: estimate.mean for name, estimate in whole.estimates.items()} == {
+        "em": 0.5, "sub_em": 0.5, "f1": 0.5, "recall": 1.0, "searches": 1.0, "turns": 1.0, "words": 1.0
+    }  # fmt: skip
+
+
+def test_intervals_come_from_the_seed_and_cover() -> None:
+    made = [Row(f"q{i}", "", ["o"], "o", em=float(i % 2)) for i in range(100)]
+    (one,), (two,), (other,) = (evaluation.lines("set", made, seed=seed) for seed in (1, 1, 2))
+    a, b, c = (line.estimates["em"] for line in (one, two, other))
+    assert (a.low, a.high) == (b.low, b.high) != (c.low, c.high)
+    assert a.low == pytest.approx(0.4, abs=0.03) and a.high == pytest.approx(0.6, abs=0.03)
+
+
+def test_samples_of_one_question_are_no_further_questions() -> None:
+    one = [Row(f"q{i}", "", ["o"], "o", em=float(i % 2)) for i in range(50)]
+    many = [Row(row.id, "", ["o"], "o", sample=s, em=row.em) for row in one for s in range(4)]
+    (a,), (b,) = evaluation.lines("set", one, 0), evaluation.lines("set", many, 0)
+    assert (a.estimates["em"].low, a.estimates["em"].high) == (b.estimates["em"].low, b.estimates["em"].high)
+
+
+def test_the_macro_average_weighs_sets_alike() -> None:
+    sets = {
+        name: evaluation.lines(name, [Row(f"{i}", "", ["o"], "o", em=float(i < right)) for i in range(n)], 0)[-1]
+        for name, n, right in (("a", 10, 10), ("b", 90, 0))
+    }
+    line = evaluation.macro(sets)
+    assert (line.rows, line.estimates["em"].mean) == (100, 0.5)
+    assert line.estimates["em"].low == line.estimates["em"].high == 0.5
+
+
+def test_tasks_depend_on_seed_question_and_sample_only() -> None:
     one = evaluation.make_tasks(QUESTIONS, 7, "world:heldout", "eval/held")
     two = evaluation.make_tasks(QUESTIONS[::-1], 7, "world:heldout", "eval/held")
     assert one == two[::-1]
     assert one[0].id == "eval/held/q0" and one[0].corpus == "world:heldout" and one[0].role == "solver"
     assert len({task.seed for task in one}) == len(one)
     assert one[0].seed != evaluation.make_tasks(QUESTIONS, 8, "world:heldout", "eval/held")[0].seed
+    three = evaluation.make_tasks(QUESTIONS, 7, "world:heldout", "eval/held", samples=3)
+    assert three[::3] == one and [task.id for task in three[:2]] == ["eval/held/q0", "eval/held/q0#1"]
+    assert len({task.seed for task in three}) == len({task.id for task in three}) == 27
+
+
+def test_batches_are_bounded_and_change_nothing() -> None:
+    tasks, sizes, done = evaluation.make_tasks(QUESTIONS, 0, "c", "p"), [], []
+
+    def counted(batch: list[Task]) -> list[Episode]:
+        sizes.append(len(batch))
+        return play(batch)
+
+    one = evaluation.play_all(counted, tasks, 4, done.append)
+    assert sizes == [4, 4, 1] and done == [4, 8, 9]
+    assert [e.id for e in one] == [e.id for e in evaluation.play_all(play, tasks, 256)]
+
+
+def test_every_task_must_come_back_once() -> None:
+    tasks = evaluation.make_tasks(QUESTIONS, 0, "c", "p")
+    for wrong in (lambda t: play(t)[:-1], lambda t: play(t)[::-1], lambda t: play([t[0]] * len(t))):
+        with pytest.raises(InvariantError):
+            evaluation.play_all(wrong, tasks, 9)
+    with pytest.raises(InvariantError):
+        evaluation.make_rows(QUESTIONS, [], 1)
 
 
 def test_select_takes_the_first_of_each_hop() -> None:
@@ -79,28 +168,15 @@ def test_select_takes_the_first_of_each_hop() -> None:
     assert evaluation.select(QUESTIONS, 0) == []
 
 
-def test_rows_must_match() -> None:
-    with pytest.raises(InvariantError):
-        evaluation.make_rows(QUESTIONS, [], [])
-
-
 def test_the_first_set_has_no_name_in_the_metrics() -> None:
     assert evaluation.metrics({"accuracy": 0.5}) == {"eval/accuracy": 0.5}
     assert evaluation.metrics({"accuracy_1hop": 0.5}, "train") == {"eval/train/accuracy_1hop": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("share", "items", "low", "high"), [(0.5, 100, 0.404, 0.596), (0.0, 100, 0.0, 0.037), (1.0, 20, 0.839, 1.0)]
-)
-def test_wilson_interval(share: float, items: float, low: float, high: float) -> None:
-    assert evaluation.interval(share, items) == pytest.approx((low, high), abs=1e-3)
-
-
 def test_rows_are_written_whole(tmp_path: Path) -> None:
-    result = evaluation.evaluate(play, QUESTIONS, seed=0, corpus="c", prefix="eval")
     path = tmp_path / "deep" / "rows.jsonl"
-    evaluation.write_rows(path, {"held": result.rows, "again": result.rows[:1]})
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(rows) == 10 and rows[0]["set"] == "held" and rows[-1]["set"] == "again"
-    assert rows[0]["question"] == "pota rel0 ?" and rows[5]["correct"] is None and rows[0]["answers"] == ["o0"]
+    evaluation.write_rows(path, {"held": rows(), "again": rows()[:1]})
+    read = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(read) == 10 and read[0]["set"] == "held" and read[-1]["set"] == "again"
+    assert read[0]["question"] == "pota rel0 ?" and read[5]["em"] is None and read[0]["golden_answers"] == ["o0"]
     assert [item.name for item in path.parent.iterdir()] == ["rows.jsonl"]

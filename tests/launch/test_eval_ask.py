@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from launch import ask
+from launch import ask, inspect, transcript
 from launch import eval as evaluate
 from ssp import build, protocols
+from ssp.config import load
+from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
-from ssp.episode import Document, Episode, Outcome
+from ssp.engines import ScriptedEngine
+from ssp.episode import SOLVER, Document, Episode, Task
 from ssp.errors import InputError
+from ssp.evaluation import Play, methods
+from ssp.judge import Decision, Item
+from ssp.selfplay.workers import Player, PlayOrder
+from ssp.tokenlog import Kind
 from ssp.world import tokenizer as words
 
 TINY = ["steps=1", "solver.limits.turn_tokens=6"]
@@ -52,6 +65,26 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def scripted(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A policy that searches for the first word of the question and then answers "none"."""
+    tokens = words.build()
+
+    def script(ids: list[int], seed: int, turn: int) -> list[int]:
+        word = tokens.decode(ids).split()[1]
+        return tokens.encode("<answer> none </answer>" if turn else f"<search> {word} </search>")
+
+    monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(script))
+    return policy
+
+
+def bytewise() -> PreTrainedTokenizerFast:
+    """A tokenizer that can write anything."""
+    core = Tokenizer(BPE(vocab={char: i for i, char in enumerate(sorted(ByteLevel.alphabet()))}, merges=[]))
+    core.pre_tokenizer, core.decoder = ByteLevel(add_prefix_space=False), ByteDecoder()
+    return PreTrainedTokenizerFast(tokenizer_object=core)
+
+
 def question_of(cfg: Config) -> str:
     path = build.files.resolve("world:heldout", "eval", cfg)
     return json.loads(Path(path).read_text().splitlines()[0])["question"]
@@ -60,14 +93,19 @@ def question_of(cfg: Config) -> str:
 def test_eval_plays_every_configured_set_and_writes_rows(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "rows.jsonl"
-    code = evaluate.main(["--policy", str(policy), "--per-hop", "3", "--out", str(out), *TINY])
+    out, summary = tmp_path / "rows.jsonl", tmp_path / "summary.json"
+    code = evaluate.main(
+        ["--policy", str(policy), "--per-hop", "3", "--out", str(out), "--summary", str(summary), *TINY]
+    )
     printed = capsys.readouterr().out
     assert code == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert {row["set"] for row in rows} == {"heldout", "train", "nosearch"}
-    assert len(rows) == 3 * 3 * 3 and all(row["correct"] is False for row in rows)
-    assert "1hop" in printed and "95 % interval" in printed and str(policy) in printed
+    assert len(rows) == 3 * 3 * 3 and all(row["em"] == 0 and row["f1"] == 0 for row in rows)
+    assert "heldout 1hop" in printed and "95 % interval" in printed and str(policy) in printed
+    table = json.loads(summary.read_text())
+    assert list(table)[-1] == "macro average" and table["heldout 2hop"]["rows"] == 3
+    assert table["train"]["em"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
 
 
 def test_eval_of_own_files_takes_settings_after_them(
@@ -79,30 +117,141 @@ def test_eval_of_own_files_takes_settings_after_them(
     assert "mine" in capsys.readouterr().out
 
 
-def test_eval_searches_a_world_in_the_corpus_that_was_typed(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--policy", str(policy), "--per-hop", "1", "--data", "world:heldout", *TINY]
-    assert evaluate.main(few) == 0
-    assert "world:heldout in world:heldout" in " ".join(capsys.readouterr().out.split())
-    assert evaluate.main([*few, "--corpus", "none"]) == 0
-    assert "world:heldout in none" in " ".join(capsys.readouterr().out.split())
+def test_eval_searches_a_world_in_the_corpus_that_was_typed(
+    scripted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--policy", str(scripted), "--per-hop", "1", "--data", "world:heldout", "--out", str(tmp_path / "r"), *TINY]
+    for more, found in (([], True), (["--corpus", "none"], False)):
+        assert evaluate.main([*few, *more]) == 0
+        rows = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
+        assert all(row["queries"] and bool(row["documents"]) == found for row in rows)
+        assert all(row["recall"] is not None for row in rows)
 
 
-def test_eval_is_repeatable(policy: Path, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    for out in (one, two):
-        evaluate.main(["--policy", str(policy), "--per-hop", "2", "--data", "world:12", "--out", str(out)])
-    assert one.read_text() == two.read_text()
+@pytest.mark.covers("SR-15")
+def test_every_row_is_scored_once_and_greedy_is_the_same_twice(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = Path(build.files.resolve("world:heldout", "eval", Config())).read_text().splitlines()[:1003]
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(lines) + "\n")
+
+    def run(*flags: str) -> tuple[str, str]:
+        out = tmp_path / "rows.jsonl"
+        flags = ("--policy", str(policy), "--data", str(data), "--corpus", "none", "--out", str(out), *flags, *TINY)
+        assert evaluate.main(list(flags)) == 0
+        return out.read_text(), capsys.readouterr().out
+
+    rows, table = run()
+    ids = [json.loads(line)["id"] for line in rows.splitlines()]
+    assert ids == [json.loads(line)["id"] for line in lines] and len(set(ids)) == 1003
+    assert run() == (rows, table)
+    assert run("--batch", "100") == (rows, table), "the size of the batches changes nothing"
+    warm = run("--temperature", "1")
+    assert warm[0] != rows and run("--temperature", "1") == warm != run("--temperature", "1", "seed=1")
+
+
+def test_a_void_is_a_row_with_its_cause_and_in_no_estimate(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*args: object) -> Play:
+        def play(tasks: list[Task]) -> list[Episode]:
+            episodes = [Episode(task.id, task.game, task.role, 0, final="x") for task in tasks]
+            episodes[0].void("engine_died")
+            return episodes
+
+        return play
+
+    monkeypatch.setattr(build, "player", down)
+    out = tmp_path / "rows"
+    few = ["--policy", str(policy), "--data", "world:heldout", "--out", str(out), *TINY]
+    assert evaluate.main([*few, "--per-hop", "1"]) == 0
+    assert "world:heldout: void: engine_died 1" in capsys.readouterr().out
+    row = json.loads(out.read_text().splitlines()[0])
+    assert (row["cause"], row["prediction"], row["em"]) == ("engine_died", None, None)
+    data = tmp_path / "one.jsonl"
+    data.write_text(json.dumps({"question": "pota seat ?", "answer": "x"}) + "\n")
+    assert evaluate.main(["--policy", str(policy), "--data", str(data), *TINY]) == 1, "nothing was scored"
+
+
+@pytest.mark.covers("SS-10")
+def test_samples_are_rows_and_pass_at_k(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "rows"
+    few = ["--policy", str(policy), "--per-hop", "2", "--data", "world:heldout", "--out", str(out)]
+    assert evaluate.main([*few, "--samples", "4", "--k", "1,2,4", "--temperature", "1", *TINY]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"{name}@{k}" in printed for name in ("pass", "mean", "maj") for k in (1, 2, 4))
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["sample"] for row in rows[:5]] == [0, 1, 2, 3, 0] and len({row["text"] for row in rows[:4]}) > 1
+
+
+@pytest.mark.covers("SP-09")
+def test_the_judge_has_a_column_and_its_failures_too(
+    scripted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stub:
+        checked = 0
+
+        def check(self) -> None:
+            self.checked += 1
+
+        def decide(self, items: list[Item]) -> list[Decision]:
+            words = [Decision(True, by="llm"), Decision(None, "judge_timeout", "llm"), Decision(False, by="llm")]
+            return [words[i % 3] for i in range(len(items))]
+
+    stub = Stub()
+    monkeypatch.setattr(build, "judge", lambda cfg: stub)
+    out = tmp_path / "rows"
+    settings = ["judge.kind=llm", "judge.url=http://127.0.0.1:1/v1", "judge.model=stub", *TINY]
+    few = ["--policy", str(scripted), "--per-hop", "1", "--data", "world:heldout", "--out", str(out)]
+    assert evaluate.main([*few, *settings]) == 0 and stub.checked == 1
+    heading = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("set"))
+    assert [word for word in heading.split() if word in ("EM", "F1", "judge", "failures")] == [
+        "EM", "F1", "judge", "failures"
+    ]  # fmt: skip
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["judge"], row["judge_failure"]) for row in rows[:3]] == [
+        (True, ""), (None, "judge_timeout"), (False, "")
+    ]  # fmt: skip
+
+
+@pytest.mark.covers("SR-71")
+def test_predictions_are_scored_without_playing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, summary = tmp_path / "made", tmp_path / "summary.json"
+    folder.mkdir()
+    for name, answers in (("nq", ["a1", "b1 or b2"]), ("popqa", ["c1", "c1"])):
+        rows = [{"id": str(i), "pred": said, "golden_answers": [said[:2]]} for i, said in enumerate(answers)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert evaluate.main(["--predictions", str(folder), "--summary", str(summary)]) == 0
+    table = json.loads(summary.read_text())
+    assert {name: (line["rows"], line["em"]["mean"], line["sub_em"]["mean"]) for name, line in table.items()} == {
+        "nq": (2, 0.5, 1.0), "popqa": (2, 1.0, 1.0), "macro average": (4, 0.75, 1.0)
+    }  # fmt: skip
+    data = tmp_path / "nq.jsonl"
+    data.write_text("".join(json.dumps({"id": i, "question": "?", "answer": "a1"}) + "\n" for i in range(2)))
+    capsys.readouterr()
+    assert evaluate.main(["--predictions", str(folder / "nq.jsonl"), "--data", str(data)]) == 0
+    assert "50.0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--policy", "nowhere"], "existing folder"),
+        (["--policy", "solver@nowhere"], "existing folder"),
+        (["--policy", "solver@."], "goes before a run"),
+        (["--policy", "http://127.0.0.1:1/v1"], "--model and --tokenizer"),
+        (["--model", "x"], "belong to a server"),
         (["--out", "no/such/folder/rows"], "--out"),
         (["--data", "a/x.jsonl", "b/x.jsonl"], "different names"),
         (["stepz=3"], "steps"),
         (["data.eval=[]", "eval.every=0"], "needs an evaluation set"),
         (["--corpus", "none"], "--corpus is of --data"),
+        (["--method", "magic"], "iter-retgen"),
+        (["--samples", "4"], "greedy samples"),
+        (["--samples", "4", "--k", "8"], "--k goes up to"),
+        (["--samples", "0"], "at least 1"),
+        (["--temperature=-1"], "at least 0"),
     ],
 )
 def test_eval_refuses(arguments: list[str], message: str) -> None:
@@ -110,14 +259,83 @@ def test_eval_refuses(arguments: list[str], message: str) -> None:
         evaluate.main(arguments)
 
 
-def test_ask_prints_the_transcript(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("method", methods.METHODS)
+def test_a_baseline_is_refused_where_its_prompt_has_no_tokens(policy: Path, method: str) -> None:
+    with pytest.raises(InputError, match="--method agent"):
+        evaluate.main(["--policy", str(policy), "--per-hop", "1", "--method", method, *TINY])
+
+
+def test_a_baseline_is_played_over_the_same_engine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = bytewise()
+    tokens.save_pretrained(tmp_path / "policy")
+    engine = ScriptedEngine(lambda ids, seed, turn: tokens.encode(" hanos.\n"))
+    monkeypatch.setattr(build, "engine", lambda *args: engine)
+    out = tmp_path / "rows"
+    few = ["--policy", str(tmp_path / "policy"), "--per-hop", "1", "--data", "world:heldout", "--out", str(out)]
+    room = ["solver.limits.total_tokens=4000", "solver.limits.turn_tokens=100"]
+    assert evaluate.main([*few, "--method", "rag", *room]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {row["prediction"] for row in rows} == {"hanos"} and {row["searches"] for row in rows} == {1}
+    assert "method rag" in capsys.readouterr().out
+
+
+def run_folder(tmp_path: Path, policy: Path, *settings: str) -> Path:
+    """A run with both roles' checkpoints and a config of its own."""
+    run = tmp_path / "runs" / "mine-001"
+    for role in ("proposer", "solver"):
+        shutil.copytree(policy, run / "checkpoints" / role / "v3")
+    (run / "config.yaml").write_text(to_yaml(load("quickstart", [*TINY, *settings])))
+    folders = {role: f"checkpoints/{role}/v3" for role in ("proposer", "solver")}
+    (run / "checkpoints" / "state.json").write_text(json.dumps({"folders": folders}))
+    return run
+
+
+def test_a_run_is_evaluated_with_its_own_settings(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_folder(tmp_path, policy, "seed=7")
+    monkeypatch.setenv("SSP_HOME", str(tmp_path))
+    few = ["--per-hop", "1", "--data", "world:heldout"]
+    for name, role in ((str(run), "solver"), ("mine-001", "solver"), ("proposer@mine-001", "proposer")):
+        assert evaluate.main(["--policy", name, *few]) == 0
+        printed = capsys.readouterr().out
+        assert f"{run}/checkpoints/{role}/v3" in printed and "seed 7" in printed
+    assert evaluate.main(["--policy", str(run), "--config", "quickstart", *few, *TINY]) == 0
+    assert "seed 0" in capsys.readouterr().out
+    (run / "checkpoints" / "state.json").unlink()
+    with pytest.raises(InputError, match="has a checkpoint"):
+        evaluate.main(["--policy", str(run), *few])
+
+
+@pytest.mark.covers("SR-70")
+def test_ask_prints_what_the_training_rollout_logs(
+    scripted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cfg, question = Config(), question_of(Config())
+    assert ask.main([question, "--policy", str(scripted), "--corpus", "world:heldout"]) == 0
+    printed = capsys.readouterr().out
+    player = Player(cfg, SOLVER, scripted, build.search(cfg, ["world:heldout"]), tmp_path)
+    task = Task("t", "g", SOLVER, 0, 5, {"question": question}, "world:heldout")
+    ((episode,), _) = player.play([task], PlayOrder(1.0, ""), 0, {})
+    tokens, protocol = words.build(), protocols.get("mini")
+    pieces = [
+        transcript.piece(protocol, SOLVER, kind, tokens.decode(episode.log.ids[start:end])).plain
+        for kind, start, end in inspect.runs(episode.log)
+    ]
+    assert len(pieces) == 4 and episode.documents
+    assert printed == "\n".join([*pieces, transcript.outcome(episode).plain, ""])
+
+
+def test_ask_takes_questions_from_the_input(
+    scripted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     question = question_of(Config())
-    assert ask.main([question, "--policy", str(policy), *TINY, "data.eval=[]", "eval.every=0"]) == 0
-    capsys.readouterr()
-    assert ask.main([question, "--policy", str(policy), *TINY]) == 0
-    first, *_, last = capsys.readouterr().out.strip().splitlines()
-    assert first.split() == ["q", *question.split()]
-    assert "answer" in last
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{question}\nLondon seat ?\n{question}\n"))
+    assert ask.main(["--policy", str(scripted), *TINY]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("answer: none") == 2 and "London" in shown.err
 
 
 def test_ask_refuses_words_that_the_policy_does_not_know(policy: Path) -> None:
@@ -127,21 +345,25 @@ def test_ask_refuses_words_that_the_policy_does_not_know(policy: Path) -> None:
         ask.main(["  ", "--policy", str(policy)])
     with pytest.raises(InputError, match="valid Unicode"):
         ask.main(["pota \udcff ?", "--policy", str(policy)])
+    with pytest.raises(InputError, match="one question"):
+        ask.main(["pota", "seat", "?", "--policy", str(policy)])
     for wrong in ("-1", "nan", "hot", "1e-300"):
         with pytest.raises(InputError, match="at least 0"):
             ask.main(["pota seat ?", f"--temperature={wrong}"])
 
 
-def test_the_transcript_shows_every_segment_in_its_colour() -> None:
-    text = "<q> a b ? </q> <search> a </search> <information> a b c . </information> <answer> c </answer>"
-    episode = Episode("e", "g", "solver", 0, text=text, final="c", queries=["a"])
-    shown = ask.transcript(episode, protocols.get("mini"))
-    assert [line.split()[0] for line in shown.plain.splitlines()] == ["q", "search", "information", "answer", "answer:"]
-    assert {span.style for span in shown.spans} >= {"cyan", "dim", "bold green"}
-    episode.final, episode.stopped = None, "turns"
-    assert "no answer (turns)" in ask.transcript(episode, protocols.get("mini")).plain
-    episode.outcome, episode.cause = Outcome.VOID, "retriever_down"
-    assert "void: retriever_down" in ask.transcript(episode, protocols.get("mini")).plain
+def test_a_transcript_has_a_colour_for_each_segment_and_says_how_it_ended() -> None:
+    mini = protocols.get("mini")
+    said = transcript.piece(mini, SOLVER, Kind.MODEL, "<think> a\nb </think> <search> a </search> <answer> c </answer>")
+    assert [line.split()[0] for line in said.plain.splitlines()] == ["think", "b", "search", "answer"]
+    assert {str(span.style) for span in said.spans} >= {"yellow", "cyan", "bold green"}
+    shown = transcript.piece(mini, SOLVER, Kind.OBSERVATION, "<information> <search> x </information>")
+    assert "(not closed)" in shown.plain and {str(span.style) for span in shown.spans} == {"dim"}
+    assert "<q> a ? </q>" in transcript.piece(mini, SOLVER, Kind.PROMPT, "<q> a ? </q>").plain
+    episode = Episode("e", "g", SOLVER, 0, final=None, stopped="turns")
+    assert "no answer (turns)" in transcript.outcome(episode).plain
+    episode.void("retriever_down")
+    assert "void: retriever_down" in transcript.outcome(episode).plain
 
 
 def test_a_policy_of_another_protocol_is_refused(policy: Path, tmp_path: Path) -> None:
@@ -152,7 +374,11 @@ def test_a_policy_of_another_protocol_is_refused(policy: Path, tmp_path: Path) -
         (tmp_path / "ssp.json").write_text(text)
         with pytest.raises(InputError, match=r"ssp\.json"):
             build.check_protocol(tmp_path, "mini")
-    assert build.check_protocol(policy, "mini")["protocol"] == "mini"
+    build.check_protocol(policy, "mini")
+    shutil.copytree(policy, tmp_path / "newer")
+    (tmp_path / "newer" / "ssp.json").write_text(json.dumps({"protocol": "mini", "protocol_version": 2}))
+    with pytest.raises(InputError, match="version 2"):
+        evaluate.main(["--policy", str(tmp_path / "newer"), *TINY])
 
 
 def test_a_run_folder_means_its_newest_solver(policy: Path, tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ def test_the_round_trip_is_exact(tmp_path):
     first, bare, void = episode(1), Episode("b", "g", "proposer", 0), episode(3)
     first.final, first.outcome = "bino", Outcome.SCORED
     void.void("retriever_down")
+    first.log.drop(80, 90)
+    first.log.recall(40, 44)
     transcripts.write(tmp_path / "new" / "x.parquet", [first, bare, void])
     again = transcripts.read(tmp_path / "new" / "x.parquet")
     for before, after in zip([first, bare, void], again, strict=True):

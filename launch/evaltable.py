@@ -1,0 +1,96 @@
+"""The table of `ssp eval`, on the console and as JSON.
+
+Owns headings, number formats and the order of columns. Promises that equal scores give equal bytes: no times, no paths.
+Refuses to compute.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ssp import evaluation
+from ssp.evaluation import DRAWS, Estimate, Line, Row
+
+WIDTH = 140
+"""Columns of the table where the output is no terminal."""
+
+SHARES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge", "recall": "recall"}
+MEANS = {"searches": "searches", "turns": "turns", "words": "words"}
+
+
+def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str, Sequence[Row]], topk: int) -> None:
+    """Print one line a set (after one a hop count), the macro average over several, and what went wrong."""
+    shown = _all(sets)
+    names = [name for name in (*SHARES, *MEANS) if any(name in line.estimates for line in shown)]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("set", "rows", "void", *(f"recall@{topk}" if n == "recall" else _heading(n) for n in names)):
+        table.add_column(heading, justify="left" if heading == "set" else "right", no_wrap=True)
+    judged = any("judge" in line.estimates or line.failures for line in shown)
+    if judged:
+        table.add_column("failures", justify="right")
+    for line in shown:
+        cells = [_cell(name, line.estimates.get(name)) for name in names]
+        table.add_row(line.label, str(line.rows), str(line.void), *cells, *([str(line.failures)] if judged else []))
+    console.print(table)
+    _samples(console, shown)
+    console.print(f"± is half of the 95 % interval ({DRAWS} bootstrap draws of questions); a void is in no estimate")
+    for name, found in rows.items():
+        _causes(console, f"{name}: void", [row.cause for row in found])
+        _causes(console, f"{name}: judge failures", [row.judge_failure for row in found])
+
+
+def write(path: str | Path, sets: Mapping[str, Sequence[Line]]) -> None:
+    """The table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
+    found = {
+        line.label: {
+            "rows": line.rows,
+            "void": line.void,
+            "failures": line.failures,
+            **{name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in line.estimates.items()},
+        }
+        for line in _all(sets)
+    }
+    Path(path).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _all(sets: Mapping[str, Sequence[Line]]) -> list[Line]:
+    shown = [line for lines in sets.values() for line in lines]
+    return [*shown, evaluation.macro({name: lines[-1] for name, lines in sets.items()})] if len(sets) > 1 else shown
+
+
+def _samples(console: Console, shown: Sequence[Line]) -> None:
+    """pass@k, mean@k and maj@k, when there were samples."""
+    names = [name for name in shown[0].estimates if "@" in name]
+    if not names:
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("set", *names):
+        table.add_column(heading, justify="left" if heading == "set" else "right", no_wrap=True)
+    for line in shown:
+        table.add_row(line.label, *(_cell(name, line.estimates.get(name)) for name in names))
+    console.print(table)
+
+
+def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
+    counted = Counter(filter(None, causes))
+    if counted:
+        console.print(f"{what}: " + ", ".join(f"{cause} {n}" for cause, n in sorted(counted.items())))
+
+
+def _heading(name: str) -> str:
+    return {**SHARES, **MEANS}[name]
+
+
+def _cell(name: str, estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    if name in MEANS:
+        return f"{estimate.mean:.2f}"
+    return f"{100 * estimate.mean:.1f} ±{50 * (estimate.high - estimate.low):.1f}"

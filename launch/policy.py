@@ -1,0 +1,103 @@
+"""What `--policy` names: a policy's folder, a run, one role of a run, or a server; and the configuration it comes with.
+
+Owns the spelling that commands share. Promises that a run is looked at with its own settings unless --config is typed.
+Refuses to load anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.cli import DEFAULT_CONFIG, Parser
+from ssp import build, runfolder
+from ssp.config import load
+from ssp.config.schema import Config
+from ssp.episode import ROLES, SOLVER
+from ssp.errors import InputError
+from ssp.runfolder import RunFolder
+
+_SERVER = ("http://", "https://")
+
+
+def add_flags(parser: Parser) -> None:
+    """`--policy` and what belongs to it."""
+    parser.add_argument(
+        "--policy",
+        default="",
+        metavar="DIR|RUN|role@RUN|URL",
+        help="a policy's folder, a run (solver, or role@RUN), an OpenAI-compatible server; default: the solver's start",
+    )
+    parser.add_argument("--model", default="", help="of a server: the model's name there")
+    parser.add_argument(
+        "--tokenizer", default="", metavar="DIR", help="of a server: the folder of the model's tokenizer"
+    )
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What was typed: `path` of a policy or a run (None: the config's own start model), the `role` of the run; of a
+    server its `url`, the `model` there, and `path` of the tokenizer."""
+
+    path: Path | None = None
+    role: str = SOLVER
+    url: str = ""
+    model: str = ""
+
+    @property
+    def run(self) -> RunFolder | None:
+        """The run, when the path is one."""
+        run = RunFolder(self.path) if self.path is not None and not self.url else None
+        return run if run is not None and run.config.is_file() else None
+
+    def config(self, typed: str | None, overrides: list[str]) -> Config:
+        """The checked configuration: the one typed, else the run's own, else the default."""
+        own = str(self.run.config) if self.run is not None else DEFAULT_CONFIG
+        server = {"kind": "endpoint", "url": self.url, "model": self.model} if self.url else {}
+        settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
+        return load(typed or own, [*overrides, *settings])
+
+    def folder(self, cfg: Config) -> Path:
+        """The policy's folder, of a server its tokenizer's. InputError for one of another protocol than the config's."""
+        if self.url and self.path is not None:
+            return self.path
+        if self.run is not None and not self.run.has_state:
+            raise InputError("a run that is looked at has a checkpoint", self.run.path, "let it reach one first")
+        return build.policy_dir(cfg, self.path, self.role)
+
+    def shown(self, folder: Path) -> str:
+        """What the user sees."""
+        return f"{self.model} at {self.url}" if self.url else str(folder)
+
+
+def parse(args: argparse.Namespace) -> Policy:
+    """`--policy` read. Runs are also found by name, below runs/. InputError for what names no policy."""
+    text: str = args.policy
+    if text.startswith(_SERVER):
+        if not args.model or not args.tokenizer:
+            raise InputError("a server's policy comes with --model and --tokenizer", text, "add them")
+        return Policy(existing(args.tokenizer), url=text, model=args.model)
+    if args.model or args.tokenizer:
+        raise InputError(
+            "--model and --tokenizer belong to a server", f"--policy {text}", "give the server's http:// URL"
+        )
+    if not text:
+        return Policy()
+    role, at, rest = text.partition("@")
+    if not at or role not in ROLES:
+        return Policy(existing(text))
+    found = existing(rest)
+    if not RunFolder(found).config.is_file():
+        raise InputError(f"{role}@ goes before a run", rest, "give a folder that ssp train wrote")
+    return Policy(found, role)
+
+
+def existing(text: str) -> Path:
+    """The folder as typed, below $SSP_HOME, or below runs/ there."""
+    places = [Path(text).expanduser(), *(runfolder.resolve(place, "--policy") for place in (text, f"runs/{text}"))]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        raise InputError("a policy is an existing folder", text, "give a policy's folder, a run's, or role@RUN")
+    return found

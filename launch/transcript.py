@@ -1,0 +1,52 @@
+"""Transcripts on the console, in colours: `ssp ask` while they come about, `ssp inspect` afterwards.
+
+Owns labels and colours. Promises the parser of training (law 8), and that every character of an episode's text is
+shown, tags aside. Refuses to know tokens, engines, the ledger.
+"""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from ssp.episode import Episode, Outcome
+from ssp.protocols import Protocol, Segment
+from ssp.tokenlog import Kind
+
+OBSERVED = "dim"
+COLOURS = {
+    Kind.PROMPT: "bold",
+    Kind.MODEL: "",
+    Kind.OBSERVATION: OBSERVED,
+    Kind.TEMPLATE: OBSERVED,
+    Kind.RECALLED: "dim cyan",
+}
+"""Who wrote it → rich style, where no tag says more."""
+
+
+def piece(protocol: Protocol, role: str, kind: Kind, text: str) -> Text:
+    """One piece of an episode's text, as it went into the log: a line a segment. A prompt stays one piece."""
+    if kind is Kind.PROMPT:
+        return _line("prompt", text.strip(), COLOURS[kind])
+    lines = [_segment(protocol, role, kind, segment) for segment in protocol.parse(text)]
+    return Text("\n").join(lines)
+
+
+def outcome(episode: Episode) -> Text:
+    """What came of an episode."""
+    searches = f"{len(episode.queries)} searches"
+    if episode.outcome is Outcome.VOID:
+        return Text(f"void: {episode.cause}", style="bold red")
+    if episode.final is None:
+        return Text(f"no answer ({episode.stopped}), {searches}", style="bold red")
+    return Text(f"answer: {episode.final} ({searches})", style="bold green")
+
+
+def _segment(protocol: Protocol, role: str, kind: Kind, segment: Segment) -> Text:
+    styles = {protocol.role(role).final: "bold green", protocol.search.tag: "cyan", "think": "yellow"}
+    style = styles.get(segment.kind, "") if kind is Kind.MODEL else COLOURS[kind]
+    return _line(segment.kind, segment.text + ("" if segment.closed else "  (not closed)"), style)
+
+
+def _line(label: str, text: str, style: str) -> Text:
+    """A label, and the text with its further lines set in below it."""
+    return Text(f"{label:>11}  ", style="dim").append(text.replace("\n", "\n" + 13 * " "), style=style)

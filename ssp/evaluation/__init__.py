@@ -1,0 +1,30 @@
+"""Evaluation: fixed questions, one row a question and sample, scores with their intervals.
+
+Owns tasks, rows, scores, summaries, baseline methods and scored prediction files, one module each. Promises that a void
+leaves the estimate and is counted (law 2), that draws depend on seed, set, question and sample (law 7), and that
+episodes come from the caller's rollout, the same one as in training (law 8). Refuses to know engines' kinds, training.
+"""
+
+from __future__ import annotations
+
+from ssp.evaluation.rows import Row, make_rows, row_of, write_rows
+from ssp.evaluation.summary import DRAWS, Estimate, Line, lines, macro, metrics, summarise
+from ssp.evaluation.tasks import Play, make_tasks, play_all, select
+
+__all__ = [
+    "DRAWS",
+    "Estimate",
+    "Line",
+    "Play",
+    "Row",
+    "lines",
+    "macro",
+    "make_rows",
+    "make_tasks",
+    "metrics",
+    "play_all",
+    "row_of",
+    "select",
+    "summarise",
+    "write_rows",
+]

@@ -1,0 +1,123 @@
+"""One row of an evaluation: a question, a sample, what was handed in, and every score of it.
+
+Owns the rows' fields, how they come of episodes, and their file. Promises that a void row has a cause and no score
+(law 2), and a file that is whole or absent. Refuses to know tables and intervals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from ssp.data.readers import Question
+from ssp.episode import Episode, Outcome
+from ssp.errors import InvariantError
+from ssp.evaluation import scores
+from ssp.judge import Decision
+from ssp.tokenlog import Kind
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the episode.
+
+    `judge` is the judge's word where one was asked, `judge_failure` why it gave none. `recall`: 1 when a gold answer
+    stands in the documents that were shown, 0 when not, also when nothing was searched. `turns`: texts that the policy
+    wrote. Of a bare prediction neither is known. `documents`: ids, in the order shown.
+    """
+
+    id: str
+    question: str
+    golden_answers: list[str]
+    prediction: str | None
+    sample: int = 0
+    hops: int = 0
+    cause: str = ""
+    em: float | None = None
+    sub_em: float | None = None
+    f1: float | None = None
+    judge: bool | None = None
+    judge_failure: str = ""
+    recall: float | None = None
+    searches: int | None = None
+    turns: int | None = None
+    stopped: str = ""
+    queries: list[str] = field(default_factory=list)
+    documents: list[str] = field(default_factory=list)
+    text: str = ""
+
+    @property
+    def scored(self) -> bool:
+        """False for a void."""
+        return not self.cause
+
+    def with_decision(self, decision: Decision) -> Row:
+        """The row with what the judge said of its answer."""
+        return replace(self, judge=decision.right, judge_failure=decision.cause)
+
+    @property
+    def words(self) -> int:
+        """Words of the answer."""
+        return len((self.prediction or "").split())
+
+
+def row_of(question: Question, prediction: str | None, sample: int = 0) -> Row:
+    """The row of a bare prediction; None: nothing was handed in, which is wrong."""
+    answer, golds = prediction or "", question.answers
+    return Row(
+        id=question.id,
+        question=question.question,
+        golden_answers=list(golds),
+        prediction=prediction,
+        sample=sample,
+        hops=question.hops,
+        em=scores.em(answer, golds),
+        sub_em=scores.sub_em(answer, golds),
+        f1=scores.f1(answer, golds),
+    )
+
+
+def void_row(question: Question, cause: str, sample: int = 0) -> Row:
+    """The row of a fault of ours: no score."""
+    return Row(
+        question.id, question.question, list(question.answers), None, sample=sample, hops=question.hops, cause=cause
+    )
+
+
+def make_rows(questions: Sequence[Question], episodes: Sequence[Episode], samples: int = 1) -> list[Row]:
+    """Rows of played episodes, `samples` a question side by side. InvariantError when the numbers do not match."""
+    if len(questions) * samples != len(episodes):
+        raise InvariantError(f"{len(questions)} questions of {samples} samples, {len(episodes)} episodes")
+    return [_row(questions[at // samples], episode, at % samples) for at, episode in enumerate(episodes)]
+
+
+def _row(question: Question, episode: Episode, sample: int) -> Row:
+    void = episode.outcome is Outcome.VOID
+    row = void_row(question, episode.cause, sample) if void else row_of(question, episode.final, sample)
+    texts = [document.contents for document in episode.documents]
+    return replace(
+        row,
+        recall=None if void else float(scores.found(texts, question.answers)),
+        searches=len(episode.queries),
+        turns=sum(kind == Kind.MODEL for kind, _ in groupby(episode.log.kinds)),
+        stopped=episode.stopped,
+        queries=list(episode.queries),
+        documents=[document.id for document in episode.documents],
+        text=episode.text,
+    )
+
+
+def write_rows(path: Path | str, sets: Mapping[str, Iterable[Row]]) -> None:
+    """One JSON object a row, set after set, with the set's name as `set`; written aside and renamed, so never half."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f"{target.name}.{os.getpid()}.part")
+    with aside.open("w", encoding="utf-8") as file:
+        for name, rows in sets.items():
+            for row in rows:
+                file.write(json.dumps({"set": name, **asdict(row)}, ensure_ascii=False) + "\n")
+    os.replace(aside, target)

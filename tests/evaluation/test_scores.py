@@ -1,0 +1,92 @@
+"""Scores of one answer and of several."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from ssp import evaluation
+from ssp.errors import InputError, InvariantError
+from ssp.evaluation import Row, scores
+
+
+@pytest.mark.parametrize(
+    ("answer", "golds", "em", "sub_em", "f1"),
+    [
+        ("the Rhine", ["Rhine"], 1, 1, 1),
+        ("Barack Obama", ["Obama"], 0, 1, 2 / 3),
+        ("New York City", ["New York", "NYC"], 0, 1, 0.8),
+        ("yes it is", ["yes"], 0, 1, 0),
+        ("", ["x"], 0, 0, 0),
+    ],
+)
+def test_one_answer(answer: str, golds: list[str], em: float, sub_em: float, f1: float) -> None:
+    assert (scores.em(answer, golds), scores.sub_em(answer, golds)) == (em, sub_em)
+    assert scores.f1(answer, golds) == pytest.approx(f1)
+
+
+def test_a_gold_that_normalises_to_nothing_is_never_right() -> None:
+    for score in (scores.em, scores.sub_em, scores.f1):
+        with pytest.raises(InputError):
+            score("anything", ["The"])
+
+
+def test_retrieval_finds_whole_words() -> None:
+    texts = ['"A title"\nThe Rhine is long.', "other"]
+    assert scores.found(texts, ["zzz", "the rhine"])
+    assert not scores.found(texts, ["hin"]) and not scores.found([], ["rhine"])
+
+
+@pytest.mark.covers("SS-10")
+def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
+    for right in range(9):
+        marks = [True] * right + [False] * (8 - right)
+        for k in range(1, 9):
+            drawn = list(combinations(marks, k))
+            assert scores.pass_at(8, right, k) == pytest.approx(sum(map(any, drawn)) / len(drawn))
+    with pytest.raises(InvariantError):
+        scores.pass_at(2, 1, 3)
+
+
+@pytest.mark.covers("SS-10")
+@pytest.mark.parametrize(
+    ("answers", "winner"),
+    [
+        (["A1", "B1", "B1", "C1"], "B1"),
+        (["x", "The Rhine!", "x y", "rhine"], "The Rhine!"),
+        (["C1", "B1", "B1", "C1"], "C1"),
+        ([None, None, "b", None], "b"),
+        ([None], None),
+        ([], None),
+    ],
+)
+def test_the_majority_votes_on_normalised_answers_and_the_first_seen_breaks_ties(
+    answers: list[str | None], winner: str | None
+) -> None:
+    assert scores.majority(answers) == winner
+
+
+@pytest.mark.covers("SS-10")
+def test_eight_predictions_give_pass_mean_and_majority() -> None:
+    said = ["b1", "a1", "A1.", "c1", "b1", "b1", "a1", None]
+    samples = [
+        Row("q", "?", ["a1"], answer, sample=i, em=float(answer in ("a1", "A1."))) for i, answer in enumerate(said)
+    ]
+    (line,) = evaluation.lines("set", samples, 0, ks=[1, 2, 4, 8])
+    means = {name: estimate.mean for name, estimate in line.estimates.items()}
+    assert means["em"] == means["mean@8"] == means["pass@1"] == 3 / 8
+    assert means["pass@2"] == pytest.approx(1 - (5 * 4 / 2) / (8 * 7 / 2)) and means["pass@8"] == 1.0
+    assert (means["mean@1"], means["mean@2"], means["mean@4"]) == (0, 0.5, 0.5)
+    assert (means["maj@1"], means["maj@2"], means["maj@4"], means["maj@8"]) == (0, 0, 1, 0)
+
+
+def test_a_question_with_too_few_scored_samples_is_in_no_pass_at_k() -> None:
+    samples = [
+        Row("q", "?", ["a1"], "a1", em=1.0),
+        Row("q", "?", ["a1"], None, sample=1, cause="engine_died"),
+        Row("r", "?", ["a1"], "x", em=0.0),
+        Row("r", "?", ["a1"], "x", sample=1, em=0.0),
+    ]
+    (line,) = evaluation.lines("set", samples, 0, ks=[1, 2])
+    assert line.estimates["pass@1"].mean == 0.5 and line.estimates["pass@2"].mean == 0.0
