@@ -159,9 +159,10 @@ def _judge_mb(cfg: Config) -> float:
 
 
 def _learner_mb(cfg: Config, name: str) -> float:
-    """Weights, gradient and two moments; the reference model when there is a KL term; one micro-batch of activations."""
+    """Weights, gradient and two moments, twice with a critic; the reference model when there is a KL term; one micro-batch
+    of activations."""
     role = _role(cfg, name)
-    copies = 4 + (1 if role.kl.coef > 0 else 0)
+    copies = 4 * (2 if role.algorithm == "gae" else 1) + (1 if role.kl.coef > 0 else 0)
     activations = role.learner.token_budget * _kv_bytes(role) * 8 / _MB
     return BASE_MB["policy"] + copies * _weights_mb(role) + activations
 

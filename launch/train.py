@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.cli import Parser, parse
-from ssp.config.reward_rules import warnings
+from ssp.config.rules import warnings
 from ssp.config.schema import Config
 
 EXIT_INTERRUPTED = 130

@@ -42,6 +42,11 @@ def check(cfg: Config) -> None:
         rule(cfg)
 
 
+def warnings(cfg: Config) -> list[str]:
+    """What is allowed and deserves a second thought, a line each."""
+    return [*reward_rules.warnings(cfg), *learning_rules.warnings(cfg)]
+
+
 def get(cfg: Config, key: str) -> Any:
     """The value of a dotted key."""
     value: Any = cfg

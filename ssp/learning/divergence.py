@@ -80,6 +80,10 @@ class Divergence:
             out[part, :length] = self.coef * here
         return out
 
+    def figures(self) -> dict[str, float]:
+        """The coefficient by its metric name, where it is steered."""
+        return {"kl/coef": self.coef} if self._config.target else {}
+
     def after(self, figures: Mapping[str, float], episodes: int, policy: PreTrainedModel, step: int) -> None:
         """Steer the coefficient and let the anchor follow, once update `step` on so many episodes is done."""
         if self._anchor is not None:

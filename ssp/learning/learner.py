@@ -98,7 +98,7 @@ class TorchLearner:
                 if self.critic is not None and found.targets is not None:
                     self.critic.step(batch, trained, rows, found.targets, figures)
         self.step += 1
-        summary = figures.summary()
+        summary = {**figures.summary(), **self.divergence.figures()}
         self.divergence.after(summary, int(batch.valid.sum()), self.model, self.step)
         return {
             **summary,

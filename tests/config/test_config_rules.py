@@ -117,19 +117,35 @@ def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "next_step"),
     [
-        (["solver.learner.minibatch=8", "solver.loss=pg"], "add solver.loss=ppo_clip, or set solver.learner.minibatch=0"),
-        (["solver.kl.coef=0.1", "solver.kl.kind=full", "solver.kl.place=reward"], "set solver.kl.place=loss, or solver.kl"),
+        (
+            ["solver.learner.minibatch=8", "solver.loss=pg"],
+            "add solver.loss=ppo_clip, or set solver.learner.minibatch=0",
+        ),
+        (
+            ["solver.kl.coef=0.1", "solver.kl.kind=full", "solver.kl.place=reward"],
+            "set solver.kl.place=loss, or solver.kl",
+        ),
         (["solver.kl.ema_tau=0.9"], "set solver.kl.coef=0.001"),
         (["solver.kl.target=0.1"], "set solver.kl.coef=0.001"),
         (["solver.kl.weight_low=2", "solver.kl.weight_high=1"], "raise the second, or set it to 0"),
         (["solver.limits.overflow=drop", "solver.algorithm=gae"], "set solver.limits.overflow=stop"),
         (["solver.limits.overflow=drop", "solver.gamma=0.9"], "set solver.limits.overflow=stop"),
-        (["solver.limits.overflow=drop", "solver.kl.place=reward", "solver.kl.coef=1"], "set solver.limits.overflow=stop"),
+        (
+            ["solver.limits.overflow=drop", "solver.kl.place=reward", "solver.kl.coef=1"],
+            "set solver.limits.overflow=stop",
+        ),
         (["solver.algorithm=rloo", "game.attempts=1"], "set game.attempts=6, or solver.algorithm=reinforce"),
     ],
 )
 def test_learning_settings_that_do_not_go_together(typed: list[str], next_step: str) -> None:
     assert refused(*typed).next_step.startswith(next_step)
+
+
+@pytest.mark.covers("EP-08")
+def test_ppo_without_a_kl_term_is_allowed_with_a_word() -> None:
+    assert rules.warnings(load("quickstart", ["solver.algorithm=gae", "solver.kl.coef=0.001"])) == []
+    (line,) = rules.warnings(load("quickstart", ["solver.algorithm=gae"]))
+    assert line.startswith("solver.algorithm=gae without a KL term")
 
 
 @pytest.mark.parametrize(("preset", "bounds"), [("sync", (0, 0)), ("one-step-off", (1, 1)), ("async", (4, 4))])

@@ -108,7 +108,6 @@ def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, ppo):
     assert all(torch.equal(before[name], tensor) for name, tensor in critic.net.state_dict().items())
 
 
-@pytest.mark.covers("SR-14")
 def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, ppo):
     learner = TorchLearner(model_dir, ppo)
     for seed in range(2):
