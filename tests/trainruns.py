@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ def run(folder: Path, *settings: str, env: dict[str, str] | None = None) -> Iter
         end_marked(made.mark)
 
 
-def ledger_is_sound(made: Run) -> None:
+def ledger_is_sound(made: Run, roles: Sequence[str] = ("proposer", "solver")) -> None:
     """Law 3 over a finished run: conservation, every episode final, trained once by a live commit, voids without value."""
     from ssp.ledger import Ledger
 
@@ -179,7 +179,7 @@ def ledger_is_sound(made: Run) -> None:
     assert not [
         (role, state) for role, states in tally.items() for state in states if state in open_states and states[state]
     ]
-    assert tally["proposer"].get("trained") and tally["solver"].get("trained")
+    assert all(tally[role].get("trained") for role in roles)
     assert made.sql("SELECT count(*) FROM episodes WHERE outcome = 'void' AND reward IS NOT NULL") == [(0,)]
     assert made.sql("SELECT count(*) FROM episodes WHERE state = 'trained' AND outcome = 'void'") == [(0,)]
     again = "SELECT role, step FROM commits WHERE NOT rolled_back GROUP BY role, step HAVING count(*) > 1"

@@ -83,7 +83,7 @@ class Console:
         """End the live line; print what changed from start to end, and where things are."""
         self.stop()
         if rows:
-            table = Table(title="what both sides learned", title_justify="left")
+            table = Table(title="what was learned", title_justify="left")
             table.add_column("what")
             for name in ("start", "end", "change"):
                 table.add_column(name, justify="right")

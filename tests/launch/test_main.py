@@ -120,6 +120,17 @@ def test_the_dry_run_shows_config_graph_resources_and_memory() -> None:
     assert "total" in text.split("# Memory")[1]
 
 
+def test_the_dry_run_of_given_questions_has_no_proposer() -> None:
+    cfg = load("quickstart", ["game.questions=dataset", "data.questions=world:train"])
+    plan = describe(cfg).split("# Actor graph")[1]
+    assert "proposer" not in plan and "dataset: world:train" in plan and "Staleness bound: solver 0" in plan
+    duel = {part.name: part for part in actors(load("quickstart"))}
+    alone = {part.name: part for part in actors(cfg)}
+    assert set(duel) - set(alone) == {"proposer", "learner-proposer"}
+    assert alone["queue"].count == duel["queue"].count - 1
+    assert alone["judge"].megabytes < duel["judge"].megabytes  # it holds no verifier
+
+
 def test_the_default_duel_is_estimated_within_its_budget() -> None:
     """The quickstart promises at most 6 GB; the estimate must not contradict it."""
     cfg = load("quickstart")

@@ -232,11 +232,13 @@ def config(**changes: Any) -> Config:
 class Stage:
     """One run folder with everything a `SelfPlay` is wired to."""
 
-    def __init__(self, cfg: Config, path: Path, searcher: Any = None, jitter: int | None = None) -> None:
+    def __init__(
+        self, cfg: Config, path: Path, searcher: Any = None, jitter: int | None = None, model: Path = MODEL
+    ) -> None:
         self.cfg, self.folder, self.sink = cfg, RunFolder(path), Sink()
         for made in (self.folder.path, self.folder.episodes, self.folder.checkpoints):
             made.mkdir(parents=True, exist_ok=True)
-        models = {role: MODEL for role in cfg.roles}
+        models = dict.fromkeys(cfg.roles, model)
         cast = local.local_cast(cfg, models, searcher or search(), self.folder.ledger, self.folder.episodes)
         self.wrap(cast, jitter)
 

@@ -1,0 +1,78 @@
+"""The game with scripted policies and real learners: each role learns in its own way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+from fakes import Stage, config
+
+from ssp.coldstart.store import ARTEFACT
+from ssp.selfplay import local, workers
+
+
+@pytest.fixture(autouse=True)
+def _real_learners(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+    monkeypatch.setattr(local, "Learner", workers.Learner)
+
+
+def play(path: Path, **changes: Any) -> Stage:
+    cfg = config(**{"proposer__batch": 6, "solver__batch": 4, "eval__every": 0, "save__every": 10, **changes})
+    stage = Stage(cfg, path, model=ARTEFACT)
+    stage.play()
+    stage.settled()
+    return stage
+
+
+@pytest.mark.covers("SP-01")
+def test_two_steps_of_self_play_give_both_roles_a_loss(tmp_path: Path) -> None:
+    """Target → proposer's trajectory → question → five attempts → two losses; no episode is in both."""
+    stage = play(tmp_path / "run", steps=2, game__attempts=5)
+    games = stage.rows(
+        "SELECT g.*, count(*) AS n FROM games g JOIN episodes e ON e.game_id = g.id AND role = 'solver' GROUP BY g.id"
+    )
+    assert games and all(game["n"] == 5 and game["verdict"] == "valid" and game["question"] for game in games)
+    for role in ("proposer", "solver"):
+        figures = stage.figures(role)
+        assert [row["version"] for row in figures] == [2, 3]
+        assert all(row["grad_norm"] > 0 and row["loss"] != 0 for row in figures)
+    ids = {role: {row["id"] for row in stage.rows() if row["role"] == role} for role in ("proposer", "solver")}
+    assert ids["proposer"] and ids["solver"] and not ids["proposer"] & ids["solver"]
+    shared = {row["game_id"] for row in stage.rows() if row["role"] == "proposer"}
+    assert {game["id"] for game in games} <= shared
+
+
+@pytest.mark.covers("SP-06")
+@pytest.mark.parametrize(("asking", "answering"), [("grpo", "reinforce_pp"), ("reinforce", "grpo")])
+def test_each_role_has_its_own_algorithm_loss_kl_and_reward(tmp_path: Path, asking: str, answering: str) -> None:
+    """At once, in one step, and as if the other role had other settings."""
+    proposer = {
+        "algorithm": asking,
+        "loss": "pg",
+        "reward": "intermediate_difficulty",
+        "learner__lr": 1e-3,
+        "kl__coef": 0.1,
+        "kl__kind": "k1",
+    }
+    solver = {"algorithm": answering, "loss": "ppo_clip", "reward": "em", "learner__lr": 1e-4}
+    both = {f"proposer__{k}": v for k, v in proposer.items()} | {f"solver__{k}": v for k, v in solver.items()}
+    stage = play(tmp_path / "both", steps=1, **both)
+    (asked,), (answered,) = stage.figures("proposer"), stage.figures("solver")
+    assert (asked["lr"], answered["lr"]) == (1e-3, 1e-4)
+    assert "kl" in asked and "kl" not in answered and "clip_fraction" in answered
+    paid = {row["reward"] for row in stage.rows() if row["role"] == "proposer" and row["state"] == "trained"}
+    assert paid <= {0.0, 0.75, 1.0} and len(paid) > 1  # 4 s (1 - s) of four attempts
+
+    for role, mine in (("proposer", proposer), ("solver", solver)):
+        alone = play(tmp_path / role, steps=1, **{f"{role}__{k}": v for k, v in mine.items()})
+        assert weights(alone, role) == weights(stage, role)
+
+
+def weights(stage: Stage, role: str) -> bytes:
+    folder = stage.folder.absolute(stage.state()["folders"][role])
+    assert json.loads((folder / "ssp.json").read_text())["run_step"] == 1
+    return (folder / "model.safetensors").read_bytes()
