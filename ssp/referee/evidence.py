@@ -73,9 +73,8 @@ def are_spans(episode: Episode, target: str, protocol: Protocol, output: str) ->
     quotes = _quotes(output)
     known = {document.id: [tokens(document.title), tokens(document.text)] for document in episode.documents}
     return bool(quotes) and all(
-        (count(span) >= FEWEST_WORDS or names(span, target)) and any(within(_core(span), part) for part in known[id])
-        if id in known
-        else False
+        (count(span) >= FEWEST_WORDS or names(span, target))
+        and any(within(_core(span), part) for part in known.get(id, ()))
         for id, span in quotes
     )
 
