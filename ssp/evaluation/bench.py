@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ssp.config.schema import LimitsConfig
 from ssp.engines import Engine, Generation, Sampling, StopWords
+from ssp.engines.base import FreeEngine
 from ssp.episode import Document, Episode, Task
 from ssp.errors import Fault, InputError
 from ssp.evaluation.methods import PROMPTS, STOP, Look, Steps, Write
@@ -41,7 +43,13 @@ class _Seat:
         try:
             self.wish = self.steps.send(answer)
         except StopIteration as end:
-            self.wish, self.episode.final, self.episode.stopped = None, end.value, "final"
+            self.wish, self.episode.final = None, end.value
+            self.episode.stopped = "malformed" if end.value is None else "final"
+
+    def void(self, fault: Fault) -> None:
+        """End it for a fault of ours."""
+        self.wish = None
+        self.episode.void(fault.cause)
 
 
 class Bench:
@@ -92,29 +100,31 @@ class Bench:
             if len(ids) > self._room:
                 seat.wish, seat.episode.stopped = None, "tokens"
         able = [(seat, ids, prompt) for seat, ids, prompt in fitted if seat.wish is not None]
-        try:
-            generations = self._generate([seat for seat, _, _ in able], [ids for _, ids, _ in able])
-        except Fault as fault:
-            for seat, _, _ in able:
-                seat.wish = None
-                seat.episode.void(fault.cause)
-            return
-        for (seat, ids, prompt), generation in zip(able, generations, strict=True):
+        texts = self._generate([seat for seat, _, _ in able], [ids for _, ids, _ in able])
+        for (seat, ids, prompt), text in zip(able, texts, strict=True):
+            if isinstance(text, Fault):
+                seat.void(text)
+                continue
             seat.episode.log.append(Kind.PROMPT, ids)
-            seat.episode.log.append_model(generation.ids, generation.logprobs, generation.version)
-            reply = str(self._tokenizer.decode(generation.ids, skip_special_tokens=True)).split(STOP)[0]
-            seat.episode.text += f"{prompt}{reply}\n\n"
+            seat.episode.log.append_model(text.ids, text.logprobs, text.version)
+            said = re.sub(CONTROL, " ", str(self._tokenizer.decode(text.ids, skip_special_tokens=True))).split(STOP)[0]
+            seat.episode.text += f"{prompt}{said}\n\n"
             seat.texts += 1
-            seat.go(reply)
+            seat.go(said.rpartition("</think>")[2])  # what a reasoning model thinks before its reply is not the reply
 
-    def _generate(self, seats: list[_Seat], prompts: list[list[int]]) -> list[Generation]:
-        if not seats:
-            return []
-        slots = self._engine.open([derive(seat.task.seed, "text", seat.texts) for seat in seats])
+    def _generate(self, seats: list[_Seat], prompts: list[list[int]]) -> list[Generation | Fault]:
+        """A text a seat, or the fault that hit it: of a lock-step engine, all of them."""
+        engine = self._engine
+        slots = engine.open([derive(seat.task.seed, "text", seat.texts) for seat in seats])
         try:
-            return self._engine.step(slots, prompts, self._sampling)
+            if isinstance(engine, FreeEngine):
+                futures = [engine.submit(slot, ids, self._sampling) for slot, ids in zip(slots, prompts, strict=True)]
+                return [_result(future) for future in futures]
+            return list(engine.step(slots, prompts, self._sampling)) if slots else []
+        except Fault as fault:
+            return [fault] * len(seats)
         finally:
-            self._engine.close(slots)
+            engine.close(slots)
 
     def _look(self, seats: list[_Seat]) -> None:
         """One search for every seat that waits for one, one call a corpus."""
@@ -128,8 +138,7 @@ class Bench:
                 found = dict(zip(queries, self._search.search(queries, self._topk, corpus), strict=True))
             except Fault as fault:
                 for seat, _ in asked:
-                    seat.wish = None
-                    seat.episode.void(fault.cause)
+                    seat.void(fault)
                 continue
             for seat, query in asked:
                 seat.episode.queries.append(query)
@@ -154,6 +163,13 @@ class Bench:
             text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
             return list(self._tokenizer(str(text), add_special_tokens=False)["input_ids"])
         return list(self._tokenizer(prompt)["input_ids"])
+
+
+def _result(future: Future[Generation]) -> Generation | Fault:
+    try:
+        return future.result()
+    except Fault as fault:
+        return fault
 
 
 def _filled(prompt: str, values: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from benchfakes import QUESTIONS, Library, document, read, reader, tokenizer
 
 from ssp import evaluation, protocols
 from ssp.config.schema import LimitsConfig
-from ssp.engines import Generation
+from ssp.engines import Generation, Sampling
 from ssp.episode import Episode, Outcome, Task
 from ssp.errors import Fault, InputError
 from ssp.evaluation import methods
@@ -173,6 +174,37 @@ def test_a_text_ends_where_the_policy_asks_itself_something_else() -> None:
     (episode,) = made.play(methods.get("cot"), tasks()[:1])
     assert episode.final == "c9"
     assert TOKENS.decode(episode.log.ids).endswith("c9.\nQuestion:"), "what was sampled stays in the log"
+
+
+def test_what_a_reasoning_model_thinks_is_not_its_reply() -> None:
+    made = bench(Library(), script=lambda text: "<think>The answer is c8.\n</think>\n\nc9<|im_end|>")
+    direct, cot = (made.play(methods.get(method), tasks()[:1])[0] for method in ("direct", "cot"))
+    assert (direct.final, direct.stopped) == ("c9", "final")
+    assert (cot.final, cot.stopped) == (None, "malformed"), "a text that does not conclude has no answer"
+
+
+def test_servers_fail_one_text_at_a_time() -> None:
+    class Server:
+        """A free-running engine whose every second request fails."""
+
+        def __init__(self) -> None:
+            self._inner, self.version, self._asked = reader(TOKENS), 0, 0
+            self.open, self.close, self.load, self.step, self.stats = (
+                getattr(self._inner, name) for name in ("open", "close", "load", "step", "stats")
+            )
+
+        def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
+            future: Future[Generation] = Future()
+            self._asked += 1
+            if self._asked % 2:
+                future.set_result(self._inner.step([slot], [pending], sampling)[0])
+            else:
+                future.set_exception(Fault("engine_down", "test"))
+            return future
+
+    made = Bench(Server(), TOKENS, Library(), LIMITS, 0.0, 3)
+    played = made.play(methods.get("direct"), tasks())
+    assert [episode.cause for episode in played] == ["", "engine_down"] * 10
 
 
 def test_a_tokenizer_that_cannot_write_the_prompt_is_refused() -> None:

@@ -1,0 +1,41 @@
+"""Every episode of a finished run, parsed and priced again from its record."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import fakes
+import pytest
+from fakes import Stage, config
+
+from ssp.evaluation import replay
+from ssp.telemetry import episodes as transcripts
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+
+
+@pytest.mark.covers("RS-08")
+@pytest.mark.parametrize("questions", ["proposer", "dataset"])
+def test_every_record_of_a_run_gives_its_text_final_queries_and_reward_again(tmp_path: Path, questions: str) -> None:
+    file = tmp_path / "questions.jsonl"
+    cfg = config(game__questions=questions, data__questions=str(file), solver__reward="f1")
+    stage = Stage(cfg, tmp_path / "run")
+    if questions == "dataset":
+        rows = [{"question": item.question, "answers": item.golds} for item in stage.items()]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stage.play()
+    seen: Counter[str] = Counter()
+    for entry in stage.rows():
+        episode = transcripts.read(stage.folder.episodes / entry["file"])[entry["row"]]
+        games = stage.rows(f"SELECT * FROM games WHERE id = '{entry['game_id']}'")
+        compared = replay.check(episode, cfg, fakes.tokens(), entry, games[0] if games else {})
+        assert [str(one) for one in compared if not one.same] == []
+        assert entry["outcome"] != "rejected" or entry["cause"], "a rejection says why"
+        seen.update(f"{episode.role} {one.what}" for one in compared)
+    assert seen["solver reward"] > 20 and seen["solver queries"] > seen["solver reward"], "evaluation earns nothing"
+    assert questions == "dataset" or seen["proposer reward"] > 10
