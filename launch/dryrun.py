@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ssp.config import to_yaml
@@ -151,11 +151,15 @@ def _player_mb(cfg: Config, name: str) -> float:
 
 
 def _judge_mb(cfg: Config) -> float:
-    if cfg.referee.verifier == "none" or PROPOSER not in cfg.roles:
-        return BASE_MB["policy"]
-    share = -(-cfg.proposer.batch // cfg.placement.judges)
-    cache = share * cfg.solver.limits.total_tokens * _kv_bytes(cfg.solver) / _MB
-    return BASE_MB["policy"] + _weights_mb(cfg.solver) + cache
+    """A process, with what it verifies questions and judges answers with, where that is an engine of ours."""
+    megabytes = float(BASE_MB["policy"])
+    if cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles:
+        share = -(-cfg.proposer.batch // cfg.placement.judges)
+        cache = share * cfg.solver.limits.total_tokens * _kv_bytes(cfg.solver) / _MB
+        megabytes += _weights_mb(cfg.solver) + cache
+    if cfg.judge.kind == "engine":
+        megabytes += _weights_mb(replace(cfg.solver, model=cfg.judge.model))
+    return megabytes
 
 
 def _learner_mb(cfg: Config, name: str) -> float:

@@ -26,7 +26,7 @@ COMMANDS = {
     "ask": "ask a policy questions and show its searches",
     "inspect": "show an episode of a run, with its mask",
     "index": "build a search index from a corpus",
-    "serve": "answer searches over HTTP",
+    "serve": "answer searches over HTTP, or serve a judge",
     "data": "convert and merge question files",
     "download": "fetch published data sets, indexes and models",
     "doctor": "check this machine, or a run's ledger",

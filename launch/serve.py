@@ -1,4 +1,4 @@
-"""`ssp serve`: a search server that speaks Search-R1's `/retrieve` (also `/healthz`, `/status`).
+"""`ssp serve`: a search server that speaks Search-R1's `/retrieve` and ReSearch's `/search`, `/batch_search`, `/health`.
 
 Owns the HTTP contract and its limits. Promises that a bad body is a 400, 413 or 422 with its reason, that a fault of
 the search is a 503 and never an empty answer, and that a taken port is InputError.
@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
@@ -37,6 +37,9 @@ MAX_TOPK = 1000
 MAX_CONNECTIONS = 512
 
 
+Body = TypeVar("Body", bound=BaseModel)
+
+
 class Search(Protocol):
     """What answers; see `ssp.search.LocalSearch`."""
 
@@ -53,28 +56,74 @@ class RetrieveRequest(BaseModel):
     return_scores: StrictBool | None = None
 
 
+class SearchRequest(BaseModel):
+    """Body of POST /search (FlashRAG's server, which ReSearch uses): one query."""
+
+    query: Annotated[StrictStr, Field(max_length=MAX_QUERY)]
+    top_n: Annotated[StrictInt, Field(ge=1, le=MAX_TOPK)] = 10
+    return_score: StrictBool = False
+
+    @property
+    def queries(self) -> list[str]:
+        """The query as a batch of one."""
+        return [self.query]
+
+
+class BatchSearchRequest(SearchRequest):
+    """Body of POST /batch_search: many queries."""
+
+    query: Annotated[list[Annotated[StrictStr, Field(max_length=MAX_QUERY)]], Field(max_length=MAX_QUERIES)]  # type: ignore[assignment]
+
+    @property
+    def queries(self) -> list[str]:
+        """The queries."""
+        return list(self.query)
+
+
 def create_app(search: Search, topk: int, about: Mapping[str, Any] | None = None, corpus: str = CORPUS) -> FastAPI:
     """The server as an ASGI app over `corpus` of `search`; `about` is shown by /status beside its counters."""
     app = FastAPI(title="ssp serve", docs_url=None, redoc_url=None)
     counts = {"requests": 0, "queries": 0, "refused": 0, "faults": 0}
     started = time.monotonic()
 
-    @app.post("/retrieve")
-    async def retrieve(request: Request) -> JSONResponse:
+    async def asked(request: Request, kind: type[Body]) -> Body:
         counts["requests"] += 1
         try:
-            ask = _validated(await _body(request))
+            return _validated(await _body(request), kind)
         except HTTPException:
             counts["refused"] += 1
             raise
-        counts["queries"] += len(ask.queries)
+
+    async def answered(queries: list[str], k: int) -> list[list[Document]]:
+        counts["queries"] += len(queries)
         try:
-            found = await run_in_threadpool(search.search, ask.queries, ask.topk or topk, corpus)
+            return await run_in_threadpool(search.search, queries, k, corpus)
         except Fault as fault:
             counts["faults"] += 1
             raise HTTPException(503, str(fault)) from fault
+
+    @app.post("/retrieve")
+    async def retrieve(request: Request) -> JSONResponse:
+        ask = await asked(request, RetrieveRequest)
+        found = await answered(ask.queries, ask.topk or topk)
         return JSONResponse({"result": [_answer(documents, bool(ask.return_scores)) for documents in found]})
 
+    @app.post("/search")
+    async def search_one(request: Request) -> JSONResponse:
+        ask = await asked(request, SearchRequest)
+        (found,) = await answered(ask.queries, ask.top_n)
+        scores = [document.score for document in found]
+        return JSONResponse([_answer(found, False), scores] if ask.return_score else _answer(found, False))
+
+    @app.post("/batch_search")
+    async def batch_search(request: Request) -> JSONResponse:
+        ask = await asked(request, BatchSearchRequest)
+        found = await answered(ask.queries, ask.top_n)
+        documents = [_answer(each, False) for each in found]
+        scores = [[document.score for document in each] for each in found]
+        return JSONResponse([documents, scores] if ask.return_score else documents)
+
+    @app.get("/health")
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
@@ -88,7 +137,12 @@ def create_app(search: Search, topk: int, about: Mapping[str, Any] | None = None
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until interrupted. Raises InputError for a bad index, corpus or address, a taken port included."""
-    args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if any(word == "--judge" or word.startswith("--judge=") for word in argv):
+        from launch import judgeserver
+
+        return judgeserver.main(argv)
+    args = _parser().parse_args(argv)
     with bind(args.host, args.port) as listener:
         index = load(args.index) if args.index else build(read_corpus(args.corpus))
         app = create_app(LocalSearch({CORPUS: [index]}), args.topk, describe(index))
@@ -133,9 +187,9 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _validated(body: bytes) -> RetrieveRequest:
+def _validated(body: bytes, kind: type[Body]) -> Body:
     try:
-        return RetrieveRequest.model_validate(json.loads(body))
+        return kind.model_validate(json.loads(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "body"
@@ -156,6 +210,7 @@ def _parser() -> Parser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--index", type=Path, help="index folder made by ssp index")
     source.add_argument("--corpus", type=Path, help="corpus file (jsonl, also .gz), indexed in memory")
+    source.add_argument("--judge", metavar="MODEL", help="a judge model instead; see ssp serve --judge MODEL --help")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=_between(0, 65535), default=8000, help="0 takes a free port (default 8000)")
     parser.add_argument("--topk", type=_between(1, MAX_TOPK), default=3, help="documents a query by default (3)")

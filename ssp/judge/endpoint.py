@@ -36,6 +36,7 @@ T = TypeVar("T")
 DOWN, REFUSED, FORMAT, DEADLINE = "judge_down", "judge_refused", "judge_format", "judge_deadline"
 BACKOFF = 0.5
 LONGEST_PAUSE = 20.0
+THINKS = "take an instruction-tuned judge.model, or raise judge.max_tokens when it thinks before it answers"
 _BUSY = (408, 409, 425, 429)
 _log = logging.getLogger(__name__)
 
@@ -49,12 +50,15 @@ class Trouble(Fault):
 
 
 class Breaker:
-    """Counts failures in a row. At `limit` nothing may go out for `seconds`; then one request tries, and decides."""
+    """Counts failures in a row. At `limit` nothing may go out for `seconds`; then one request tries, and decides.
+
+    `why`: the last failure.
+    """
 
     def __init__(self, limit: int, seconds: float) -> None:
         self._limit, self._seconds = limit, seconds
         self._row, self._until = 0, 0.0
-        self.cause = DOWN
+        self.why = Trouble(DOWN, "", again=False)
 
     @property
     def tripped(self) -> bool:
@@ -70,9 +74,9 @@ class Breaker:
         """A reply came."""
         self._row = 0
 
-    def failed(self, cause: str) -> None:
+    def failed(self, why: Trouble) -> None:
         """A request came to nothing."""
-        self._row, self.cause = self._row + 1, cause
+        self._row, self.why = self._row + 1, why
         if self.tripped:
             self._until = time.monotonic() + self._seconds
 
@@ -94,6 +98,7 @@ class Endpoint:
         self._key = _key(cfg)
         self._breaker = Breaker(cfg.breaker, cfg.breaker_seconds)
         self._rng = random.Random(derive(seed, "judge", "back-off"))
+        self._said: set[str] = set()
 
     def ask(
         self, prompts: Sequence[str], read: Callable[[str], T | None], max_tokens: int | None = None
@@ -105,9 +110,26 @@ class Endpoint:
         if not prompts:
             return []
         found = _run(self._all(prompts, read, max_tokens or self._cfg.max_tokens))
-        for trouble in {item.cause: item for item in found if isinstance(item, Fault)}.values():
-            _log.warning("%s", trouble)
+        said = {str(trouble) for trouble in {item.cause: item for item in found if isinstance(item, Fault)}.values()}
+        for text in sorted(said - self._said):  # what the last call said already is no news
+            _log.warning("%s", text)
+        self._said = said
         return found
+
+    def check(self, prompt: str, read: Callable[[str], T | None]) -> None:
+        """Ask once, before a run relies on it. InputError when nothing can be read from the reply, with what to change."""
+        (found,) = self.ask([prompt], read)
+        if not isinstance(found, Fault):
+            return
+        steps = {
+            REFUSED: f"correct judge.url, judge.model or the key in {self._cfg.key_env or 'judge.key_env'}",
+            FORMAT: THINKS,
+        }
+        raise InputError(
+            f"the endpoint of judge.url answers as {self._cfg.model} before the start",
+            found,
+            steps.get(found.cause, "start it (ssp serve --judge MODEL), or correct judge.url"),
+        )
 
     async def _all(self, prompts: Sequence[str], read: Callable[[str], T | None], most: int) -> list[T | Fault]:
         """Connections live as long as this call."""
@@ -149,7 +171,7 @@ class Endpoint:
         """One request, if the breaker lets it. After a pause one goes first, and the others wait for what comes of it."""
         async with trial:
             if self._breaker.open:
-                raise Trouble(self._breaker.cause, f"{self._cfg.url} is left alone for a while", again=False)
+                raise Trouble(self._breaker.why.cause, self._breaker.why.detail, again=False)
             if self._breaker.tripped:
                 return await self._counted(client, prompt, most)
         return await self._counted(client, prompt, most)
@@ -158,7 +180,7 @@ class Endpoint:
         try:
             reply = await self._request(client, prompt, most)
         except Trouble as trouble:
-            self._breaker.failed(trouble.cause)
+            self._breaker.failed(trouble)
             raise
         self._breaker.succeeded()
         return reply
@@ -173,27 +195,32 @@ class Endpoint:
                     messages=[{"role": "user", "content": prompt}],
                     temperature=0.0,
                     max_tokens=most,
+                    extra_headers={} if self._key else {"Authorization": openai.Omit()},
                 )
+            return _content(raw.http_response.content)
         except openai.APIStatusError as error:
             again = error.status_code >= 500 or error.status_code in _BUSY
             asked = error.response.headers.get("retry-after", "")
-            raise Trouble(
-                DOWN if again else REFUSED,
-                f"{self._cfg.url}: {self._clean(error.message)}",
-                again,
-                float(asked) if asked.isdecimal() else 0.0,
-            ) from None
+            wait = float(asked) if asked.isdecimal() else 0.0
+            trouble = Trouble(DOWN if again else REFUSED, self._where(error.message), again, wait)
         except (openai.APIConnectionError, TimeoutError) as error:
-            what = self._clean(str(error.__cause__ or error)) or f"no answer within {self._cfg.timeout:g} s"
-            raise Trouble(DOWN, f"{self._cfg.url}: {what}", again=True) from None
-        return _content(raw.http_response.content)
+            said = str(error.__cause__ or error) or f"no answer within {self._cfg.timeout:g} s"
+            trouble = Trouble(DOWN, self._where(said), again=True)
+        raise trouble  # only here, so that no chain of exceptions leads to what the client quotes
 
     def _client(self) -> openai.AsyncOpenAI:
         # A proxy of the environment is for the outside.
         transport = httpx.AsyncClient(trust_env=not is_loopback(self._cfg.url), follow_redirects=True)
         return openai.AsyncOpenAI(
-            base_url=self._cfg.url, api_key=self._key, timeout=self._cfg.timeout, max_retries=0, http_client=transport
+            base_url=self._cfg.url,
+            api_key=self._key or "none",
+            timeout=self._cfg.timeout,
+            max_retries=0,
+            http_client=transport,
         )
+
+    def _where(self, said: str) -> str:
+        return f"{self._cfg.url}: {self._clean(said)}"
 
     def _clean(self, text: str) -> str:
         """One line of bounded length, without the key."""
@@ -206,9 +233,11 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
+        pass
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, work).result()
+    return asyncio.run(work)
 
 
 def is_loopback(url: str) -> bool:

@@ -13,7 +13,7 @@ from ssp.config.schema import JudgeConfig
 from ssp.engines import Engine, Sampling
 from ssp.errors import Fault, InputError
 from ssp.judge.answers import Decision, Item
-from ssp.judge.endpoint import FORMAT, REFUSED, Endpoint
+from ssp.judge.endpoint import FORMAT, THINKS, Endpoint
 from ssp.judge.verdict import prompt, verdict
 
 if TYPE_CHECKING:
@@ -40,18 +40,7 @@ class LlmJudge:
 
     def check(self) -> None:
         """Ask for one verdict. InputError when none comes."""
-        (found,) = self._ask([PROBE])
-        if not isinstance(found, Fault):
-            return
-        steps = {
-            REFUSED: f"correct judge.url, judge.model or the key in {self._cfg.key_env or 'judge.key_env'}",
-            FORMAT: "take another judge.model, or raise judge.max_tokens when it thinks before it answers",
-        }
-        raise InputError(
-            f"the judge {self._cfg.model} gives a verdict before the start",
-            found,
-            steps.get(found.cause, "start it (ssp serve --judge MODEL), or correct judge.url"),
-        )
+        self._endpoint.check(prompt(PROBE, self._cfg.format), lambda reply: verdict(reply, self._cfg.format))
 
     def _ask(self, items: Sequence[Item]) -> list[bool | Fault]:
         form = self._cfg.format
@@ -85,7 +74,7 @@ class EngineJudge:
             raise InputError(
                 f"the judge {self._cfg.model} gives a verdict before the start",
                 found.cause,
-                "take an instruction-tuned judge.model, or raise judge.max_tokens when it thinks before it answers",
+                THINKS,
             )
 
     def _replies(self, items: Sequence[Item]) -> list[str]:

@@ -15,6 +15,9 @@ from collections.abc import Callable, Mapping
 from ssp.config.schema import VoidConfig
 from ssp.errors import VoidLimit
 
+PLAY, VERIFY, GRADE = "play", "verify", "grade"
+"""Stages of which the gate hears."""
+
 
 class Pace:
     """Round r trains as step r + 1 of each role. Its generation may start once `done[role] >= r - bound[role]`.
@@ -48,15 +51,16 @@ class Pace:
 
 
 class VoidGate:
-    """Opens and shuts on the share of voids among the last `window` outcomes.
+    """Opens and shuts on the share of voids among the last `window` outcomes of a stage.
 
-    Past `limit` it shuts; running work drains; one round is let through every `probe_every` seconds; it opens below
-    half the limit. Shut for `give_up_after` seconds, it raises VoidLimit with the causes.
+    Past `limit` it shuts; running work drains; one round is let through every `probe_every` seconds; it opens when no
+    stage is above half the limit. Shut for `give_up_after` seconds, it raises VoidLimit with the causes. Stages count
+    apart: with a judge that is down every attempt is still played well, which must not open the gate.
     """
 
     def __init__(self, cfg: VoidConfig, say: Callable[[str], None] = lambda text: None) -> None:
         self._cfg, self._say = cfg, say
-        self._last: deque[bool] = deque(maxlen=cfg.window)
+        self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, GRADE)}
         self.causes: Counter[str] = Counter()
         self._reported: Counter[str] = Counter()
         self._shut_since: float | None = None
@@ -64,22 +68,23 @@ class VoidGate:
 
     @property
     def share(self) -> float:
-        """Share of voids in the window (of its full size, so that one early void is not 100 %)."""
-        return sum(self._last) / self._cfg.window
+        """Share of voids in the worst stage's window (of its full size, so that one early void is not 100 %)."""
+        return max(sum(last) for last in self._last.values()) / self._cfg.window
 
     @property
     def shut(self) -> bool:
         """True while admission is stopped."""
         return self._shut_since is not None
 
-    def record(self, cause: str, count: int = 1) -> None:
-        """`count` outcomes: void for `cause`, or good when `cause` is empty."""
-        self._last.extend([bool(cause)] * count)
+    def record(self, cause: str, count: int = 1, stage: str = PLAY) -> None:
+        """`count` outcomes of a stage: void for `cause`, or good when `cause` is empty."""
+        self._last[stage].extend([bool(cause)] * count)
         if cause:
             self.causes[cause] += count
         if not self.shut and self.share > self._cfg.limit:
             self._shut_since = self._probed = time.monotonic()
-            self._say(f"admission stopped: {self.share:.0%} of the last {self._cfg.window} outcomes are void")
+            share = f"{self.share:.0%} of the last {self._cfg.window} outcomes of {stage} are void"
+            self._say(f"admission stopped: {share} ({self._table()})")
         elif self.shut and self.share <= self._cfg.limit / 2:
             self._shut_since = None
             self._say("admission resumed")
@@ -92,9 +97,10 @@ class VoidGate:
 
     def verdict(self) -> VoidLimit | None:
         """At a run's end: the failure to end with when its steps went by as probes and nothing but voids came of them."""
-        if not (self.shut and self._last and all(self._last)):
+        most = max((len(last) for last in self._last.values() if all(last)), default=0)
+        if not self.shut or not most:
             return None
-        return VoidLimit(f"the run ended with all of its last {len(self._last)} outcomes void: {self._table()}")
+        return VoidLimit(f"the run ended with all of its last {most} outcomes void: {self._table()}")
 
     def _table(self) -> str:
         return ", ".join(f"{cause} {count}" for cause, count in self.causes.most_common())

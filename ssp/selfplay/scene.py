@@ -54,6 +54,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)
+    build.check_judge(cfg)
     return Scene(cfg, items, sets, None if seed is None else World(seed), models)
 
 
@@ -96,6 +97,8 @@ def concrete(cfg: Config) -> Config:
         cfg.data.targets = _file(cfg, "targets", cfg.data.targets)
     else:
         cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
+    if cfg.judge.kind == "engine" and (folder := runfolder.resolve(cfg.judge.model, "judge.model")).is_dir():
+        cfg.judge.model = str(folder)  # else it is a name in the hub's cache
     for item in cfg.data.eval:
         item.file = _file(cfg, "eval", item.file)
         item.corpus = item.corpus if item.corpus == build.NO_CORPUS else _file(cfg, "corpus", item.corpus)

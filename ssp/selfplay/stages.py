@@ -17,7 +17,7 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER, Outcome, State, Task
 from ssp.errors import Fault, SspError
 from ssp.seeds import derive
-from ssp.selfplay.admission import VoidGate
+from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.crew import Crew, split
@@ -95,8 +95,8 @@ class Stages:
                 game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
                 assert game.proposal is not None
                 game.question = game.proposal.brief.final or ""
-                if game.void_cause and game.proposal.brief.outcome is not Outcome.VOID:
-                    self._gate.record(game.void_cause)  # a void of the referee, not yet counted by the player
+                if game.proposal.brief.outcome is not Outcome.VOID:
+                    self._gate.record(game.void_cause, stage=VERIFY)
             return float(seconds)
 
         started = time.perf_counter()
@@ -138,8 +138,7 @@ class Stages:
             grades, seconds = await self._judge(worker, "grade", block, items)
             for (game, played), grade in zip(owned, grades, strict=True):
                 game.grades[played.brief.id] = grade
-                if grade.void_cause:
-                    self._gate.record(grade.void_cause)
+                self._gate.record(grade.void_cause, stage=GRADE)
             return float(seconds)
 
         started = time.perf_counter()

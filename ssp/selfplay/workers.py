@@ -21,7 +21,7 @@ from ssp.config.schema import Config
 from ssp.engines import Engine
 from ssp.episode import PROPOSER, SOLVER, Document, Episode, Grade, Outcome, Task, Verdict
 from ssp.errors import InvariantError
-from ssp.judge import AnswerJudge, ExactJudge
+from ssp.judge import Item
 from ssp.referee import EndpointVerifier, EngineVerifier, Referee
 from ssp.referee.verifier import Verifier
 from ssp.rewards.score import graded
@@ -86,16 +86,20 @@ class Judge:
 
     def __init__(self, cfg: Config, model_dir: Path) -> None:
         self._cfg = cfg
-        engine, verifier = _verifier(cfg, model_dir)
-        self._engine = engine
-        self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, AnswerJudge(), cfg.seed)
-        self._judge = ExactJudge()
+        self._judge = build.judge(cfg, judge_seconds(cfg))
+        self._engine: Engine | None = None
+        self._referee: Referee | None = None
+        if PROPOSER in cfg.roles:
+            self._engine, verifier = _verifier(cfg, model_dir)
+            self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed)
         self._version: int | None = None
 
     def verify(
         self, block: list[Episode], targets: list[str], version: int = -1, weights: Weights | None = None
     ) -> tuple[list[Verdict], float]:
         """One verdict an episode, and the seconds it took. With weights, the live solver of `version` verifies."""
+        if self._referee is None:
+            raise InvariantError("nobody proposes in this game, so there is nothing to verify")
         started = time.perf_counter()
         if weights is not None and self._engine is not None and self._version != version:
             self._engine.load(weights, version)
@@ -113,11 +117,10 @@ class Judge:
     def grade(self, block: list[Episode], items: Sequence[tuple[int, str, Sequence[str]]]) -> tuple[list[Grade], float]:
         """A grade for each (row of the block, question, gold answers), and the seconds it took."""
         started = time.perf_counter()
-        asked = [(question, golds, block[row].final) for row, question, golds in items]
-        rights = self._judge.grade(asked)
+        decisions = self._judge.decide([Item(question, golds, block[row].final) for row, question, golds in items])
         grades = [
-            graded(self._cfg.solver, block[row], golds, Decision(right))
-            for (row, _, golds), right in zip(items, rights, strict=True)
+            graded(self._cfg.solver, block[row], golds, decision)
+            for (row, _, golds), decision in zip(items, decisions, strict=True)
         ]
         return grades, time.perf_counter() - started
 
@@ -126,17 +129,20 @@ class Judge:
         return os.getpid()
 
 
+def judge_seconds(cfg: Config) -> float:
+    """What asking the endpoint may take at once. A call asks twice at most, and blocks may wait for the same judge."""
+    place = cfg.placement
+    waiting = -(-max(place.proposers, place.solvers) // place.judges)
+    return 0.4 * place.call_timeout / waiting
+
+
 def _verifier(cfg: Config, model_dir: Path) -> tuple[Engine | None, Verifier | None]:
     """Who answers a question from its evidence, and the engine that it runs on, if any."""
     if cfg.referee.verifier == "none":
         return None, None
     renderer = build.renderer(cfg, SOLVER, model_dir)
     if cfg.referee.verifier == "judge":
-        # Here, because the client of the endpoint takes a second to import.
-        from ssp.judge.endpoint import Endpoint
-
-        endpoint = Endpoint(cfg.judge, cfg.placement.call_timeout, cfg.seed)
-        return None, EndpointVerifier(endpoint, renderer, cfg.referee)
+        return None, EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
     engine = build.engine(cfg.solver, model_dir)
     return engine, EngineVerifier(engine, renderer, cfg.referee)
 
@@ -150,7 +156,7 @@ class Learner:
 
         block = role_config(cfg, role)
         self._temperature = block.sampling.temperature
-        self._inner = TorchLearner(Path(model_dir), block, protocol=protocols.get(cfg.protocol).id)
+        self._inner = TorchLearner(Path(model_dir), block, protocol=protocols.get(cfg.protocol).id, steps=cfg.steps)
 
     def weights(self) -> tuple[Weights, dict[str, float]]:
         """Current weights under Hugging Face names (numpy, float32)."""

