@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ssp.config import to_yaml
-from ssp.config.schema import Config, RoleConfig
+from ssp.config.role import RoleConfig
+from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.selfplay.cast import queue_names
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssp import cache, coldstart, engines, protocols, runfolder
-from ssp.config.schema import Config, RoleConfig
+from ssp.config.role import RoleConfig
+from ssp.config.schema import Config
 from ssp.data.readers import read_corpus
 from ssp.engines import Engine
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Task

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ssp import protocols
-from ssp.config.schema import LimitsConfig, RefereeConfig
+from ssp.config.role import LimitsConfig
+from ssp.config.schema import RefereeConfig
 from ssp.engines.torch_engine import TorchEngine
 from ssp.episode import PROPOSER, SOLVER, Episode, Task
 from ssp.judge import AnswerJudge

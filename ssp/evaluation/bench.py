@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssp.config.schema import LimitsConfig
+from ssp.config.role import LimitsConfig
 from ssp.engines import Engine, Generation, Sampling, StopWords
 from ssp.engines.base import FreeEngine
 from ssp.episode import Document, Episode, Task

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ssp.config.schema import CriticConfig, LearnerConfig
+from ssp.config.role import CriticConfig, LearnerConfig
 from ssp.errors import InvariantError
 from ssp.learning import checkpoint
 from ssp.learning.batch import Batch, lengths, micro_batches

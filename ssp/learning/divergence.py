@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ssp import kl
-from ssp.config.schema import KlConfig
+from ssp.config.role import KlConfig
 from ssp.kl_full import TopK, importance
 from ssp.learning.anchor import Anchor
 from ssp.learning.batch import Batch, lengths, micro_batches

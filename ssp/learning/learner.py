@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ssp import algorithms, losses
-from ssp.config.schema import RoleConfig
+from ssp.config.role import RoleConfig
 from ssp.errors import InputError, InvariantError
 from ssp.learning import checkpoint
 from ssp.learning.batch import Batch, lengths, micro_batches, mini_batches

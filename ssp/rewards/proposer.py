@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ssp.config.schema import RoleConfig
+from ssp.config.role import RoleConfig
 from ssp.errors import InputError, InvariantError
 from ssp.rewards.options import check_options
 

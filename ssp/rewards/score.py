@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any
 
 from ssp import rewards
-from ssp.config.schema import RoleConfig
+from ssp.config.role import RoleConfig
 from ssp.episode import Episode, Grade
 from ssp.errors import Fault, InputError
 from ssp.judge import Decision

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ssp.config.schema import SourceConfig
+from ssp.config.role import SourceConfig
 
 
 class Source:

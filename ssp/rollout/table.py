@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol as Interface
 
-from ssp.config.schema import LimitsConfig, SourceConfig
+from ssp.config.role import LimitsConfig, SourceConfig
 from ssp.engines.base import Engine, Generation, Sampling
 from ssp.episode import Document, Episode, Task
 from ssp.errors import Fault, InvariantError

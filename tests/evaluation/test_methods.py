@@ -10,7 +10,7 @@ import pytest
 from benchfakes import QUESTIONS, Library, document, read, reader, tokenizer
 
 from ssp import evaluation, protocols
-from ssp.config.schema import LimitsConfig
+from ssp.config.role import LimitsConfig
 from ssp.engines import Generation, Sampling
 from ssp.episode import Episode, Outcome, Task
 from ssp.errors import Fault, InputError

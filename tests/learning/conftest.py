@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from ssp.config.schema import RoleConfig
+from ssp.config.role import RoleConfig
 from ssp.episode import Episode, Outcome
 from ssp.learning.batch import Batch, collate
 from ssp.learning.forward import score

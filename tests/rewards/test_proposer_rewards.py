@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.config import load
-from ssp.config.schema import RoleConfig
+from ssp.config.role import RoleConfig
 from ssp.episode import PROPOSER, Episode
 from ssp.errors import InputError, InvariantError
 from ssp.rewards import proposer

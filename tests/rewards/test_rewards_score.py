@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ssp import rewards
-from ssp.config.schema import RoleConfig
+from ssp.config.role import RoleConfig
 from ssp.episode import SOLVER, Episode
 from ssp.errors import Fault, InputError
 from ssp.judge import AnswerJudge, Decision, same

@@ -9,7 +9,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from ssp import protocols
-from ssp.config.schema import LimitsConfig
+from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
 from ssp.episode import Document, Episode, Outcome, Task
 from ssp.errors import Fault, InputError, InvariantError
