@@ -43,8 +43,9 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def every_file() -> list[Path]:
-    """Files of the repository; without git, the sources of the rooms."""
-    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    """Files of the repository, those that are new in the working tree too; without git, the sources of the rooms."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found = [ROOT / name for name in done.stdout.splitlines()] if done.returncode == 0 else FILES
     return [path for path in found if path.is_file()]
 
@@ -146,10 +147,9 @@ def test_a_wheel_runs_a_dry_run_from_any_folder(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     inside = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in inside if ".dist-info" not in name} == set(ROOMS)
-    artefact = [path.name for path in (ROOT / "ssp" / "coldstart" / "artefact").glob("*")]
-    wanted = [f"ssp/configs/{p.name}" for p in (ROOT / "configs").glob("*.yaml")]
-    wanted += [f"ssp/coldstart/artefact/{name}" for name in artefact]
-    assert set(wanted) <= set(inside)
+    wanted = [f"ssp/configs/{p.name}" for p in every_file() if p.parent == ROOT / "configs"]
+    wanted += [named(p) for p in every_file() if p.is_relative_to(ROOT / "ssp")]
+    assert set(wanted) - set(inside) == set()
 
     site = tmp_path / "site"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)
