@@ -1,7 +1,7 @@
-"""The table of `ssp eval`, on the console and as JSON.
+"""The tables of `ssp eval`, on the console and as JSON.
 
-Owns headings, number formats and the order of columns. Promises that equal scores give equal bytes: no times, no paths.
-Refuses to compute.
+Owns headings, number formats and the order of columns. Promises that equal scores give equal bytes (no times, no paths)
+and tables that fit on 80 columns. Refuses to compute.
 """
 
 from __future__ import annotations
@@ -18,28 +18,22 @@ from rich.table import Table
 from ssp import evaluation
 from ssp.evaluation import DRAWS, Estimate, Line, Row
 
-WIDTH = 140
-"""Columns of the table where the output is no terminal."""
-
-SHARES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge", "recall": "recall"}
-MEANS = {"searches": "searches", "turns": "turns", "words": "words"}
+SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge"}
+WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}
+MEANS = ("searches", "turns", "words")
+"""Metrics that are no shares."""
 
 
 def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str, Sequence[Row]], topk: int) -> None:
     """Print one line a set (after one a hop count), the macro average over several, and what went wrong."""
     shown = _all(sets)
-    names = [name for name in (*SHARES, *MEANS) if any(name in line.estimates for line in shown)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("set", "rows", "void", *(f"recall@{topk}" if n == "recall" else _heading(n) for n in names)):
-        table.add_column(heading, justify="left" if heading == "set" else "right", no_wrap=True)
+    counts = {"rows": [line.rows for line in shown], "void": [line.void for line in shown]}
     judged = any("judge" in line.estimates or line.failures for line in shown)
-    if judged:
-        table.add_column("failures", justify="right")
-    for line in shown:
-        cells = [_cell(name, line.estimates.get(name)) for name in names]
-        table.add_row(line.label, str(line.rows), str(line.void), *cells, *([str(line.failures)] if judged else []))
-    console.print(table)
-    _samples(console, shown)
+    failures = {"failures": [line.failures for line in shown]} if judged else {}
+    _table(console, shown, SCORES, counts, failures)
+    _table(console, shown, {name: heading.format(k=topk) for name, heading in WORK.items()})
+    for kind in ("pass", "mean", "maj"):
+        _table(console, shown, {name: name for name in shown[-1].estimates if name.startswith(f"{kind}@")})
     console.print(f"± is half of the 95 % interval ({DRAWS} bootstrap draws of questions); a void is in no estimate")
     for name, found in rows.items():
         _causes(console, f"{name}: void", [row.cause for row in found])
@@ -65,16 +59,24 @@ def _all(sets: Mapping[str, Sequence[Line]]) -> list[Line]:
     return [*shown, evaluation.macro({name: lines[-1] for name, lines in sets.items()})] if len(sets) > 1 else shown
 
 
-def _samples(console: Console, shown: Sequence[Line]) -> None:
-    """pass@k, mean@k and maj@k, when there were samples."""
-    names = [name for name in shown[0].estimates if "@" in name]
-    if not names:
+def _table(
+    console: Console,
+    shown: Sequence[Line],
+    headings: Mapping[str, str],
+    before: Mapping[str, Sequence[int]] | None = None,
+    after: Mapping[str, Sequence[int]] | None = None,
+) -> None:
+    """The metrics of `headings` that any line has, between columns of counts; nothing when there is no column."""
+    before, after = before or {}, after or {}
+    names = [name for name in headings if any(name in line.estimates for line in shown)]
+    if not names and not before:
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("set", *names):
-        table.add_column(heading, justify="left" if heading == "set" else "right", no_wrap=True)
-    for line in shown:
-        table.add_row(line.label, *(_cell(name, line.estimates.get(name)) for name in names))
+    for heading in ("set", *before, *(headings[name] for name in names), *after):
+        table.add_column(heading, justify="left" if heading == "set" else "right", no_wrap=heading != "set")
+    for at, line in enumerate(shown):
+        cells = [_cell(name, line.estimates.get(name)) for name in names]
+        table.add_row(line.label, *(str(n[at]) for n in before.values()), *cells, *(str(n[at]) for n in after.values()))
     console.print(table)
 
 
@@ -82,10 +84,6 @@ def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
     counted = Counter(filter(None, causes))
     if counted:
         console.print(f"{what}: " + ", ".join(f"{cause} {n}" for cause, n in sorted(counted.items())))
-
-
-def _heading(name: str) -> str:
-    return {**SHARES, **MEANS}[name]
 
 
 def _cell(name: str, estimate: Estimate | None) -> str:
