@@ -118,7 +118,7 @@ class Endpoint:
 
     def check(self, prompt: str, read: Callable[[str], T | None]) -> None:
         """Ask once, before a run relies on it. InputError when nothing can be read from the reply, with what to change."""
-        (found,) = self.ask([prompt], read)
+        (found,) = _run(self._all([prompt], read, self._cfg.max_tokens))
         if not isinstance(found, Fault):
             return
         steps = {
@@ -126,7 +126,7 @@ class Endpoint:
             FORMAT: THINKS,
         }
         raise InputError(
-            f"the endpoint of judge.url answers as {self._cfg.model} before the start",
+            f"judge.url gives a usable reply, as judge.model={self._cfg.model}, before it is relied on",
             found,
             steps.get(found.cause, "start it (ssp serve --judge MODEL), or correct judge.url"),
         )

@@ -72,7 +72,7 @@ class EngineJudge:
         (found,) = self.decide([PROBE])
         if found.right is None:
             raise InputError(
-                f"the judge {self._cfg.model} gives a verdict before the start",
+                f"the judge {self._cfg.model} gives a verdict before it is relied on",
                 found.cause,
                 THINKS,
             )

@@ -47,6 +47,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     """
     seed = files.world_seed(cfg.data.corpus, cfg) if PROPOSER in cfg.roles else None
     cfg = concrete(cfg)
+    build.check_judge(cfg)
     items = read_items(cfg)
     for path in set(build.corpora(cfg).values()):
         read_corpus(path)
@@ -54,7 +55,6 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)
-    build.check_judge(cfg)
     return Scene(cfg, items, sets, None if seed is None else World(seed), models)
 
 

@@ -10,6 +10,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from fakejudge import Reply, serving
 
 from launch import train
 from launch.main import run
@@ -17,6 +18,7 @@ from ssp import runfolder
 from ssp.coldstart.store import ARTEFACT
 from ssp.config import load
 from ssp.episode import ROLES
+from ssp.judge import endpoint
 from ssp.ledger import Ledger
 from ssp.selfplay.checkpoint import check_resumable
 
@@ -192,3 +194,19 @@ def test_resume_with_a_broken_config(capsys, home, tmp_path, content):
     folder, settings = resumable(tmp_path)
     folder.config.write_bytes(content)
     assert "config.yaml" in refused(capsys, home, *settings)
+
+
+@pytest.mark.covers("SP-07")
+def test_a_judge_that_gives_no_verdict(capsys, home, monkeypatch):
+    """Before a run starts, not after its first round."""
+    monkeypatch.setattr(endpoint, "BACKOFF", 0.001)
+    monkeypatch.delenv("SSP_NO_SUCH_KEY", raising=False)
+    named = ["judge.kind=llm", "judge.model=m", "judge.key_env=SSP_NO_SUCH_KEY"]
+    assert "SSP_NO_SUCH_KEY is not set" in refused(capsys, home, *named, "judge.url=https://judge.example/v1")
+    with serving(lambda said, number: Reply("The model `m` does not exist.", 404)) as server:
+        text = refused(capsys, home, *named, f"judge.url={server.url}")
+    assert "judge_refused" in text and "The model `m` does not exist." in text and "correct judge.url" in text
+    verifies = ["referee.verifier=judge", "referee.evidence=none", "judge.kind=exact"]
+    text = refused(capsys, home, *named, *verifies, f"judge.url={server.url}")
+    assert "judge_down" in text and "ssp serve --judge" in text
+    assert "existing folder" in refused(capsys, home, "judge.kind=engine", "judge.model=nowhere")
