@@ -24,7 +24,7 @@ def split(text: str, form: str) -> tuple[str, ...]:
     if form == "list":
         value = _json(text)
         if isinstance(value, list):
-            return _texts(value)
+            return _texts(value) or (text,)
     return (text,)
 
 

@@ -90,7 +90,7 @@ def _made(path: Path, prefix: str, kind: type, values: Any, **more: Any) -> Any:
         if type(value) is not wanted or not all(isinstance(part, str | Role) for part in inner):
             found = f"{path}: {prefix}{key}: {value!r}"
             of = " of texts" if wanted in (list, dict) else ""
-            raise InputError(f"{prefix}{key} of a protocol is a {wanted.__name__}{of}", found, "correct it")
+            raise InputError(f"{prefix}{key} of a protocol is of type {wanted.__name__}{of}", found, "correct it")
     try:
         return kind(
             **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}, **more

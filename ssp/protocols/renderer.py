@@ -45,18 +45,20 @@ TOOLS: list[dict[Any, Any]] = [
 class Renderer:
     """`protocol` in the words of `tokenizer`. `template`: plain, chatml, llama3, tokenizer; "" is the protocol's own.
 
-    InputError when the tokenizer has no chat template, or has one that is not prefix-stable.
+    `ends`: ids that end the policy's turn. InputError when the tokenizer has no chat template or one that is not
+    prefix-stable, or when it has no token for the end of turn of the family's layout.
     """
 
     def __init__(self, protocol: Protocol, tokenizer: PreTrainedTokenizerBase, template: str = "") -> None:
         self.protocol, self.tokenizer = protocol, tokenizer
         self.template = template or protocol.template
+        self._name = tokenizer.name_or_path
         if self.template == TOKENIZER and not getattr(tokenizer, "chat_template", None):
-            raise InputError(
-                "template=tokenizer needs a tokenizer with a chat template",
-                f"none in {tokenizer.name_or_path}",
-                f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}",
-            )
+            rule = "template=tokenizer needs a tokenizer with a chat template"
+            raise InputError(rule, f"none in {self._name}", self._way_out())
+        if self.template in FAMILIES and len(self.encode([FAMILIES[self.template].end])[0]) != 1:
+            rule = f"template={self.template} needs a model with its tokens"
+            raise InputError(rule, f"no {FAMILIES[self.template].end} in {self._name}", "set another template")
         self._bos = self._opening() if self.template == PLAIN else ""
         self._prove()
 
@@ -64,9 +66,10 @@ class Renderer:
         """The prompt of `role`, the policy's turn opened."""
         return self._bos + self._text(self.protocol.messages(role, fields))
 
-    def observation(self, *results: Sequence[Document], ended: bool = True) -> str:
-        """What follows a turn's searches, one result list a query. `ended`: the policy ended its turn (`ends`)."""
-        return "".join(self.framed(self.protocol.observation(*results), ended))
+    def observation(self, *results: Sequence[Document]) -> str:
+        """What follows a turn's searches, one result list a query, when the turn ended as it should: with an end of turn
+        where a message answers, else with the search's own closing tag."""
+        return "".join(self.framed(self.protocol.observation(*results), self.protocol.observation_form.as_turn))
 
     def retry(self, role: str) -> str:
         """What an invalid turn of `role` is told, without its frame."""
@@ -75,7 +78,8 @@ class Renderer:
     def framed(self, text: str, ended: bool) -> tuple[str, str, str]:
         """`text` as the layout shows it after the policy's turn: what stands before it, itself, what opens the next turn.
 
-        A turn that the policy did not end goes on, unless `text` is a message of its own.
+        `ended`: the turn's last token is one of `ends`. A turn that did not end goes on, unless `text` is a message of its
+        own.
         """
         if not self.protocol.observation_form.as_turn:
             return (self._reopened if ended else ""), text, ""
@@ -153,11 +157,8 @@ class Renderer:
         if not mark:
             raise self._unfit("it does not show a tool's reply")
         if self.protocol.offers_tool and TOOL not in opened:
-            raise InputError(
-                f"protocol {self.protocol.id} needs a chat template that shows the tools a policy is offered",
-                f"{self.tokenizer.name_or_path} with template={self.template}",
-                f"set template={TOKENIZER} with a model made for tools, or take another protocol (recall has its own words)",
-            )
+            rule = f"protocol {self.protocol.id} needs a chat template that shows the tools a policy is offered"
+            raise InputError(rule, f"{self._name} with template={self.template}", self._way_out())
         self._frame = before, after
 
     def _after(self, messages: Sequence[Message], closed: str) -> str:
@@ -202,15 +203,16 @@ class Renderer:
         return text.removeprefix(self.decode(ids[:1])) if ids and ids[0] in self.ends else text
 
     def _unwritten(self, what: str) -> InputError:
+        rule = f"the words of protocol {self.protocol.id} can be written in the model's tokens"
         return InputError(
-            f"the words of protocol {self.protocol.id} can be written in the model's tokens",
-            f"{what} cannot ({self.tokenizer.name_or_path})",
-            "use a model that was made for this protocol, or another protocol",
+            rule, f"{what} cannot ({self._name})", "use a model made for this protocol, or another protocol"
         )
 
     def _unfit(self, why: str) -> InputError:
-        return InputError(
-            f"a chat template must be prefix-stable under protocol {self.protocol.id}",
-            f"{self.tokenizer.name_or_path}: {why}",
-            f"set template to one of {', '.join((PLAIN, *FAMILIES))}, or repair the template",
-        )
+        rule = f"a chat template must be prefix-stable under protocol {self.protocol.id}"
+        return InputError(rule, f"{self._name}: {why}", self._way_out())
+
+    def _way_out(self) -> str:
+        if self.protocol.offers_tool:
+            return f"set template={TOKENIZER} with a model made for tools, or take a protocol with words of its own (recall)"
+        return f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}"

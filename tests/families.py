@@ -1,0 +1,118 @@
+"""Small tokenizers in the manner of model families: byte-level BPE, the families' special tokens, and chat templates that
+lay conversations out as theirs do (written here)."""
+
+from __future__ import annotations
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LINES = [
+    "Answer the question. Think, then search for the city, the river and the mountain.",
+    "<think> I need the capital. </think> <search> capital of France </search>",
+    '\n\n<information>Doc 1(Title: "Paris") Paris is the capital of France.\n</information>\n\n',
+    '{"name": "search", "arguments": {"query": "capital of France"}} <answer> Paris </answer>',
+    "It was neither a search nor a result, so that it is told and tried again.",
+] * 3
+
+QWEN_TOOLS = """\
+{%- macro system_text() %}{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}{% endmacro %}
+{%- if tools %}
+{{- '<|im_start|>system\\n' + system_text() + '\\n\\n# Tools\\n\\n<tools>' }}
+{%- for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor %}
+{{- '\\n</tools>\\n\\nA call is {"name": ..., "arguments": ...} between <tool_call> and </tool_call>.<|im_end|>\\n' }}
+{%- elif messages[0].role == 'system' %}
+{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+{%- if message.role == 'user' or message.role == 'assistant' %}
+{{- '<|im_start|>' + message.role + '\\n' + TEXT + '<|im_end|>\\n' }}
+{%- elif message.role == 'tool' %}
+{{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+QWEN = QWEN_TOOLS.replace("TEXT", "message.content")
+TRIMMING = QWEN_TOOLS.replace("TEXT", "(message.content | trim)").replace(
+    "' + message.content + '", "' + (message.content | trim) + '"
+)
+FORGETFUL = QWEN_TOOLS.replace(
+    "TEXT", "(message.content if loop.last else message.content.split('</think>')[-1].lstrip('\\n'))"
+)
+"""As reasoning models' templates do: the thoughts of earlier turns are left out."""
+NEVER_THINKS = QWEN_TOOLS.replace("TEXT", "message.content.split('</think>')[-1].lstrip('\\n')")
+WITHOUT_TOOLS = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+LLAMA = """\
+{{- bos_token }}
+{%- if not date_string is defined %}{% set date_string = strftime_now("%d %b %Y") %}{% endif %}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\nToday Date: ' + date_string + '\\n\\n' }}
+{%- if messages[0].role == 'system' %}
+{{- messages[0].content | trim }}
+{%- endif %}
+{{- '<|eot_id|>' }}
+{%- for message in messages if message.role != 'system' %}
+{%- if message.role == 'tool' %}
+{{- '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + (message.content | tojson) + '<|eot_id|>' }}
+{%- else %}
+{{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' }}
+{%- if tools and loop.first %}
+{{- 'These functions can be called with {"name": ..., "parameters": ...}:\\n\\n' }}
+{%- for tool in tools %}{{ (tool | tojson(indent=4)) + '\\n\\n' }}{% endfor %}
+{%- endif %}
+{{- (message.content | trim) + '<|eot_id|>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"""
+"""Llama 3.1's ways: today's date, trimmed texts, a tool's reply as JSON."""
+
+
+def byte_level(special: list[str], vocabulary: int = 330, lines: list[str] = LINES) -> Tokenizer:
+    """A byte-level BPE core: `vocabulary` tokens (about 260 of them single bytes), then the special ones."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    core.train_from_iterator(
+        lines, trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, show_progress=False)
+    )
+    core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    return core
+
+
+def qwen(template: str | None = QWEN, tools: bool = True, **names: str) -> PreTrainedTokenizerFast:
+    """Qwen's tokens; `tools`: tool calls and thoughts are tokens too (Qwen 3). `names`: pad_token and the like."""
+    core = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    if tools:
+        core.add_tokens(["<tool_call>", "</tool_call>", "<think>", "</think>"])
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core, **{"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", **names}
+    )
+    made.chat_template = template
+    made.name_or_path = "small-qwen"
+    return made
+
+
+def llama(template: str | None = LLAMA) -> PreTrainedTokenizerFast:
+    """Llama 3's tokens; a text begins with `<|begin_of_text|>` by itself."""
+    special = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>"]
+    core = byte_level([*special, "<|eot_id|>", "<|python_tag|>"])
+    core.post_processor = processors.TemplateProcessing(
+        single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", core.token_to_id("<|begin_of_text|>"))]
+    )
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>", pad_token="<|end_of_text|>"
+    )
+    made.chat_template = template
+    made.name_or_path = "small-llama"
+    return made

@@ -1,0 +1,290 @@
+"""Every parser against an oracle that works in another way, on generated strings; what never happens; time on long input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ssp import protocols
+from ssp.protocols import Protocol, Segment, calls
+
+STRINGS = 2500
+NAMES = ("search-r1", "ssp", "r-search", "research", "recall", "chat-tools", "mini")
+FORMS = {name: protocols.get(name) for name in NAMES}
+CALL = '{"name": "search", "arguments": {"query": "a b"}}'
+PIECES = [
+    *(
+        f"<{slash}{kind}>"
+        for kind in ("think", "search", "answer", "information", "question", "result")
+        for slash in ("", "/")
+    ),
+    *("<tool_call>", "</tool_call>", "<tool_response>", "<observation>", "</observation>", "<original_evidence>"),
+    *("<|im_end|>", "<|im_start|>", "<|python_tag|>", "<eos>", "<|", "|>", "<|a b|>", "<|x|", "<||>"),
+    *("<", ">", "</", "<search", "search>", "<Search>", "< search>", "<sea<|im_end|>rch>", "<answer/>", "</ answer>"),
+    *("a", "b c", " ", "\n", "\t\n ", "\u2028", "é", "答案", "🙂", "\u0000", "\u202e", "a\u0301", "\ufffd", "x" * 40),
+    *("\\boxed{", "\\boxed{x}", "\\boxed{a{b}c}", "{", "}", "\\boxed", '["a", "b"]', "[1]", '["a", ""]', "[]", "null"),
+    *(CALL, CALL.replace("arguments", "parameters"), CALL[:-1], CALL.replace("search", "find"), '{"name": "search"}'),
+    *(
+        '{"name": "search", "arguments": {"queries": ["a", "b"]}}',
+        '{"name": "search", "arguments": "{\\"query\\": \\"q\\"}"}',
+    ),
+    *('{"name": "search", "arguments": {"query": "\\ud800"}}', '{"name": "search", "arguments": {"query": " "}}'),
+]
+WHOLE = [
+    "<think> t </think><search> q </search>",
+    "<answer> x </answer>",
+    "<answer> so \\boxed{x {y}} </answer>",
+    f"<think> t </think>\n<tool_call>\n{CALL}\n</tool_call>",
+    f"<tool_call>{CALL}</tool_call> <tool_call>{CALL}</tool_call><|im_end|>",
+    "<question> who? </question>",
+    '<search>["a", "b"]</search>',
+    f"<think> t </think> {CALL}",
+]
+
+
+def strings(seed: int) -> list[str]:
+    """Random pieces, whole turns with pieces struck in or cut out."""
+    rng = random.Random(seed)
+    made = []
+    for _ in range(STRINGS):
+        text = "".join(rng.choices(PIECES, k=rng.randrange(14)))
+        if rng.random() < 0.6:
+            whole = rng.choice(WHOLE)
+            at, to = sorted((rng.randrange(len(whole) + 1), rng.randrange(len(whole) + 1)))
+            damaged = whole[:at] + rng.choice(PIECES) + whole[to if rng.random() < 0.3 else at :]
+            text = rng.choice([text + whole, whole + text, text + damaged, whole, damaged])
+        made.append(text)
+    return made
+
+
+# The oracles: character by character, where the parsers use patterns.
+
+
+def plain(text: str, end: str) -> str:
+    """`text` with a space for each control string."""
+    out, at = [], 0
+    while at < len(text):
+        close = text.find("|>", at + 2) if text.startswith("<|", at) else -1
+        name = text[at + 2 : close] if close > 0 else ""
+        if 0 < len(name) <= 64 and not any(c in "<>|" or c.isspace() for c in name):
+            out.append(" ")
+            at = close + 2
+        elif end and text.startswith(end, at):
+            out.append(" ")
+            at += len(end)
+        else:
+            out.append(text[at])
+            at += 1
+    return "".join(out)
+
+
+def tags(text: str, kinds: tuple[str, ...]) -> list[tuple[int, str, bool]]:
+    """(place, kind, opens) of every tag."""
+    found = []
+    for at, character in enumerate(text):
+        if character == "<":
+            found += [
+                (at, kind, not slash)
+                for kind in kinds
+                for slash in ("", "/")
+                if text.startswith(f"<{slash}{kind}>", at)
+            ]
+    return found
+
+
+def segments(form: Protocol, text: str) -> list[Segment]:
+    """Blocks first: each opening tag reaches to its own closing tag, or to the next opening one; the rest is text."""
+    marks = tags(text, form.kinds)
+    blocks = []  # begin, inner begin, inner end, end, kind, closed
+    for n, (at, kind, opens) in enumerate(marks):
+        if opens:
+            later = [mark for mark in marks[n + 1 :] if mark[2] or mark[1] == kind][:1]
+            stop, closed = (later[0][0], not later[0][2]) if later else (len(text), False)
+            blocks.append((at, at + len(kind) + 2, stop, stop + (len(kind) + 3) * closed, kind, closed))
+    found, at = [], 0
+    for begin, inner, stop, end, kind, closed in [*blocks, (len(text), 0, 0, 0, "", False)]:
+        outside = [mark for mark in marks if at <= mark[0] < begin]  # stray closing tags cut the text
+        for place, name, _ in [*outside, (begin, "", False)]:
+            found.append(Segment("text", text[at:place], True))
+            at = place + (len(name) + 3 if name else 0)
+        if kind:
+            found.append(Segment(kind, text[inner:stop], closed))
+            at = end
+    cleaned = [Segment(s.kind, plain(s.text, form.end).strip(), s.closed) for s in found]
+    return [s for s in cleaned if s.kind != "text" or s.text]
+
+
+def box(text: str) -> str | None:
+    start = text.rpartition("\\boxed{")
+    if not start[1]:
+        return None
+    depths = list(itertools.accumulate(({"{": 1, "}": -1}.get(c, 0) for c in start[2]), initial=1))
+    return start[2][: depths.index(0) - 1].strip() or None if 0 in depths else None
+
+
+def called(body: str) -> list[str] | None:
+    """The queries of one call; None when it cannot be read."""
+    try:
+        value = json.JSONDecoder().decode(body)
+        match value:
+            case {"name": "search", "arguments": inner}:
+                pass
+            case {"name": "search", "parameters": inner}:
+                pass
+            case _:
+                return None
+        inner = json.JSONDecoder().decode(inner) if isinstance(inner, str) else inner
+        asked = next((inner[key] for key in ("query", "queries", "query_list") if key in inner), None)
+        asked = asked if isinstance(asked, list) else [asked]
+        for query in asked:
+            query.encode()
+        return [query.strip() for query in asked] if asked and all(query.strip() for query in asked) else None
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def asked(form: Protocol, text: str) -> list[str]:
+    spoken = [s for s in segments(form, text) if s.kind != "text"]
+    last = spoken[-1] if spoken and spoken[-1].closed and spoken[-1].kind == form.search.tag else None
+    if form.search.form == "tool":
+        bodies = [s.text for s in spoken if s.kind == form.search.tag and s.closed]
+        if last is None:
+            bare = plain(text, form.end).split("</think>")[-1].strip()
+            bodies = [bare] if bare[:1] == "{" else []
+        each = [called(body) for body in bodies]
+        return [] if None in each else [query for queries in each for query in queries or []]
+    if last is None or not last.text:
+        return []
+    if form.search.form == "list" and last.text[0] == "[" and last.text[-1] == "]":
+        try:
+            values = json.loads(last.text)
+            if values and all(isinstance(value, str) and value.strip() for value in values):
+                return [value.strip() for value in values]
+        except ValueError:
+            pass
+    return [last.text]
+
+
+def handed_in(form: Protocol, role: str, text: str) -> str | None:
+    spoken = [s for s in segments(form, text) if s.kind != "text"]
+    if not spoken or spoken[-1].kind != form.roles[role].final or not spoken[-1].closed:
+        return None
+    return (box(spoken[-1].text) if form.roles[role].boxed else spoken[-1].text) or None
+
+
+@pytest.mark.covers("RS-03")
+@pytest.mark.parametrize("name", NAMES)
+def test_against_the_oracles(name: str) -> None:
+    form, seen = FORMS[name], {"queries": 0, "final": 0, "neither": 0}
+    for text in strings(seed=NAMES.index(name)):
+        assert form.parse(text) == segments(form, text), text
+        queries = form.queries(text)
+        assert list(queries) == asked(form, text), text
+        for role in ("solver", "proposer"):
+            final = form.final(role, text)
+            assert final == handed_in(form, role, text), text
+            action = form.action(role, text)
+            assert (action.queries, action.final) == (queries, None if queries else final), text
+        seen["queries" if queries else "final" if form.final("solver", text) else "neither"] += 1
+    assert min(seen.values()) > STRINGS // 50, seen
+
+
+def test_places_of_segments() -> None:
+    for form in FORMS.values():
+        for text in strings(seed=11)[:500]:
+            at = 0
+            for segment in form.parse(text):
+                assert at <= segment.begin <= segment.end <= len(text)
+                begin, end = segment.inner
+                assert plain(text[begin:end], form.end).strip() == segment.text, (text, segment)
+                if segment.kind != "text":
+                    block = text[segment.begin : segment.end]
+                    assert block.startswith(f"<{segment.kind}>")
+                    assert block.endswith(f"</{segment.kind}>") == segment.closed or not segment.closed
+                at = segment.end
+
+
+def test_boxed_and_tool_queries_against_their_oracles() -> None:
+    boxes = found = 0
+    for text in strings(seed=12):
+        assert calls.boxed(text) == box(text), text
+        boxes += box(text) is not None
+    rng = random.Random(13)
+    values = [
+        '"a"',
+        '" b "',
+        '""',
+        "1",
+        "null",
+        '["a", "b"]',
+        '["a", 1]',
+        "[]",
+        '"\\udfff"',
+        '{"query": "c"}',
+        '"\\u00e9"',
+    ]
+    for _ in range(STRINGS):
+        key, names = rng.choice(["query", "queries", "query_list", "q"]), ["search"] * 5 + ["find", ""]
+        inner = f'{{"{key}": {rng.choice(values)}}}'
+        inner = json.dumps(inner) if rng.random() < 0.2 else rng.choice(["7", "[]", inner, inner, inner, inner])
+        where = rng.choice(["arguments", "parameters", "arguments", "input"])
+        body = f'{{"name": "{rng.choice(names)}", "{where}": {inner}}}'
+        body = body[: rng.randrange(len(body))] if rng.random() < 0.1 else body
+        wanted = called(body)
+        assert calls.tool_queries([body]) == tuple(wanted or ()), body
+        assert calls.tool_queries([body, CALL]) == ((*wanted, "a b") if wanted else ()), body
+        found += wanted is not None
+    assert min(boxes, found) > STRINGS // 50
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "queries"),
+    [
+        (" a b ", "text", (" a b ",)),
+        ("a\n\n b \r\nc", "lines", ("a", "b", "c")),
+        ("\n \n", "lines", ()),
+        ('["a", " b "]', "list", ("a", "b")),
+        ('["a", 1]', "list", ('["a", 1]',)),
+        ("[1999]", "list", ("[1999]",)),
+        ("plain words", "list", ("plain words",)),
+    ],
+)
+def test_forms_of_a_query(text: str, form: str, queries: tuple[str, ...]) -> None:
+    assert calls.split(text, form) == queries
+
+
+LONG = {
+    "openings": "<search>" * 125_000,
+    "closings": "</search>" * 111_000,
+    "half tags": "<search" * 143_000,
+    "angles": "<" * 1_000_000,
+    "half controls": "<|" * 500_000,
+    "one long control": "<|" + "a" * 1_000_000,
+    "pairs": "<answer>x</answer>" * 55_000,
+    "unclosed, then text": "<answer>" + "x </search> <" * 77_000,
+    "boxes": "<answer>" + "\\boxed{" * 142_000 + "</answer>",
+    "braces": "<answer>\\boxed{" + "{" * 1_000_000 + "</answer>",
+    "nested lists": "<search>" + "[" * 1_000_000 + "</search>",
+    "nested calls": "<tool_call>" + '{"name":' * 125_000 + "</tool_call>",
+    "digits": "<tool_call>" + "1" * 1_000_000 + "</tool_call>",
+    "spaces": "<search>" + " " * 1_000_000 + "x</search>",
+    "thoughts": "</think>" * 125_000 + "{",
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_a_megabyte_takes_linear_time(what: str) -> None:
+    def seconds(call: Callable[[], object]) -> float:
+        began = time.process_time()
+        call()
+        return time.process_time() - began
+
+    text = LONG[what]
+    for form in (FORMS["ssp"], FORMS["recall"]):
+        assert seconds(lambda form=form: form.action("solver", text)) < 4.0
+    assert seconds(lambda: calls.boxed(text)) < 1.0
