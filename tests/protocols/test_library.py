@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from make_golden import DOCUMENTS, FOLDER, golden
+from golden_texts import DOCUMENTS, FOLDER, golden
 
 from ssp import protocols
 from ssp.config.load import load
