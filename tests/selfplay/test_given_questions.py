@@ -12,6 +12,7 @@ import fakes
 import pytest
 from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls, tokens, world
 
+from launch import doctor
 from ssp import build
 from ssp.engines import ScriptedEngine
 from ssp.episode import Document
@@ -67,6 +68,14 @@ def test_every_gold_answer_counts_and_each_question_is_asked_once_an_epoch(tmp_p
     assert asked[:40] != asked[40:] and {game["verdict"] for game in games} == {"valid"}
     assert {game["proposer_version"] for game in games} == {None}
     assert {row["opponent_version_min"] for row in stage.rows() if row["role"] == "solver"} == {None}
+
+
+def test_the_ledger_of_one_role_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = Stage(given(steps=1), tmp_path / "run")
+    stage.play()
+    assert doctor.main(["--ledger", str(stage.folder.ledger)]) == 0
+    shown = capsys.readouterr().out
+    assert "conservation: holds" in shown and "solver" in shown and "proposer" not in shown
 
 
 def test_nothing_is_verified(tmp_path: Path) -> None:

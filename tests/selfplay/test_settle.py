@@ -43,6 +43,7 @@ def test_a_replayed_question_names_the_version_that_wrote_it() -> None:
     assert attempt["opponent_version_min"] == attempt["opponent_version_max"] == 2
 
 
+@pytest.mark.covers("SP-05")
 @pytest.mark.parametrize("right", [[T] * 4, [F] * 4])
 def test_no_signal_is_dropped_but_the_proposer_learns(right: list[bool | None]) -> None:
     settled = settle(config(), [game("g1", right)], 7)

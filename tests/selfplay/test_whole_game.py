@@ -337,3 +337,21 @@ def test_a_frozen_role_keeps_its_episodes(tmp_path: Path) -> None:
     assert states["proposer"]["trained"] == 0 and states["proposer"]["kept"] > 0
     assert {row["commit_step"] for row in stage.rows() if row["state"] == "trained"} == {1}
     assert isinstance(stage.ledger, Ledger)
+
+
+@pytest.mark.covers("SP-06")
+@pytest.mark.parametrize("bounds", [(0, 0), (2, 2)])
+def test_the_proposer_warms_up_alone(tmp_path: Path, bounds: tuple[int, int]) -> None:
+    """The solver plays all the same, or nobody would know what the questions are worth."""
+    cfg = config(
+        steps=4,
+        proposer__warmup_steps=2,
+        schedule__max_staleness__proposer=bounds[0],
+        schedule__max_staleness__solver=bounds[1],
+    )
+    stage = Stage(cfg, tmp_path / "run", jitter=2)
+    stage.play()
+    states = stage.settled()
+    steps = {role: {row["commit_step"] for row in stage.rows() if row["role"] == role} - {None} for role in ROLES}
+    assert steps == {"proposer": {1, 2, 3, 4}, "solver": {3, 4}} and states["solver"]["kept"] > 0
+    assert [row["version"] for row in stage.figures("solver")] == [1, 1, 2, 3]
