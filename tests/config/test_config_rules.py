@@ -188,7 +188,7 @@ def test_combinations(typed: list[str], word: str) -> None:
         ["proposer.policy=frozen", "proposer.sampling.temperature=0"],
         ["referee.verifier=none", "referee.evidence=none"],
         ["referee.verifier=solver"],
-        ["defaults.reward=format_only"],
+        ["proposer.reward=format_only"],
         ["data.eval=[]", "eval.every=0"],
         ["game.batch=replay_reset"],
         ["defaults.kl.coef=0.01"],

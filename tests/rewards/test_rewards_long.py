@@ -17,7 +17,7 @@ def long_replies() -> list[str]:
     """Each piece over and over, alone, before a right ending, and inside the answer."""
     ending = "<think>so</think><answer>\\boxed{Paris}</answer>"
     alone = [piece * (MEGABYTE // len(piece)) for piece in (*TAGS, *MORE, *PAIRS)]
-    before = [text + ending for text in alone[: len(TAGS)]]
+    before = [text + ending for text in alone[:5]]
     inside = ["<think>so</think><answer>\\boxed{" + text + "}</answer>" for text in alone[5:8]]
     return [*alone, *before, *inside]
 
