@@ -66,9 +66,8 @@ def test_right_wrong_garbage_and_a_time_out_over_all_items() -> None:
         return HANG if said["answer"] == "late" else by_answer(said)
 
     with serving(answer) as server:
-        found = judge(server, timeout=0.15, retries=4, breaker=100).decide(
-            [item(a) for a in ("yes", "no", "hm", "late")]
-        )
+        found = judge(server, retries=4).decide([item(answer) for answer in ("yes", "no", "hm")])
+        found += judge(server, retries=4, timeout=0.2).decide([item("late")])
         tries = [said["answer"] for said in server.items]
     assert found == [Decision(True, by="llm"), Decision(False, by="llm"), VOID["format"], VOID["down"]]
     assert {answer: tries.count(answer) for answer in tries} == {"yes": 1, "no": 1, "hm": 5, "late": 5}
@@ -179,9 +178,9 @@ def test_the_whole_batch_has_a_deadline() -> None:
 
     began = time.monotonic()
     with serving(answer) as server:
-        found = judge(server, seconds=0.3).decide([item("yes"), item("n1"), item("n2")])
+        found = judge(server, seconds=0.8).decide([item("yes"), item("n1"), item("n2")])
     assert found == [Decision(True, by="llm"), VOID["deadline"], VOID["deadline"]]
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 4
 
 
 def test_a_judge_may_be_asked_inside_an_event_loop() -> None:

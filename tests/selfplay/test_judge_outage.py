@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,22 +49,16 @@ class Sick:
             self.judged.add((said["question"], said["answer"]))
             return opinion(said)
         lies = ["Correct and wrong", "not correct", "", "{}"]
-        replies = {"error": Reply("oh no", 500), "hang": HANG, "lie": lies[number % 4]}
+        replies = {"error": Reply("oh no, SENTINEL", 500), "hang": HANG, "lie": lies[number % 4]}
         return replies[kind]
 
 
 def settings(server: FakeJudge, **changes: Any) -> Config:
-    judge = {"kind": "llm", "url": server.url, "model": "m", "key_env": "", "timeout": 0.05, "retries": 1}
+    judge = {"kind": "llm", "url": server.url, "model": "m", "key_env": "SSP_TEST_KEY", "timeout": 0.2, "retries": 1}
     bounds = {"breaker": 3, "breaker_seconds": 0.02, "concurrency": 4}
     gate = {"void__limit": 0.3, "void__window": 24, "void__probe_every": 0.03, "void__give_up_after": 30.0}
-    return config(
-        steps=STEPS,
-        eval__every=0,
-        save__every=100,
-        placement__judges=1,
-        **{f"judge__{key}": value for key, value in {**judge, **bounds}.items()},
-        **{**gate, **changes},
-    )
+    judges = {f"judge__{key}": value for key, value in {**judge, **bounds}.items()}
+    return config(steps=STEPS, eval__every=0, save__every=100, placement__judges=1, **{**judges, **gate, **changes})
 
 
 def play(path: Path, answer: Answer, **changes: Any) -> Stage:
@@ -88,11 +81,13 @@ def attempts(stage: Stage) -> dict[str, tuple[str, str, str | None]]:
     return found
 
 
-@pytest.mark.covers("SP-03", "SP-07")
-def test_a_judge_that_fails_for_a_while_changes_no_reward_that_it_did_not_give(tmp_path: Path) -> None:
-    began = time.monotonic()
+@pytest.mark.covers("SP-03", "SP-07", "D26")
+def test_a_judge_that_fails_for_a_while_changes_no_reward_that_it_did_not_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SSP_TEST_KEY", "SENTINEL")
     sick = Sick(("healthy", 12), ("error", 6), ("hang", 4), ("lie", 6))
-    healthy = play(tmp_path / "healthy", lambda said, number: opinion(said))
+    healthy = play(tmp_path / "healthy", lambda said, number: opinion(said), judge__timeout=10.0)
     faulty = play(tmp_path / "faulty", sick)
     wanted, got = episodes(healthy), episodes(faulty)
     assert set(wanted) == set(got)
@@ -119,7 +114,10 @@ def test_a_judge_that_fails_for_a_while_changes_no_reward_that_it_did_not_give(t
     assert faulty.state()["step"] == STEPS
     seen = sum(values.get(f"void/{cause}", 0) for _, role, values in faulty.sink.rows for cause in CAUSES)
     assert seen == len(ungraded)
-    assert time.monotonic() - began < 10
+
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert files and not any(b"SENTINEL" in content for content in files)
+    assert "SENTINEL" not in repr(faulty.sink.events) + caplog.text and "judge_down" in caplog.text
 
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 2)])
