@@ -299,7 +299,6 @@ def test_what_is_on_this_machine(url: str, here: bool) -> None:
     assert is_loopback(url) is here
 
 
-@pytest.mark.covers("D26")
 def test_a_missing_or_broken_key_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = JudgeConfig(kind="llm", url="https://judge.example/v1", model="m", key_env=KEY)
     monkeypatch.delenv(KEY, raising=False)
@@ -314,7 +313,6 @@ def test_a_missing_or_broken_key_is_refused_at_once(monkeypatch: pytest.MonkeyPa
     Endpoint(cfg)
 
 
-@pytest.mark.covers("D26")
 def test_the_key_is_sent_and_seen_nowhere_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

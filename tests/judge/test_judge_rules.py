@@ -37,7 +37,6 @@ def test_what_is_refused(typed: list[str], word: str) -> None:
     assert word in found.value.rule
 
 
-@pytest.mark.covers("D26")
 def test_a_password_in_the_address_is_refused_unseen() -> None:
     with pytest.raises(InputError, match="no user and password") as found:
         load("quickstart", [*LLM, "judge.url=http://me:SENTINEL@host/v1"])

@@ -103,7 +103,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.covers("SP-07", "D26")
+@pytest.mark.covers("SP-07")
 def test_a_server_is_started_announced_when_healthy_used_and_ended(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", "SENTINEL")
     layout = ["--tensor-parallel", "8", "--pipeline-parallel", "4", "--ray"]
@@ -181,4 +181,3 @@ def test_a_taken_port_and_a_missing_key_are_refused_before_anything_starts(log: 
 def test_bad_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(InputError):
         serve.main(["--judge", *arguments] if not arguments else ["--judge", "m", *arguments])
-

@@ -81,7 +81,7 @@ def attempts(stage: Stage) -> dict[str, tuple[str, str, str | None]]:
     return found
 
 
-@pytest.mark.covers("SP-03", "SP-07", "D26")
+@pytest.mark.covers("SP-03", "SP-07")
 def test_a_judge_that_fails_for_a_while_changes_no_reward_that_it_did_not_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
