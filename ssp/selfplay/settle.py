@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.config.schema import Config
+from ssp.config.tables import GROUP_BASELINE
 from ssp.episode import PROPOSER, SOLVER, Outcome, State
 from ssp.rewards import proposer as proposer_rewards
 from ssp.selfplay.records import Game, Played, TrainItem
@@ -102,7 +103,9 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
     }
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
     alone = cfg.solver.algorithm in WITHIN_GROUP and cfg.solver.kl.coef == 0
-    signal = not alone or len(set(rewards.values())) > 1
+    # What voids have left of a group is no group of one, whose advantage would be its reward.
+    remnant = cfg.solver.algorithm in GROUP_BASELINE and len(rewards) == 1 < cfg.game.attempts
+    signal = not remnant and (not alone or len(set(rewards.values())) > 1)
     opponent = {"opponent_version_min": asked_by, "opponent_version_max": asked_by}
     for played in game.attempts:
         brief = played.brief

@@ -169,3 +169,10 @@ def test_every_episode_has_one_row_and_groups_are_games(plan: list[tuple[str, li
     groups = {item.group: item.id[: item.id.index("a")] for item in settled.items[SOLVER]}
     assert all(groups[item.group] == item.id[: item.id.index("a")] for item in settled.items[SOLVER])
     assert len(set(groups.values())) == len(groups)
+
+
+def test_the_last_of_a_group_that_voids_have_thinned_is_not_trained() -> None:
+    cfg = config(game__attempts=2, solver__algorithm="grpo", solver__kl__coef=0.01)
+    settled = settle(cfg, [game("g1", [T, None])], 7)
+    assert settled.items["solver"] == []
+    assert [row["cause"] for row in settled.rows if row["id"] == "sg1a0"] == ["no_signal"]
