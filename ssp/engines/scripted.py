@@ -67,7 +67,8 @@ class ScriptedEngine:
             (
                 at
                 for at, id in enumerate(ids)
-                if id in samplings.stop_ids or (words is not None and words.hit(ids[: at + 1]))
+                if id in samplings.stop_ids
+                or (words is not None and words.hit(ids[max(0, at + 1 - words.window) : at + 1]))
             ),
             None,
         )

@@ -176,8 +176,7 @@ class Table:
             seat.episode.stopped = "turns"
         else:
             seat.turns += 1
-            self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
-            return True
+            return self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
         return False
 
     def find(self, seats: Sequence[Seat]) -> Found:
@@ -211,20 +210,25 @@ class Table:
                 continue
             if key not in fitted:  # the attempts at one question often ask the same
                 fitted[key] = self._fit([answers[query] for query in seat.asked], seat.ended)
-            results = fitted[key].results
-            episode.queries.extend(seat.asked)
-            episode.hits.extend(map(len, results))
-            episode.documents.extend(document for documents in results for document in documents)
-            self._show(seat, fitted[key])
-            going.append(seat)
+            if self._show(seat, fitted[key]):
+                results = fitted[key].results
+                episode.queries.extend(seat.asked)
+                episode.hits.extend(map(len, results))
+                episode.documents.extend(document for documents in results for document in documents)
+                going.append(seat)
         return going
 
-    def _show(self, seat: Seat, shown: Shown) -> None:
+    def _show(self, seat: Seat, shown: Shown) -> bool:
+        """Log an observation; False, and the end of the episode, when it does not fit."""
         seat.pending, log = shown.ids, seat.episode.log
+        if self._limits.overflow == "stop" and len(log) + len(shown.ids) > self._limits.total_tokens:
+            seat.episode.stopped = "tokens"
+            return False
         log.append(Kind.TEMPLATE, shown.ids[: shown.begin])
         log.append(Kind.OBSERVATION, shown.ids[shown.begin : shown.end])
         log.append(Kind.TEMPLATE, shown.ids[shown.end :])
         self._told(seat.episode, Kind.OBSERVATION, shown.text)
+        return True
 
     def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
         """What is shown of `results`: over `observation_tokens` whole documents go, from the end of the longest one."""

@@ -133,10 +133,16 @@ def test_the_log_never_exceeds_total_tokens() -> None:
 
 
 def test_observations_lose_whole_documents_from_the_end() -> None:
-    (episode,) = play([[SEARCH.format("c"), ANSWER.format("e")]], LimitsConfig(2, turn_tokens=12, observation_tokens=20, total_tokens=120))
+    (episode,) = play(
+        [[SEARCH.format("c"), ANSWER.format("e")]],
+        LimitsConfig(2, turn_tokens=12, observation_tokens=20, total_tokens=120),
+    )
     assert episode.documents == []
     assert "<information> </information>" in episode.text
-    (episode,) = play([[SEARCH.format("a"), ANSWER.format("e")]], LimitsConfig(2, turn_tokens=12, observation_tokens=10, total_tokens=120))
+    (episode,) = play(
+        [[SEARCH.format("a"), ANSWER.format("e")]],
+        LimitsConfig(2, turn_tokens=12, observation_tokens=10, total_tokens=120),
+    )
     assert [document.id for document in episode.documents] == ["a"]
     assert "<information> a seat b . a seat c . </information>" in episode.text
 

@@ -1,0 +1,140 @@
+"""Policies that play a script: text by text on the scripted engine, and on the torch engine a model whose next token follows
+from the last one, so that a real engine plays it too. And a book to search in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import families
+import numpy as np
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ssp import protocols
+from ssp.config.role import LimitsConfig
+from ssp.engines import Engine, ScriptedEngine
+from ssp.episode import Document, Episode, Task
+from ssp.errors import Fault
+from ssp.protocols.renderer import Renderer
+from ssp.rollout import Settings, rollout
+
+QWEN, LLAMA = families.qwen(tools=False), families.llama()
+SEARCH_R1 = Renderer(protocols.get("search-r1"), QWEN)
+LIMITS = LimitsConfig(searches=3, retries=3, turn_tokens=400, observation_tokens=400, total_tokens=4000)
+ANSWER = "<answer> Paris </answer>"
+
+
+def search(query: str) -> str:
+    return f"<think> t </think> <search> {query} </search>"
+
+
+class Books:
+    """Every query finds the same `documents`; `calls` are the queries of each request."""
+
+    def __init__(
+        self, documents: Sequence[Document] = (Document("1", '"Paris"\nParis is the capital of France.'),)
+    ) -> None:
+        self.documents, self.calls, self.down = list(documents), [], False
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        self.calls.append(list(queries))
+        if self.down:
+            raise Fault("retriever_down")
+        return [self.documents[:k] for _ in queries]
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def scripted(turns: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase = QWEN) -> ScriptedEngine:
+    """The slot with seed i plays `turns[i]`, one text a turn."""
+    return ScriptedEngine(lambda history, seed, turn: encode(tokenizer, turns[seed][turn]), version=7)
+
+
+def tasks(n: int, field: str = "question", role: str = "solver") -> list[Task]:
+    return [Task(f"t{i}", f"g{i}", role, i, i, {field: "Which city is it?"}) for i in range(n)]
+
+
+def play(
+    turns: Sequence[Sequence[str]],
+    books: Books,
+    renderer: Renderer = SEARCH_R1,
+    limits: LimitsConfig = LIMITS,
+    engine: Engine | None = None,
+    **options: object,
+) -> list[Episode]:
+    """Episodes of a script, one a list of turns."""
+    made = engine or scripted(turns, renderer.tokenizer)
+    settings = Settings(limits, 0.0, 3, **options)  # type: ignore[arg-type]
+    return rollout(made, renderer, books, tasks(len(turns)), settings)[0]
+
+
+def pieces(episode: Episode, tokenizer: PreTrainedTokenizerBase = QWEN) -> list[tuple[str, str]]:
+    """(kind, text) of each stretch of the log."""
+    stretches: list[tuple[int, list[int]]] = []
+    for id_, kind in zip(episode.log.ids, episode.log.kinds, strict=True):
+        if not stretches or stretches[-1][0] != kind:
+            stretches.append((kind, []))
+        stretches[-1][1].append(id_)
+    names = ("prompt", "model", "observation", "template", "recalled")
+    return [(names[kind], tokenizer.decode(ids)) for kind, ids in stretches]
+
+
+def with_tokens(*texts: str) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer that has these texts as tokens of their own."""
+    core = families.byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], vocabulary=256)
+    core.add_tokens(list(texts))
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|im_end|>")
+
+
+class Chain:
+    """A Qwen2 model of random weights in which `follows` (token text → next token text) is what is most likely."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, follows: dict[str, str], strength: float = 8.0) -> None:
+        import torch
+        from transformers import Qwen2Config, Qwen2ForCausalLM
+
+        torch.manual_seed(1)
+        size = len(tokenizer)
+        hidden = size + (-size) % 8
+        self.config = Qwen2Config(
+            vocab_size=size,
+            hidden_size=hidden,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=8,
+            num_key_value_heads=2,
+            initializer_range=0.04,
+            tie_word_embeddings=False,
+            max_position_embeddings=4096,
+        )
+        self.net = Qwen2ForCausalLM(self.config).eval()
+        with torch.no_grad():
+            embedding = self.net.model.embed_tokens.weight
+            embedding.copy_(torch.eye(size, hidden) + 0.02 * torch.randn(size, hidden))
+            for last, following in follows.items():
+                ((a,), (b,)) = encode(tokenizer, last), encode(tokenizer, following)
+                self.net.lm_head.weight[b, a] += strength / hidden**0.5
+
+    def engine(self, version: int = 7) -> Engine:
+        from ssp.engines.torch_engine import TorchEngine
+
+        made = TorchEngine(self.config.to_dict())
+        made.load({name: weight.detach().numpy() for name, weight in self.net.named_parameters()}, version)
+        return made
+
+    def logprobs(self, ids: Sequence[int]) -> np.ndarray:
+        """Of each id after those before it, by a full forward; the first one's is 0. float [T]."""
+        import torch
+
+        with torch.no_grad():
+            table = torch.log_softmax(self.net(torch.tensor([list(ids)])).logits[0, :-1].double(), -1)
+        return np.concatenate([[0.0], table.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].numpy()])
+
+
+Told = list[tuple[str, str]]
+
+
+def teller(told: Told) -> Callable[[Episode, object, str], None]:
+    return lambda episode, kind, text: told.append((kind.name.lower(), text))  # type: ignore[attr-defined]
