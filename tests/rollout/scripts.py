@@ -91,13 +91,13 @@ def with_tokens(*texts: str) -> PreTrainedTokenizerFast:
 class Chain:
     """A Qwen2 model of random weights in which `follows` (token text → next token text) is what is most likely."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, follows: dict[str, str], strength: float = 8.0) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, follows: dict[str, str], strength: float = 40.0) -> None:
         import torch
         from transformers import Qwen2Config, Qwen2ForCausalLM
 
         torch.manual_seed(1)
         size = len(tokenizer)
-        hidden = size + (-size) % 8
+        hidden = size + (-size) % 16
         self.config = Qwen2Config(
             vocab_size=size,
             hidden_size=hidden,

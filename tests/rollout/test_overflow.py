@@ -1,0 +1,116 @@
+"""Length limits: whole documents, closing tags, and what leaves the context when it is full."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, Chain, encode, pieces, play, search, with_tokens
+
+from ssp import protocols
+from ssp.config.load import load
+from ssp.config.role import LimitsConfig
+from ssp.engines import ScriptedEngine
+from ssp.episode import Document, Episode
+from ssp.errors import InputError
+from ssp.protocols.renderer import Renderer
+from ssp.tokenlog import Kind
+
+LONG = [Document(str(n), f'"Title {n}"\n' + f"passage {n} " * 12) for n in range(3)]
+
+
+def limits(**changes: object) -> LimitsConfig:
+    return LimitsConfig(**{**vars(LIMITS), **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.covers("SR-23")
+def test_a_configuration_in_which_an_episode_cannot_fit_is_refused_with_the_numbers() -> None:
+    sizes = ["limits.searches=2", "limits.prompt_tokens=100", "limits.turn_tokens=50", "limits.observation_tokens=30"]
+    keys = [f"{role}.{size}" for role in ("proposer", "solver") for size in sizes]
+    load("quickstart", [*keys, "proposer.limits.total_tokens=310", "solver.limits.total_tokens=310"])
+    with pytest.raises(InputError, match=r"309 against 100 \+ 50 x 3 \+ 30 x 2 = 310"):
+        load("quickstart", [*keys, "proposer.limits.total_tokens=310", "solver.limits.total_tokens=309"])
+
+
+@pytest.mark.covers("SR-23")
+def test_a_long_observation_loses_whole_documents_and_keeps_its_closing_tag() -> None:
+    sizes = [len(encode(QWEN, SEARCH_R1.observation(LONG[:n]))) for n in range(4)]
+    for kept in (3, 2, 1, 0):
+        (episode,) = play([[search("a"), ANSWER]], Books(LONG), limits=limits(observation_tokens=sizes[kept]))
+        assert (episode.hits, episode.documents) == ([kept], LONG[:kept])
+        assert pieces(episode)[2] == ("observation", SEARCH_R1.observation(LONG[:kept]))
+    (episode,) = play([[search("a"), ANSWER]], Books(LONG), limits=limits(observation_tokens=sizes[3] - 1))
+    assert episode.hits == [2]
+    (none,) = play([[search("a"), ANSWER]], Books(LONG), limits=limits(observation_tokens=1))
+    assert pieces(none)[2] == ("observation", "\n\n<information></information>\n\n")
+
+
+def contexts(renderer: Renderer, turns: list[str], sizes: LimitsConfig) -> tuple[Episode, list[str]]:
+    """An episode of `turns`, and what its policy read before each of them."""
+    read: list[str] = []
+
+    def script(history: list[int], seed: int, turn: int) -> list[int]:
+        read.append(renderer.decode(history))
+        return encode(QWEN, turns[len(read) - 1])
+
+    (episode,) = play([[""]], Books(LONG), renderer, sizes, ScriptedEngine(script))
+    return episode, read
+
+
+@pytest.mark.covers("SR-23")
+def test_overflow_drops_the_oldest_observation_and_never_the_question() -> None:
+    observation = len(encode(QWEN, SEARCH_R1.observation(LONG)))
+    prompt = SEARCH_R1.prompt("solver", {"question": "Which city is it?"})
+    size = len(encode(QWEN, prompt)) + 2 * observation + 200
+    sizes = limits(searches=5, observation_tokens=observation, turn_tokens=100, total_tokens=size, overflow="drop")
+    turns = [search(f"q{n}") for n in range(4)] + [ANSWER]
+    episode, read = contexts(SEARCH_R1, turns, sizes)
+    assert (episode.final, episode.hits) == ("Paris", [3, 3, 3, 3])
+    assert [text.count("<information>Doc") for text in read] == [0, 1, 2, 2, 2]
+    assert read[3] == prompt + turns[0] + turns[1] + SEARCH_R1.observation(LONG) + turns[2] + SEARCH_R1.observation(
+        LONG
+    )
+    assert all(text.startswith(prompt) for text in read)
+    assert len(episode.log) > size, "the log keeps what the context has lost"
+    assert [len(encode(QWEN, text)) <= size - 100 for text in read] == [True] * 5
+    stopped, _ = contexts(SEARCH_R1, turns, limits(**{**vars(sizes), "overflow": "stop"}))
+    assert (stopped.stopped, stopped.log.drops) == ("tokens", []) and len(stopped.log) <= size
+    tight, read = contexts(SEARCH_R1, turns, limits(**{**vars(sizes), "total_tokens": len(encode(QWEN, prompt)) + 90}))
+    assert (tight.stopped, read) == ("tokens", []), "without room for a turn, the question does not give way"
+
+
+@pytest.mark.covers("SR-23")
+def test_a_dropped_message_leaves_its_frame() -> None:
+    spoken = Renderer(protocols.get("chat-tools"), QWEN)
+    call = '<tool_call>\n{"name": "search", "arguments": {"query": "q"}}\n</tool_call><|im_end|>'
+    shown = spoken.observation(LONG)
+    prompt = spoken.prompt("solver", {"question": "Which city is it?"})
+    size = len(encode(QWEN, prompt)) + len(encode(QWEN, shown)) + 300
+    sizes = limits(searches=5, observation_tokens=1000, turn_tokens=150, total_tokens=size, overflow="drop")
+    episode, read = contexts(spoken, [call, call, ANSWER], sizes)
+    frame = "\n<|im_start|>user\n<tool_response>\n\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    assert read[2] == prompt + call + frame + call + shown
+    assert {Kind.TEMPLATE, Kind.OBSERVATION} < set(episode.log.kinds) and episode.final == "Paris"
+
+
+@pytest.mark.covers("SR-23")
+def test_each_view_is_the_context_in_which_its_tokens_were_sampled() -> None:
+    steps = ["<search>", " city ", "</search>"]
+    tokens = with_tokens(*steps)
+    chain = Chain(tokens, dict(zip([":", ">", *steps[:-1]], ["<search>", *steps], strict=True)), strength=16.0)
+    spoken = Renderer(protocols.get("research"), tokens, "plain")
+    books = Books([Document("1", '"Paris"\n' + "Paris lies in France. " * 12)])
+    observation = len(spoken.encode([spoken.observation(books.documents)])[0])
+    prompt = len(spoken.encode([spoken.prompt("solver", {"question": "Which city is it?"})])[0])
+    room = prompt + 2 * observation + 60
+    sizes = limits(searches=6, observation_tokens=observation, turn_tokens=30, total_tokens=room, overflow="drop")
+    (episode,) = play([[""]], books, spoken, sizes, chain.engine())
+    assert (episode.stopped, len(episode.queries), len(episode.log.drops)) == ("turns", 6, 4)
+    log, seen = episode.log, np.zeros(len(episode.log), int)
+    views = log.views()
+    for positions, trained in views:
+        full = chain.logprobs([log.ids[at] for at in positions])
+        assert np.abs(full[trained] - np.asarray(log.logprobs)[positions[trained]]).max() < 1e-4
+        seen[positions[trained]] += 1
+    assert len(views) == 5 and (seen == log.mask).all(), "every sampled token in exactly one view"
+    whole = chain.logprobs(log.ids)
+    assert np.abs(whole[log.mask] - np.asarray(log.logprobs)[log.mask]).max() > 1e-3, "the context makes a difference"
