@@ -90,8 +90,10 @@ def _accepted(place: Path) -> list[tuple[str, str]]:
 
 
 def concrete(cfg: Config) -> Config:
-    """`cfg` with each data path absolute, and each generated world a file."""
+    """`cfg` with each data path and the protocol's absolute, and each generated world a file."""
     cfg = copy.deepcopy(cfg)
+    if cfg.protocol.endswith((".yaml", ".yml")):
+        cfg.protocol = str(Path(cfg.protocol).expanduser().absolute())
     cfg.data.corpus = _file(cfg, "corpus", cfg.data.corpus)
     if PROPOSER in cfg.roles:
         cfg.data.targets = _file(cfg, "targets", cfg.data.targets)

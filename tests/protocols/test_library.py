@@ -12,6 +12,7 @@ from ssp.config.load import load
 from ssp.episode import Document
 from ssp.errors import InputError
 from ssp.protocols.template import lay_out
+from ssp.selfplay.scene import concrete
 
 SHIPPED = {"search-r1", "ssp", "qwen2p5", "llama3p1", "r-search", "research", "ssrl", "recall", "chat-tools", "mini"}
 QUESTION = {"question": "who wrote Dead Souls"}
@@ -137,6 +138,15 @@ def test_a_protocol_of_ones_own_is_one_file(tmp_path: Path) -> None:
     (tmp_path / "child.yaml").write_text("id: child\ninherits: own.yaml\nretry: Again.\n")
     child = protocols.get(str(tmp_path / "child.yaml"))
     assert (child.retry, child.observation_form) == ("Again.", own.observation_form)
+
+
+def test_a_run_names_the_file_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.yaml").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    paths = ["data.corpus=a", "data.targets=b", "data.eval=[]", "eval.every=0"]
+    assert concrete(load("quickstart", ["protocol=own.yaml", *paths])).protocol == str(tmp_path / "own.yaml")
+    with pytest.raises(InputError, match="none.yaml"):
+        load("quickstart", ["protocol=none.yaml"])
 
 
 @pytest.mark.parametrize(
