@@ -19,6 +19,7 @@ from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.data.readers import read_corpus
 from ssp.engines import Engine
+from ssp.engines.endpoint import EndpointEngine, key_from
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Task
 from ssp.errors import InputError
 from ssp.evaluation import Play, methods
@@ -72,7 +73,10 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
 
 def engine(cfg_role: RoleConfig, model_dir: Path | str) -> Engine:
     """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind."""
-    return engines.create(cfg_role.engine.kind, _folder(model_dir), cfg_role.engine.dtype)
+    chosen = cfg_role.engine
+    if chosen.kind == "endpoint":
+        return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env), chosen.timeout)
+    return engines.create(chosen.kind, _folder(model_dir), chosen.dtype)
 
 
 def model_dir(

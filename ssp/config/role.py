@@ -12,14 +12,20 @@ from typing import Any
 
 @dataclass
 class EngineConfig:
-    """What generates: torch (embedded). `dtype` of its weights.
+    """What generates: torch (embedded), or endpoint (a completion server at `url`; for `ssp eval` and `ssp ask`).
 
-    `lanes`: groups of episodes that take turns, so that one generates while another one searches.
+    `dtype` of the weights. `lanes`: groups of episodes that take turns, so that one generates while another searches.
+    `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none). `timeout`:
+    seconds a turn may take there.
     """
 
     kind: str = "torch"
     dtype: str = "float32"
     lanes: int = 1
+    url: str = ""
+    model: str = ""
+    key_env: str = ""
+    timeout: float = 300.0
 
 
 @dataclass

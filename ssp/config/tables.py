@@ -46,7 +46,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.limits.overflow": ("stop", "drop"),
     "{role}.search.kind": ("retriever", "self", "first_k", "entropy"),
     "{role}.search.entropy": ("sampled", "true"),
-    "{role}.engine.kind": ("torch",),
+    "{role}.engine.kind": ("torch", "endpoint"),
     "{role}.engine.dtype": ("float32", "bfloat16"),
     "{role}.learner.kind": ("torch",),
     "{role}.learner.schedule": ("constant", "cosine"),
@@ -77,7 +77,7 @@ PLANNED: dict[str, tuple[str, ...]] = {
     "{role}.policy": ("shared",),
     "{role}.algorithm": ("remax",),
     "{role}.loss": ("decoupled", "gspo", "cispo"),
-    "{role}.engine.kind": ("vllm", "endpoint", "simulated"),
+    "{role}.engine.kind": ("vllm", "simulated"),
     "{role}.learner.kind": ("deepspeed",),
 }
 """Names that a later release knows: the message says so, and they are refused all the same."""
@@ -157,6 +157,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "coldstart.gate_2hop": (0, 1),
     "coldstart.gate_3hop": (0, 1),
     "{role}.engine.lanes": (1, MOST),
+    "{role}.engine.timeout": (0.001, INF),
     "{role}.invalid_reward": (-INF, INF),
     "{role}.batch": (1, INF),
     "{role}.warmup_steps": (0, INF),
