@@ -94,7 +94,9 @@ def play(search: Search, args: argparse.Namespace) -> tuple[list[float], float]:
     rates, cpu = [], time.process_time()
     for round_ in range(args.rounds + 2):
         tasks = [
-            Task(f"{i}", f"{i}", SOLVER, 0, 1000 * round_ + i, {"question": questions[(64 * round_ + i) % 500].question})
+            Task(
+                f"{i}", f"{i}", SOLVER, 0, 1000 * round_ + i, {"question": questions[(64 * round_ + i) % 500].question}
+            )
             for i in range(args.episodes)
         ]
         began = time.perf_counter()
