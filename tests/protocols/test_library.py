@@ -140,6 +140,17 @@ def test_a_protocol_of_ones_own_is_one_file(tmp_path: Path) -> None:
     assert (child.retry, child.observation_form) == ("Again.", own.observation_form)
 
 
+def test_the_documented_example_works(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
+    (tmp_path / "own.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    own = protocols.get(str(tmp_path / "own.yaml"))
+    assert own.render("solver", QUESTION, "plain").endswith("repository) Question: who wrote Dead Souls?\n")
+    for name in SHIPPED:
+        assert f"`{name}`" in text
+    for key in protocols.Protocol.__dataclass_fields__:
+        assert f"`{key.removesuffix('_form')}`" in text or f"`{key}." in text, key
+
+
 def test_a_run_names_the_file_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.yaml").write_text(OWN)
     monkeypatch.chdir(tmp_path)
