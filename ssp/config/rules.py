@@ -158,10 +158,15 @@ def episode_fits_its_parts(cfg: Config) -> None:
 
 
 def protocol_exists(cfg: Config) -> None:
-    """`protocol` is a shipped id or a readable file, and knows the roles that play."""
+    """`protocol` is a shipped id or a readable file, knows the roles that play, and lets a policy that is to answer
+    itself go on after its search."""
     protocol = protocols.get(cfg.protocol)
     for role in cfg.roles:
         protocol.role(role)
+        kind = getattr(cfg, role).search.kind
+        if protocol.observation_form.as_turn and kind != "retriever":
+            rule = f"{role}.search.kind is retriever where a search ends the turn (protocol {protocol.id})"
+            raise InputError(rule, kind, "set protocol=ssrl, or another one with information in the policy's own turn")
 
 
 def batch_fits_queue(cfg: Config) -> None:

@@ -8,9 +8,11 @@ from scripts import LIMITS, Books, encode, pieces, play, tasks
 from transformers import PreTrainedTokenizerBase
 
 from ssp import protocols
+from ssp.config import load
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
 from ssp.episode import Document
+from ssp.errors import InputError
 from ssp.protocols.renderer import TOOLS, Renderer
 from ssp.rollout import Settings, rollout
 
@@ -87,3 +89,10 @@ def test_a_proposer_with_tools_hands_in_a_question() -> None:
     settings = Settings(LimitsConfig(**vars(LIMITS)), 1.0, 3)
     (episode,), _ = rollout(engine, Renderer(CHAT, tokenizer), Books(), tasks(1, "target", "proposer"), settings)
     assert (episode.final, episode.queries, episode.stopped) == ("Who?", ["Gogol"], "final")
+
+
+def test_nobody_searches_himself_in_a_turn_that_a_search_ends() -> None:
+    given = ["protocol=chat-tools", "game.questions=dataset", "data.questions=world:train"]
+    load("quickstart", given)
+    with pytest.raises(InputError, match="solver.search.kind is retriever"):
+        load("quickstart", [*given, "solver.search.kind=entropy"])
