@@ -7,6 +7,7 @@ study of the reference systems: SR Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, S
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from pathlib import Path
 
@@ -22,6 +23,7 @@ FEATURES = {
     "SR-06": "observations are not trained",
     "SR-07": "play without search",
     "SR-09": "learning-rate schedule, critic warm-up",
+    "SR-10": "micro-batches and chunks change no gradient",
     "SR-15": "evaluation scores every row once, greedy is greedy",
     "SR-20": "prompt, bytes as in the golden file",
     "SR-21": "turn loop and its bound",
@@ -51,6 +53,7 @@ FEATURES = {
     "EP-06": "asymmetric clip",
     "EP-07": "GRPO with and without the spread",
     "EP-08": "KL in loss, in reward, after the advantage",
+    "EP-10": "the anchor survives a restart, bit for bit",
     "RS-01": "recipe trains a step",
     "RS-02": "prompt templates, base and chat",
     "RS-03": "boxed answers",
@@ -89,13 +92,13 @@ FEATURES = {
 """Row id → what it is, in a few words. Search services (SR-40..51) and the rest of learning follow."""
 
 LATER = {
-    "RS-07": "the search service",
     "RS-10": "many nodes",
     "SS-08": "online search engines",
 }
 """Rows without a test yet, and what they belong to."""
 
 
+@functools.cache
 def marks() -> dict[str, list[str]]:
     """Row id → tests that carry it, as `file::test`, in order."""
     found: dict[str, list[str]] = defaultdict(list)

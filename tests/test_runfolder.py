@@ -170,6 +170,7 @@ def test_state_is_replaced_whole_and_checked(home):
             folder.read_state()
 
 
+@pytest.mark.covers("RS-09")
 def test_pruning_keeps_the_newest_and_the_named(home):
     folder = open_run(Config(), "q")
     with pytest.raises(InvariantError):

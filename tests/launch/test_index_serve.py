@@ -73,6 +73,7 @@ def post(base, **kwargs):
     return httpx.post(f"{base}/retrieve", trust_env=False, timeout=10, **kwargs)
 
 
+@pytest.mark.covers("SR-40")
 def test_the_stock_request(address):
     reply = post(address, json={"queries": ["pota", "東京", "unknown"], "topk": 3, "return_scores": True})
     assert reply.status_code == 200
@@ -83,6 +84,7 @@ def test_the_stock_request(address):
     assert set(result[0][0]) == {"document", "score"}
 
 
+@pytest.mark.covers("SR-40")
 def test_without_scores_the_items_are_the_documents(address):
     for body in ({"queries": ["a"]}, {"queries": ["a"], "topk": None, "return_scores": False, "other": 1}):
         assert post(address, json=body).json() == {"result": [[vars_of(CORPUS[0]), vars_of(CORPUS[1])]]}
