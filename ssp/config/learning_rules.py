@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ssp.config.schema import Config
 from ssp.config.tables import DISTRIBUTION_KL, GROUP_BASELINE, TRUST_REGION
+from ssp.episode import PROPOSER
 from ssp.errors import InputError
 
 
@@ -75,12 +76,23 @@ def grpo_needs_attempts(cfg: Config) -> None:
         )
 
 
+def proposer_is_a_group_of_one(cfg: Config) -> None:
+    """One question a target: there are no others, whose mean rloo needs."""
+    if PROPOSER in cfg.roles and cfg.proposer.policy == "own" and cfg.proposer.algorithm == "rloo":
+        raise InputError(
+            "proposer.algorithm=rloo compares questions to one target, of which there is one",
+            "proposer.algorithm=rloo",
+            "set proposer.algorithm=reinforce (the batch as baseline), or grpo (the reward itself, as in SSP)",
+        )
+
+
 RULES: tuple[Callable[[Config], None], ...] = (
     stale_role_needs_trust_region,
     minibatches_need_trust_region,
     kl_settings_fit,
     dropped_context_needs_one_advantage,
     grpo_needs_attempts,
+    proposer_is_a_group_of_one,
 )
 
 

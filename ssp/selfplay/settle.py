@@ -78,7 +78,7 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None) -> 
             asked_by = game.asked_by if game.proposal is None else proposer_version
             _settle_attempts(cfg, game, group, asked_by, settled)
         if game.proposal is not None:
-            _settle_proposal(cfg, game, settled)
+            _settle_proposal(cfg, game, group, settled)
         settled.games.append(
             {
                 "id": game.id,
@@ -131,7 +131,8 @@ def _right(game: Game, played: Played) -> bool | None:
     return None if grade is None or played.brief.outcome is Outcome.VOID else grade.right
 
 
-def _settle_proposal(cfg: Config, game: Game, settled: Settled) -> None:
+def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> None:
+    """A proposal shares its target with no other one, so that it is a group of its own (SSP)."""
     played = game.proposal
     assert played is not None
     opponent = {"opponent_version_min": game.solver_version, "opponent_version_max": game.solver_version}
@@ -144,7 +145,7 @@ def _settle_proposal(cfg: Config, game: Game, settled: Settled) -> None:
             settled.add(played, State.DROPPED, Outcome.REJECTED, "surplus", reward)
         else:
             settled.add(played, State.QUEUED, Outcome.REJECTED, game.rule, reward)
-            settled.train(played, reward, 0)
+            settled.train(played, reward, group)
     elif not game.chosen:
         settled.add(played, State.DROPPED, Outcome.SCORED, "surplus", None)
     elif game.win_rate is None:
@@ -152,7 +153,7 @@ def _settle_proposal(cfg: Config, game: Game, settled: Settled) -> None:
     else:
         reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
         settled.add(played, State.QUEUED, Outcome.SCORED, "", reward, **opponent)
-        settled.train(played, reward, 0)
+        settled.train(played, reward, group)
 
 
 def all_played(games: Sequence[Game]) -> Iterator[Played]:

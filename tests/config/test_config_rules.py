@@ -134,6 +134,7 @@ def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
             ["solver.limits.overflow=drop", "solver.kl.place=reward", "solver.kl.coef=1"],
             "set solver.limits.overflow=stop",
         ),
+        (["proposer.algorithm=rloo"], "set proposer.algorithm=reinforce"),
         (["solver.algorithm=rloo", "game.attempts=1"], "set game.attempts=6, or solver.algorithm=reinforce"),
     ],
 )

@@ -9,10 +9,13 @@ from fakes import config, game, played, void
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssp import algorithms
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Outcome
+from ssp.episode import PROPOSER, SOLVER, Episode, Outcome
+from ssp.learning.batch import collate
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import all_played, settle
+from ssp.tokenlog import Kind, TokenLog
 
 T, F = True, False
 
@@ -169,6 +172,8 @@ def test_every_episode_has_one_row_and_groups_are_games(plan: list[tuple[str, li
     groups = {item.group: item.id[: item.id.index("a")] for item in settled.items[SOLVER]}
     assert all(groups[item.group] == item.id[: item.id.index("a")] for item in settled.items[SOLVER])
     assert len(set(groups.values())) == len(groups)
+    asked = [item.group for item in settled.items[PROPOSER]]
+    assert len(set(asked)) == len(asked)
 
 
 def test_the_last_of_a_group_that_voids_have_thinned_is_not_trained() -> None:
@@ -176,3 +181,15 @@ def test_the_last_of_a_group_that_voids_have_thinned_is_not_trained() -> None:
     settled = settle(cfg, [game("g1", [T, None])], 7)
     assert settled.items["solver"] == []
     assert [row["cause"] for row in settled.rows if row["id"] == "sg1a0"] == ["no_signal"]
+
+
+def test_a_proposer_with_groups_of_one_learns_from_its_raw_reward() -> None:
+    """As SSP's recipe trains it: grpo without a baseline, so that a rejected question has no advantage."""
+    made = [game("g1", [T, F, F, F]), game("g2", [T, T, T, T]), game("g3", valid=False, rule="empty")]
+    items = settle(config(proposer__algorithm="grpo"), made, 7).items[PROPOSER]
+    log = TokenLog()
+    log.append(Kind.PROMPT, [5])
+    log.append_model([6], [-1.0], 0)
+    played = [Episode(item.id, item.id, PROPOSER, 0, log=log, outcome=Outcome.SCORED) for item in items]
+    batch = collate(played, [item.reward for item in items], [item.group for item in items])
+    assert algorithms.get("grpo").advantages(batch)[:, 1].tolist() == pytest.approx([0.75, 0.0, 0.0], abs=1e-5)
