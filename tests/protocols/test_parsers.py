@@ -14,7 +14,7 @@ from ssp import protocols
 from ssp.protocols import Protocol, Segment, calls
 
 STRINGS = 2500
-NAMES = ("search-r1", "ssp", "r-search", "research", "recall", "chat-tools", "mini")
+NAMES = ("search-r1", "ssp", "research", "recall", "chat-tools", "mini")
 FORMS = {name: protocols.get(name) for name in NAMES}
 CALL = '{"name": "search", "arguments": {"query": "a b"}}'
 PIECES = [
