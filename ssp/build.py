@@ -100,9 +100,10 @@ def model_dir(
 
 
 def check_policy(cfg: Config, role: str, folder: Path) -> None:
-    """InputError when the policy in `folder` does not load; for folders that a user brings, as `model_dir` gave them."""
+    """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat template, its stops);
+    for folders that a user brings, as `model_dir` gave them."""
     if _block(cfg, role).model != COLDSTART:
-        tokenizer(folder)
+        renderer(cfg, role, folder).stops(role)
         engine(_block(cfg, role), folder)
 
 

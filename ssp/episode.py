@@ -89,7 +89,7 @@ class Episode:
     """One trajectory of one role.
 
     `final` is what the policy handed in (proposer: the question, solver: the answer), None when it never did.
-    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `time`, `malformed`, `fault`.
+    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `fault`.
     `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
     `invalid` counts its turns that neither searched nor handed in.
     `queries` are the searches that were carried out; `hits` says of each how many documents it showed (0: none were

@@ -17,8 +17,8 @@ from ssp.errors import Fault, InputError
 from ssp.judge import Decision
 from ssp.rewards.options import takes
 
-CUT_OFF = ("tokens", "time")
-"""Ways for an episode to stop in which the policy did not end by itself."""
+CUT_OFF = "tokens"
+"""How an episode stops that the policy did not end by itself."""
 
 
 def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Decision) -> Grade:
@@ -42,7 +42,7 @@ def score(name: str, options: Mapping[str, Any], episode: Episode, golds: Sequen
     judge's word, or whether the policy ended by itself. InputError for a result that is not a finite number.
     """
     function = rewards.get(name)
-    known = {"answer": episode.final or "", "judged": right, "ended": episode.stopped not in CUT_OFF}
+    known = {"answer": episode.final or "", "judged": right, "ended": episode.stopped != CUT_OFF}
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
     value = function(episode.response, list(golds), **given, **options)
     if not isinstance(value, int | float) or not isfinite(value):
