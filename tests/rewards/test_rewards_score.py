@@ -64,7 +64,7 @@ def test_ssp_pays_what_the_judge_accepts() -> None:
 
 
 @pytest.mark.covers("RS-06")
-@pytest.mark.parametrize(("stopped", "value"), [("final", 1.0), ("tokens", 0.0), ("time", 0.0)])
+@pytest.mark.parametrize(("stopped", "value"), [("final", 1.0), ("tokens", 0.0)])
 def test_research_pays_only_for_ended_responses(stopped: str, value: float) -> None:
     boxed = "<think>so</think><answer>\\boxed{Paris}</answer>"
     assert score("research", {}, episode(boxed, "Paris", stopped), ["Paris"], True) == value
