@@ -92,18 +92,6 @@ class TraceMaker:
         trace.write(f"<answer> {entity} </answer>")
         return trace
 
-    def ideal(self, question: str) -> Trace:
-        """The faultless solver trace of a true question."""
-        start, *relations = question.split()[:-1]
-        trace = Trace(f"solver{len(relations)}")
-        trace.read(self.protocol.render(SOLVER, {"question": question}))
-        for subject, relation, target in self.world.follow(start, relations) or ():
-            self._search(trace, subject)
-            trace.write(f"<think> {subject} {relation} {target} </think>")
-            start = target
-        trace.write(f"<answer> {start} </answer>")
-        return trace
-
     def proposer(self, hops: int) -> Trace:
         """From the target backwards over documents that mention it, then the question; one in ten is wrong."""
         chain = self._backwards(hops)

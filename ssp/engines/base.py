@@ -82,9 +82,6 @@ class Engine(Protocol):
     def close(self, slots: list[int]) -> None:
         """Forget slots. Slots that `load` already forgot, or closed ones, are fine."""
 
-    def stats(self) -> dict[str, float]:
-        """`sampled_tokens`, `prefilled_tokens`, `seconds` inside `step`, all since the last call."""
-
 
 @runtime_checkable
 class FreeEngine(Engine, Protocol):

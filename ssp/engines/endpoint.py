@@ -58,7 +58,6 @@ class EndpointEngine:
         self._pool = ThreadPoolExecutor(concurrency)
         self._slots: dict[int, _Slot] = {}
         self._next = 0
-        self._counters = dict.fromkeys(("sampled_tokens", "prefilled_tokens", "seconds"), 0.0)
 
     def load(self, weights: dict[str, np.ndarray], version: int) -> None:
         """InputError: the server's weights cannot be replaced from here."""
@@ -86,13 +85,7 @@ class EndpointEngine:
         for slot in slots:
             self._slots.pop(slot, None)
 
-    def stats(self) -> dict[str, float]:
-        """Counters since the last call."""
-        counters, self._counters = self._counters, dict.fromkeys(self._counters, 0.0)
-        return counters
-
     def _turn(self, slot: _Slot, pending: Sequence[int], sampling: Sampling) -> Generation:
-        began = time.perf_counter()
         slot.ids.extend(pending)
         words = sampling.stop_words
         generation = self._complete(
@@ -108,9 +101,6 @@ class EndpointEngine:
         )
         slot.ids.extend(generation.ids)
         slot.turns += 1
-        self._counters["prefilled_tokens"] += len(pending)
-        self._counters["sampled_tokens"] += len(generation.ids)
-        self._counters["seconds"] += time.perf_counter() - began
         return generation
 
     def _probe(self) -> None:

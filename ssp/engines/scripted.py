@@ -6,7 +6,6 @@ is certain of what it says) and the version of the last `load`. Refuses to know 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -35,7 +34,6 @@ class ScriptedEngine:
         self._script = script
         self._slots: dict[int, _Slot] = {}
         self._next = 0
-        self._counters = {"sampled_tokens": 0.0, "prefilled_tokens": 0.0, "seconds": 0.0}
 
     def load(self, weights: dict[str, np.ndarray], version: int) -> None:
         """Take the version and forget every slot; the weights are not looked at."""
@@ -52,12 +50,7 @@ class ScriptedEngine:
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
         """One turn of the script in each slot."""
         check_step(slots, pending, self._slots)
-        began = time.perf_counter()
-        generations = [self._turn(self._slots[slot], ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
-        self._counters["prefilled_tokens"] += sum(map(len, pending))
-        self._counters["sampled_tokens"] += sum(len(generation.ids) for generation in generations)
-        self._counters["seconds"] += time.perf_counter() - began
-        return generations
+        return [self._turn(self._slots[slot], ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
 
     def _turn(self, slot: _Slot, pending: list[int], samplings: Sampling) -> Generation:
         slot.ids.extend(pending)
@@ -82,8 +75,3 @@ class ScriptedEngine:
         """Forget slots."""
         for slot in slots:
             self._slots.pop(slot, None)
-
-    def stats(self) -> dict[str, float]:
-        """Counters since the last call."""
-        counters, self._counters = self._counters, dict.fromkeys(self._counters, 0.0)
-        return counters

@@ -9,7 +9,6 @@ Refuses to know text. It uses the process's torch threads as they are: set one t
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,6 @@ class TorchEngine:
             raise InputError(f"engine.dtype must be one of {', '.join(_DTYPES)}", dtype, "set engine.dtype=float32")
         self.version = version
         self._dtype = _DTYPES[dtype]
-        self._counters = {"sampled_tokens": 0.0, "prefilled_tokens": 0.0, "seconds": 0.0}
         self._next = 0
         config = model if isinstance(model, Mapping) else _read_config(Path(model))
         self.shape = Shape.of(config)
@@ -92,11 +90,6 @@ class TorchEngine:
             if row is not None:
                 self._slot[row] = -1
 
-    def stats(self) -> dict[str, float]:
-        """Counters since the last call."""
-        counters, self._counters = self._counters, dict.fromkeys(self._counters, 0.0)
-        return counters
-
     @torch.inference_mode()
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
         """Feed `pending`, then sample. Fault `engine_nonfinite` when the model's output is not a number.
@@ -106,7 +99,6 @@ class TorchEngine:
         check_step(slots, pending, self._row)
         if self._model is None:
             raise InputError("the engine needs weights before its first step", "none", "call load(weights, version)")
-        began = time.perf_counter()
         room = self._room(slots, pending, samplings.max_tokens)
         chosen = [i for i, (tokens, ids) in enumerate(zip(room, pending, strict=True)) if tokens > 0]
         generations = [Generation([], [], self.version, False) for _ in slots]
@@ -121,9 +113,6 @@ class TorchEngine:
             done = self._decode(hidden, who, budget, samplings)
             for i, generation in zip(chosen, done, strict=True):
                 generations[i] = generation
-            self._counters["prefilled_tokens"] += sum(map(len, feeds))
-        self._counters["sampled_tokens"] += sum(len(generation.ids) for generation in generations)
-        self._counters["seconds"] += time.perf_counter() - began
         return generations
 
     def _room(self, slots: list[int], pending: list[list[int]], most: int) -> list[int]:

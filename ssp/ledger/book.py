@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
 import threading
 import time
@@ -252,12 +251,6 @@ class Ledger:
             )
         return len(rows)
 
-    def last_commit(self, role: str) -> int:
-        """The step of the newest commit that still counts, 0 when there is none."""
-        sql = "SELECT coalesce(max(step), 0) FROM commits WHERE role = ? AND NOT rolled_back"
-        with self._lock:
-            return int(self._db.execute(sql, (role,)).fetchone()[0])
-
     def rollback(self, steps: Mapping[str, int], open_roles: Sequence[str] | None = None) -> dict[str, int]:
         """Go back to a checkpoint that contains each role's commits up to `steps[role]`, the only way backwards.
 
@@ -317,14 +310,3 @@ class Ledger:
         """sha256 (hex) over episodes and games sorted by id, without times and places: equal for deterministic runs."""
         with self._snapshot() as db:
             return audit.digest(db)
-
-    def copy_to(self, path: str | Path) -> None:
-        """Write a consistent single-file copy, complete or not at all (the run folder's ledger at each checkpoint)."""
-        aside = Path(f"{path}.{os.getpid()}.tmp")
-        aside.unlink(missing_ok=True)
-        copy = sqlite3.connect(aside)
-        with self._lock:
-            self._db.backup(copy)
-        copy.execute("PRAGMA journal_mode=DELETE")
-        copy.close()
-        os.replace(aside, path)

@@ -8,20 +8,9 @@ nothing. Refuses to look inside an item: payloads are references.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 from ssp.errors import InvariantError
-
-
-@dataclass(frozen=True)
-class QueueStats:
-    """Depth now and totals since the start of this process."""
-
-    items: int
-    bytes: int
-    put: int
-    acked: int
 
 
 class BoundedQueue:
@@ -30,7 +19,7 @@ class BoundedQueue:
     def __init__(self, max_items: int, max_bytes: int) -> None:
         self._max_items, self._max_bytes = max_items, max_bytes
         self._blocks: OrderedDict[int, tuple[Any, int, int]] = OrderedDict()
-        self._items = self._bytes = self._put = self._acked = 0
+        self._items = self._bytes = 0
 
     def put(self, key: int, block: Any, items: int, nbytes: int) -> bool:
         """False when there is no room now."""
@@ -44,7 +33,7 @@ class BoundedQueue:
         if self._items + items > self._max_items or self._bytes + nbytes > self._max_bytes:
             return False
         self._blocks[key] = (block, items, nbytes)
-        self._items, self._bytes, self._put = self._items + items, self._bytes + nbytes, self._put + items
+        self._items, self._bytes = self._items + items, self._bytes + nbytes
         return True
 
     def take(self, key: int) -> Any | None:
@@ -57,13 +46,9 @@ class BoundedQueue:
         held = self._blocks.pop(key, None)
         if held is not None:
             _, items, nbytes = held
-            self._items, self._bytes, self._acked = self._items - items, self._bytes - nbytes, self._acked + items
+            self._items, self._bytes = self._items - items, self._bytes - nbytes
 
     def clear(self) -> None:
         """Drop everything: the run went back to a checkpoint."""
         self._blocks.clear()
         self._items = self._bytes = 0
-
-    def stats(self) -> QueueStats:
-        """Depth and totals."""
-        return QueueStats(self._items, self._bytes, self._put, self._acked)

@@ -13,8 +13,11 @@ from ssp import coldstart
 from ssp.coldstart import model as policy
 from ssp.coldstart import sft, store
 from ssp.coldstart.gate import Examiner
-from ssp.config.schema import ColdStartConfig
+from ssp.config.schema import ColdStartConfig, RefereeConfig
+from ssp.episode import PROPOSER
 from ssp.errors import InputError
+from ssp.judge import AnswerJudge
+from ssp.referee import EngineVerifier, Referee
 from ssp.world import World
 from ssp.world.vocabulary import VOCABULARY
 
@@ -100,8 +103,19 @@ def test_the_shipped_policy_plays_as_a_start_should() -> None:
     examiner = Examiner(json.loads((store.ARTEFACT / "config.json").read_text()), World(12), seed=0)
     model = AutoModelForCausalLM.from_pretrained(store.ARTEFACT)
     examiner.load({name: weight.detach().numpy() for name, weight in model.named_parameters()})
-    accuracy, proposals = examiner.accuracy(100), examiner.proposals(100)
+    accuracy, (valid, junk) = examiner.accuracy(100), proposals(examiner, 100)
     assert accuracy["accuracy_1hop"] > 0.8
     assert 0.15 < accuracy["accuracy_2hop"] < 0.65
     assert accuracy["accuracy_3hop"] < 0.25
-    assert proposals["proposer_valid"] > 0.25 and proposals["junk"] <= 0.05
+    assert valid > 0.25 and junk <= 0.05
+
+
+def proposals(examiner: Examiner, count: int) -> tuple[float, float]:
+    """Share of `count` proposals that the referee takes, and share of these whose true answer is not the target."""
+    targets, cfg = examiner.world.targets()[:count], RefereeConfig()
+    episodes = examiner.play(PROPOSER, [{"target": target} for target in targets])
+    verifier = EngineVerifier(examiner.engine, examiner.renderer, cfg)
+    referee = Referee(cfg, examiner.renderer.protocol, verifier, AnswerJudge(), examiner.seed)
+    verdicts = referee.check(episodes, targets, lambda episode: examiner.world.documents())
+    taken = [(e.final or "", t) for e, t, v in zip(episodes, targets, verdicts, strict=True) if v.valid]
+    return len(taken) / count, sum(examiner.world.is_junk(*pair) for pair in taken) / len(taken)

@@ -77,7 +77,6 @@ def test_turns_carry_the_whole_context_and_the_sampled_ids(server: Server) -> No
     assert one["temperature"] == 0.0 and two["temperature"] == 1.0 and one["seed"] != two["seed"]
     assert set(server.keys) == {"Bearer SENTINEL"}
     engine.close([slot])
-    assert engine.stats()["sampled_tokens"] == 5
 
 
 def test_a_server_without_ids_or_model_is_refused_at_the_start(server: Server) -> None:

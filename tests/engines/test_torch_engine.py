@@ -249,12 +249,3 @@ def test_weights_that_are_not_numbers_are_a_fault() -> None:
 
 def test_a_step_of_no_slots_is_nothing() -> None:
     assert engine_of(model(18)).step([], [], Sampling(1.0, 4, ())) == []
-
-
-def test_stats_count_since_the_last_call() -> None:
-    engine = engine_of(model(17))
-    engine.step(engine.open([1, 2]), [[20, 21, 22], [23]], Sampling(1.0, 4, ()))
-    stats = engine.stats()
-    assert (stats["sampled_tokens"], stats["prefilled_tokens"]) == (8, 4)
-    assert stats["seconds"] > 0
-    assert engine.stats() == {"sampled_tokens": 0.0, "prefilled_tokens": 0.0, "seconds": 0.0}

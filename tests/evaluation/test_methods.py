@@ -189,8 +189,8 @@ def test_servers_fail_one_text_at_a_time() -> None:
 
         def __init__(self) -> None:
             self._inner, self.version, self._asked = reader(TOKENS), 0, 0
-            self.open, self.close, self.load, self.step, self.stats = (
-                getattr(self._inner, name) for name in ("open", "close", "load", "step", "stats")
+            self.open, self.close, self.load, self.step = (
+                getattr(self._inner, name) for name in ("open", "close", "load", "step")
             )
 
         def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
