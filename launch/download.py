@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.cli import Parser
-from ssp import cache
+from ssp import models
 from ssp.data.published import PUBLISHED, Published
 from ssp.errors import InputError
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_table())
         return 0
     item = _item(args)
-    folder = args.to or cache.root() / "hub" / args.name.replace("/", "--")
+    folder = args.to or models.fetched(item.repo if item.type == "model" else args.name)
 
     from huggingface_hub import logging
     from huggingface_hub.utils import disable_progress_bars

@@ -7,10 +7,14 @@ Refuses to measure: sizes a process are constants measured on one 2-core Linux m
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ssp import models
+from ssp.build import COLDSTART, TINY
 from ssp.config import to_yaml
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
@@ -21,11 +25,16 @@ BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}
 """Resident megabytes of one process before its data: Ray's own (with dashboard), an actor with torch and transformers,
 an actor with numpy and bm25s, an actor with neither."""
 
-EMBEDDED_MB = 0.6
-EMBEDDED_KV_BYTES = 1024
-"""KV cache bytes a token of the embedded policy: 2 layers x (key, value) x 2 heads x 32 dimensions x 4 bytes."""
+OWN = (COLDSTART, TINY)
+EMBEDDED = 160_000
+"""Parameters of the embedded policy; the tiny one has about as many."""
+EMBEDDED_KV = 256
+"""Numbers that a token puts into its KV cache: 2 layers x (key, value) x 2 heads x 32 dimensions."""
 
 _MB = 2**20
+_FLOAT32 = 4
+_SAID = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)B\b")
+"""A model's size in its name, as in Qwen2.5-7B-Instruct."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,8 @@ def _memory_table(cfg: Config, parts: Sequence[Part]) -> str:
         ("object store, at most", float(cfg.ray.object_store_mb)),
     ]
     rows.append(("total", sum(size for _, size in rows)))
-    return _table(("what", "MB"), [(name, f"{size:.0f}") for name, size in rows])
+    notes = [note for model in dict.fromkeys(_models(cfg)) if (note := _missing(model))]
+    return "\n".join([_table(("what", "MB"), [(name, f"{size:.0f}") for name, size in rows]), *notes])
 
 
 def _role(cfg: Config, name: str) -> RoleConfig:
@@ -147,20 +157,23 @@ def _player_mb(cfg: Config, name: str) -> float:
         episodes, players = role.batch, cfg.placement.proposers
     else:
         episodes, players = role.batch * cfg.game.attempts, cfg.placement.solvers
-    share = -(-episodes // players)
-    return BASE_MB["policy"] + _weights_mb(role) + share * role.limits.total_tokens * _kv_bytes(role) / _MB
+    return BASE_MB["policy"] + _engine_mb(role, -(-episodes // players))
 
 
 def _judge_mb(cfg: Config) -> float:
     """A process, with what it verifies questions and judges answers with, where that is an engine of ours."""
     megabytes = float(BASE_MB["policy"])
     if cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles:
-        share = -(-cfg.proposer.batch // cfg.placement.judges)
-        cache = share * cfg.solver.limits.total_tokens * _kv_bytes(cfg.solver) / _MB
-        megabytes += _weights_mb(cfg.solver) + cache
+        megabytes += _engine_mb(cfg.solver, -(-cfg.proposer.batch // cfg.placement.judges))
     if cfg.judge.kind == "engine":
-        megabytes += _weights_mb(replace(cfg.solver, model=cfg.judge.model))
+        megabytes += _engine_mb(replace(cfg.solver, model=cfg.judge.model), 0)
     return megabytes
+
+
+def _engine_mb(role: RoleConfig, episodes: int) -> float:
+    """Weights in the engine's dtype, and the KV cache of so many episodes."""
+    numbers = _parameters(role.model) + episodes * role.limits.total_tokens * _kv_numbers(role.model)
+    return numbers * (2 if role.engine.dtype == "bfloat16" else _FLOAT32) / _MB
 
 
 def _learner_mb(cfg: Config, name: str) -> float:
@@ -168,25 +181,54 @@ def _learner_mb(cfg: Config, name: str) -> float:
     of activations."""
     role = _role(cfg, name)
     copies = 4 * (2 if role.algorithm == "gae" else 1) + (1 if role.kl.coef > 0 else 0)
-    activations = role.learner.token_budget * _kv_bytes(role) * 8 / _MB
-    return BASE_MB["policy"] + copies * _weights_mb(role) + activations
+    activations = role.learner.token_budget * _kv_numbers(role.model) * 8
+    return BASE_MB["policy"] + (copies * _parameters(role.model) + activations) * _FLOAT32 / _MB
 
 
-def _weights_mb(role: RoleConfig) -> float:
-    """Megabytes of the policy's weight files; the embedded policy's when the model is not a folder yet."""
-    files = list(Path(role.model).expanduser().glob("*.safetensors"))
-    return sum(file.stat().st_size for file in files) / _MB if files else EMBEDDED_MB
+def _models(cfg: Config) -> list[str]:
+    return [_role(cfg, name).model for name in cfg.roles] + [cfg.judge.model] * (cfg.judge.kind == "engine")
 
 
-def _kv_bytes(role: RoleConfig) -> int:
-    """KV cache bytes a token, from the model folder's config.json when there is one."""
-    path = Path(role.model).expanduser() / "config.json"
-    if not path.is_file():
-        return EMBEDDED_KV_BYTES
-    model = json.loads(path.read_text(encoding="utf-8"))
-    heads = model.get("num_key_value_heads", model["num_attention_heads"])
-    width = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
-    return int(model["num_hidden_layers"] * 2 * heads * width * (2 if role.engine.dtype == "bfloat16" else 4))
+def _parameters(model: str) -> float:
+    """How many: of a model that is not here what its name says, else 0 (`_missing` tells)."""
+    if model in OWN:
+        return EMBEDDED
+    folder, said = models.find(model, "model"), _SAID.search(model)
+    if folder is None:
+        return float(said[1]) * 1e9 if said else 0.0
+    return float(sum(_count(file) for file in folder.glob("*.safetensors")))
+
+
+def _count(file: Path) -> int:
+    """Numbers in a safetensors file, by its header."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+def _kv_numbers(model: str) -> int:
+    """Numbers a token in the KV cache, from the model's config.json; 0 when it is not here."""
+    if model in OWN:
+        return EMBEDDED_KV
+    folder = models.find(model, "model")
+    path = None if folder is None else folder / "config.json"
+    if path is None or not path.is_file():
+        return 0
+    shape = json.loads(path.read_text(encoding="utf-8"))
+    heads = shape.get("num_key_value_heads", shape["num_attention_heads"])
+    width = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
+    return int(shape["num_hidden_layers"] * 2 * heads * width)
+
+
+def _missing(model: str) -> str:
+    """What the estimate does not know, "" for a model that is here."""
+    if model in OWN or models.find(model, "model") is not None:
+        return ""
+    if said := _SAID.search(model):
+        return (
+            f"{model} is not here: {said[1]} billion parameters by its name; its KV cache and activations come on top."
+        )
+    return f"{model} is not here, and its name does not say how large it is: its memory comes on top."
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

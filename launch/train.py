@@ -17,6 +17,7 @@ from typing import Any
 from launch.cli import Parser, parse
 from ssp.config.rules import warnings
 from ssp.config.schema import Config
+from ssp.tiny.settings import shrunk
 
 EXIT_INTERRUPTED = 130
 
@@ -24,7 +25,7 @@ EXIT_INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Train the policies that play. Returns the exit code."""
     parsed = parse(argv, "train", "Play the game and train both policies, or one on given questions.", _flags)
-    cfg = parsed.load()
+    cfg = shrunk(parsed.config, parsed.overrides) if parsed.flags.tiny else parsed.load()
     if parsed.flags.from_scratch:
         cfg.coldstart.from_scratch = True
     for warning in warnings(cfg):
@@ -133,6 +134,9 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
 
 def _flags(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print config, actors and memory estimate, and exit")
+    parser.add_argument(
+        "--tiny", action="store_true", help="the recipe in small: a tiny policy, a generated world, 2 steps"
+    )
     parser.add_argument("--from-scratch", action="store_true", help="make the cold start anew")
 
 

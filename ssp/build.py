@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ssp import cache, coldstart, engines, protocols, runfolder
+from ssp import cache, coldstart, engines, models, protocols, runfolder
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.data.readers import read_corpus
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 COLDSTART = "coldstart"
 TRAIN_CORPUS = "train"
 _META = "ssp.json"
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def cache_root() -> Path:
@@ -248,18 +246,12 @@ def _block(cfg: Config, role: str) -> RoleConfig:
 
 
 def _model_folder(name: str, key: str) -> Path:
-    """A folder, or the place of `organisation/name` in the hub's cache; nothing is fetched here."""
-    folder = runfolder.resolve(name, key)
-    if folder.is_dir() or not _HUB_NAME.fullmatch(name):
-        return _folder(folder)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, local_files_only=True))
-    except LocalEntryNotFoundError as error:
-        rule = f"{key} is a model's folder, or one that lies in the hub's cache"
-        raise InputError(rule, name, f"ssp download {name}, or give a folder") from error
+    """Where the model lies. InputError when it is not here; nothing is fetched."""
+    found = models.find(name, key)
+    if found is None:
+        rule = f"{key} is an existing folder, or a model of the hub that was downloaded"
+        raise InputError(rule, name, f"ssp download {name} --type model, or give a folder")
+    return found
 
 
 def _folder(path: Path | str) -> Path:

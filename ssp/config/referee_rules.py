@@ -18,6 +18,11 @@ WORLD_EVIDENCE = ("verbatim", "chain")
 SSP_RULES = "empty,too_short,too_long,too_few_words,leakage,no_evidence,no_search,repeated_query"
 
 
+def natural(protocol: str) -> bool:
+    """Whether a shipped protocol's questions are in natural language; what a user's own file asks nobody knows."""
+    return protocol != WORLD_PROTOCOL and not protocol.endswith((".yaml", ".yml"))
+
+
 def rules_are_known(cfg: Config) -> None:
     """A rule that does not exist would check nothing; one that is asked twice was meant to be another one."""
     for rule in cfg.referee.rules:
@@ -60,15 +65,15 @@ def world_checks_need_the_world(cfg: Config) -> None:
     """Checks that read the generated world's three-word sentences would reject every question in natural language."""
     if cfg.game.questions != "proposer":
         return
-    natural = cfg.protocol != WORLD_PROTOCOL and not cfg.protocol.endswith((".yaml", ".yml"))
+    spoken = natural(cfg.protocol)
     found = f"protocol={cfg.protocol}, referee.verifier={cfg.referee.verifier}"
-    if (natural or cfg.referee.verifier == "judge") and cfg.referee.evidence in WORLD_EVIDENCE:
+    if (spoken or cfg.referee.verifier == "judge") and cfg.referee.evidence in WORLD_EVIDENCE:
         raise InputError(
             f"referee.evidence={cfg.referee.evidence} reads the sentences of the generated world, as its policy quotes them",
             found,
             "set referee.evidence=quoted (or none)",
         )
-    if natural and "too_many_relations" in cfg.referee.rules:
+    if spoken and "too_many_relations" in cfg.referee.rules:
         raise InputError(
             "the rule too_many_relations reads questions of the generated world",
             found,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ssp import build, runfolder
+from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
 from ssp.data.readers import Target, read_corpus, read_eval, read_questions, read_targets
 from ssp.episode import PROPOSER
@@ -26,7 +27,7 @@ from ssp.world.generator import World
 @dataclass(frozen=True)
 class Scene:
     """Everything a run needs that is not a worker. `cfg` names every data file by its absolute path: workers may have
-    another working folder. `oracle`: the generated world that a proposer asks about."""
+    another working folder. `oracle`: the generated world that a proposer asks about, in that world's words."""
 
     cfg: Config
     items: list[Item]
@@ -49,7 +50,8 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
         if getattr(cfg, role).engine.kind == "endpoint":
             rule = "a training run loads weights into its engines, and an endpoint's are its own"
             raise InputError(rule, f"{role}.engine.kind=endpoint", "use engine.kind=torch; ssp eval takes an endpoint")
-    seed = files.world_seed(cfg.data.corpus, cfg) if PROPOSER in cfg.roles else None
+    worldly = PROPOSER in cfg.roles and not natural(cfg.protocol)
+    seed = files.world_seed(cfg.data.corpus, cfg) if worldly else None
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ssp import cache
-from ssp.episode import PROPOSER, SOLVER, Document
+from ssp.episode import PROPOSER, SOLVER
 from ssp.protocols import Protocol
 from ssp.protocols.calls import TOOL
 from ssp.protocols.renderer import Renderer
 from ssp.seeds import derive, generator
 from ssp.world import World
-from ssp.world.vocabulary import NAMES
+from ssp.world.vocabulary import NAMES, RELATIONS, SCHEMA
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-VERSION = 2
+VERSION = 3
 """Raised whenever what is made changes."""
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
-STEPS, ROWS, RATE = 60, 6, 4e-3
+STEPS, ROWS, RATE, SPREAD = 90, 3, 8e-3, 0.12
+"""Practice: optimizer steps, episodes a role and step, learning rate; standard deviation of the first weights."""
+WORDS = (*SCHEMA, *RELATIONS)
+"""What a trained policy says: words of which each finds something in any generated world."""
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
     "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
@@ -63,17 +66,19 @@ def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path
 
 
 def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> None:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     world = World(derive(0, "tiny") % 1000)
     tokens = tokenizer(protocol, world)
-    renderer = Renderer(protocol, tokens, template)
     model = _model(len(tokens), int(str(tokens.eos_token_id)))
-    _practise(model, renderer, world, recalls)
+    _practise(model, _Traces(Renderer(protocol, tokens, template), world, recalls))
     model.save_pretrained(folder)
     tokens.save_pretrained(folder)
 
 
 def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over the protocol's prompts and some documents of `world`."""
+    """Byte-level BPE over the protocol's prompts and the documents of `world`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -81,7 +86,7 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     texts = [f"{role.system}\n{role.user}" for role in protocol.roles.values()] * 4
-    texts += [document.contents for document in world.documents()[:100]]
+    texts += [document.contents for document in world.documents()]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
@@ -115,68 +120,94 @@ def _model(vocabulary: int, end: int) -> Qwen2ForCausalLM:
         for name, weight in model.named_parameters():
             draws = torch.Generator().manual_seed(derive(0, "tiny", name))
             if weight.ndim == 2:
-                weight.normal_(0.0, 0.05, generator=draws)
+                weight.normal_(0.0, SPREAD, generator=draws)
     return model
 
 
-def _practise(model: Qwen2ForCausalLM, renderer: Renderer, world: World, recalls: bool) -> None:
+def _practise(model: Qwen2ForCausalLM, traces: _Traces) -> None:
     """A few steps of supervised learning on traces of every role that the protocol knows."""
     import torch
-    from torch.nn.functional import cross_entropy
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95))
-    rng = generator(0, "tiny", "practice")
-    roles = [role for role in (PROPOSER, SOLVER) if role in renderer.protocol.roles]
     for step in range(STEPS):
-        rows = [_trace(renderer, world, roles[i % len(roles)], rng, recalls) for i in range(ROWS)]
-        loss = torch.zeros(())
-        for ids, written in rows:
-            tokens, mask = torch.tensor([ids]), torch.tensor(written)
-            logits = model(tokens).logits[0, :-1][mask[1:]]
-            loss = loss + cross_entropy(logits, tokens[0, 1:][mask[1:]]) / len(rows)
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / 10) * (1.0 - step / STEPS)
         optimizer.zero_grad()
-        loss.backward()
+        for role in traces.roles:
+            _loss(model, [traces.draw(role) for _ in range(ROWS)]).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
 
-def _trace(
-    renderer: Renderer, world: World, role: str, rng: np.random.Generator, recalls: bool
-) -> tuple[list[int], list[bool]]:
-    """Ids of one episode and which of them the policy writes."""
-    fields = {"target": _words(rng, 1), "question": _words(rng, 5), "searches": "2", "examples": ""}
-    pieces = [(renderer.prompt(role, fields), False)]
-    for _ in range(2 if role == PROPOSER else int(rng.integers(1, 3))):
-        query, documents = _words(rng, 1), [world.documents()[int(rng.integers(0, 100))]]
-        pieces += _search(renderer, query, documents, recalls)
-    pieces.append((_final(renderer.protocol, role, rng), True))
-    encoded = renderer.encode([text for text, _ in pieces])
-    ids = [id_ for piece in encoded for id_ in piece]
-    written = [mine for piece, (_, mine) in zip(encoded, pieces, strict=True) for _ in piece]
-    if renderer.protocol.observation_form.as_turn:  # a turn ends with the family's end, not with a tag
-        ids, written = [*ids, renderer.ends[0]], [*written, True]
-    return ids, written
+def _loss(model: Qwen2ForCausalLM, rows: Sequence[tuple[list[int], list[bool]]]) -> Tensor:
+    """Mean cross-entropy of what the policy writes. All rows follow the first one's prompt, which is read once and is not
+    trained: prompts are most of the tokens."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    starts = [written.index(True) - 1 for _, written in rows]  # the prompt's last token says what comes first
+    with torch.no_grad():
+        cache = model.model(torch.tensor([rows[0][0][: starts[0]]]), use_cache=True).past_key_values
+    cache.batch_repeat_interleave(len(rows))
+    length = max(len(ids) - start for (ids, _), start in zip(rows, starts, strict=True))
+    tokens, mask = torch.zeros(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.bool)
+    for row, ((ids, written), start) in enumerate(zip(rows, starts, strict=True)):
+        tokens[row, : len(ids) - start] = torch.tensor(ids[start:])
+        mask[row, : len(ids) - start] = torch.tensor(written[start:])
+    hidden = model.model(tokens, past_key_values=cache, use_cache=True).last_hidden_state
+    return cross_entropy(model.lm_head(hidden[:, :-1][mask[:, 1:]]), tokens[:, 1:][mask[:, 1:]])
 
 
-def _search(renderer: Renderer, query: str, documents: list[Document], recalls: bool) -> list[tuple[str, bool]]:
-    form, tag = renderer.protocol.search, renderer.protocol.observation_form.tag
-    if recalls:
-        return [(f"<{form.tag}> {query} </{form.tag}>\n<{tag}> {query} </{tag}>\n", True)]
-    if form.form != "tool":
-        return [(f"<{form.tag}> {query} </{form.tag}>", True), (renderer.observation(documents), False)]
-    call = json.dumps({"name": TOOL, "arguments": {"query": query}})
-    end = renderer.decode(renderer.ends[:1])
-    return [(f"<{form.tag}>\n{call}\n</{form.tag}>{end}", True), (renderer.observation(documents), False)]
+class _Traces:
+    """Episodes as a policy of the protocol plays them, with words drawn at random."""
 
+    def __init__(self, renderer: Renderer, world: World, recalls: bool) -> None:
+        self._renderer, self._protocol, self._recalls = renderer, renderer.protocol, recalls
+        self._documents, self._rng = world.documents(), generator(0, "tiny", "practice")
+        self.roles = [role for role in (PROPOSER, SOLVER) if role in self._protocol.roles]
 
-def _final(protocol: Protocol, role: str, rng: np.random.Generator) -> str:
-    spoken = protocol.role(role)
-    text = f"{_words(rng, 11)}?" if role == PROPOSER else _words(rng, int(rng.integers(1, 4)))
-    text = f"\\boxed{{{text}}}" if spoken.boxed else text
-    return f"<{spoken.final}> {text} </{spoken.final}>"
+    def draw(self, role: str) -> tuple[list[int], list[bool]]:
+        """Ids of one episode and which of them the policy writes."""
+        pieces = [(self._renderer.prompt(role, self._fields()), False)]
+        for _ in range(2 if role == PROPOSER else int(self._rng.integers(1, 3))):
+            pieces += self._search(role)
+        final = self._protocol.role(role).final
+        pieces.append((f"<{final}> {self._result(role)} </{final}>{self._end(role, final)}", True))
+        encoded = self._renderer.encode([text for text, _ in pieces])
+        ids = [id_ for piece in encoded for id_ in piece]
+        return ids, [mine for piece, (_, mine) in zip(encoded, pieces, strict=True) for _ in piece]
 
+    def _fields(self) -> dict[str, str]:
+        """A task as data sets give it: sometimes with examples of questions, sometimes without."""
+        given = {"target": self._drawn(NAMES), "question": self._asked(), "searches": str(self._rng.integers(1, 4))}
+        examples = "\n".join(f"Question {n}: {self._asked()}" for n in (1, 2, 3))
+        return given | ({"examples": examples} if self._rng.random() < 0.5 else {})
 
-def _words(rng: np.random.Generator, count: int) -> str:
-    return " ".join(NAMES[int(i)] for i in rng.integers(0, 60, count))
+    def _asked(self) -> str:
+        """A question: of the world's form, or as this policy itself asks it."""
+        own = self._rng.random() < 0.5
+        return self._result(PROPOSER) if own else f"{self._drawn(NAMES)} {self._drawn(RELATIONS)} ?"
+
+    def _search(self, role: str) -> list[tuple[str, bool]]:
+        """One search, and what it finds; a policy that `recalls` writes that itself."""
+        form, tag, query = self._protocol.search, self._protocol.observation_form.tag, self._drawn(WORDS)
+        asked = json.dumps({"name": TOOL, "arguments": {"query": query}}) if form.form == "tool" else query
+        turn = f"<{form.tag}> {asked} </{form.tag}>"
+        if self._recalls:
+            return [(f"{turn}\n<{tag}> {query} </{tag}>\n", True)]
+        found = self._documents[int(self._rng.integers(len(self._documents)))]
+        return [(turn + self._end(role, form.tag), True), (self._renderer.observation([found]), False)]
+
+    def _result(self, role: str) -> str:
+        """A question long enough for SSP's rules, or an answer of one or two words."""
+        words = [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))]
+        if role == PROPOSER:
+            return f"Which of the things that I found has the {words[0]} of the {words[-1]}?"
+        return f"\\boxed{{{' '.join(words)}}}" if self._protocol.role(role).boxed else " ".join(words)
+
+    def _end(self, role: str, tag: str) -> str:
+        """The policy ends its turn itself where the closing tag does not."""
+        return "" if f"</{tag}>" in self._protocol.stops(role) else self._renderer.decode(self._renderer.ends[:1])
+
+    def _drawn(self, words: Sequence[str]) -> str:
+        return words[int(self._rng.integers(len(words)))]

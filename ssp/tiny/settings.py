@@ -1,7 +1,8 @@
 """What `--tiny` sets over a recipe: the numbers that make it small, never what makes it this recipe.
 
-Owns the list. Promises to leave protocol, algorithm, loss, KL, batch strategy and question source alone. The reward and
-the evidence check do change: a policy that knows nothing would never earn the recipe's reward, so nothing would train.
+Owns the list. Promises to leave protocol, algorithm, loss, KL, batch strategy, question source and the number of
+optimizer steps a batch alone, and that nothing comes from the hub. Reward, evidence check and junk alarm do change: a
+policy that knows nothing never earns the recipe's reward, so nothing would train.
 Refuses to be typed over silently: settings typed by the user come after these and win.
 """
 
@@ -9,25 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ssp.config import load
+from ssp.config.referee_rules import WORLD_PROTOCOL
+from ssp.config.schema import Config, RoleConfig
+from ssp.errors import InputError
+
 MODEL = "tiny"
 """Value of `<role>.model` for the policy of `ssp.tiny.policy`."""
+
+BATCH, ATTEMPTS = 6, 3
+"""Questions a step of either role, and attempts at most."""
 
 SETTINGS = (
     "steps=2",
     f"defaults.model={MODEL}",
     "defaults.engine.kind=torch",
+    "defaults.engine.dtype=float32",
     "defaults.learner.kind=torch",
-    "defaults.sampling.temperature=1.0",
+    "defaults.learner.lr=2e-4",
+    "defaults.learner.warmup_steps=0",
     "defaults.learner.token_budget=16384",
-    "proposer.batch=6",
-    "solver.batch=4",
-    "game.attempts=3",
+    f"defaults.batch={BATCH}",
     "solver.reward=ssp.tiny.reward:letters",
-    "solver.reward_options={}",
     "referee.verifier=none",
     "referee.evidence=none",
     "referee.noise_documents=0",
     "referee.noise_trajectories=0",
+    "referee.alarm_patience=1000000",
     "judge.kind=exact",
     "defaults.limits.searches=2",
     "defaults.limits.prompt_tokens=2048",
@@ -50,6 +59,26 @@ SETTINGS = (
 )
 
 
-def shrink(overrides: Sequence[str], questions: bool) -> list[str]:
-    """`overrides` after the settings above. `questions`: whether the recipe asks a data set's questions."""
-    return [*SETTINGS, *(["data.questions=world:train"] if questions else []), *overrides]
+def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
+    """The recipe made small, `overrides` as typed on top. InputError as in `ssp.config.load`, and for quickstart."""
+    recipe = load(name_or_file)
+    if recipe.protocol == WORLD_PROTOCOL:
+        found = f"{name_or_file}, whose protocol is {recipe.protocol}"
+        raise InputError("--tiny is for recipes of large models", found, "leave it out; steps=2 makes a run short")
+    attempts = min(recipe.game.attempts, ATTEMPTS)
+    computed = [
+        f"game.attempts={attempts}",
+        f"proposer.learner.minibatch={_minibatch(recipe.proposer, 1, 1)}",
+        f"solver.learner.minibatch={_minibatch(recipe.solver, recipe.game.attempts, attempts)}",
+    ]
+    sources = [text.partition("=")[2] for text in overrides if text.startswith("game.questions=")]
+    if [recipe.game.questions, *sources][-1] == "dataset":
+        computed.append("data.questions=world:train")
+    return load(name_or_file, [*SETTINGS, *computed, *overrides])
+
+
+def _minibatch(block: RoleConfig, attempts: int, fewer: int) -> int:
+    """Episodes an optimizer step, so that a small batch takes as many steps as the recipe's, or one an episode."""
+    size = block.learner.minibatch
+    steps = -(-block.batch * attempts // size) if size else 1
+    return -(-BATCH * fewer // steps) if size else 0

@@ -1,0 +1,175 @@
+"""The recipes of the reference systems: published values, dry runs with nothing there, and what --tiny keeps of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from launch import dryrun
+from launch import main as console
+from ssp import build, config, models
+from ssp.config.rules import get
+from ssp.config.schema import Config
+from ssp.data.published import PUBLISHED
+from ssp.episode import PROPOSER, SOLVER
+from ssp.errors import InputError
+from ssp.tiny.settings import shrunk
+
+RECIPES = [name for name in config.names() if name != "quickstart"]
+
+SEARCH_R1 = {
+    "steps": 1005, "protocol": "search-r1", "retriever.topk": 3, "solver.reward": "format_em",
+    "solver.reward_options": {"structure": 0.2, "final": 0.1, "retrieval": 0.0}, "solver.batch": 512,
+    "solver.learner.minibatch": 256, "solver.clip_low": 0.2, "solver.clip_high": 0.2, "solver.entropy_coef": 0.001,
+    "solver.kl.coef": 0.001, "solver.limits.searches": 4, "solver.limits.prompt_tokens": 2048,
+    "solver.limits.turn_tokens": 500, "solver.limits.observation_tokens": 500, "solver.learner.warmup_steps": 286,
+}  # fmt: skip
+GRPO = SEARCH_R1 | {"game.attempts": 5, "solver.algorithm": "grpo", "solver.learner.lr": 5e-7, "solver.kl.kind": "k3"}
+PPO = SEARCH_R1 | {
+    "game.attempts": 1, "solver.algorithm": "gae", "solver.gamma": 1.0, "solver.lam": 1.0, "solver.learner.lr": 1e-6,
+    "solver.critic.lr": 1e-5, "solver.critic.value_clip": 0.5, "solver.kl.kind": "k1", "solver.kl.place": "reward",
+}  # fmt: skip
+EMA_PG = {
+    "solver.kl.kind": "topk_reverse", "solver.kl.topk": 32, "solver.kl.weight": True, "solver.kl.ema_tau": 0.9,
+    "solver.kl.ema_every": 10, "solver.clip_high": 0.28, "solver.entropy_coef": 0.0, "solver.learner.beta1": 0.9,
+    "solver.learner.beta2": 0.95, "solver.kl.weight_low": 0.0, "solver.kl.weight_high": 0.0, "game.attempts": 5,
+}  # fmt: skip
+RESEARCH = {
+    "protocol": "research", "solver.algorithm": "grpo", "game.attempts": 5, "solver.batch": 256, "solver.reward": "research",
+    "solver.learner.minibatch": 1280, "solver.learner.lr": 1e-6, "solver.kl.kind": "k3", "solver.kl.coef": 0.001,
+    "solver.limits.total_tokens": 512 + 8192, "retriever.topk": 5, "save.every": 10, "save.keep": 1, "eval.every": 10,
+}  # fmt: skip
+SSRL = {
+    "protocol": "ssrl", "solver.search.kind": "self", "solver.search.train_recalled": False, "game.attempts": 5,
+    "solver.batch": 256, "solver.learner.lr": 1e-6, "solver.kl.kind": "k3", "solver.kl.coef": 0.001, "eval.every": 16,
+    "solver.entropy_coef": 0.0, "solver.reward_options": {"answer_weight": 0.9}, "solver.limits.turn_tokens": 4096,
+}  # fmt: skip
+SSP = {
+    "game.batch": "replay_reset", "game.replay_reset_every": 10, "game.replay_keep": 0.0, "game.attempts": 5,
+    "proposer.batch": 256, "solver.batch": 256, "proposer.algorithm": "grpo", "solver.algorithm": "grpo",
+    "proposer.reward": "1-acc", "proposer.invalid_reward": 0.0, "solver.reward": "ssp", "solver.learner.lr": 1e-6,
+    "solver.learner.minibatch": 640, "solver.clip_low": 0.2, "solver.clip_high": 0.285, "solver.clip_dual": 3.0,
+    "solver.kl.kind": "k3", "solver.kl.coef": 0.01, "solver.limits.total_tokens": 4096 + 8192, "solver.limits.searches": 9,
+    "referee.noise_trajectories": 4, "referee.min_searches": 2, "referee.min_words": 10, "referee.verifier": "judge",
+    "proposer.sampling.temperature": 1.0, "save.every": 5, "eval.every": 5, "judge.model": "Qwen/Qwen2.5-32B-Instruct",
+}  # fmt: skip
+VALUES: dict[str, dict[str, Any]] = {
+    "search-r1-qwen2.5-3b-grpo": GRPO, "search-r1-qwen2.5-7b-grpo": GRPO,
+    "search-r1-qwen2.5-3b-ppo": PPO, "search-r1-qwen2.5-7b-ppo": PPO,
+    "ema-pg-qwen2.5-3b": EMA_PG, "research-qwen2.5-7b": RESEARCH, "research-qwen2.5-32b": RESEARCH,
+    "ssrl-llama3.2-3b": SSRL | {"solver.template": "llama3"}, "ssrl-qwen2.5-7b": SSRL | {"solver.template": "chatml"},
+    "ssp-qwen2.5-7b": SSP | {"protocol": "qwen2p5"}, "ssp-qwen3-8b": SSP | {"protocol": "ssp"},
+    "ssp-llama3.1-8b": SSP | {"protocol": "llama3p1"},
+}  # fmt: skip
+"""Recipe → published values, from the systems' own scripts and yaml files."""
+
+KEPT = (
+    "algorithm",
+    "loss",
+    "kl",
+    "aggregate",
+    "clip_low",
+    "clip_high",
+    "clip_dual",
+    "gamma",
+    "lam",
+    "entropy_coef",
+    "search",
+)
+"""What makes a role's learning the recipe's."""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_has_the_published_values(name: str) -> None:
+    cfg = config.load(name)
+    assert {key: get(cfg, key) for key in VALUES[name]} == VALUES[name]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_dry_run_needs_nothing_to_be_there(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.main(["train", "--config", name, "--dry-run"]) == 0
+    out, model = capsys.readouterr().out, config.load(name).solver.model
+    size = re.search(r"(\d+)B", model)
+    assert size and f"{model} is not here: {size[1]} billion parameters by its name" in out
+    player = next(part for part in dryrun.actors(config.load(name)) if part.name == SOLVER)
+    assert player.megabytes == pytest.approx(350 + int(size[1]) * 2e9 / 2**20)  # bfloat16
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_tiny_keeps_what_makes_it_this_recipe(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe, tiny = config.load(name), shrunk(name, [])
+    assert (tiny.protocol, tiny.game.questions, tiny.game.batch) == (
+        recipe.protocol, recipe.game.questions, recipe.game.batch,
+    )  # fmt: skip
+    assert (tiny.roles, tiny.schedule, tiny.referee.rules) == (recipe.roles, recipe.schedule, recipe.referee.rules)
+    for role in recipe.roles:
+        small, large = getattr(tiny, role), getattr(recipe, role)
+        assert {key: getattr(small, key) for key in KEPT} == {key: getattr(large, key) for key in KEPT}
+        assert small.template == large.template and small.model == "tiny"
+        steps = optimizer_steps(recipe, role)
+        assert min(steps, 2) <= optimizer_steps(tiny, role) <= steps
+    assert console.main(["train", "--config", name, "--tiny", "--dry-run"]) == 0
+    assert "is not here" not in capsys.readouterr().out
+
+
+def optimizer_steps(cfg: Config, role: str) -> int:
+    """How many a batch."""
+    block = getattr(cfg, role)
+    episodes = block.batch * (cfg.game.attempts if role == SOLVER else 1)
+    return -(-episodes // block.learner.minibatch) if block.learner.minibatch else 1
+
+
+def test_what_is_typed_beats_tiny() -> None:
+    typed = ["steps=3", "solver.batch=2", "game.questions=dataset", "game.batch=dummy", "solver.reward=em"]
+    cfg = shrunk("ssp-qwen2.5-7b", typed)
+    assert (cfg.steps, cfg.solver.batch, cfg.solver.reward, cfg.data.questions) == (3, 2, "em", "world:train")
+    assert cfg.roles == (SOLVER,) and PROPOSER in shrunk("ssp-qwen2.5-7b", []).roles
+
+
+@pytest.mark.parametrize("typed", [["--config", "quickstart"], []])
+def test_quickstart_is_small_already(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.main(["train", "--tiny", *typed]) == 2
+    assert "steps=2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_data_lies_where_the_downloads_put_it(name: str) -> None:
+    """`ssp download NAME --to data/NAME`; the data set of SSRL has no short name."""
+    cfg = config.load(name)
+    asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
+    for path in (asked, cfg.data.corpus, *(item.file for item in cfg.data.eval), *(s.corpus for s in cfg.data.eval)):
+        if path not in ("none", "world:train"):
+            folder, short, *rest = Path(path).parts
+            assert folder == "data" and rest and (short in PUBLISHED or short == "ssrl"), path
+
+
+def test_models_are_found_where_they_were_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder, or what `ssp download` fetched; the estimate counts a model's own numbers."""
+    monkeypatch.setenv("SSP_CACHE", str(tmp_path))
+    assert models.find("Org/Model-7B", "solver.model") is None
+    folder = models.fetched("Org/Model-7B")
+    folder.mkdir(parents=True)
+    assert models.find("Org/Model-7B", "solver.model") == folder == models.find(str(folder), "solver.model")
+    save_file({"a": np.zeros((2**10, 2**10), np.float16), "b": np.zeros(5, np.float16)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(
+        '{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64, "num_hidden_layers": 3}'
+    )
+    cfg = config.load(
+        "quickstart", ["solver.model=Org/Model-7B", "solver.batch=1", "game.attempts=2", "placement.solvers=1"]
+    )
+    parts = {part.name: part.megabytes for part in dryrun.actors(cfg)}
+    cache = 2 * cfg.solver.limits.total_tokens * 3 * 2 * 2 * 16
+    assert parts["solver"] == pytest.approx(350 + (2**20 + 5 + cache) * 4 / 2**20)
+    assert "is not here" not in dryrun.describe(cfg)
+
+
+def test_a_model_of_unknown_size_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.main(["train", "--config", "ssrl-qwen2.5-7b", "--dry-run", "solver.model=Org/Secret"]) == 0
+    assert "Org/Secret is not here, and its name does not say how large it is" in capsys.readouterr().out
+    with pytest.raises(InputError, match="ssp download Org/Secret --type model"):
+        build.model_dir(config.load("ssrl-qwen2.5-7b", ["solver.model=Org/Secret"]), SOLVER)

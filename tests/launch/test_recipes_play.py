@@ -1,0 +1,195 @@
+"""Every recipe, small, really trained for two rounds in one process: real engine, search, referee, learners, ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from ssp import build, config, protocols, runfolder
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, SOLVER, Document, State
+from ssp.ledger import Ledger
+from ssp.rollout import Search
+from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.evaluator import Evaluator
+from ssp.selfplay.local import local_cast
+from ssp.selfplay.report import Report
+from ssp.selfplay.scene import read_scene
+from ssp.telemetry import episodes as transcripts
+from ssp.tiny.settings import shrunk
+from ssp.tokenlog import Kind
+
+STEPS = 2
+FINAL = {state.value for state in State if state.final}
+
+TYPED = {
+    "ema-pg-qwen2.5-3b": ["solver.kl.ema_every=1"],
+    "research-qwen2.5-7b": ["game.attempts=5"],
+    "ssp-qwen2.5-7b": ["solver.batch=8"],
+}
+"""So that within two rounds the anchor moves, groups are as large as published, and slots are left for replays."""
+
+
+class Sink:
+    """Collects what a run says."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str, dict[str, float]]] = []
+
+    def write(self, step: int, role: str, values: dict[str, float]) -> None:
+        self.rows.append((step, role, dict(values)))
+
+    def event(self, text: str) -> None:
+        pass
+
+    def span(self, track: str, name: str, start: float, end: float) -> None:
+        pass
+
+    def figures(self, role: str) -> list[dict[str, float]]:
+        return [values for _, name, values in self.rows if name == role]
+
+
+@dataclass
+class Counting:
+    """A search that counts its queries."""
+
+    inner: Search
+    asked: list[str] = field(default_factory=list)
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        self.asked += queries
+        return self.inner.search(queries, k, corpus)
+
+
+@dataclass
+class Run:
+    """A finished run: its configuration, folder, start models, what it said and how often it searched."""
+
+    cfg: Config
+    folder: runfolder.RunFolder
+    models: dict[str, Path]
+    sink: Sink
+    searches: int
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in Ledger(self.folder.ledger, readonly=True)._db.execute(sql)]
+
+    def checkpoint(self, role: str) -> Path:
+        state = json.loads(self.folder.state.read_text())
+        return self.folder.absolute(state["folders"][role])
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """`ssp train --config NAME --tiny` without Ray, once a recipe."""
+
+    @cache
+    def played(name: str) -> Run:
+        torch.set_num_threads(1)
+        cfg = shrunk(name, [f"run.dir={tmp_path_factory.mktemp(name) / 'run'}", *TYPED.get(name, [])])
+        scene = read_scene(cfg)
+        folder, sink, search = runfolder.open_run(scene.cfg, name), Sink(), Counting(build.search(scene.cfg))
+        cast = local_cast(scene.cfg, scene.models, search, folder.ledger, folder.episodes)
+        report = Report(sink, scene.oracle, workers=3, roles=cfg.roles)
+        game = SelfPlay(scene.cfg, cast, folder, scene.targets(), report, Evaluator(scene.cfg, scene.sets))
+        asyncio.run(asyncio.wait_for(game.run(), 250))
+        return Run(scene.cfg, folder, scene.models, sink, len(search.asked))
+
+    return played
+
+
+def changed(one: Path, other: Path, file: str = "model.safetensors") -> float:
+    """Largest difference between two models' weights."""
+    a, b = load_file(one / file), load_file(other / file)
+    assert set(a) == set(b)
+    return max(float(np.abs(a[name] - b[name]).max()) for name in a)
+
+
+@pytest.mark.parametrize("name", [name for name in config.names() if name != "quickstart"])
+@pytest.mark.covers("RS-01")
+def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Run], name: str) -> None:
+    run = play(name)
+    cfg, protocol = run.cfg, protocols.get(run.cfg.protocol)
+    state = json.loads(run.folder.state.read_text())
+    assert state["step"] == STEPS and set(state["folders"]) == set(cfg.roles)
+    for role in cfg.roles:
+        figures, block = run.sink.figures(role), getattr(cfg, role)
+        assert [step for step, name, _ in run.sink.rows if name == role] == [1, 2]
+        assert all(math.isfinite(value) for values in figures for value in values.values())
+        assert all(values["grad_norm"] > 0 and values["advantage/mean_abs"] > 0 for values in figures)
+        if block.learner.minibatch >= figures[0]["episodes"]:  # else its later steps see a policy that has moved on
+            assert max(values["logprob_mismatch/max"] for values in figures) < 1e-3
+        folder = run.checkpoint(role)
+        assert 0 < changed(run.models[role], folder) < 0.1
+        record = json.loads((folder / "ssp.json").read_text())
+        assert {key: record[key] for key in protocol.mark} == protocol.mark
+        assert len(list(folder.parent.iterdir())) == cfg.save.keep
+    tally = Ledger(run.folder.ledger, readonly=True).check()
+    assert all(tally[role]["trained"] for role in cfg.roles)
+    assert not [state for states in tally.values() for state, count in states.items() if count and state not in FINAL]
+    assert not run.rows("SELECT id FROM episodes WHERE outcome = 'void'")
+    assert run.rows(f"SELECT id FROM episodes WHERE role = '{SOLVER}' AND outcome = 'scored'")
+
+
+@pytest.mark.parametrize("name", ["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"])
+@pytest.mark.covers("SP-01", "SP-08")
+def test_the_duel_needs_no_question_and_no_pair(play: Callable[[str], Run], name: str) -> None:
+    """From target answers alone: some questions are searched for, pass every rule, and are tried; others are rejected."""
+    run = play(name)
+    games = run.rows("SELECT * FROM games WHERE verdict = 'valid' AND attempts = 3")
+    assert games and all(len(game["question"].split()) >= 10 for game in games)
+    figures = run.sink.figures("game")
+    assert all(values["game/proposer_searches"] > 1 for values in figures)
+    assert sum(values.get("reject/malformed", 0) for values in figures) > 0
+    trained = "SELECT DISTINCT role FROM episodes WHERE state = 'trained' ORDER BY role"
+    assert [row["role"] for row in run.rows(trained)] == [PROPOSER, SOLVER]
+
+
+@pytest.mark.covers("SP-05")
+def test_left_slots_are_filled_from_the_pool(play: Callable[[str], Run]) -> None:
+    first, second = play("ssp-qwen2.5-7b").sink.figures("game")
+    assert first["game/refilled"] == 0 and second["game/refilled"] == 8 - second["game/accepted"] > 0
+
+
+@pytest.mark.parametrize("name", ["ssrl-qwen2.5-7b", "ssrl-llama3.2-3b"])
+@pytest.mark.covers("SS-01", "SS-04")
+def test_self_search_trains_without_a_request(play: Callable[[str], Run], name: str) -> None:
+    """It searches all the same, writes what it finds, and none of that is trained."""
+    run = play(name)
+    assert run.searches == 0
+    file = next(iter(sorted(run.folder.episodes.glob("solver-*.parquet"))))
+    recalled = [episode for episode in transcripts.read(file) if "<information>" in episode.response]
+    assert recalled and all(episode.log.kinds.count(int(Kind.RECALLED)) for episode in recalled)
+
+
+@pytest.mark.parametrize("name", ["search-r1-qwen2.5-3b-ppo", "research-qwen2.5-7b", "ema-pg-qwen2.5-3b"])
+def test_real_searches_are_made(play: Callable[[str], Run], name: str) -> None:
+    run = play(name)
+    assert run.searches > 0 and all(values["game/solver_searches"] > 0.5 for values in run.sink.figures("game"))
+
+
+@pytest.mark.covers("EP-01")
+def test_the_anchor_of_ema_pg_follows_the_policy(play: Callable[[str], Run]) -> None:
+    run = play("ema-pg-qwen2.5-3b")
+    policy = run.checkpoint(SOLVER)
+    away = changed(policy / "anchor", run.models[SOLVER])
+    assert 0 < away < changed(policy, run.models[SOLVER])
+
+
+@pytest.mark.covers("SR-01")
+def test_the_critic_of_ppo_learns(play: Callable[[str], Run]) -> None:
+    run = play("search-r1-qwen2.5-3b-ppo")
+    assert (run.checkpoint(SOLVER) / "critic.pt").is_file()
+    first, second = (values["value/mean"] for values in run.sink.figures(SOLVER))
+    assert 0.0 != first != second != 0.0  # a linear head that starts at 0
