@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,20 +152,10 @@ def header(found: Found) -> Text:
     return Text("\n").join(Text(f"{name:>11}  ", style="dim").append(text, style="none") for name, text in lines)
 
 
-def runs(log: TokenLog) -> list[tuple[Kind, int, int]]:
-    """Stretches of one kind: kind, start, end."""
-    found, at = [], 0
-    for kind, stretch in groupby(log.kinds):
-        length = len(list(stretch))
-        found.append((Kind(kind), at, at + length))
-        at += length
-    return found
-
-
 def segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> list[Text]:
     """A heading a stretch of the log, and its text in the transcript's colours."""
     protocol, lines = protocols.get(cfg.protocol), []
-    for kind, start, end in runs(episode.log):
+    for kind, start, end in episode.log.stretches():
         trained = int(episode.log.mask[start:end].sum())
         lines.append(Text(f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained", style="dim italic"))
         text = replay.decode(tokenizer, episode.log.ids[start:end])

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
@@ -27,6 +27,7 @@ from launch.cli import Parser
 from ssp.data.readers import read_corpus
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
+from ssp.rollout import Search
 from ssp.search import Bm25Index, LocalSearch, build, load
 
 CORPUS = "served"
@@ -38,14 +39,6 @@ MAX_CONNECTIONS = 512
 
 
 Body = TypeVar("Body", bound=BaseModel)
-
-
-class Search(Protocol):
-    """What answers; see `ssp.search.LocalSearch`."""
-
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        """At most `k` documents a query, best first. Raises Fault."""
-        ...
 
 
 class RetrieveRequest(BaseModel):

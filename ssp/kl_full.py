@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 LOG_W_LIMIT = 20.0
-VARIANTS = ("exact", "paper")
 
 
 @dataclass(frozen=True)

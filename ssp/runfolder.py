@@ -172,7 +172,6 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.ledger = self.path / "ledger.db"
         self.episodes = self.path / "episodes"
-        self.tensorboard = self.path / "tensorboard"
         self.timeline = self.path / "timeline.json"
         self.checkpoints = self.path / "checkpoints"
         self.state = self.checkpoints / "state.json"

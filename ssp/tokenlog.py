@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import groupby
 
 import numpy as np
 
@@ -103,6 +104,15 @@ class TokenLog:
         """Positions below `before` that a token at `before` sees."""
         gone = {at for when, start, end in self.drops if when <= before for at in range(start, end)}
         return [at for at in range(before) if at not in gone]
+
+    def stretches(self) -> list[tuple[Kind, int, int]]:
+        """Runs of tokens of one kind, in order: kind, start, end."""
+        found, at = [], 0
+        for kind, run in groupby(self.kinds):
+            length = len(list(run))
+            found.append((Kind(kind), at, at + length))
+            at += length
+        return found
 
     @property
     def mask(self) -> np.ndarray:

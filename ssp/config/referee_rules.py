@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Callable
 
 from ssp.config.schema import Config
-from ssp.config.tables import REFEREE_RULES
 from ssp.errors import InputError
 
 WORLD_PROTOCOL = "mini"
@@ -25,10 +24,13 @@ def natural(protocol: str) -> bool:
 
 def rules_are_known(cfg: Config) -> None:
     """A rule that does not exist would check nothing; one that is asked twice was meant to be another one."""
+    # Here, because it reads the schema, whose package this module belongs to.
+    from ssp.referee.rules import RULES as KNOWN
+
     for rule in cfg.referee.rules:
-        if rule not in REFEREE_RULES:
-            near = difflib.get_close_matches(rule, REFEREE_RULES, n=1)
-            next_step = f"did you mean {near[0]}?" if near else f"use some of {', '.join(REFEREE_RULES)}"
+        if rule not in KNOWN:
+            near = difflib.get_close_matches(rule, KNOWN, n=1)
+            next_step = f"did you mean {near[0]}?" if near else f"use some of {', '.join(KNOWN)}"
             raise InputError("referee.rules lists ids of the referee's rules", rule, next_step)
     if len(set(cfg.referee.rules)) < len(cfg.referee.rules):
         raise InputError("referee.rules lists each rule once", ", ".join(cfg.referee.rules), "remove the repeated one")

@@ -57,22 +57,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """Names that are built in, by key."""
 
-REFEREE_RULES = (
-    "malformed",
-    "empty",
-    "too_short",
-    "too_long",
-    "too_few_words",
-    "not_a_question",
-    "too_many_relations",
-    "leakage",
-    "no_evidence",
-    "no_search",
-    "repeated_query",
-    "answer_in_query",
-)
-"""What `referee.rules` may list: the ids of `ssp.referee.rules`."""
-
 PLANNED: dict[str, tuple[str, ...]] = {
     "{role}.policy": ("shared",),
     "{role}.algorithm": ("remax",),

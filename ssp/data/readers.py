@@ -93,9 +93,6 @@ def read_questions(
     return _not_empty(path, [question for question in found if question is not None])
 
 
-read_eval = read_questions
-
-
 def asked(prompt: str) -> str | None:
     """The question in a prompt: what follows the last "Question:", stripped. None when there is none."""
     _, marker, question = prompt.rpartition(MARKER)

@@ -13,16 +13,13 @@ from ssp.engines.scripted import Script, ScriptedEngine
 from ssp.errors import InputError
 
 
-def create(kind: str, model_dir: str | Path = "", dtype: str = "float32", script: Script | None = None) -> Engine:
-    """The engine `kind`: `torch` reads the HF folder `model_dir`; `scripted` plays `script`. InputError otherwise."""
-    if kind == "torch":
-        from ssp.engines.torch_engine import TorchEngine
+def create(kind: str, model_dir: str | Path, dtype: str = "float32") -> Engine:
+    """The engine `kind` with the model of the HF folder `model_dir`. InputError for an unknown kind."""
+    if kind != "torch":
+        raise InputError("engine.kind must be torch", kind, "set engine.kind=torch")
+    from ssp.engines.torch_engine import TorchEngine
 
-        return TorchEngine(model_dir, dtype=dtype)
-    if kind == "scripted" and script is not None:
-        return ScriptedEngine(script)
-    found = "scripted without a script" if kind == "scripted" else kind
-    raise InputError("engine.kind must be torch, or scripted with a script", found, "set engine.kind=torch")
+    return TorchEngine(model_dir, dtype=dtype)
 
 
 __all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "StopWords", "create"]

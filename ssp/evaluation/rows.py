@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 
 from ssp.data.readers import Question
@@ -18,6 +17,7 @@ from ssp.episode import Episode, Outcome
 from ssp.errors import InvariantError
 from ssp.evaluation import scores
 from ssp.judge import Decision
+from ssp.rewards import match
 from ssp.tokenlog import Kind
 
 
@@ -75,9 +75,9 @@ def row_of(question: Question, prediction: str | None, sample: int = 0) -> Row:
         prediction=prediction,
         sample=sample,
         hops=question.hops,
-        em=scores.em(answer, golds),
-        sub_em=scores.sub_em(answer, golds),
-        f1=scores.f1(answer, golds),
+        em=match.em("", golds, answer),
+        sub_em=match.sub_em("", golds, answer),
+        f1=match.token_f1(answer, golds),
     )
 
 
@@ -103,7 +103,7 @@ def _row(question: Question, episode: Episode, sample: int) -> Row:
         row,
         recall=None if void else float(scores.found(texts, question.answers)),
         searches=len(episode.queries),
-        turns=sum(kind == Kind.MODEL for kind, _ in groupby(episode.log.kinds)),
+        turns=sum(kind is Kind.MODEL for kind, _, _ in episode.log.stretches()),
         stopped=episode.stopped,
         queries=list(episode.queries),
         documents=[document.id for document in episode.documents],

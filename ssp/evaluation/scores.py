@@ -1,7 +1,7 @@
-"""Scores of answers: one answer against its golds, and several answers to one question.
+"""Scores beyond one answer: what a search found, and several answers to one question.
 
-Owns EM, subEM, token F1, retrieval recall, pass@k, mean@k and the majority vote, all on answers normalised by
-`ssp.judge.normalise`. Promises pure functions. Refuses to know how an answer was found.
+Owns retrieval recall, pass@k and the majority vote, on text normalised by `ssp.judge.normalise`; EM, subEM and token F1 are
+`ssp.rewards.match`'s. Promises pure functions. Refuses to know how an answer was found.
 """
 
 from __future__ import annotations
@@ -11,23 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ssp.errors import InvariantError
-from ssp.judge import normalise, same
-from ssp.rewards import match
-
-
-def em(answer: str, golds: Sequence[str]) -> float:
-    """1.0 when the answer equals a gold answer, else 0.0. InputError for a gold that normalises to nothing."""
-    return float(same(answer, golds))
-
-
-def sub_em(answer: str, golds: Sequence[str]) -> float:
-    """1.0 when a gold answer stands somewhere in the answer, else 0.0 (`ssp.rewards.match`)."""
-    return match.sub_em("", golds, answer=answer)
-
-
-def f1(answer: str, golds: Sequence[str]) -> float:
-    """Best token F1 with a gold answer (`ssp.rewards.match`)."""
-    return match.token_f1(answer, golds)
+from ssp.judge import normalise
 
 
 def found(texts: Iterable[str], golds: Sequence[str]) -> bool:

@@ -9,27 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from ssp.evaluation import scores
 from ssp.evaluation.rows import Row
+from ssp.judge import same
 from ssp.seeds import generator
 
 DRAWS = 1000
 """Bootstrap samples behind an interval."""
 
 
-class Scored(Protocol):
+@dataclass(frozen=True)
+class Scored:
     """What a periodic summary needs of a row; `correct` is None when the episode is void."""
 
-    @property
-    def hops(self) -> int: ...
-    @property
-    def correct(self) -> bool | None: ...
-    @property
-    def searches(self) -> int: ...
+    hops: int
+    correct: bool | None
+    searches: int
 
 
 def summarise(rows: Sequence[Scored]) -> dict[str, float]:
@@ -151,7 +149,7 @@ def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str,
             vote = scores.majority([row.prediction for row in samples[:k]])
             values[f"pass@{k}"] = scores.pass_at(len(right), int(sum(right)), k)
             values[f"mean@{k}"] = sum(right[:k]) / k
-            values[f"maj@{k}"] = scores.em(vote or "", samples[0].golden_answers)
+            values[f"maj@{k}"] = float(same(vote or "", samples[0].golden_answers))
     return values
 
 

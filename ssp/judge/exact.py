@@ -1,7 +1,7 @@
 """Answers as they are compared: normalisation, and equality after it.
 
 Owns Search-R1's `qa_em` rule: lower-case, delete ASCII punctuation, a/an/the become spaces, collapse white space.
-Promises that no answer is wrong, never void, and that a gold answer that normalises to nothing is refused.
+Promises that a gold answer which normalises to nothing is refused.
 Refuses to know who else may be asked.
 """
 
@@ -32,11 +32,3 @@ def same(answer: str, golds: Sequence[str]) -> bool:
             "remove or correct this row of the data",
         )
     return normalise(answer) in wanted
-
-
-class ExactJudge:
-    """Right means: equal to any gold answer after normalisation (`judge.kind=exact`)."""
-
-    def grade(self, items: Sequence[tuple[str, Sequence[str], str | None]]) -> list[bool]:
-        """Right or wrong for each (question, gold answers, answer); None is wrong. InputError: see `same`."""
-        return [same("" if answer is None else answer, golds) for _, golds, answer in items]

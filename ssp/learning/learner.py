@@ -39,16 +39,14 @@ from ssp.learning.forward import score
 class TorchLearner:
     """AdamW on a Hugging Face causal model, float32, on the CPU, on as many threads as torch is set to.
 
-    `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must). `reference_dir`: the
-    model of the KL term, read only when `kl.coef` > 0; None means `model_dir`. `steps`: updates in all, for a schedule
-    that falls.
+    `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must), and, when
+    `kl.coef` > 0, the reference of the KL term. `steps`: updates in all, for a schedule that falls.
     """
 
     def __init__(
         self,
         model_dir: str | Path,
         config: RoleConfig,
-        reference_dir: str | Path | None = None,
         protocol: str = "",
         steps: int = 0,
     ) -> None:
@@ -62,9 +60,7 @@ class TorchLearner:
         self.model = checkpoint.load_model(self._source)
         self.divergence = Divergence(config.kl, config.sampling.temperature)
         if config.kl.coef:
-            reference = self._source if reference_dir is None else Path(reference_dir)
-            checkpoint.protocol_of(reference, self.protocol)
-            self.divergence.adopt(checkpoint.load_model(reference))
+            self.divergence.adopt(checkpoint.load_model(self._source))
         self.critic = Critic(self._source, config.critic, config.learner) if self.algorithm.needs_values else None
         self._parameters = dict(self.model.named_parameters())
         learner = config.learner

@@ -180,7 +180,7 @@ class Protocol:
         """What `turn` hands in: its last segment, when that is the closed, non-empty final tag."""
         spoken, last = self.role(role), self._last(turn)
         found = last.text if last is not None and last.kind == spoken.final and last.closed else ""
-        return (calls.boxed(found) if spoken.boxed else found) or None
+        return ((calls.boxed(found) or "").strip() if spoken.boxed else found) or None
 
     def queries(self, turn: str) -> tuple[str, ...]:
         """What `turn` searches for, none when it does not search or when what it asks for cannot be read."""

@@ -14,6 +14,8 @@ from typing import Any
 TOOL = "search"
 """Name of the one tool that a policy is offered."""
 
+BOX = "\\boxed{"
+_BRACE = re.compile(r"[{}]")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -68,14 +70,14 @@ def _json(text: str) -> Any:
 
 
 def boxed(text: str) -> str | None:
-    r"""What the last `\boxed{...}` holds, braces nested; None when there is none, or it is empty or not closed."""
-    start = text.rfind("\\boxed{")
+    """What the last `\\boxed{...}` holds, braces counted; None when there is none or it is not closed. Linear."""
+    start = text.rfind(BOX)
     if start < 0:
         return None
-    begin = start + len("\\boxed{")
+    start += len(BOX)
     depth = 1
-    for brace in re.finditer(r"[{}]", text[begin:]):
+    for brace in _BRACE.finditer(text, start):
         depth += 1 if brace.group() == "{" else -1
-        if not depth:
-            return text[begin : begin + brace.start()].strip() or None
+        if depth == 0:
+            return text[start : brace.start()]
     return None

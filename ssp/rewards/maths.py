@@ -19,7 +19,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from ssp.errors import Fault, InputError
-from ssp.rewards.text import boxed, spoken
+from ssp.protocols.calls import boxed
+from ssp.rewards.text import spoken
 
 LONGEST = 1000
 """Characters of an answer that are still parsed."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ssp.protocols.calls import BOX, boxed
 from ssp.rewards.match import token_f1, wanted
-from ssp.rewards.text import BOX, blocks, boxed
+from ssp.rewards.text import blocks
 
 GOOD_FORM = 0.1
 """What a well-formed wrong answer earns."""

@@ -1,4 +1,4 @@
-"""What rewards read out of a response: the answer block, the box, the text without observations or end marks.
+"""What rewards read out of a response: the answer block, the text without observations or end marks.
 
 Owns the few scans that several rewards share. Promises time linear in the text, whatever it holds: no pattern here can
 backtrack, so a reply of many megabytes costs milliseconds. Refuses to compare or to price anything.
@@ -6,7 +6,6 @@ backtrack, so a reply of many megabytes costs milliseconds. Refuses to compare o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 OBSERVATIONS = ("information", "observation", "result", "tool_response")
@@ -17,9 +16,6 @@ ENDS = (
     *("</s>", "<eos>"),
 )
 """End-of-turn and end-of-text tokens of the model families, as they stand in decoded text."""
-
-BOX = "\\boxed{"
-_BRACE = re.compile(r"[{}]")
 
 
 def spans(text: str, tag: str) -> Iterator[tuple[int, int]]:
@@ -58,20 +54,6 @@ def handed_in(response: str) -> str:
     """The last closed `<answer>` block that the policy wrote, stripped; "" when there is none."""
     found = blocks(spoken(response), "answer")
     return found[-1].strip() if found else ""
-
-
-def boxed(text: str) -> str | None:
-    """What the last `\\boxed{...}` holds, braces counted; None when there is none or it is not closed."""
-    start = text.rfind(BOX)
-    if start < 0:
-        return None
-    start += len(BOX)
-    depth = 1
-    for brace in _BRACE.finditer(text, start):
-        depth += 1 if brace.group() == "{" else -1
-        if depth == 0:
-            return text[start : brace.start()]
-    return None
 
 
 def without_end(response: str) -> str:

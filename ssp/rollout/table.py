@@ -97,11 +97,13 @@ class Table:
         self._stops = {searching: renderer.stops(self._role, searching) for searching in (True, False)}
         self.seconds = {"generate": 0.0, "search": 0.0}
         texts = [renderer.prompt(task.role, task.fields) for task in tasks]
+        prompts = renderer.encode(texts)
         slots = engine.open([task.seed for task in tasks])
         deadline = time.monotonic() + self._limits.seconds if self._limits.seconds else float("inf")
         self.seats = []
-        for place, (task, slot, text, ids) in enumerate(zip(tasks, slots, texts, renderer.encode(texts), strict=True)):
-            episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed)
+        rows = zip(tasks, slots, texts, prompts, renderer.decode_all(prompts), strict=True)
+        for place, (task, slot, text, ids, shown) in enumerate(rows):
+            episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed, response_at=len(shown))
             episode.log.append(Kind.PROMPT, ids)
             told(episode, Kind.PROMPT, text)
             self.seats.append(Seat(place, task, episode, slot, ids, Source(settings.source), deadline))
@@ -129,10 +131,10 @@ class Table:
         """Drop the oldest observations until the context has at most `most` tokens; the engine reads it anew."""
         log = seat.episode.log
         gone = {start for _, start, _ in log.drops}
-        for start, end in _observations(log.kinds):
+        for kind, start, end in log.stretches():
             if length <= most:
                 break
-            if start not in gone:
+            if kind is Kind.OBSERVATION and start not in gone:
                 log.drop(start, end)
                 length -= end - start
         self.engine.close([seat.slot])
@@ -278,25 +280,6 @@ class Table:
         """The episodes, in the tasks' order, with their text."""
         episodes = [seat.episode for seat in self.seats]
         texts = self._renderer.decode_all([episode.log.ids for episode in episodes])
-        prompts = self._renderer.decode_all([_prompt(episode) for episode in episodes])
-        for episode, text, prompt in zip(episodes, texts, prompts, strict=True):
-            episode.text, episode.response_at = text, len(prompt)
+        for episode, text in zip(episodes, texts, strict=True):
+            episode.text = text
         return episodes
-
-
-def _prompt(episode: Episode) -> list[int]:
-    kinds = episode.log.kinds
-    length = next((at for at, kind in enumerate(kinds) if kind != int(Kind.PROMPT)), len(kinds))
-    return episode.log.ids[:length]
-
-
-def _observations(kinds: Sequence[int]) -> list[tuple[int, int]]:
-    """Stretches of observation tokens, oldest first."""
-    stretches, start = [], None
-    for at, kind in enumerate([*kinds, -1]):
-        if kind == int(Kind.OBSERVATION) and start is None:
-            start = at
-        elif kind != int(Kind.OBSERVATION) and start is not None:
-            stretches.append((start, at))
-            start = None
-    return stretches

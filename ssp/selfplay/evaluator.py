@@ -13,7 +13,8 @@ from ssp import evaluation
 from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.episode import Outcome
-from ssp.judge import ExactJudge
+from ssp.evaluation.summary import Scored
+from ssp.judge import same
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.versions import Published
@@ -28,18 +29,11 @@ class QuestionSet:
     corpus: str
 
 
-@dataclass(frozen=True)
-class _Row:
-    hops: int
-    correct: bool | None
-    searches: int
-
-
 class Evaluator:
     """Accuracy at sampling temperature `eval.temperature`; the first set periodically, all sets at the end."""
 
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
-        self._cfg, self._sets, self._judge = cfg, sets, ExactJudge()
+        self._cfg, self._sets = cfg, sets
         self._runs = 0
 
     def due(self, step: int, final: bool) -> bool:
@@ -60,7 +54,7 @@ class Evaluator:
 
     async def _ask(
         self, step: int, chosen: QuestionSet, questions: Sequence[Question], solver: Published, stages: Stages
-    ) -> list[_Row]:
+    ) -> list[Scored]:
         # A run may end at a step that was just evaluated: the count keeps the two apart.
         mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"
         tasks = [
@@ -69,8 +63,11 @@ class Evaluator:
         ]
         briefs = await stages.evaluate(f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
         await stages.keep(briefs)
-        items = [(q.question, q.answers, brief.final) for q, brief in zip(questions, briefs, strict=True)]
         return [
-            _Row(question.hops, None if brief.outcome is Outcome.VOID else right, brief.searches)
-            for question, brief, right in zip(questions, briefs, self._judge.grade(items), strict=True)
+            Scored(
+                question.hops,
+                None if brief.outcome is Outcome.VOID else same(brief.final or "", question.answers),
+                brief.searches,
+            )
+            for question, brief in zip(questions, briefs, strict=True)
         ]

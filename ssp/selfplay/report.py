@@ -8,24 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played
-
-
-class Oracle(Protocol):
-    """The generated world, which knows the truth; `None` for real data."""
-
-    def hops(self, question: str) -> int:
-        """Number of relations in the question."""
-        ...
-
-    def is_junk(self, question: str, target: str) -> bool:
-        """True when the question's true answer is not the target."""
-        ...
+from ssp.world import World
 
 
 class Sink(Protocol):
@@ -44,18 +32,15 @@ class Sink(Protocol):
         ...
 
 
-@dataclass
-class _Round:
-    values: dict[str, float]
-    clock: Clock
-
-
 class Report:
-    """Collects a step's figures from the round and from the learners of `roles`."""
+    """Collects a step's figures from the round and from the learners of `roles`.
 
-    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, roles: Sequence[str]):
+    `oracle`: the generated world, which knows the truth; None for real data.
+    """
+
+    def __init__(self, sink: Sink, oracle: World | None, workers: int, roles: Sequence[str]):
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
-        self._rounds: dict[int, _Round] = {}
+        self._rounds: dict[int, tuple[dict[str, float], Clock]] = {}
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
         self._last = time.perf_counter()
 
@@ -93,7 +78,7 @@ class Report:
             mine = [p.brief for p in played if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
-        self._rounds[step] = _Round(values, clock)
+        self._rounds[step] = values, clock
 
     def learned(self, role: str, step: int, stats: dict[str, float]) -> bool:
         """One learner finished `step`. True when it was the last one: the step's rows are written then."""
@@ -103,10 +88,10 @@ class Report:
             return False
         now = time.perf_counter()
         wall, self._last = now - self._last, now
-        round_ = self._rounds.pop(step)
+        figures, clock = self._rounds.pop(step)
         learn = max(stats.get("busy", 0.0) for stats in done.values())
-        round_.clock.busy += sum(stats.get("busy", 0.0) for stats in done.values())
-        values = {**round_.values, **round_.clock.shares(wall, self._workers, learn)}
+        clock.busy += sum(stats.get("busy", 0.0) for stats in done.values())
+        values = {**figures, **clock.shares(wall, self._workers, learn)}
         values["tokens_per_second"] = values["game/tokens"] / max(wall, 1e-9)
         self._sink.write(step, "game", values)
         for name in self._roles:
@@ -122,7 +107,7 @@ class Report:
         self._last += seconds
 
 
-def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None) -> dict[str, float]:
+def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: World | None) -> dict[str, float]:
     """Figures of one round; those of proposals only where somebody proposed.
 
     Rates over proposals leave voids out; hops and junk are over accepted questions.

@@ -14,7 +14,7 @@ from pathlib import Path
 from ssp import build, runfolder
 from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
-from ssp.data.readers import Target, read_corpus, read_eval, read_questions, read_targets
+from ssp.data.readers import Target, read_corpus, read_questions, read_targets
 from ssp.episode import PROPOSER
 from ssp.errors import InputError
 from ssp.ledger import Ledger
@@ -55,9 +55,9 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
-    for path in set(build.corpora(cfg).values()):
+    for path in dict.fromkeys(build.corpora(cfg).values()):
         read_corpus(path)
-    sets = [QuestionSet(item.name, read_eval(item.file), item.corpus) for item in cfg.data.eval]
+    sets = [QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval]
     models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)

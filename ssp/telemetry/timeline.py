@@ -10,7 +10,6 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,11 @@ class Timeline:
         if self._path.exists():
             self._load()
 
-    def span(self, track: str, name: str, start: float, end: float, args: Mapping[str, object] | None = None) -> None:
-        """One piece of work on `track` (a line in the picture) from `start` to `end`, with figures to show."""
+    def span(self, track: str, name: str, start: float, end: float) -> None:
+        """One piece of work on `track` (a line in the picture) from `start` to `end`."""
         event: dict[str, Any] = {"name": name, "ph": "X", "pid": 1, "tid": self._track(track)}
         event["ts"] = round((self._wall + start) * 1e6)
         event["dur"] = max(0, round((end - start) * 1e6))
-        if args:
-            event["args"] = dict(args)
         self._spans.append(event)
 
     def save(self) -> None:

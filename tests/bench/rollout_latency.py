@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ssp import build  # noqa: E402
 from ssp.config import load  # noqa: E402
-from ssp.data.readers import read_eval  # noqa: E402
+from ssp.data.readers import read_questions  # noqa: E402
 from ssp.episode import SOLVER, Document, Task  # noqa: E402
 from ssp.rollout import Search, Settings, rollout  # noqa: E402
 from ssp.search.source import HttpSearch  # noqa: E402
@@ -89,7 +89,7 @@ def play(search: Search, args: argparse.Namespace) -> tuple[list[float], float]:
     cfg = concrete(load("quickstart", []))
     folder = build.model_dir(cfg, SOLVER)
     engine, renderer = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder)
-    questions = read_eval(cfg.data.eval[1].file)
+    questions = read_questions(cfg.data.eval[1].file)
     settings = Settings(cfg.solver.limits, 1.0, cfg.retriever.topk, lanes=args.lanes)
     rates, cpu = [], time.process_time()
     for round_ in range(args.rounds + 2):

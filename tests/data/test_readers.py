@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ssp.data.readers import Question, Target, asked, read_corpus, read_eval, read_questions, read_targets
+from ssp.data.readers import Question, Target, asked, read_corpus, read_questions, read_targets
 from ssp.data.rows import ROW_BYTES
 from ssp.episode import Document
 from ssp.errors import InputError
@@ -70,7 +70,7 @@ def test_targets_in_both_forms(tmp_path):
 
 def test_eval(tmp_path):
     rows = [EVAL, {**without(EVAL, "metadata"), "id": "q2"}, {**EVAL, "id": "q3", "metadata": {"level": "easy"}}]
-    assert read_eval(put(tmp_path, *rows)) == [
+    assert read_questions(put(tmp_path, *rows)) == [
         Question("q1", "pota seat ?", ("vure", "Vure"), 1),
         Question("q2", "pota seat ?", ("vure", "Vure"), 0),
         Question("q3", "pota seat ?", ("vure", "Vure"), 0),
@@ -233,7 +233,7 @@ def test_files_that_are_read_together_share_no_id(tmp_path):
     assert read_questions(second, "b", seen=seen)[0].id == "b/q1"
 
 
-READERS = [(read_corpus, DOC), (read_targets, SOURCE), (read_eval, EVAL)]
+READERS = [(read_corpus, DOC), (read_targets, SOURCE), (read_questions, EVAL)]
 
 
 @pytest.mark.parametrize("reader, row", READERS)
@@ -267,7 +267,9 @@ def test_every_missing_field_is_named(tmp_path, reader, row):
             refused(reader, put(tmp_path, without(row, field)), "line 1", f"field {field}", "not there")
 
 
-@pytest.mark.parametrize("reader, row", [(read_corpus, DOC), (read_targets, {**SOURCE, "id": 5}), (read_eval, EVAL)])
+@pytest.mark.parametrize(
+    "reader, row", [(read_corpus, DOC), (read_targets, {**SOURCE, "id": 5}), (read_questions, EVAL)]
+)
 def test_duplicate_ids(tmp_path, reader, row):
     refused(reader, put(tmp_path, row, {**row, "id": "other"}, row), "line 3", "field id", "also on", "line 1")
     refused(reader, put(tmp_path, {**row, "id": 1}, {**row, "id": "1"}), "line 2", "unique")
@@ -332,4 +334,4 @@ def test_bad_corpus_fields(tmp_path, row, field):
     ],
 )
 def test_bad_eval_fields(tmp_path, row, field):
-    refused(read_eval, put(tmp_path, row), "line 1", f"field {field}")
+    refused(read_questions, put(tmp_path, row), "line 1", f"field {field}")

@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from launch import ask, inspect, transcript
+from launch import ask, transcript
 from launch import eval as evaluate
 from ssp import build, protocols
 from ssp.config import load
@@ -322,7 +322,7 @@ def test_ask_prints_what_the_training_rollout_logs(
     tokens, protocol = words.build(), protocols.get("mini")
     pieces = [
         transcript.piece(protocol, SOLVER, kind, tokens.decode(episode.log.ids[start:end])).plain
-        for kind, start, end in inspect.runs(episode.log)
+        for kind, start, end in episode.log.stretches()
     ]
     assert len(pieces) == 4 and episode.documents
     assert printed == "\n".join([*pieces, transcript.outcome(episode).plain, ""])

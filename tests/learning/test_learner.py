@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from dataclasses import replace
 
@@ -382,7 +381,3 @@ def test_the_protocol_must_be_known(tmp_path, model_dir, role):
     assert TorchLearner(bare, role, protocol="mini").protocol == "mini"
     with pytest.raises(InputError, match="of protocol mini"):
         TorchLearner(model_dir, role, protocol="search-r1")
-    role.kl.coef = 0.1
-    (bare / "ssp.json").write_text(json.dumps({"protocol": "ssp"}))
-    with pytest.raises(InputError, match="of protocol ssp"):
-        TorchLearner(model_dir, role, reference_dir=bare)

@@ -124,7 +124,7 @@ def box(text: str) -> str | None:
     if not start[1]:
         return None
     depths = list(itertools.accumulate(({"{": 1, "}": -1}.get(c, 0) for c in start[2]), initial=1))
-    return start[2][: depths.index(0) - 1].strip() or None if 0 in depths else None
+    return start[2][: depths.index(0) - 1] if 0 in depths else None
 
 
 def called(body: str) -> list[str] | None:
@@ -174,7 +174,7 @@ def handed_in(form: Protocol, role: str, text: str) -> str | None:
     spoken = [s for s in segments(form, text) if s.kind != "text"]
     if not spoken or spoken[-1].kind != form.roles[role].final or not spoken[-1].closed:
         return None
-    return (box(spoken[-1].text) if form.roles[role].boxed else spoken[-1].text) or None
+    return ((box(spoken[-1].text) or "").strip() if form.roles[role].boxed else spoken[-1].text) or None
 
 
 @pytest.mark.covers("RS-03")

@@ -6,7 +6,6 @@ import pytest
 from proposals import MINI, proposal
 
 from ssp.config.schema import RefereeConfig
-from ssp.config.tables import REFEREE_RULES
 from ssp.referee.rules import RULES, broken_rule
 
 CFG = RefereeConfig()
@@ -61,5 +60,5 @@ def test_the_config_chooses_the_rules_and_their_order() -> None:
 
 
 def test_ids_are_the_functions_names_and_those_of_the_config() -> None:
-    assert tuple(RULES) == REFEREE_RULES
+    assert RefereeConfig().rules and set(RefereeConfig().rules) <= set(RULES)
     assert all(id == rule.__name__ and rule.__doc__ for id, rule in RULES.items())

@@ -19,11 +19,11 @@ def test_spans_have_track_start_and_length(tmp_path):
     path = tmp_path / "timeline.json"
     line = Timeline(path)
     now = time.perf_counter()
-    line.span("proposer", "play", now, now + 0.25, {"episodes": 3})
+    line.span("proposer", "play", now, now + 0.25)
     line.span("learner", "update", now + 0.25, now + 0.5)
     line.save()
     play, update = events(path)
-    assert (play["name"], play["dur"], play["args"]) == ("play", 250_000, {"episodes": 3})
+    assert (play["name"], play["dur"]) == ("play", 250_000)
     assert abs(play["ts"] / 1e6 - time.time()) < 5
     assert play["tid"] != update["tid"]
     assert {e["args"]["name"] for e in events(path, "M")} == {"proposer", "learner"}
