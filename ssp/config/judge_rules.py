@@ -37,7 +37,7 @@ def judge_has_an_address(cfg: Config) -> None:
         )
     if cfg.judge.kind != "llm" and cfg.referee.verifier != "judge":
         return
-    if not _is_address(cfg.judge.url):
+    if not is_address(cfg.judge.url):
         raise InputError(
             "judge.url is the http(s) base address of an OpenAI-compatible endpoint",
             repr(cfg.judge.url),
@@ -61,7 +61,8 @@ def judge_can_finish_its_reply(cfg: Config) -> None:
         )
 
 
-def _is_address(url: str) -> bool:
+def is_address(url: str) -> bool:
+    """True for an http(s) address with a host."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from ssp import protocols
 from ssp.config import game_rules, judge_rules, learning_rules, referee_rules, reward_rules
@@ -169,6 +170,23 @@ def protocol_exists(cfg: Config) -> None:
             raise InputError(rule, kind, "set protocol=ssrl, or another one with information in the policy's own turn")
 
 
+def engines_have_an_address(cfg: Config) -> None:
+    """An engine behind HTTP has a base address, without a key in it: run folders and messages show it."""
+    for role in ("proposer", "solver"):
+        engine = getattr(cfg, role).engine
+        if engine.kind != "endpoint":
+            continue
+        if not judge_rules.is_address(engine.url):
+            found, step = repr(engine.url), f"e.g. {role}.engine.url=http://127.0.0.1:8000/v1"
+            raise InputError("an endpoint (--policy, {role}.engine.url) is an http(s) address", found, step)
+        if "@" in urlsplit(engine.url).netloc or "?" in engine.url:
+            raise InputError(
+                "an endpoint's address (--policy, {role}.engine.url) holds no user, password or query",
+                "an @ before the host, or a ?",
+                f"put the key into an environment variable, and its name into {role}.engine.key_env",
+            )
+
+
 def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
     sizes = {role: getattr(cfg, role).batch * (cfg.game.attempts if role == SOLVER else 1) for role in cfg.roles}
@@ -218,6 +236,7 @@ def run_name_is_a_name(cfg: Config) -> None:
 
 
 COMBINATIONS: tuple[Callable[[Config], None], ...] = (
+    protocol_exists,
     *learning_rules.RULES,
     *game_rules.RULES,
     training_samples,
@@ -225,7 +244,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     proposals_can_be_checked,
     turn_fits_episode,
     episode_fits_its_parts,
-    protocol_exists,
+    engines_have_an_address,
     batch_fits_queue,
     eval_sets_are_distinct,
     hops_are_known,

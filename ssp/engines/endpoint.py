@@ -1,12 +1,15 @@
 """An engine behind HTTP: an OpenAI-compatible completion server that takes and returns token ids (vLLM's, for one).
 
 Owns the requests and the ids of each slot. Promises token in, token out (law 1): a server that does not say which ids it
-sampled is refused at the start; a server's failure is a Fault `engine_down`, a request that it refuses `engine_refused`.
+sampled is refused at the start; a server's failure is a Fault `engine_down`, a request that it refuses and an answer that
+is not the contract `engine_refused`; and the key leaves in the Authorization header only: no message holds it.
 Refuses to load weights: the server's are what they are, so this engine evaluates and never trains.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -23,6 +26,9 @@ from ssp.errors import Fault, InputError
 DOWN, REFUSED = "engine_down", "engine_refused"
 _BUSY = (408, 409, 425, 429)
 _TRIES = 4
+_LONGEST_REPLY = 64 * 2**20
+_LARGEST_ID = 2**31
+"""No vocabulary has so many; tokenizers cannot decode larger ones."""
 
 
 @dataclass
@@ -37,13 +43,14 @@ class _Slot:
 class EndpointEngine:
     """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1.
 
-    `key`: the server's API key, "" = none; never logged. `timeout`: seconds for one turn. `concurrency`: requests at once.
+    `key`: the server's API key, "" = none; never logged. `timeout`: seconds for one turn, the answer included.
+    `concurrency`: requests at once.
     InputError when the server cannot be reached, does not know `model`, or returns no token ids.
     """
 
     def __init__(self, url: str, model: str, key: str = "", timeout: float = 300.0, concurrency: int = 64) -> None:
         self.version = 0
-        self._url, self._model = url.rstrip("/"), model
+        self._url, self._model, self._key, self._timeout = url.rstrip("/"), model, key, timeout
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=concurrency)
         if not url.startswith(("http://", "https://")):
@@ -110,14 +117,15 @@ class EndpointEngine:
     def _complete(self, body: dict[str, Any]) -> Generation:
         asked = {"model": self._model, "logprobs": 0, "return_token_ids": True, "skip_special_tokens": False, **body}
         choice = _choice(self._post(asked))
-        ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
-        if not isinstance(ids, list) or not all(isinstance(id_, int) for id_ in ids):
+        ids, logprobs = choice.get("token_ids"), choice.get("logprobs")
+        if not isinstance(ids, list) or not all(type(id_) is int and 0 <= id_ < _LARGEST_ID for id_ in ids):
             raise Fault(REFUSED, "the server returns no token ids (vLLM does, with return_token_ids)")
-        if not isinstance(logprobs, list) or len(logprobs) != len(ids):
+        if len(ids) > body["max_tokens"]:
+            raise Fault(REFUSED, f"the server returns {len(ids)} tokens where {body['max_tokens']} were asked for")
+        probs = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
+        if not isinstance(probs, list) or len(probs) != len(ids) or not all(map(_finite, probs)):
             raise Fault(REFUSED, "the server returns no log-prob for each token")
-        return Generation(
-            ids, [float(value) for value in logprobs], self.version, choice.get("finish_reason") == "stop"
-        )
+        return Generation(ids, [float(value) for value in probs], self.version, choice.get("finish_reason") == "stop")
 
     def _post(self, body: dict[str, Any]) -> Any:
         trouble = ""
@@ -125,19 +133,38 @@ class EndpointEngine:
             if attempt:
                 time.sleep(min(0.2 * 2**attempt, 5.0))
             try:
-                reply = self._client.post(f"{self._url}/completions", json=body)
-            except (httpx.TransportError, httpx.InvalidURL) as error:
+                status, content = self._once(body)
+            except (httpx.RequestError, httpx.InvalidURL) as error:
                 trouble = f"{type(error).__name__}: {error}"
                 continue
-            if reply.status_code < 400:
+            if status < 300:
                 try:
-                    return reply.json()
-                except ValueError as error:
+                    return json.loads(content)
+                except (ValueError, RecursionError) as error:
                     raise Fault(REFUSED, "the answer is not JSON") from error
-            trouble = f"status {reply.status_code}: {reply.text[:200]}"
-            if reply.status_code < 500 and reply.status_code not in _BUSY:
+            trouble = f"status {status}: {self._clean(content)}"
+            if status < 500 and status not in _BUSY:
                 raise Fault(REFUSED, trouble)
         raise Fault(DOWN, f"{self._url}: {trouble} ({_TRIES} tries)")
+
+    def _once(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        """One request: status and content. httpx's own time-out is a chunk's, hence the clock here."""
+        deadline = time.monotonic() + self._timeout
+        content = bytearray()
+        with self._client.stream("POST", f"{self._url}/completions", json=body) as reply:
+            for chunk in reply.iter_bytes():
+                content += chunk
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout(f"answer not complete after {self._timeout:g} s")
+                if len(content) > _LONGEST_REPLY:
+                    raise Fault(REFUSED, f"the answer is above {_LONGEST_REPLY:,} bytes")
+            return reply.status_code, bytes(content)
+
+    def _clean(self, content: bytes) -> str:
+        """What a server said, in one short line, without the key."""
+        text = content.decode("utf-8", "replace")
+        text = " ".join(text.replace(self._key, "***").split()) if self._key else " ".join(text.split())
+        return "".join(filter(str.isprintable, text))[:200]
 
 
 def _choice(reply: Any) -> dict[str, Any]:
@@ -147,8 +174,16 @@ def _choice(reply: Any) -> dict[str, Any]:
     return choices[0]
 
 
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def key_from(variable: str) -> str:
-    """The key in an environment variable, "" when no variable is named. InputError when it is named and not set."""
-    if variable and not os.environ.get(variable):
+    """The key in an environment variable, "" when no variable is named. InputError when it is named and not set, or is
+    more than one word of ASCII."""
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if variable and not key:
         raise InputError("the endpoint's key is in the environment", f"{variable} is not set", f"export {variable}=...")
-    return os.environ.get(variable, "") if variable else ""
+    if not (key.isascii() and key.isprintable()):
+        raise InputError("a key is one line of ASCII characters", f"the value of {variable} is not", "export it again")
+    return key

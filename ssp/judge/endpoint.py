@@ -19,7 +19,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -36,6 +36,7 @@ T = TypeVar("T")
 DOWN, REFUSED, FORMAT, DEADLINE = "judge_down", "judge_refused", "judge_format", "judge_deadline"
 BACKOFF = 0.5
 LONGEST_PAUSE = 20.0
+LONGEST_REPLY = 8 * 2**20
 THINKS = "take an instruction-tuned judge.model, or raise judge.max_tokens when it thinks before it answers"
 _BUSY = (408, 409, 425, 429)
 _log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Endpoint:
             return
         steps = {
             REFUSED: f"correct judge.url, judge.model or the key in {self._cfg.key_env or 'judge.key_env'}",
-            FORMAT: THINKS,
+            FORMAT: f"correct judge.url (with /v1); or {THINKS}",
         }
         raise InputError(
             f"judge.url gives a usable reply, as judge.model={self._cfg.model}, before it is relied on",
@@ -189,21 +190,28 @@ class Endpoint:
         """The text of the reply, "" when it has none. Raises Trouble."""
         try:
             # httpx's own time-out is a chunk's, hence a second one here.
-            async with asyncio.timeout(self._cfg.timeout):
-                raw = await client.chat.completions.with_raw_response.create(
+            async with (
+                asyncio.timeout(self._cfg.timeout),
+                client.chat.completions.with_streaming_response.create(
                     model=self._cfg.model,
                     messages=[{"role": "user", "content": prompt}],
                     temperature=0.0,
                     max_tokens=most,
                     extra_headers={} if self._key else {"Authorization": openai.Omit()},
-                )
-            return _content(raw.http_response.content)
+                ) as reply,
+            ):
+                body = await _read(reply.iter_bytes())
+            text = _content(body)
+            if text is not None:
+                return text
+            said = f"no chat completion: {self._clean(body[:200].decode('utf-8', 'replace'))!r}"
+            trouble = Trouble(FORMAT, self._where(said), again=True)
         except openai.APIStatusError as error:
             again = error.status_code >= 500 or error.status_code in _BUSY
             asked = error.response.headers.get("retry-after", "")
             wait = float(asked) if asked.isdecimal() else 0.0
             trouble = Trouble(DOWN if again else REFUSED, self._where(error.message), again, wait)
-        except (openai.APIConnectionError, TimeoutError) as error:
+        except (openai.APIConnectionError, httpx.HTTPError, TimeoutError) as error:
             said = str(error.__cause__ or error) or f"no answer within {self._cfg.timeout:g} s"
             trouble = Trouble(DOWN, self._where(said), again=True)
         raise trouble  # only here, so that no chain of exceptions leads to what the client quotes
@@ -223,9 +231,9 @@ class Endpoint:
         return f"{self._cfg.url}: {self._clean(said)}"
 
     def _clean(self, text: str) -> str:
-        """One line of bounded length, without the key."""
-        line = " ".join(text.split())
-        return (line.replace(self._key, "***") if self._key else line)[:300]
+        """One printable line of bounded length, without the key."""
+        line = " ".join((text.replace(self._key, "***") if self._key else text).split())
+        return "".join(filter(str.isprintable, line))[:300]
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
@@ -264,10 +272,23 @@ def _key(cfg: JudgeConfig) -> str:
     return key
 
 
-def _content(body: bytes) -> str:
-    """The text of a chat completion; "" for a body of another kind."""
+async def _read(chunks: AsyncIterator[bytes]) -> bytes:
+    """The body; its beginning when it is longer than any reply."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > LONGEST_REPLY:
+            break
+    return bytes(body[:LONGEST_REPLY])
+
+
+def _content(body: bytes) -> str | None:
+    """The text of a chat completion, "" when it has none; None for a body of another kind."""
     try:
-        text = json.loads(body)["choices"][0]["message"]["content"]
+        message = json.loads(body)["choices"][0]["message"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
+        return None
+    if not isinstance(message, dict):
+        return None
+    text = message.get("content")
     return text if isinstance(text, str) else ""

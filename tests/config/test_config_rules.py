@@ -204,3 +204,15 @@ def test_a_queue_takes_the_longest_training_batch() -> None:
     """Else the first long batch would find no room in the middle of a run."""
     with pytest.raises(InputError, match="queue.bytes"):
         load("quickstart", ["queue.bytes=1000000"])
+
+
+def test_an_endpoints_address_holds_no_key() -> None:
+    engine = "solver.engine.kind=endpoint"
+    assert "http(s) address" in refused(engine).rule
+    for url in ("http://user:SENTINEL@host/v1", "http://host/v1?key=SENTINEL"):
+        error = refused(engine, f"solver.engine.url={url}")
+        assert "holds no user, password or query" in error.rule and "SENTINEL" not in str(error)
+
+
+def test_an_unknown_protocol_is_named_before_what_depends_on_it() -> None:
+    assert "protocol must be one of" in refused("protocol=nope").rule

@@ -117,3 +117,49 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("SOME_KEY")
     with pytest.raises(InputError, match="SOME_KEY"):
         key_from("SOME_KEY")
+
+
+def choice(ids: object, logprobs: object) -> dict[str, Any]:
+    return {"choices": [{"token_ids": ids, "logprobs": logprobs, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    ("ids", "logprobs"),
+    [
+        ([-1], {"token_logprobs": [0.0]}),
+        ([10**12], {"token_logprobs": [0.0]}),
+        ([True], {"token_logprobs": [0.0]}),
+        ([5, 5, 5], {"token_logprobs": [0.0] * 3}),
+        ([5], {"token_logprobs": [None]}),
+        ([5], {"token_logprobs": ["0"]}),
+        ([5], {"token_logprobs": [float("nan")]}),
+        ([5], {"token_logprobs": 3}),
+        ([5], 3),
+    ],
+)
+def test_an_answer_that_is_not_the_contract_is_a_fault(server: Server, ids: object, logprobs: object) -> None:
+    """Ids that no tokenizer decodes, more tokens than were asked for, log-probs that are no numbers."""
+    engine = EndpointEngine(server.url, "m")
+    server.reply = lambda body: (200, choice(ids, logprobs))
+    (slot,) = engine.open([0])
+    with pytest.raises(Fault, match="engine_refused"):
+        engine.step([slot], [[1]], Sampling(0.0, 2, ()))
+
+
+def test_a_server_that_repeats_the_key_is_quoted_without_it(server: Server) -> None:
+    server.reply = lambda body: (401, {"error": f"\x1b[1mno such key {server.keys[-1]}"})
+    with pytest.raises(InputError, match=r"no such key Bearer \*\*\*") as caught:
+        EndpointEngine(server.url, "m", key="SENTINEL")
+    assert "SENTINEL" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["SENTINEL\nX", "SENTINEL\x7f", "SENTINEL \xe9"])
+def test_a_key_that_no_header_can_hold_is_refused_without_showing_it(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", value)
+    with pytest.raises(InputError, match="one line of ASCII") as caught:
+        key_from("SOME_KEY")
+    assert "SENTINEL" not in str(caught.value)
+    monkeypatch.setenv("SOME_KEY", "SENTINEL\r\n")
+    assert key_from("SOME_KEY") == "SENTINEL"

@@ -19,7 +19,7 @@ from ssp.config.schema import Config, JudgeConfig
 from ssp.errors import Fault, InputError
 from ssp.judge import Decision, Item
 from ssp.judge import endpoint as endpoint_module
-from ssp.judge.endpoint import LONGEST_PAUSE, Breaker, Endpoint, Trouble, is_loopback
+from ssp.judge.endpoint import LONGEST_PAUSE, LONGEST_REPLY, Breaker, Endpoint, Trouble, is_loopback
 from ssp.judge.judges import PROBE, LlmJudge
 
 NO_KEY = "SSP_TEST_NO_SUCH_KEY"
@@ -139,6 +139,7 @@ def test_pauses_depend_on_the_seed_only_and_retry_after_counts_within_bounds() -
         b'{"choices": [{"text": "Correct"}]}',
         b"<html>Correct</html>",
         json.dumps({"choices": [{"message": {"content": "Correct " * 150_000}}]}).encode(),
+        b'{"choices": [{"message": {"content": "Correct"}}], "more": "' + b"x" * LONGEST_REPLY + b'"}',
     ],
 )
 def test_a_body_of_another_kind_is_a_format_failure(raw: bytes) -> None:
@@ -271,6 +272,8 @@ def test_the_check_asks_once_and_takes_any_verdict() -> None:
         (Reply("model `m` does not exist", 404), "model `m` does not exist", "correct judge.url, judge.model"),
         (Reply("bad gateway", 502), "bad gateway", "ssp serve --judge"),
         (Reply("<think>Let me see"), "Let me see", "raise judge.max_tokens"),
+        (Reply(raw=b"<html>\x1b[1mLog in"), "no chat completion: '<html>[1mLog in'", "correct judge.url"),
+        (Reply("", headers={"Content-Encoding": "gzip"}), "incorrect header check", "ssp serve --judge"),
     ],
 )
 def test_the_check_says_what_to_do(reply: Reply, found: str, step: str) -> None:
