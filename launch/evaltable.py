@@ -17,6 +17,7 @@ from rich.table import Table
 
 from ssp import evaluation
 from ssp.evaluation import DRAWS, Estimate, Line, Row
+from ssp.evaluation.rows import write_whole
 
 SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge"}
 WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}
@@ -51,7 +52,7 @@ def write(path: str | Path, sets: Mapping[str, Sequence[Line]]) -> None:
         }
         for line in _all(sets)
     }
-    Path(path).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(path, [json.dumps(found, indent=1, ensure_ascii=False) + "\n"])
 
 
 def _all(sets: Mapping[str, Sequence[Line]]) -> list[Line]:

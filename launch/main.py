@@ -35,6 +35,9 @@ COMMANDS = {
 
 INTERRUPTED = 130
 
+_OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
+"""Errors of the operating system that only another path, or other rights to it, can mend."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. `argv` without the program's name (None: the process's own)."""
@@ -57,9 +60,12 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         _say("interrupted")
         return INTERRUPTED
     except (OSError, sqlite3.Error) as error:
-        if not _disk_full(error):
+        if _disk_full(error):
+            _say(str(InputError("what is written needs space", error, "free some; a run goes on with resume=auto")))
+        elif isinstance(error, OSError) and error.errno in _OF_THE_PATH and error.filename:
+            _say(str(InputError("a path that is typed can be used", error, "give another path, or the rights to it")))
+        else:
             raise
-        _say(str(InputError("what is written needs space", error, "free some; a run goes on with resume=auto")))
         return InputError.exit_code
 
 

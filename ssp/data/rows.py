@@ -193,10 +193,10 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 
 def _decode(path: Path, batch: Any, first: int) -> list[dict[str, Any]]:
-    """The batch's rows as dicts; InputError with row and column where a string is not UTF-8."""
+    """The batch's rows as dicts; InputError with row and column where a string is not UTF-8, or a date is out of range."""
     try:
         return list(batch.to_pylist())
-    except UnicodeDecodeError as error:
+    except (ValueError, OverflowError) as error:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             for offset, cell in enumerate(column):
                 try:
@@ -204,4 +204,7 @@ def _decode(path: Path, batch: Any, first: int) -> list[dict[str, Any]]:
                 except UnicodeDecodeError:
                     where = f"{path}, row {first + offset}, field {name}"
                     raise InputError("a data file is UTF-8", where, "save it as UTF-8") from error
+                except (ValueError, OverflowError) as reason:
+                    where = f"{path}, row {first + offset}, field {name}: {str(reason).partition('.')[0]}"
+                    raise InputError("a data file's values can be read", where, "remove that column") from error
         raise

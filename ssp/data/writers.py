@@ -7,6 +7,7 @@ Refuses to write a row that would read back as another one.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -133,8 +134,12 @@ def _write(path: str | Path, rows: Iterable[dict[str, Any]], schema: Callable[[]
             with gzip.open(aside, "wb") if path.suffix == ".gz" else aside.open("wb") as stream:
                 stream.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
         os.replace(aside, path)
-    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+    except UnicodeEncodeError as error:
+        raise InputError("--source and --split are valid Unicode", ascii(error.object), "type them in UTF-8") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         raise InputError("the file can be written", f"{path}: {error.strerror}", "give another path") from error
     finally:
-        if aside.exists():
+        if os.path.exists(aside):  # False, where Path.exists raises for a name that is too long
             aside.unlink()

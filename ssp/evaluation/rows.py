@@ -112,12 +112,19 @@ def _row(question: Question, episode: Episode, sample: int) -> Row:
 
 
 def write_rows(path: Path | str, sets: Mapping[str, Iterable[Row]]) -> None:
-    """One JSON object a row, set after set, with the set's name as `set`; written aside and renamed, so never half."""
+    """One JSON object a row, set after set, with the set's name as `set`; the file is never half."""
+    found = ({"set": name, **asdict(row)} for name, rows in sets.items() for row in rows)
+    write_whole(path, (json.dumps(row, ensure_ascii=False) + "\n" for row in found))
+
+
+def write_whole(path: Path | str, texts: Iterable[str]) -> None:
+    """The texts as one file, which is there whole or as it was before."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f"{target.name}.{os.getpid()}.part")
-    with aside.open("w", encoding="utf-8") as file:
-        for name, rows in sets.items():
-            for row in rows:
-                file.write(json.dumps({"set": name, **asdict(row)}, ensure_ascii=False) + "\n")
-    os.replace(aside, target)
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            file.writelines(texts)
+        os.replace(aside, target)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from launch import data
@@ -123,3 +125,19 @@ def test_what_it_refuses(tmp_path, capsys):
     assert not out.exists()
     convert(one, two, *plain, "--source", "nq, b", "--split", "test")
     assert [q.id for q in read_questions(out)] == ["nq/test/test_0", "b/test/test_0"]
+
+
+def test_a_date_that_python_does_not_have_names_its_column(tmp_path):
+    columns = {"id": ["1"], "question": ["who ?"], "golden_answers": [["x"]]}
+    pq.write_table(pa.table({**columns, "when": pa.array([2**62], pa.timestamp("us"))}), tmp_path / "q.parquet")
+    with pytest.raises(InputError, match="row 0, field when: date value out of range"):
+        convert(tmp_path / "q.parquet", "--to", "plain", "--out", tmp_path / "out.jsonl")
+
+
+def test_a_name_or_a_place_that_cannot_be_written_is_refused(tmp_path):
+    write_flashrag(tmp_path / "q.jsonl", [Question("1", "who?", ("x",))])
+    with pytest.raises(InputError, match="valid Unicode"):
+        convert(tmp_path / "q.jsonl", "--to", "plain", "--out", tmp_path / "out.jsonl", "--source", "x\udcff")
+    with pytest.raises(InputError, match="can be written"):
+        convert(tmp_path / "q.jsonl", "--to", "plain", "--out", tmp_path / f"{'z' * 245}.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import subprocess
 import sys
@@ -170,3 +172,12 @@ def test_a_full_disk_is_one_paragraph(error: Exception, capsys: pytest.CaptureFi
 def test_another_error_of_the_system_is_a_bug() -> None:
     with pytest.raises(OSError, match="Input/output"):
         console.run(raising(OSError(5, "Input/output error")), [])
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENAMETOOLONG])
+def test_a_path_that_cannot_be_used_is_bad_input(code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.run(raising(OSError(code, os.strerror(code), "a/path")), []) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("ssp: ") and "a/path" in shown and shown.count("\n") == 1
+    with pytest.raises(OSError):
+        console.run(raising(OSError(code, "of no path")), [])
