@@ -8,6 +8,7 @@ written unless every set was played. Refuses to know how episodes are played or 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -37,8 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when a set has no scored question (every episode void)."""
     parsed = _arguments(sys.argv[1:] if argv is None else argv)
     args = parsed.flags
-    for file in (args.out, args.summary):
-        _check_file(file)
+    _check_files(args)
     named = policy.parse(args)
     cfg = named.config(args.config, parsed.overrides)
     torch.set_num_threads(1)  # small matrices: a second thread costs more than it brings
@@ -177,9 +177,20 @@ def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSe
     return sets
 
 
-def _check_file(path: str | None) -> None:
-    if path and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
-        raise InputError("--out and --summary are files in existing folders", path, "make the folder, or give another")
+def _check_files(args: argparse.Namespace) -> None:
+    """Where the results go: before hours of play, and nothing else is lost there."""
+    wanted = [Path(path).absolute() for path in (args.out, args.summary) if path]
+    for path in wanted:
+        if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+            raise InputError(
+                "--out and --summary are files in existing folders", path, "make the folder, or give another"
+            )
+        if not os.access(path.parent, os.W_OK):
+            raise InputError("--out and --summary can be written", path, "give another place")
+    read = [Path(path).absolute() for path in (*args.data, *args.predictions, args.corpus or "none")]
+    for path in wanted:
+        if wanted.count(path) > 1 or any(other.exists() and path.exists() and path.samefile(other) for other in read):
+            raise InputError("--out and --summary are files of their own", path, "give another name")
 
 
 if __name__ == "__main__":

@@ -414,3 +414,17 @@ def test_search_finds_an_entity_and_nothing_when_switched_off() -> None:
 def test_a_policy_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="tokenizer"):
         build.tokenizer(tmp_path)
+
+
+def test_results_go_to_files_of_their_own(scripted: Path, tmp_path: Path) -> None:
+    """Neither over each other, nor over what is read, nor in the place of a device."""
+    data, out = tmp_path / "q.jsonl", tmp_path / "out"
+    data.write_text(json.dumps({"question": "who ?", "answer": "x"}))
+    (tmp_path / "link.jsonl").symlink_to(data)
+    asked = ["--policy", str(scripted), "--data", str(data)]
+    for wrong in (["--out", str(out), "--summary", str(out)], ["--out", str(tmp_path / "link.jsonl")]):
+        with pytest.raises(InputError, match="files of their own"):
+            evaluate.main([*asked, *wrong])
+    with pytest.raises(InputError, match="are files in existing folders"):
+        evaluate.main([*asked, "--out", "/dev/null"])
+    assert not out.exists() and "who" in data.read_text()
