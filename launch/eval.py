@@ -28,6 +28,8 @@ from ssp.episode import SOLVER, Episode, Task
 from ssp.errors import InputError
 from ssp.evaluation import Play, Row, methods, predictions
 from ssp.judge import AnswerJudge, Item
+from ssp.rollout import Search
+from ssp.search.recorded import RecordedSearch
 from ssp.world import files
 
 BATCH = 256
@@ -74,13 +76,25 @@ def _play(cfg: Config, args: argparse.Namespace, named: policy.Policy, console: 
     if args.samples > 1 and args.temperature == 0:
         raise InputError("greedy samples are all the same", f"--samples {args.samples}", "give --temperature 1")
     questions = {item.name: _questions(cfg, item, own=bool(args.data), per_hop=args.per_hop) for item in sets}
-    play = _player(cfg, args, named, [item.corpus for item in sets], console)
+    search = _search(cfg, args, [item.corpus for item in sets])
+    play = _player(cfg, args, named, search, console)
     rows = {}
     for item in sets:
         tasks = evaluation.make_tasks(questions[item.name], cfg.seed, item.corpus, f"eval/{item.name}", args.samples)
         episodes = _episodes(play, tasks, args.batch, item.name)
         rows[item.name] = evaluation.make_rows(questions[item.name], episodes, args.samples)
+    if isinstance(search, RecordedSearch):
+        asked = search.hits + search.misses
+        share = search.hits / asked if asked else 1.0
+        console.print(f"searches: {asked}, from the record {search.hits} ({share:.1%})")
+        search.close()
     return rows
+
+
+def _search(cfg: Config, args: argparse.Namespace, corpora: list[str]) -> Search:
+    if not (args.record or args.replay):
+        return build.search(cfg, corpora)
+    return build.recorded(cfg, corpora, Path(args.record or args.replay), args.cache_ttl, bool(args.replay))
 
 
 def _episodes(play: Play, tasks: list[Task], batch: int, name: str) -> list[Episode]:
@@ -93,8 +107,8 @@ def _episodes(play: Play, tasks: list[Task], batch: int, name: str) -> list[Epis
     return episodes
 
 
-def _player(cfg: Config, args: argparse.Namespace, named: policy.Policy, corpora: list[str], console: Console) -> Play:
-    folder, search = named.folder(cfg), build.search(cfg, corpora)
+def _player(cfg: Config, args: argparse.Namespace, named: policy.Policy, search: Search, console: Console) -> Play:
+    folder = named.folder(cfg)
     asked = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
     console.print(f"policy {named.shown(folder)}, {asked}", soft_wrap=True)
     if args.method == methods.AGENT:
@@ -133,6 +147,9 @@ def _flags(parser: Parser) -> None:
     parser.add_argument("--samples", type=_count, default=1, help="samples a question, for pass@k")
     parser.add_argument("--k", type=_counts, default=[], metavar="1,2,4", help="the k of pass@k; default: 1 and all")
     parser.add_argument("--batch", type=_count, default=BATCH, help="questions at once (default: %(default)s)")
+    parser.add_argument("--record", metavar="FILE", help="keep every search's answer here, and ask nothing twice")
+    parser.add_argument("--replay", metavar="FILE", help="take every search's answer from here, and ask nothing")
+    parser.add_argument("--cache-ttl", type=_seconds, default=0.0, metavar="SECONDS", help="until an answer is too old")
     parser.add_argument("--predictions", nargs="+", default=[], metavar="FILE", help="score these; nothing is played")
     parser.add_argument("--out", metavar="FILE", help="write one JSON line a question and sample here")
     parser.add_argument("--summary", metavar="FILE", help="write the table as JSON here, with its intervals")
@@ -150,6 +167,12 @@ def _arguments(argv: Sequence[str]) -> Parsed:
         methods.get(flags.method)
     if max(flags.k, default=0) > flags.samples and not flags.predictions:
         raise InputError("--k goes up to --samples", f"--k {max(flags.k)}, --samples {flags.samples}", "sample more")
+    if (flags.record or flags.replay) and flags.predictions:
+        raise InputError("a record of searches is of sets that are played", "--predictions", "leave --record out")
+    if flags.record and flags.replay:
+        raise InputError("--record asks what is not on record, --replay never asks", "both", "leave one of them out")
+    if flags.cache_ttl and not (flags.record or flags.replay):
+        raise InputError("--cache-ttl is of a record", "neither --record nor --replay", "give one of them")
     return replace(parsed, overrides=[*parsed.overrides, *settings])
 
 
@@ -157,6 +180,13 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a whole number of at least 1, not {text}")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text) if text.replace(".", "", 1).isdecimal() else 0.0
+    if value <= 0.0:
+        raise argparse.ArgumentTypeError(f"seconds, above 0, not {text}")
+    return value
 
 
 def _counts(text: str) -> list[int]:

@@ -28,6 +28,7 @@ from ssp.protocols.renderer import Renderer
 from ssp.rollout import Search, Settings, rollout
 from ssp.rollout.table import Told
 from ssp.search import bm25
+from ssp.search.recorded import RecordedSearch
 from ssp.search.router import NO_CORPUS, LocalSearch
 from ssp.search.source import HttpSearch
 from ssp.tiny import policy as tiny
@@ -237,6 +238,17 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
             shards[path] = [whole.shard(i, n) for i in range(n)] if n > 1 else [whole]
         named[name] = shards[path]
     return LocalSearch(named)
+
+
+def recorded(cfg: Config, names: Iterable[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
+    """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
+    retrievers = {NO_CORPUS: NO_CORPUS}
+    for name, path in corpora(cfg, names).items():
+        if not cfg.retriever.url and not path.is_file():
+            raise InputError("a corpus is a readable file", path, "check the path")
+        index = f"bm25 k1={cfg.retriever.k1:g} b={cfg.retriever.b:g} {path.absolute()}"
+        retrievers[name] = cfg.retriever.url or f"{index} {path.stat().st_size}"
+    return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)
 
 
 def _block(cfg: Config, role: str) -> RoleConfig:

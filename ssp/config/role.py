@@ -115,7 +115,7 @@ class SourceConfig:
 
     first_k: the first `real` searches are real, later ones its own. entropy: the first is real, a later one only when
     the entropy of its query tokens has risen since the search before; `entropy`: sampled (-p log2 p of the sampled
-    tokens) or true (of the whole distribution). `train_recalled`: whether self-written information is trained.
+    tokens) or full (of the whole distribution). `train_recalled`: whether self-written information is trained.
     """
 
     kind: str = "retriever"

@@ -45,7 +45,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.template": ("", "plain", "chatml", "llama3", "tokenizer"),
     "{role}.limits.overflow": ("stop", "drop"),
     "{role}.search.kind": ("retriever", "self", "first_k", "entropy"),
-    "{role}.search.entropy": ("sampled", "true"),
+    "{role}.search.entropy": ("sampled", "full"),
     "{role}.engine.kind": ("torch", "endpoint"),
     "{role}.engine.dtype": ("float32", "bfloat16"),
     "{role}.learner.kind": ("torch",),

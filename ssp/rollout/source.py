@@ -41,7 +41,7 @@ class Source:
     @property
     def true_entropy(self) -> bool:
         """Whether these are of the whole distribution, which the engine must give."""
-        return self.measures and self._cfg.entropy == "true"
+        return self.measures and self._cfg.entropy == "full"
 
     def real(self, uncertainty: float = 0.0) -> bool:
         """Whether this search goes out. `uncertainty`: `mean_entropy` of its query; a tie is not a rise."""

@@ -1,8 +1,8 @@
 """A search that remembers: answers of another search on disk, given again without asking it.
 
 Owns the file (SQLite, shared by any number of processes). Promises that an answer is kept under everything that decides
-it (query, k, corpus, retriever), that what is too old counts as not there, and that in replay nothing is ever asked: a
-query that was not recorded is a Fault `not_recorded`. Refuses to remember a fault.
+it (query, k, retriever with its corpus), that what is too old counts as not there, and that in replay nothing is ever
+asked: a query that was not recorded is a Fault `not_recorded`. Refuses to remember a fault.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ssp.episode import Document
@@ -19,13 +19,14 @@ from ssp.errors import Fault, InputError
 from ssp.rollout.table import Search
 
 _TABLE = """CREATE TABLE IF NOT EXISTS answers (
-    retriever TEXT, corpus TEXT, k INTEGER, query TEXT, at REAL, documents TEXT, PRIMARY KEY (retriever, corpus, k, query))
+    retriever TEXT, k INTEGER, query TEXT, at REAL, documents TEXT, PRIMARY KEY (retriever, k, query))
 """
 MISSING = "not_recorded"
 
 
 class RecordedSearch:
-    """`inner` (None: replay only) behind the file `path`. `retriever` names what answers; `ttl` in seconds, 0: for ever.
+    """`inner` (None: replay only) behind the file `path`. `retrievers`: corpus → name of what answers there, which says
+    all that decides an answer but the query and k. `ttl` in seconds, 0: for ever.
 
     `hits` and `misses` count queries. InputError when the file is not one of these, or when it must exist and does not.
     """
@@ -34,13 +35,13 @@ class RecordedSearch:
         self,
         path: Path,
         inner: Search | None,
-        retriever: str,
+        retrievers: Mapping[str, str],
         ttl: float = 0.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if inner is None and not path.is_file():
             raise InputError("a replayed search has a record", path, "record one first (without --replay)")
-        self._inner, self._retriever, self._ttl, self._clock = inner, retriever, ttl, clock
+        self._inner, self._retrievers, self._ttl, self._clock = inner, retrievers, ttl, clock
         self._lock = threading.Lock()
         self.hits = self.misses = 0
         try:
@@ -54,16 +55,17 @@ class RecordedSearch:
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """As the inner search; only what is not on record is asked there, in one call. Fault `not_recorded` in replay."""
+        retriever = self._retrievers[corpus]
         with self._lock:
-            known = {query: found for query in queries if (found := self._find(query, k, corpus)) is not None}
-        asked = [query for query in dict.fromkeys(queries) if query not in known]
-        self.hits, self.misses = self.hits + len(known), self.misses + len(asked)
+            known = {query: found for query in queries if (found := self._find(query, k, retriever)) is not None}
+            asked = [query for query in dict.fromkeys(queries) if query not in known]
+            self.hits, self.misses = self.hits + len(known), self.misses + len(asked)
         if asked and self._inner is None:
             raise Fault(MISSING, f"{len(asked)} queries in {corpus}, the first: {asked[0]!r}")
         if asked and self._inner is not None:
             answers = dict(zip(asked, self._inner.search(asked, k, corpus), strict=True))
             with self._lock:
-                self._keep(answers, k, corpus)
+                self._keep(answers, k, retriever)
             known |= answers
         return [known[query] for query in queries]
 
@@ -71,21 +73,20 @@ class RecordedSearch:
         """Close the file."""
         self._book.close()
 
-    def _find(self, query: str, k: int, corpus: str) -> list[Document] | None:
+    def _find(self, query: str, k: int, retriever: str) -> list[Document] | None:
         row = self._book.execute(
-            "SELECT at, documents FROM answers WHERE retriever=? AND corpus=? AND k=? AND query=?",
-            (self._retriever, corpus, k, query),
+            "SELECT at, documents FROM answers WHERE retriever=? AND k=? AND query=?", (retriever, k, query)
         ).fetchone()
         if row is None or (self._ttl and self._clock() - row[0] > self._ttl):
             return None
         return [Document(*fields) for fields in json.loads(row[1])]
 
-    def _keep(self, answers: dict[str, list[Document]], k: int, corpus: str) -> None:
+    def _keep(self, answers: dict[str, list[Document]], k: int, retriever: str) -> None:
         now = self._clock()
         rows = [
-            (self._retriever, corpus, k, query, now, json.dumps([[d.id, d.contents, d.score] for d in found]))
+            (retriever, k, query, now, json.dumps([[d.id, d.contents, d.score] for d in found]))
             for query, found in answers.items()
         ]
         self._book.execute("BEGIN")
-        self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?)", rows)
+        self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows)
         self._book.execute("COMMIT")

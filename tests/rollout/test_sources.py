@@ -194,17 +194,17 @@ class Uncertain(ScriptedEngine):
 
 @pytest.mark.covers("SS-07")
 @pytest.mark.parametrize(
-    ("kind", "uncertainties"), [("sampled", [0.5, 0.4, 0.52, 0.45, 0.45]), ("true", [0.5, 0.4, 0.7, 0.6, 0.6])]
+    ("kind", "uncertainties"), [("sampled", [0.5, 0.4, 0.52, 0.45, 0.45]), ("full", [0.5, 0.4, 0.7, 0.6, 0.6])]
 )
 def test_entropy_guided_search_in_a_rollout(kind: str, uncertainties: list[float]) -> None:
-    books, engine = Books(), Uncertain(uncertainties, kind == "true")
+    books, engine = Books(), Uncertain(uncertainties, kind == "full")
     limits = type(LIMITS)(**{**vars(LIMITS), "searches": 9})
     source = SourceConfig(kind="entropy", entropy=kind)
     (episode,) = play([[""]], books, SSRL, limits, engine, source=source)
     assert books.calls == [["q0"], ["q2"]], "real, self, real, self, self"
     assert [f"mine {i}" in episode.response for i in range(5)] == [False, True, False, True, True]
     assert (episode.final, episode.queries) == ("Paris", ["q0", "q2"])
-    assert set(engine.asked_entropy) == {kind == "true"}
+    assert set(engine.asked_entropy) == {kind == "full"}
 
 
 @pytest.mark.covers("SS-07")
@@ -234,6 +234,6 @@ def test_an_engine_that_gives_no_entropies_is_a_bug() -> None:
                 generation.entropies = None
             return generations
 
-    settings = Settings(LIMITS, 1.0, 3, SourceConfig(kind="entropy", entropy="true"))
+    settings = Settings(LIMITS, 1.0, 3, SourceConfig(kind="entropy", entropy="full"))
     with pytest.raises(InvariantError, match="gave no entropies"):
         rollout(Silent(always_searching), SSRL, Books(), tasks(1), settings)

@@ -10,6 +10,8 @@ from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.search.recorded import RecordedSearch
 
+BM25 = {"train": "bm25 train", "heldout": "bm25 heldout"}
+
 
 class Counting:
     """Answers with the query; `down` makes it fail."""
@@ -28,30 +30,32 @@ class Counting:
 @pytest.mark.covers("SR-51", "SS-09")
 def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:
     inner = Counting()
-    first = RecordedSearch(tmp_path / "r.db", inner, "bm25")
+    first = RecordedSearch(tmp_path / "r.db", inner, BM25)
     online = first.search(["a", "b", "a"], 2, "train")
     assert inner.asked == [["a", "b"]]
     assert first.search(["b", "c"], 2, "train")[0] == online[1]
     assert inner.asked[1:] == [["c"]] and (first.hits, first.misses) == (1, 3)
     first.close()
-    offline = RecordedSearch(tmp_path / "r.db", None, "bm25")
+    offline = RecordedSearch(tmp_path / "r.db", None, BM25)
     assert offline.search(["a", "b", "a"], 2, "train") == online
     assert (offline.hits, offline.misses) == (2, 0)
 
 
-@pytest.mark.parametrize("other", [("bm25", "train", 3), ("bm25", "heldout", 2), ("e5", "train", 2)])
+@pytest.mark.parametrize(
+    "other", [("bm25 train", "train", 3), ("bm25 heldout", "heldout", 2), ("e5 train", "train", 2)]
+)
 def test_everything_that_decides_an_answer_is_in_its_key(tmp_path: Path, other: tuple[str, str, int]) -> None:
-    RecordedSearch(tmp_path / "r.db", Counting(), "bm25").search(["a"], 2, "train")
+    RecordedSearch(tmp_path / "r.db", Counting(), BM25).search(["a"], 2, "train")
     retriever, corpus, k = other
     with pytest.raises(Fault, match="not_recorded"):
-        RecordedSearch(tmp_path / "r.db", None, retriever).search(["a"], k, corpus)
+        RecordedSearch(tmp_path / "r.db", None, {corpus: retriever}).search(["a"], k, corpus)
 
 
 @pytest.mark.covers("SS-09")
 def test_an_answer_lives_as_long_as_its_time(tmp_path: Path) -> None:
     now = [1000.0]
     inner = Counting()
-    search = RecordedSearch(tmp_path / "r.db", inner, "bm25", ttl=60.0, clock=lambda: now[0])
+    search = RecordedSearch(tmp_path / "r.db", inner, BM25, ttl=60.0, clock=lambda: now[0])
     search.search(["a"], 1, "train")
     now[0] += 60.0
     search.search(["a"], 1, "train")
@@ -64,7 +68,7 @@ def test_an_answer_lives_as_long_as_its_time(tmp_path: Path) -> None:
 
 def test_a_fault_is_not_remembered(tmp_path: Path) -> None:
     inner = Counting()
-    search = RecordedSearch(tmp_path / "r.db", inner, "bm25")
+    search = RecordedSearch(tmp_path / "r.db", inner, BM25)
     inner.down = True
     with pytest.raises(Fault, match="retriever_down"):
         search.search(["a"], 1, "train")
@@ -74,7 +78,7 @@ def test_a_fault_is_not_remembered(tmp_path: Path) -> None:
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="record one first"):
-        RecordedSearch(tmp_path / "none.db", None, "bm25")
+        RecordedSearch(tmp_path / "none.db", None, BM25)
     (tmp_path / "text.db").write_text("no database " * 100)
     with pytest.raises(InputError, match="text.db"):
-        RecordedSearch(tmp_path / "text.db", Counting(), "bm25")
+        RecordedSearch(tmp_path / "text.db", Counting(), BM25)

@@ -1,0 +1,124 @@
+"""`ssp eval` over the tiny policy: searches recorded and replayed, and the source of searches by command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from launch import main as console
+from ssp import build
+
+SMALL = [
+    "solver.model=tiny", "solver.engine.dtype=float32", "retriever.topk=1", "solver.limits.searches=5",
+    "solver.limits.turn_tokens=160", "solver.limits.observation_tokens=200", "solver.limits.total_tokens=4096",
+]  # fmt: skip
+ASKED = ["--data", "world:heldout", "--per-hop", "4", "--temperature", "1"]
+
+
+def play(recipe: str, *more: str) -> int:
+    torch.set_num_threads(1)
+    return console.main(["eval", "--config", recipe, *SMALL, *ASKED, *more])
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.covers("SR-51", "SS-09")
+def test_a_recorded_evaluation_is_replayed_without_a_retriever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, online, offline = tmp_path / "r.db", tmp_path / "online.jsonl", tmp_path / "offline.jsonl"
+    assert play("search-r1-qwen2.5-3b-ppo", "--record", str(record), "--out", str(online)) == 0
+    first = capsys.readouterr().out
+    assert "searches: " in first and "(100.0%)" not in first and any(row["searches"] for row in rows(online))
+
+    def gone(*args: object) -> None:
+        raise AssertionError("nothing is searched")
+
+    monkeypatch.setattr(build, "search", gone)
+    assert play("search-r1-qwen2.5-3b-ppo", "--replay", str(record), "--out", str(offline)) == 0
+    assert online.read_bytes() == offline.read_bytes()
+    second = capsys.readouterr().out
+    assert "(100.0%)" in second and figures(first) == figures(second)
+
+
+def figures(out: str) -> list[str]:
+    return [line for line in out.splitlines() if "world:heldout" in line]
+
+
+def test_what_is_not_on_record_is_void(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other documents a query, another k1: another answer, which nobody gave."""
+    record, out = tmp_path / "r.db", tmp_path / "rows.jsonl"
+    assert play("search-r1-qwen2.5-3b-ppo", "--record", str(record)) == 0
+    for other in ("retriever.topk=2", "retriever.k1=2"):
+        play("search-r1-qwen2.5-3b-ppo", "--replay", str(record), "--out", str(out), other)
+        assert {row["cause"] for row in rows(out) if row["cause"]} == {"not_recorded"}, other
+
+
+@pytest.mark.covers("SS-05", "SS-06")
+@pytest.mark.parametrize("real", [0, 1, 3])
+def test_the_first_searches_of_an_evaluation_are_real(
+    tmp_path: Path, real: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sim2real by settings alone: the same policy, later information in its own words."""
+    asked = []
+    search = build.search
+
+    class Counting:
+        def __init__(self, *args: Any) -> None:
+            self.inner = search(*args)
+
+        def search(self, queries: list[str], k: int, corpus: str) -> Any:
+            asked.extend(queries)
+            return self.inner.search(queries, k, corpus)
+
+    monkeypatch.setattr(build, "search", Counting)
+    out = tmp_path / "rows.jsonl"
+    source = ["solver.search.kind=first_k", f"solver.search.real={real}"]
+    assert play("ssrl-qwen2.5-7b", *source, "--out", str(out)) == 0
+    made = rows(out)
+    assert max(row["searches"] for row in made) == min(real, max(row["searches"] for row in made))
+    assert bool(asked) == (real > 0) == any(row["searches"] for row in made)
+    own = [row for row in made if row["text"].count("<information>") - 1 > row["searches"]]  # the prompt has one
+    assert own or real == 3
+
+
+@pytest.mark.covers("SS-07")
+@pytest.mark.parametrize("entropy", ["sampled", "full"])
+def test_searches_by_entropy(tmp_path: Path, entropy: str) -> None:
+    out = tmp_path / "rows.jsonl"
+    source = ["solver.search.kind=entropy", f"solver.search.entropy={entropy}"]
+    assert play("ssrl-qwen2.5-7b", *source, "--out", str(out)) == 0
+    assert any(row["searches"] == 1 for row in rows(out))  # the first one is always real
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--record", "a.db", "--replay", "a.db"], "leave one of them out"),
+        (["--cache-ttl", "5"], "neither --record nor --replay"),
+        (["--cache-ttl", "-5", "--record", "a.db"], "above 0"),
+        (["--replay", "nowhere.db"], "record one first"),
+        (["--record", "nowhere/a.db"], "a.db"),
+    ],
+)
+def test_records_that_cannot_be(typed: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert play("search-r1-qwen2.5-3b-ppo", *typed) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_predictions_are_not_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.main(["eval", "--predictions", str(tmp_path), "--record", str(tmp_path / "r.db")]) == 2
+    assert "--predictions" in capsys.readouterr().err
+
+
+def test_a_time_to_live_is_of_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = str(tmp_path / "r.db")
+    assert play("search-r1-qwen2.5-3b-ppo", "--record", record) == 0
+    assert play("search-r1-qwen2.5-3b-ppo", "--record", record, "--cache-ttl", "3600") == 0
+    assert "(100.0%)" in capsys.readouterr().out
