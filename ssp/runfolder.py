@@ -94,7 +94,8 @@ def locate(cfg: Config, config_name: str) -> Place:
         return _resumed(path, cfg)
     runs = resolve("runs") if not cfg.run.dir else Path()
     fixed = resolve(cfg.run.dir) if cfg.run.dir else runs / cfg.run.name if cfg.run.name else None
-    stem = Path(config_name).stem
+    named = Path(config_name)
+    stem = named.stem if named.suffix in (".yaml", ".yml") else named.name
     if cfg.resume == "auto":
         newest = fixed or _newest(runs, stem)
         if newest is not None and RunFolder(newest).has_state:

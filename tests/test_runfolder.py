@@ -34,6 +34,7 @@ def with_state(folder: RunFolder, version: int = 1) -> RunFolder:
 def test_runs_are_numbered_by_config(home):
     names = [open_run(Config(), name).name for name in ("quickstart", "configs/quickstart.yaml", "other")]
     assert names == ["quickstart-001", "quickstart-002", "other-001"]
+    assert open_run(Config(), "qwen2.5-7b-ppo").name == "qwen2.5-7b-ppo-001"
     folder = RunFolder(home / "runs" / "quickstart-001")
     assert folder.config.is_file() and folder.episodes.is_dir() and not folder.resumed
     assert not [path for path in (home / "runs").iterdir() if path.name.startswith(".")]

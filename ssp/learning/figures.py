@@ -26,6 +26,7 @@ class Figures:
     ratio_max: float = 0.0
     clipped: float = 0.0
     entropy: float = 0.0
+    compared: int = 0
     mismatch: float = 0.0
     mismatch_max: float = 0.0
     kl: float | None = None
@@ -45,8 +46,11 @@ class Figures:
         self.ratio_max = max(self.ratio_max, float(ratio.max()))
         self.clipped += float(clipped.sum())
         self.entropy += float(entropy.sum())
+        if self.steps:  # an earlier mini-batch has moved the policy, which is no mismatch of the two programs
+            return
         # k3 of KL(sampler || trainer): samples come from the sampler, so w = trainer / sampler. In float64: the terms
         # cancel to ~1e-10 when the two agree as they should.
+        self.compared += ratio.numel()
         self.mismatch += float((torch.expm1(log_ratio) - log_ratio).sum())
         self.mismatch_max = max(self.mismatch_max, float(log_ratio.abs().max()))
 
@@ -71,7 +75,7 @@ class Figures:
             "ratio/max": self.ratio_max,
             "clip_fraction": self.clipped / tokens,
             "entropy": self.entropy / tokens,
-            "logprob_mismatch/kl": self.mismatch / tokens,
+            "logprob_mismatch/kl": self.mismatch / max(self.compared, 1),
             "logprob_mismatch/max": self.mismatch_max,
         }
         if self.kl is not None:

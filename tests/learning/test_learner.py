@@ -161,6 +161,13 @@ def test_figures_on_policy_and_off_policy(model_dir, make_batch, role):
     assert off["logprob_mismatch/kl"] == pytest.approx(0.045, rel=0.5)  # sigma² / 2
 
 
+def test_mini_batches_after_the_first_are_no_mismatch(model_dir, make_batch, role):
+    role.learner.minibatch, role.learner.lr = 4, 1e-2
+    figures = TorchLearner(model_dir, role).update(make_batch(8))
+    assert figures["ratio/max"] > 1.01, "the policy has moved between them"
+    assert figures["logprob_mismatch/max"] < 2e-5
+
+
 def test_kl_term(model_dir, make_batch, role):
     batch = make_batch()
     assert TorchLearner(model_dir, role).divergence.reference is None
