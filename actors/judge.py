@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import ray
 
-from actors.process import calm
-from ssp.config.schema import Config
+from actors.process import Calm
 from ssp.selfplay.workers import Judge
 
 
 @ray.remote
-class JudgeActor(Judge):
+class JudgeActor(Calm, Judge):
     """See `ssp.selfplay.workers.Judge`."""
-
-    def __init__(self, cfg: Config, model_dir: Path) -> None:
-        calm()
-        super().__init__(cfg, model_dir)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import os
-
-
-def calm() -> None:
-    """One compute thread: actors share cores, and two OpenMP pools on one core make each other many times slower."""
-    import torch
-
-    torch.set_num_threads(1)
+from typing import Any
 
 
 class Alive:
@@ -18,3 +12,14 @@ class Alive:
     def ping(self) -> int:
         """Process id."""
         return os.getpid()
+
+
+class Calm(Alive):
+    """Mix-in before a worker that computes: one thread. Actors share cores, and two OpenMP pools on one core make each
+    other many times slower."""
+
+    def __init__(self, *args: Any) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        super().__init__(*args)

@@ -18,10 +18,9 @@ from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
-from actors.proposer import ProposerActor
+from actors.player import PlayerActor
 from actors.queue import QueueActor
 from actors.shard import ShardActor
-from actors.solver import SolverActor
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.selfplay.cast import Cast, proposers, queue_names
@@ -65,12 +64,12 @@ class Program:
         names, models = [f"{run}-shard-{i}" for i in range(shards)], sites.models
 
         def player(role: str) -> Callable[[int], tuple[Any, ...]]:
-            return lambda i: (cfg, models[role], names, sites.episodes)
+            return lambda i: (cfg, role, models[role], names, sites.episodes)
 
         queue = (cfg.queue.items, cfg.queue.bytes)
         self.cast = Cast(
-            proposers=self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER)),
-            solvers=self._crew("solver", SolverActor, place.solvers, player(SOLVER)),
+            proposers=self._crew("proposer", PlayerActor, proposers(cfg), player(PROPOSER)),
+            solvers=self._crew("solver", PlayerActor, place.solvers, player(SOLVER)),
             judges=self._crew("judge", JudgeActor, place.judges, lambda i: (cfg, models[SOLVER])),
             learners={
                 role: self._crew(f"learner-{role}", LearnerActor, 1, _learner(cfg, role, models[role]))

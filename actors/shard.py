@@ -6,7 +6,6 @@ shard is waited for (it restarts) until `retriever.timeout`, and never left out 
 
 from __future__ import annotations
 
-import os
 import time
 from collections import OrderedDict
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from actors.process import Alive
 from ssp import build
 from ssp.config.schema import Config
 from ssp.episode import Document
@@ -27,7 +27,7 @@ CACHE_ENTRIES = 8192
 
 
 @ray.remote
-class ShardActor:
+class ShardActor(Alive):
     """Rows of one shard of every corpus of the run."""
 
     def __init__(self, cfg: Config, index: int) -> None:
@@ -38,10 +38,6 @@ class ShardActor:
     def retrieve(self, queries: list[str], k: int, corpus: str) -> list[list[Found]]:
         """This shard's best `k` rows a query."""
         return self._shards[corpus].retrieve(queries, k)
-
-    def ping(self) -> int:
-        """Process id."""
-        return os.getpid()
 
 
 class ShardSearch:

@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from launch.cli import Parser, parse
@@ -68,8 +67,7 @@ def train(cfg: Config, config_name: str) -> int:
         print(f"run folder: {folder.path}", flush=True)
         if connection.dashboard:
             print(f"dashboard: http://{connection.dashboard}", flush=True)
-        stage = _Stage(scene, folder, console)
-        return asyncio.run(stage.play())
+        return asyncio.run(_play(scene, folder, console))
     finally:
         console.stop()
         cluster.disconnect()
@@ -81,38 +79,32 @@ def _end_politely() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-@dataclass
-class _Stage:
-    scene: Any
-    folder: Any
-    console: Any
+async def _play(scene: Any, folder: Any, console: Any) -> int:
+    """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
+    from actors.metrics import RayMetrics
+    from actors.program import Program, Sites
+    from ssp.selfplay.coordinator import SelfPlay
+    from ssp.selfplay.evaluator import Evaluator
+    from ssp.selfplay.report import Report
 
-    async def play(self) -> int:
-        """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
-        from actors.metrics import RayMetrics
-        from actors.program import Program, Sites
-        from ssp.selfplay.coordinator import SelfPlay
-        from ssp.selfplay.evaluator import Evaluator
-        from ssp.selfplay.report import Report
+    cfg = scene.cfg
+    sites = Sites(scene.models, folder.ledger, folder.episodes)
+    program = Program(cfg, folder.name, sites, console.event)
+    # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
+    from ssp.telemetry.display import Display
 
-        cfg, scene, folder = self.scene.cfg, self.scene, self.folder
-        sites = Sites(scene.models, folder.ledger, folder.episodes)
-        program = Program(cfg, folder.name, sites, self.console.event)
-        # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
-        from ssp.telemetry.display import Display
-
-        display = Display(folder, self.console, cfg.steps, RayMetrics(folder.name).write)
-        try:
-            await program.ready()
-            report = Report(display, scene.oracle, program.workers, cfg.roles)
-            game = SelfPlay(cfg, program.cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
-            interrupted = _stop_on_interrupt(game, display)
-            await game.run()
-            display.finish()
-            return EXIT_INTERRUPTED if interrupted else 0
-        finally:
-            display.close()
-            program.end()
+    display = Display(folder, console, cfg.steps, RayMetrics(folder.name).write)
+    try:
+        await program.ready()
+        report = Report(display, scene.oracle, program.workers, cfg.roles)
+        game = SelfPlay(cfg, program.cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
+        interrupted = _stop_on_interrupt(game, display)
+        await game.run()
+        display.finish()
+        return EXIT_INTERRUPTED if interrupted else 0
+    finally:
+        display.close()
+        program.end()
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:

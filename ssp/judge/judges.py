@@ -33,18 +33,16 @@ class LlmJudge:
 
     def decide(self, items: Sequence[Item]) -> list[Decision]:
         """A decision an item, in order; causes are `ssp.judge.endpoint`'s."""
+        form = self._cfg.format
+        replies = self._endpoint.ask([prompt(item, form) for item in items], lambda reply: verdict(reply, form))
         return [
             Decision(None, found.cause, LLM) if isinstance(found, Fault) else Decision(found, by=LLM)
-            for found in self._ask(items)
+            for found in replies
         ]
 
     def check(self) -> None:
         """Ask for one verdict. InputError when none comes."""
         self._endpoint.check(prompt(PROBE, self._cfg.format), lambda reply: verdict(reply, self._cfg.format))
-
-    def _ask(self, items: Sequence[Item]) -> list[bool | Fault]:
-        form = self._cfg.format
-        return self._endpoint.ask([prompt(item, form) for item in items], lambda reply: verdict(reply, form))
 
 
 class EngineJudge:

@@ -8,7 +8,7 @@ Refuses to know files (`ssp.search.store`), other corpora, and who asks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import bm25s
@@ -44,8 +44,7 @@ class Bm25Index:
     """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build`, `shard` or `store.load`.
 
     `data [nnz] float32`, `local [nnz] int32` (row minus `first`, ascending in a column), `indptr [tokens + 1] int64`
-    are the columns of the scored matrix; `vocabulary` maps a token to its column. Safe to call from several threads;
-    pickles without its cache.
+    are the columns of the scored matrix; `vocabulary` maps a token to its column. Safe to call from several threads.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Bm25Index:
         self.documents = documents
         self.first, self.rows, self.total = first, len(documents), total
         self.k1, self.b, self.corpus_sha256 = k1, b, corpus_sha256
-        self._cached = self._new_cache()
+        self._cached = lru_cache(maxsize=CACHE_ENTRIES)(self._compute)
 
     def shard(self, i: int, n: int) -> Bm25Index:
         """Shard `i` of `n`: consecutive rows, with the scores of this index. Shards may be empty when n > rows."""
@@ -138,16 +137,6 @@ class Bm25Index:
         for span in spans:
             dense[self.local[span]] += self.data[span]
         return np.arange(self.rows, dtype=np.int32), dense
-
-    def _new_cache(self) -> Callable[[str, int], tuple[Hit, ...]]:
-        return lru_cache(maxsize=CACHE_ENTRIES)(self._compute)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_cached"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._cached = self._new_cache()
 
 
 def build(documents: Sequence[Document], k1: float = 1.2, b: float = 0.25) -> Bm25Index:

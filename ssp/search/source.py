@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import httpx
@@ -36,7 +35,7 @@ class HttpSearch:
 
     `corpora`: names that this server stands for (None = every name); `none` finds nothing and sends nothing.
     `timeout`: seconds for one request, answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds
-    (a server's Retry-After counts, up to LONGEST_PAUSE). Safe in several threads; pickles without its connections.
+    (a server's Retry-After counts, up to LONGEST_PAUSE). Safe in several threads.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class HttpSearch:
         tries: int = TRIES,
         backoff: float = BACKOFF,
         corpora: Collection[str] | None = None,
-        transport: Callable[[], httpx.BaseTransport] | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         try:
             address = httpx.URL(url)
@@ -56,9 +55,7 @@ class HttpSearch:
             raise InputError("retriever.url is an http(s) address", url, "e.g. http://127.0.0.1:8000")
         self.url = url if address.path.rstrip("/").endswith("/retrieve") else url.rstrip("/") + "/retrieve"
         self.timeout, self.tries, self.backoff, self.corpora = timeout, tries, backoff, corpora
-        self._transport = transport
-        self._client: httpx.Client | None = None
-        self._lock = threading.Lock()
+        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False)
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault.
@@ -77,11 +74,8 @@ class HttpSearch:
         return found
 
     def close(self) -> None:
-        """Close the connections; the next search opens new ones."""
-        with self._lock:
-            if self._client is not None:
-                self._client.close()
-            self._client = None
+        """Close the connections."""
+        self._client.close()
 
     def _batch(self, queries: list[str], k: int) -> list[list[Document]]:
         status, content = self._post(queries, k)
@@ -117,7 +111,7 @@ class HttpSearch:
         """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
         deadline = time.monotonic() + self.timeout
         content = bytearray()
-        with self._connection().stream("POST", self.url, json=body) as reply:
+        with self._client.stream("POST", self.url, json=body) as reply:
             for chunk in reply.iter_bytes():
                 content += chunk
                 if time.monotonic() > deadline:
@@ -125,20 +119,6 @@ class HttpSearch:
                 if len(content) > LONGEST_REPLY:
                     raise Fault(SCHEMA, f"{self.url}: answer above {LONGEST_REPLY} bytes")
             return reply.status_code, reply.headers.get("retry-after", ""), bytes(content)
-
-    def _connection(self) -> httpx.Client:
-        with self._lock:
-            if self._client is None:
-                transport = self._transport() if self._transport else None
-                self._client = httpx.Client(timeout=self.timeout, transport=transport, trust_env=False)
-            return self._client
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_client", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._client, self._lock = None, threading.Lock()
 
 
 def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Document]]:

@@ -28,7 +28,7 @@ class Channel:
 
     async def put(self, key: int, block: Any, items: int, nbytes: int) -> None:
         """Hand over; waits while the queue is full, which holds the producing side back."""
-        await self._push(key, block, items, nbytes)
+        await self._insist("put", key, block, items, nbytes)
         async with self._arrived:
             self._unacked[key] = (block, items, nbytes)
             self._arrived.notify_all()
@@ -47,7 +47,7 @@ class Channel:
                 block = None
             if block is not None:
                 return block
-            await self._push(key, *self._unacked[key])
+            await self._insist("put", key, *self._unacked[key])
         raise SspError(
             f"queue {self.name} did not hand over block {key} for {self._timeout:.0f} s: see its actor's log"
         )
@@ -70,24 +70,16 @@ class Channel:
         await self._insist("clear")
 
     async def _insist(self, method: str, *args: Any) -> None:
-        """Call until the queue answers: after a fault it may be empty, or it may never have heard the call."""
-        deadline = time.monotonic() + self._timeout
-        while time.monotonic() < deadline:
-            try:
-                await self._crew.call(0, method, *args)
-                return
-            except Fault:
-                await asyncio.sleep(0.002)
-        raise SspError(f"queue {self.name} did not answer {method} for {self._timeout:.0f} s: see its actor's log")
-
-    async def _push(self, key: int, block: Any, items: int, nbytes: int) -> None:
+        """Call until the queue answers, and a put finds room: after a fault it may not have heard the call."""
         deadline, wait = time.monotonic() + self._timeout, 0.002
         while time.monotonic() < deadline:
             try:
-                if await self._crew.call(0, "put", key, block, items, nbytes):
+                if await self._crew.call(0, method, *args) is not False:
                     return
             except Fault:
-                pass  # it comes back empty, and this loop puts again
+                pass  # it comes back empty, and hears this call again
             await asyncio.sleep(wait)
             wait = min(wait * 2, 0.25)
-        raise SspError(f"queue {self.name} had no room for block {key} for {self._timeout:.0f} s: is a learner stuck?")
+        call = " ".join([method, *map(str, args[:1])])
+        why = "is a learner stuck?" if method == "put" else "see its actor's log"
+        raise SspError(f"queue {self.name} did not answer {call} for {self._timeout:.0f} s: {why}")

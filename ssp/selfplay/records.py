@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssp.episode import Episode, Grade, Outcome
+from ssp.episode import Episode, Grade, Outcome, State
 
 Ref = Any
 """A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
@@ -52,6 +52,20 @@ class Brief:
             file=file,
             row=row,
         )
+
+    def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:
+        """The episode's ledger row in a state that it ends in, or is queued in."""
+        versions = {"policy_version_min": self.version_min, "policy_version_max": self.version_max}
+        place = {"file": self.file, "row": self.row}
+        return {
+            "id": self.id,
+            "state": state.value,
+            "outcome": outcome.value,
+            "cause": cause,
+            **versions,
+            **place,
+            **more,
+        }
 
 
 @dataclass(frozen=True)

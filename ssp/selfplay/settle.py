@@ -39,21 +39,7 @@ class Settled:
         self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, **more: Any
     ) -> None:
         """One episode's row. A dropped row's cause is the drop's; `reject` counts the outcome's own all the same."""
-        brief = played.brief
-        self.rows.append(
-            {
-                "id": brief.id,
-                "state": state.value,
-                "outcome": outcome.value,
-                "cause": cause or None,
-                "reward": reward,
-                "policy_version_min": brief.version_min,
-                "policy_version_max": brief.version_max,
-                "file": brief.file,
-                "row": brief.row,
-                **more,
-            }
-        )
+        self.rows.append(played.brief.entry(state, outcome, cause, reward=reward, **more))
         if outcome is Outcome.VOID:
             self.counts[f"void/{cause}"] += 1
 

@@ -153,7 +153,7 @@ class Stages:
 
     async def keep(self, briefs: Sequence[Brief]) -> None:
         """Evaluation episodes end as `kept` (or voided)."""
-        await self._ledger("advance", kept(briefs))
+        await self._ledger("advance", [kept(brief) for brief in briefs])
 
     async def _play(
         self, part: Part, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock
@@ -220,18 +220,10 @@ async def _together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
-def kept(briefs: Sequence[Brief]) -> list[dict[str, Any]]:
-    """Ledger rows of evaluation episodes."""
-    return [
-        {
-            "id": b.id,
-            "state": (State.VOIDED if b.outcome is Outcome.VOID else State.KEPT).value,
-            "outcome": (b.outcome or (Outcome.REJECTED if b.final is None else Outcome.SCORED)).value,
-            "cause": b.cause or (b.stopped if b.final is None else None),
-            "policy_version_min": b.version_min,
-            "policy_version_max": b.version_max,
-            "file": b.file,
-            "row": b.row,
-        }
-        for b in briefs
-    ]
+def kept(brief: Brief) -> dict[str, Any]:
+    """The ledger row of an evaluation episode."""
+    if brief.outcome is Outcome.VOID:
+        return brief.entry(State.VOIDED, Outcome.VOID, brief.cause)
+    if brief.final is None:
+        return brief.entry(State.KEPT, brief.outcome or Outcome.REJECTED, brief.cause or brief.stopped)
+    return brief.entry(State.KEPT, brief.outcome or Outcome.SCORED, brief.cause)

@@ -7,7 +7,6 @@ Refuses to know rewards, batches or other workers.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import numpy as np
 from ssp import build, protocols
 from ssp.config.schema import Config
 from ssp.engines import Engine
-from ssp.episode import PROPOSER, SOLVER, Document, Episode, Grade, Outcome, Task, Verdict
+from ssp.episode import PROPOSER, SOLVER, Episode, Grade, Outcome, Task, Verdict
 from ssp.errors import InvariantError
 from ssp.judge import Item
 from ssp.referee import EndpointVerifier, EngineVerifier, Referee
@@ -76,10 +75,6 @@ class Player:
         seconds["busy"] = time.perf_counter() - started
         return block, PlayReport([Brief.of(e, file, row) for row, e in enumerate(block)], seconds)
 
-    def ping(self) -> int:
-        """Process id: proof of life."""
-        return os.getpid()
-
 
 class Judge:
     """The referee's verifier and the answer judge; `frozen` verifies with the start checkpoint."""
@@ -105,13 +100,9 @@ class Judge:
             self._engine.load(weights, version)
             self._version = version
 
-        pool = {document.id: document for episode in block for document in episode.documents}
-
-        def noise(episode: Episode) -> list[Document]:
-            own = {document.id for document in episode.documents}
-            return [document for id_, document in sorted(pool.items()) if id_ not in own]
-
-        verdicts = self._referee.check(block, targets, noise)
+        found = {document.id: document for episode in block for document in episode.documents}
+        pool = [document for _, document in sorted(found.items())]
+        verdicts = self._referee.check(block, targets, lambda episode: pool)
         return verdicts, time.perf_counter() - started
 
     def grade(self, block: list[Episode], items: Sequence[tuple[int, str, Sequence[str]]]) -> tuple[list[Grade], float]:
@@ -123,10 +114,6 @@ class Judge:
             for (row, _, golds), decision in zip(items, decisions, strict=True)
         ]
         return grades, time.perf_counter() - started
-
-    def ping(self) -> int:
-        """Process id: proof of life."""
-        return os.getpid()
 
 
 def judge_seconds(cfg: Config) -> float:
@@ -185,10 +172,6 @@ class Learner:
     def load(self, folder: str) -> None:
         """Read a checkpoint folder back: weights, optimizer, algorithm state."""
         self._inner.load(Path(folder))
-
-    def ping(self) -> int:
-        """Process id: proof of life."""
-        return os.getpid()
 
 
 def _scored(episode: Episode) -> Episode:
