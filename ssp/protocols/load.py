@@ -29,6 +29,14 @@ _TYPES = {
 _BLOCKS: dict[str, type] = {"search": SearchForm, "observation": ObservationForm}
 _FORMS = ("text", "lines", "list", "tool")
 _HOLES = {"n", "id", "title", "text", "first_line"}
+_NEEDS = {
+    "solver": {"question"},
+    "proposer": {"target"},
+    "verifier": {"documents", "question"},
+    "quoting": {"documents", "question"},
+}
+"""Role → the holes that the game fills in its prompt; without one of them it would ask for nothing."""
+_ID = re.compile(r"[\w.-]+\Z")
 _TAG = re.compile(r"[A-Za-z][\w-]*\Z")
 
 
@@ -100,6 +108,10 @@ def _made(path: Path, prefix: str, kind: type, values: Any, **more: Any) -> Any:
 
 
 def _check(path: Path, protocol: Protocol) -> None:
+    if not _ID.match(protocol.id):
+        raise InputError("a protocol's id is letters, digits, _, - and .", f"{path}: {protocol.id!r}", "correct it")
+    for name, role in protocol.roles.items():
+        _check_role(path, name, role, protocol)
     form = protocol.observation_form
     tags = [protocol.search.tag, form.tag, *(role.final for role in protocol.roles.values())]
     bad = [tag for tag in (*protocol.kinds, *tags) if not _TAG.match(tag)]
@@ -119,3 +131,17 @@ def _check(path: Path, protocol: Protocol) -> None:
     layouts = (PLAIN, TOKENIZER, *FAMILIES)
     if protocol.template not in layouts:
         raise InputError(f"template is one of {', '.join(layouts)}", f"{path}: {protocol.template}", "use one of these")
+
+
+def _check_role(path: Path, name: str, role: Role, protocol: Protocol) -> None:
+    """A role that the game has, whose prompt shows all that it is given and has no hole that nobody fills."""
+    if name not in _NEEDS:
+        raise InputError(f"a role of a protocol is one of {', '.join(_NEEDS)}", f"{path}: {name}", "correct its name")
+    holes = set(HOLE.findall(role.system + role.user))
+    for hole in sorted(_NEEDS[name] - holes):
+        raise InputError(f"the prompt of {name} has the hole {{{hole}}}", f"{path}: roles.{name}.user", "add it")
+    for hole in sorted(holes - _NEEDS[name] - set(protocol.fields)):
+        rule = f"{{{hole}}} in a prompt of {name} is filled: by the game, or where a row says nothing by `fields`"
+        raise InputError(rule, f"{path}: roles.{name}", f"add {hole} to fields, or write it without braces")
+    if role.final == protocol.search.tag:
+        raise InputError(f"the result of {name} has another tag than a search", f"{path}: {role.final}", "change one")

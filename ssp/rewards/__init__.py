@@ -72,12 +72,16 @@ def _imported(name: str, module: str, path: str) -> Reward:
         found: Any = importlib.import_module(module)
         for step in path.split("."):
             found = getattr(found, step)
-        parameters = inspect.signature(found).parameters
-    except Exception as error:  # whatever a user's module raises while it is imported
+        signature = inspect.signature(found)
+    except (Exception, SystemExit) as error:  # whatever a user's module raises while it is imported
         reason = f"{type(error).__name__}: {error}"
         raise InputError(rule, reason, "correct the path, or put the module's folder on PYTHONPATH") from error
-    if len(parameters) < 2:
-        raise InputError(f"{rule}, called with (response, golds)", f"{len(parameters)} parameters", "add them")
+    try:
+        signature.bind_partial("", [])
+    except TypeError as error:
+        raise InputError(f"{rule}, called with (response, golds)", f"{name}{signature}", "correct it") from error
+    if inspect.iscoroutinefunction(found):
+        raise InputError(f"{rule}, called without await", f"{name} is async", "make it a plain function")
     return found  # type: ignore[no-any-return]
 
 

@@ -24,6 +24,10 @@ def one(response):
     return 0.0
 def wrong(response, golds):
     return float("nan")
+async def later(response, golds):
+    return 1.0
+def named(*, response, golds):
+    return 1.0
 class Box:
     @staticmethod
     def inner(response, golds):
@@ -37,6 +41,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of an importable module with a user's rewards."""
     (tmp_path / "own_rewards.py").write_text(OWN)
     (tmp_path / "own_broken.py").write_text("raise OSError('no licence')")
+    (tmp_path / "own_leaves.py").write_text("raise SystemExit(7)")
     monkeypatch.syspath_prepend(tmp_path)
     return "own_rewards"
 
@@ -70,6 +75,9 @@ def test_a_function_of_the_users_own(own: str) -> None:
         ("own_rewards:missing", "AttributeError"),
         ("own_rewards:number", "not a callable"),
         ("own_rewards:one", "called with"),
+        ("own_rewards:named", "called with"),
+        ("own_rewards:later", "without await"),
+        ("own_leaves:f", "SystemExit: 7"),
         ("own_nothing:f", "No module named 'own_nothing'"),
         ("own_broken:f", "no licence"),
         ("own_rewards:", "is one of"),
