@@ -83,12 +83,13 @@ def end_marked(mark: str) -> None:
 
 
 class Run:
-    """One `python -m launch.train` process and its run folder."""
+    """One `python -m launch.train` process and its run folder: of quickstart made small, or of a `recipe` with --tiny."""
 
-    def __init__(self, folder: Path, *settings: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *settings: str, env: dict[str, str] | None = None, recipe: str = "") -> None:
         self.folder, self.mark = folder, uuid.uuid4().hex
         self.output = folder.parent / f"{folder.name}.{self.mark[:6]}.txt"
-        command = [sys.executable, "-m", "launch.train", "--config", "quickstart", *SMALL, f"run.dir={folder}"]
+        chosen = ["--config", recipe, "--tiny"] if recipe else ["--config", "quickstart", *SMALL]
+        command = [sys.executable, "-m", "launch.train", *chosen, f"run.dir={folder}"]
         environment = {**os.environ, **(env or {}), MARK: self.mark, "PYTHONPATH": str(REPO)}
         with self.output.open("wb") as file:
             self.process = subprocess.Popen(
@@ -159,9 +160,9 @@ class Run:
 
 
 @contextmanager
-def run(folder: Path, *settings: str, env: dict[str, str] | None = None) -> Iterator[Run]:
+def run(folder: Path, *settings: str, env: dict[str, str] | None = None, recipe: str = "") -> Iterator[Run]:
     """A run that leaves no process behind, whatever the test does."""
-    made = Run(folder, *settings, env=env)
+    made = Run(folder, *settings, env=env, recipe=recipe)
     try:
         yield made
     finally:

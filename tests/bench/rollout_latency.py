@@ -1,10 +1,12 @@
 """Rollouts against a search service with latency: how much of it shows.
 
-    python tests/bench/rollout_latency.py --latency-ms 20 --lanes 2
+    python tests/bench/rollout_latency.py --latency-ms 20 --lanes 2 --policy tiny
 
-Starts a search server (HTTP on loopback, its answers held back by --latency-ms), plays rounds of --episodes episodes of
-the shipped policy over it, and prints one line `RESULT {json}` with rollouts a second of wall clock (median over the
-rounds), its spread, and CPU seconds of this process. Pair two of these with a script that runs them in turn.
+Starts a search server (HTTP on loopback, its answers held back by --latency-ms), plays rounds of --episodes episodes over
+it, and prints one line `RESULT {json}` with rollouts a second of wall clock (median over the rounds), its spread, and CPU
+seconds of this process. Pair two of these with a script that runs them in turn.
+
+--policy coldstart is the shipped one, of one token a word; tiny speaks protocol search-r1 in byte pairs, with longer turns.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from ssp.episode import SOLVER, Document, Task  # noqa: E402
 from ssp.rollout import Search, Settings, rollout  # noqa: E402
 from ssp.search.source import HttpSearch  # noqa: E402
 from ssp.selfplay.scene import concrete  # noqa: E402
+from ssp.tiny.settings import shrunk  # noqa: E402
+from ssp.world import files  # noqa: E402
 
 
 class Late:
@@ -61,6 +65,7 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=20.0)
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--lanes", type=int, default=1)
+    parser.add_argument("--policy", choices=("coldstart", "tiny"), default="coldstart")
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -77,7 +82,7 @@ def main() -> None:
         server.terminate()
         server.join()
     figures = {
-        "latency_ms": args.latency_ms, "lanes": args.lanes, "episodes": args.episodes,
+        "policy": args.policy, "latency_ms": args.latency_ms, "lanes": args.lanes, "episodes": args.episodes,
         "rollouts_per_s": round(statistics.median(rates), 1),
         "lowest": round(min(rates), 1), "highest": round(max(rates), 1), "cpu_s": round(seconds, 2),
     }  # fmt: skip
@@ -86,10 +91,10 @@ def main() -> None:
 
 def play(search: Search, args: argparse.Namespace) -> tuple[list[float], float]:
     """Rollouts a second of each round after two for warming up, and CPU seconds of them all."""
-    cfg = concrete(load("quickstart", []))
+    cfg = concrete(load("quickstart", []) if args.policy == "coldstart" else shrunk("search-r1-qwen2.5-3b-ppo", []))
     folder = build.model_dir(cfg, SOLVER)
     engine, renderer = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder)
-    questions = read_questions(cfg.data.eval[1].file)
+    questions = read_questions(files.resolve("world:train", "questions", cfg))
     settings = Settings(cfg.solver.limits, 1.0, cfg.retriever.topk, lanes=args.lanes)
     rates, cpu = [], time.process_time()
     for round_ in range(args.rounds + 2):
