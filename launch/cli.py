@@ -80,3 +80,15 @@ def temperature(text: str) -> float:
     if not (value == 0.0 or COLDEST <= value < float("inf")):
         raise argparse.ArgumentTypeError(f"0 or a number of at least {COLDEST}, not {text}")
     return value
+
+
+def whole(least: int, most: float = float("inf")) -> Callable[[str], int]:
+    """A whole number in a range, for argparse."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            span = f"at least {least}" if most == float("inf") else f"{least} to {most}"
+            raise argparse.ArgumentTypeError(f"a whole number of {span}, not {text!r}")
+        return int(text)
+
+    return read

@@ -28,7 +28,10 @@ from ssp.ledger import Ledger
 from ssp.runfolder import START_BYTES, resolve
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-NEEDED = ("torch", "transformers", "ray", "bm25s", "omegaconf", "pyarrow", "tensorboardX", "rich", "fastapi", "uvicorn")
+NEEDED = (
+    "torch transformers tokenizers huggingface_hub safetensors numpy ray omegaconf bm25s pyarrow tensorboardX rich fastapi "
+    "uvicorn httpx regex openai math-verify"
+).split()
 EXTRAS = ("vllm", "deepspeed", "faiss-gpu")
 MEMORY_BYTES = 6_000_000_000
 SHM_BYTES = 64_000_000

@@ -74,7 +74,7 @@ def actors(cfg: Config) -> list[Part]:
         task = "searches and asks a question"
         parts.insert(0, Part("proposer", place.proposers, place.cpus, _player_mb(cfg, PROPOSER), task))
     for name in cfg.roles:
-        task = "holds the frozen policy" if _role(cfg, name).policy == "frozen" else f"updates the {name}'s policy"
+        task = "holds the frozen policy" if cfg.block(name).policy == "frozen" else f"updates the {name}'s policy"
         parts.append(Part(f"learner-{name}", 1, place.cpus, _learner_mb(cfg, name), task))
     held = f"hands over references: {queues[0]}, one batch queue a role"
     return [
@@ -107,7 +107,7 @@ def graph(cfg: Config) -> str:
     ]
     for name in cfg.roles:
         players = f"{name} x{place.proposers if name == PROPOSER else place.solvers}"
-        frozen = _role(cfg, name).policy == "frozen"
+        frozen = cfg.block(name).policy == "frozen"
         end = "kept: the policy is frozen" if frozen else f"{name} learner -- weights --> {players}"
         lines.append(f"   +--> [{name} queue] --> {end}")
     bounds = ", ".join(f"{name} {getattr(bound, name)}" for name in cfg.roles)
@@ -146,13 +146,9 @@ def _memory_table(cfg: Config, parts: Sequence[Part]) -> str:
     return "\n".join([_table(("what", "MB"), [(name, f"{size:.0f}") for name, size in rows]), *notes])
 
 
-def _role(cfg: Config, name: str) -> RoleConfig:
-    return cfg.proposer if name == PROPOSER else cfg.solver
-
-
 def _player_mb(cfg: Config, name: str) -> float:
     """A process, one copy of the weights, and a KV cache that holds its share of the episodes at full length."""
-    role = _role(cfg, name)
+    role = cfg.block(name)
     if name == PROPOSER:
         episodes, players = role.batch, cfg.placement.proposers
     else:
@@ -179,14 +175,14 @@ def _engine_mb(role: RoleConfig, episodes: int) -> float:
 def _learner_mb(cfg: Config, name: str) -> float:
     """Weights, gradient and two moments, twice with a critic; the reference model when there is a KL term; one micro-batch
     of activations."""
-    role = _role(cfg, name)
+    role = cfg.block(name)
     copies = 4 * (2 if role.algorithm == "gae" else 1) + (1 if role.kl.coef > 0 else 0)
     activations = role.learner.token_budget * _kv_numbers(role.model) * 8
     return BASE_MB["policy"] + (copies * _parameters(role.model) + activations) * _FLOAT32 / _MB
 
 
 def _models(cfg: Config) -> list[str]:
-    return [_role(cfg, name).model for name in cfg.roles] + [cfg.judge.model] * (cfg.judge.kind == "engine")
+    return [cfg.block(name).model for name in cfg.roles] + [cfg.judge.model] * (cfg.judge.kind == "engine")
 
 
 def _parameters(model: str) -> float:

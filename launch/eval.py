@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from launch import evaltable, policy
-from launch.cli import Parsed, Parser, parse, temperature
+from launch.cli import Parsed, Parser, parse, temperature, whole
 from ssp import build, evaluation
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
@@ -141,12 +141,12 @@ def _flags(parser: Parser) -> None:
     policy.add_flags(parser)
     parser.add_argument("--data", nargs="+", default=[], metavar="FILE", help="question files, or world:heldout")
     parser.add_argument("--corpus", help="corpus of --data; default: its own world, else data.corpus; none: no search")
-    parser.add_argument("--per-hop", type=_count, help="questions a hop; default: the config's, or all of --data")
+    parser.add_argument("--per-hop", type=whole(1), help="questions a hop; default: the config's, or all of --data")
     parser.add_argument("--method", default=methods.AGENT, help=f"{', '.join((methods.AGENT, *methods.METHODS))}")
     parser.add_argument("--temperature", type=temperature, default=0.0, help="0 is greedy (default)")
-    parser.add_argument("--samples", type=_count, default=1, help="samples a question, for pass@k")
+    parser.add_argument("--samples", type=whole(1), default=1, help="samples a question, for pass@k")
     parser.add_argument("--k", type=_counts, default=[], metavar="1,2,4", help="the k of pass@k; default: 1 and all")
-    parser.add_argument("--batch", type=_count, default=BATCH, help="questions at once (default: %(default)s)")
+    parser.add_argument("--batch", type=whole(1), default=BATCH, help="questions at once (default: %(default)s)")
     parser.add_argument("--record", metavar="FILE", help="keep every search's answer here, and ask nothing twice")
     parser.add_argument("--replay", metavar="FILE", help="take every search's answer from here, and ask nothing")
     parser.add_argument("--cache-ttl", type=_seconds, default=0.0, metavar="SECONDS", help="until an answer is too old")
@@ -176,12 +176,6 @@ def _arguments(argv: Sequence[str]) -> Parsed:
     return replace(parsed, overrides=[*parsed.overrides, *settings])
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number of at least 1, not {text}")
-    return int(text)
-
-
 def _seconds(text: str) -> float:
     value = float(text) if text.replace(".", "", 1).isdecimal() else 0.0
     if value <= 0.0:
@@ -190,7 +184,7 @@ def _seconds(text: str) -> float:
 
 
 def _counts(text: str) -> list[int]:
-    return sorted({_count(part) for part in text.split(",")})
+    return sorted({whole(1)(part) for part in text.split(",")})
 
 
 def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:

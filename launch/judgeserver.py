@@ -17,11 +17,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import httpx
 
-from launch.cli import Parser
+from launch.cli import Parser, whole
 from launch.serve import bind
 from ssp.errors import InputError, SspError
 
@@ -124,25 +124,16 @@ def _address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"an integer from {least} to {most}, not {text!r}")
-        return int(text)
-
-    return read
-
-
 def _parser() -> Parser:
     parser = Parser(
         "serve", "Serve a judge model by vLLM's OpenAI-compatible server. After -- come vLLM's own options."
     )
     parser.add_argument("--judge", required=True, metavar="MODEL", help="model folder, or name at the hub")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=_number(0, 65535), default=5000, help="0 takes a free port (default 5000)")
+    parser.add_argument("--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)")
     parser.add_argument("--key-env", default="", metavar="NAME", help=f"variable with the clients' key (default {KEY})")
-    parser.add_argument("--tensor-parallel", type=_number(1, 1024), default=1, metavar="N", help="GPUs a layer (1)")
-    parser.add_argument("--pipeline-parallel", type=_number(1, 1024), default=1, metavar="N", help="stages (1)")
+    parser.add_argument("--tensor-parallel", type=whole(1, 1024), default=1, metavar="N", help="GPUs a layer (1)")
+    parser.add_argument("--pipeline-parallel", type=whole(1, 1024), default=1, metavar="N", help="stages (1)")
     parser.add_argument("--ray", action="store_true", help="over the nodes of the Ray cluster that this machine is in")
-    parser.add_argument("--wait", type=_number(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)")
+    parser.add_argument("--wait", type=whole(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)")
     return parser

@@ -7,7 +7,6 @@ Refuses to know how documents are ranked: it asks a `Search`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import socket
 import sys
@@ -23,7 +22,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, ValidationError
 from starlette.requests import ClientDisconnect
 
-from launch.cli import Parser
+from launch.cli import Parser, whole
 from ssp.data.readers import read_corpus
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
@@ -205,21 +204,9 @@ def _parser() -> Parser:
     source.add_argument("--corpus", type=Path, help="corpus file (jsonl, also .gz), indexed in memory")
     source.add_argument("--judge", metavar="MODEL", help="a judge model instead; see ssp serve --judge MODEL --help")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=_between(0, 65535), default=8000, help="0 takes a free port (default 8000)")
-    parser.add_argument("--topk", type=_between(1, MAX_TOPK), default=3, help="documents a query by default (3)")
+    parser.add_argument("--port", type=whole(0, 65535), default=8000, help="0 takes a free port (default 8000)")
+    parser.add_argument("--topk", type=whole(1, MAX_TOPK), default=3, help="documents a query by default (3)")
     return parser
-
-
-class _between:
-    """argparse type: an integer in a range."""
-
-    def __init__(self, least: int, most: int) -> None:
-        self.least, self.most = least, most
-
-    def __call__(self, text: str) -> int:
-        if not text.isdecimal() or not self.least <= int(text) <= self.most:
-            raise argparse.ArgumentTypeError(f"an integer from {self.least} to {self.most}, not {text!r}")
-        return int(text)
 
 
 if __name__ == "__main__":

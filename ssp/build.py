@@ -19,7 +19,7 @@ from ssp.config.schema import Config
 from ssp.data.readers import read_corpus
 from ssp.engines import Engine
 from ssp.engines.endpoint import EndpointEngine, key_from
-from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Task
+from ssp.episode import PROPOSER, SOLVER, Episode, Task
 from ssp.errors import InputError
 from ssp.evaluation import Play, methods
 from ssp.evaluation.bench import Bench
@@ -43,11 +43,6 @@ if TYPE_CHECKING:
 COLDSTART = "coldstart"
 TRAIN_CORPUS = "train"
 _META = "ssp.json"
-
-
-def cache_root() -> Path:
-    """Folder of generated worlds and cold starts (`ssp.cache.root`: `$SSP_CACHE`, else the user's cache folder)."""
-    return cache.root()
 
 
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
@@ -78,20 +73,18 @@ def engine(cfg_role: RoleConfig, model_dir: Path | str) -> Engine:
     return engines.create(chosen.kind, _folder(model_dir), chosen.dtype)
 
 
-def model_dir(
-    cfg: Config, role: str, root: Path | None = None, progress: Callable[[float, str], None] | None = None
-) -> Path:
+def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | None = None) -> Path:
     """The folder that `role` starts from; makes the cold start when the config says `coldstart` and none is cached.
 
     `progress(done, message)` hears of its training, done in 0..1.
     A folder whose `ssp.json` names another protocol than the config's is refused.
     """
-    block = _block(cfg, role)
+    block = cfg.block(role)
     if block.model == COLDSTART:
-        folder = Path(coldstart.ensure(cfg.coldstart, root or cache_root(), progress))
+        folder = Path(coldstart.ensure(cfg.coldstart, cache.root(), progress))
     elif block.model == TINY:
         recalls = block.search.kind != "retriever"
-        folder = tiny.ensure(protocols.get(cfg.protocol), block.template, recalls, root or cache_root())
+        folder = tiny.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())
     else:
         folder = _model_folder(block.model, f"{role}.model")
     check_protocol(folder, cfg.protocol)
@@ -101,9 +94,9 @@ def model_dir(
 def check_policy(cfg: Config, role: str, folder: Path) -> None:
     """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat template, its stops);
     for folders that a user brings, as `model_dir` gave them."""
-    if _block(cfg, role).model != COLDSTART:
+    if cfg.block(role).model != COLDSTART:
         renderer(cfg, role, folder).stops(role)
-        engine(_block(cfg, role), folder)
+        engine(cfg.block(role), folder)
 
 
 def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Path:
@@ -133,7 +126,7 @@ def player(
     told: Told = lambda episode, kind, text: None,
 ) -> Play:
     """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses (and its `told`)."""
-    parts = engine(_block(cfg, role), folder), renderer(cfg, role, folder), search
+    parts = engine(cfg.block(role), folder), renderer(cfg, role, folder), search
     chosen = settings(cfg, role, temperature)
 
     def play(tasks: list[Task]) -> list[Episode]:
@@ -144,19 +137,19 @@ def player(
 
 def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
     """Tasks → episodes by a baseline method (`ssp.evaluation.methods`), same engine, search and limits as `role`."""
-    block, steps = _block(cfg, role), methods.get(method)
+    block, steps = cfg.block(role), methods.get(method)
     bench = Bench(engine(block, folder), tokenizer(folder), search, block.limits, temperature, cfg.retriever.topk)
     return lambda tasks: bench.play(steps, tasks)
 
 
 def renderer(cfg: Config, role: str, folder: Path | str) -> Renderer:
     """The configured protocol in the words of the policy in `folder`. InputError for a chat template that does not fit."""
-    return Renderer(protocols.get(cfg.protocol), tokenizer(folder), _block(cfg, role).template)
+    return Renderer(protocols.get(cfg.protocol), tokenizer(folder), cfg.block(role).template)
 
 
 def settings(cfg: Config, role: str, temperature: float) -> Settings:
     """How `role` plays at this temperature."""
-    block = _block(cfg, role)
+    block = cfg.block(role)
     return Settings(block.limits, temperature, cfg.retriever.topk, block.search, block.engine.lanes)
 
 
@@ -249,12 +242,6 @@ def recorded(cfg: Config, names: Iterable[str], file: Path, ttl: float, replay: 
         index = f"bm25 k1={cfg.retriever.k1:g} b={cfg.retriever.b:g} {path.absolute()}"
         retrievers[name] = cfg.retriever.url or f"{index} {path.stat().st_size}"
     return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)
-
-
-def _block(cfg: Config, role: str) -> RoleConfig:
-    if role not in ROLES:
-        raise InputError(f"a role is one of {', '.join(ROLES)}", role, "use one of these")
-    return cfg.proposer if role == PROPOSER else cfg.solver
 
 
 def _model_folder(name: str, key: str) -> Path:

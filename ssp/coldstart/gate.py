@@ -40,10 +40,10 @@ class Examiner:
         """Examine these weights from now on (HF names, float32)."""
         self.engine.load(weights, self.engine.version + 1)
 
-    def accuracy(self, questions: int, hops: tuple[int, ...] = HOPS) -> dict[str, float]:
+    def accuracy(self, questions: int) -> dict[str, float]:
         """`accuracy_<k>hop`: share of right answers among `questions` questions of k hops, one attempt each."""
         result: dict[str, float] = {}
-        for k in hops:
+        for k in HOPS:
             asked = self.world.questions(k, questions, derive(self.seed, "exam"))
             episodes = self.play(SOLVER, [{"question": question.text} for question in asked])
             right = [episode.final == question.answer for episode, question in zip(episodes, asked, strict=True)]

@@ -58,22 +58,22 @@ def given_questions_need_no_proposer(cfg: Config) -> None:
 
 def someone_learns(cfg: Config) -> None:
     """Training with frozen policies only has nothing to do."""
-    if all(getattr(cfg, role).policy == "frozen" for role in cfg.roles):
+    if all(cfg.block(role).policy == "frozen" for role in cfg.roles):
         found = " ".join(f"{role}.policy=frozen" for role in cfg.roles)
         raise InputError("at least one role learns", found, "set one to own, or use ssp eval")
 
 
 def one_role_warms_up(cfg: Config) -> None:
     """While a role warms up, it alone learns; so it must learn then, and only one can."""
-    warming = [role for role in cfg.roles if getattr(cfg, role).warmup_steps > 0]
+    warming = [role for role in cfg.roles if cfg.block(role).warmup_steps > 0]
     if len(warming) > 1:
         raise InputError(
             "one role at most learns alone at first",
-            " ".join(f"{role}.warmup_steps={getattr(cfg, role).warmup_steps}" for role in warming),
+            " ".join(f"{role}.warmup_steps={cfg.block(role).warmup_steps}" for role in warming),
             "set one of them to 0 (the learning rate's warm-up is <role>.learner.warmup_steps)",
         )
     for role in warming:
-        block = getattr(cfg, role)
+        block = cfg.block(role)
         if block.policy == "frozen" or 0 < block.freeze_after < block.warmup_steps:
             raise InputError(
                 f"{role}.warmup_steps leaves learning to the {role} alone, so it learns up to that step",

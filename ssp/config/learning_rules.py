@@ -17,7 +17,7 @@ from ssp.errors import InputError
 def stale_role_needs_trust_region(cfg: Config) -> None:
     """Law 5: with a bound above 0 the loss must use the behaviour log-probs; plain `pg` would be biased."""
     for role in cfg.roles:
-        bound, loss = getattr(cfg.schedule.max_staleness, role), getattr(cfg, role).loss
+        bound, loss = getattr(cfg.schedule.max_staleness, role), cfg.block(role).loss
         if bound > 0 and loss not in TRUST_REGION:
             raise InputError(
                 f"{role}.loss must be one of {', '.join(TRUST_REGION)} when schedule.max_staleness.{role} is above 0",
@@ -29,7 +29,7 @@ def stale_role_needs_trust_region(cfg: Config) -> None:
 def minibatches_need_trust_region(cfg: Config) -> None:
     """From the second optimizer step of a batch on its policy is not the one that sampled."""
     for role in cfg.roles:
-        block = getattr(cfg, role)
+        block = cfg.block(role)
         if block.learner.minibatch > 0 and block.loss not in TRUST_REGION:
             raise InputError(
                 f"{role}.loss must be one of {', '.join(TRUST_REGION)} when {role}.learner.minibatch is above 0",
@@ -41,7 +41,7 @@ def minibatches_need_trust_region(cfg: Config) -> None:
 def kl_settings_fit(cfg: Config) -> None:
     """A KL setting that could have no effect, or not the one it promises, is refused."""
     for role in cfg.roles:
-        kl = getattr(cfg, role).kl
+        kl = cfg.block(role).kl
         if kl.kind in DISTRIBUTION_KL and kl.place != "loss":
             rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
             raise InputError(rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1")
@@ -56,7 +56,7 @@ def kl_settings_fit(cfg: Config) -> None:
 def dropped_context_needs_one_advantage(cfg: Config) -> None:
     """An episode that was cut into several contexts is trained with one advantage, which these settings do not have."""
     for role in cfg.roles:
-        block = getattr(cfg, role)
+        block = cfg.block(role)
         by_token = block.algorithm == "gae" or block.gamma < 1 or (block.kl.coef > 0 and block.kl.place == "reward")
         if block.limits.overflow == "drop" and by_token:
             raise InputError(
@@ -99,6 +99,6 @@ RULES: tuple[Callable[[Config], None], ...] = (
 def warnings(cfg: Config) -> Iterator[str]:
     """What is allowed but has gone wrong for others, a sentence each."""
     for role in cfg.roles:
-        block = getattr(cfg, role)
+        block = cfg.block(role)
         if block.policy == "own" and block.algorithm == "gae" and block.kl.coef == 0:
             yield f"{role}.algorithm=gae without a KL term: PPO may drift far from its start (set {role}.kl.coef=0.001)"

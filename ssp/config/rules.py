@@ -101,7 +101,7 @@ def check_range(key: str, value: float, low: float, high: float) -> None:
 def training_samples(cfg: Config) -> None:
     """A policy gradient needs sampled actions: greedy training rollouts have no exploration and no usable log-probs."""
     for role in cfg.roles:
-        block = getattr(cfg, role)
+        block = cfg.block(role)
         if block.policy == "own" and block.sampling.temperature == 0:
             raise InputError(f"{role}.sampling.temperature is above 0 for a role that learns", "0", "set it to 1.0")
 
@@ -133,7 +133,7 @@ def proposer_can_search_enough(cfg: Config) -> None:
 def turn_fits_episode(cfg: Config) -> None:
     """One turn must fit into the episode."""
     for role in cfg.roles:
-        limits = getattr(cfg, role).limits
+        limits = cfg.block(role).limits
         if limits.turn_tokens >= limits.total_tokens:
             raise InputError(
                 f"{role}.limits.turn_tokens is below {role}.limits.total_tokens",
@@ -145,7 +145,7 @@ def turn_fits_episode(cfg: Config) -> None:
 def episode_fits_its_parts(cfg: Config) -> None:
     """The longest episode that the other limits allow must fit, or the question would run out of context (Search-R1)."""
     for role in ("proposer", "solver"):
-        limits = getattr(cfg, role).limits
+        limits = cfg.block(role).limits
         needed = limits.prompt_tokens + limits.turn_tokens * (limits.searches + 1)
         needed += limits.observation_tokens * limits.searches
         if limits.overflow == "stop" and limits.total_tokens < needed:
@@ -164,7 +164,7 @@ def protocol_exists(cfg: Config) -> None:
     protocol = protocols.get(cfg.protocol)
     for role in cfg.roles:
         protocol.role(role)
-        kind = getattr(cfg, role).search.kind
+        kind = cfg.block(role).search.kind
         if protocol.observation_form.as_turn and kind != "retriever":
             rule = f"{role}.search.kind is retriever where a search ends the turn (protocol {protocol.id})"
             raise InputError(rule, kind, "set protocol=ssrl, or another one with information in the policy's own turn")
@@ -173,7 +173,7 @@ def protocol_exists(cfg: Config) -> None:
 def engines_have_an_address(cfg: Config) -> None:
     """An engine behind HTTP has a base address, without a key in it: run folders and messages show it."""
     for role in ("proposer", "solver"):
-        engine = getattr(cfg, role).engine
+        engine = cfg.block(role).engine
         if engine.kind != "endpoint":
             continue
         if not judge_rules.is_address(engine.url):
@@ -189,7 +189,7 @@ def engines_have_an_address(cfg: Config) -> None:
 
 def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
-    sizes = {role: getattr(cfg, role).batch * (cfg.game.attempts if role == SOLVER else 1) for role in cfg.roles}
+    sizes = {role: cfg.block(role).batch * (cfg.game.attempts if role == SOLVER else 1) for role in cfg.roles}
     largest = max(sizes.values())
     if largest > cfg.queue.items:
         raise InputError(
@@ -197,7 +197,7 @@ def batch_fits_queue(cfg: Config) -> None:
             f"queue.items={cfg.queue.items} for a batch of {largest}",
             f"set queue.items={2 * largest}",
         )
-    nbytes = BYTES_A_TOKEN * max(size * getattr(cfg, role).limits.total_tokens for role, size in sizes.items())
+    nbytes = BYTES_A_TOKEN * max(size * cfg.block(role).limits.total_tokens for role, size in sizes.items())
     if nbytes > cfg.queue.bytes:
         raise InputError(
             f"queue.bytes holds the longest training batch ({BYTES_A_TOKEN} bytes a token of limits.total_tokens)",

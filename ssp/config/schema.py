@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ssp.config.role import RoleConfig
-from ssp.episode import ROLES, SOLVER
+from ssp.episode import PROPOSER, ROLES, SOLVER
 
 
 @dataclass
@@ -275,3 +275,7 @@ class Config:
     def roles(self) -> tuple[str, ...]:
         """Who plays and learns: without the proposer where the questions are given (a data set, a bank)."""
         return ROLES if self.game.questions == "proposer" else (SOLVER,)
+
+    def block(self, role: str) -> RoleConfig:
+        """The block of one role."""
+        return {PROPOSER: self.proposer, SOLVER: self.solver}[role]

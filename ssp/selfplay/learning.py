@@ -14,7 +14,6 @@ from ssp.errors import Fault, SspError
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.records import Ref, TrainBatch, TrainItem
 from ssp.selfplay.versions import WeightStore
-from ssp.selfplay.workers import role_config
 
 
 class LearnerLost(SspError):
@@ -85,8 +84,6 @@ class Schooling:
 
     def _learns(self, role: str, step: int) -> bool:
         """False for a frozen role, after its last step, and while the other role warms up alone (SSP's warm-up)."""
-        mine = role_config(self._cfg, role)
-        alone = max(
-            (role_config(self._cfg, other).warmup_steps for other in self._cfg.roles if other != role), default=0
-        )
+        mine = self._cfg.block(role)
+        alone = max((self._cfg.block(other).warmup_steps for other in self._cfg.roles if other != role), default=0)
         return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step

@@ -47,7 +47,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     `progress(done, message)` hears of the cold start's training, done in 0..1.
     """
     for role in cfg.roles:
-        if getattr(cfg, role).engine.kind == "endpoint":
+        if cfg.block(role).engine.kind == "endpoint":
             rule = "a training run loads weights into its engines, and an endpoint's are its own"
             raise InputError(rule, f"{role}.engine.kind=endpoint", "use engine.kind=torch; ssp eval takes an endpoint")
     worldly = PROPOSER in cfg.roles and not natural(cfg.protocol)

@@ -31,11 +31,6 @@ from ssp.telemetry import episodes as transcripts
 Weights = dict[str, np.ndarray]
 
 
-def role_config(cfg: Config, role: str) -> Any:
-    """The block of one role."""
-    return cfg.proposer if role == PROPOSER else cfg.solver
-
-
 @dataclass(frozen=True)
 class PlayOrder:
     """How a block is played: sampling temperature, and the file stem of its transcripts ("" = none are written)."""
@@ -49,7 +44,7 @@ class Player:
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path) -> None:
         self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
-        block = role_config(cfg, role)
+        block = cfg.block(role)
         self._renderer = build.renderer(cfg, role, model_dir)
         self._engine = build.engine(block, model_dir)
         self._version: int | None = None
@@ -141,7 +136,7 @@ class Learner:
         # Here, because players and judges use this module too and should start without transformers' models.
         from ssp.learning.learner import TorchLearner
 
-        block = role_config(cfg, role)
+        block = cfg.block(role)
         self._temperature = block.sampling.temperature
         self._inner = TorchLearner(Path(model_dir), block, protocol=protocols.get(cfg.protocol).id, steps=cfg.steps)
 
