@@ -176,11 +176,14 @@ def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
     return AnswerJudge(further, cfg.judge.cache)
 
 
-def check_judge(cfg: Config) -> None:
-    """Ask the configured judge, and the endpoint that verifies questions, once each. InputError when no answer comes."""
-    judge(cfg).check()
+def check_judge(cfg: Config, seconds: float = math.inf) -> None:
+    """Ask the configured judge, and the endpoint that verifies questions, once each, for `seconds` at most.
+
+    InputError when no answer comes.
+    """
+    judge(cfg, seconds).check()
     if PROPOSER in cfg.roles and cfg.referee.verifier == "judge" and cfg.judge.kind != "llm":
-        endpoint(cfg).check("Which planet do people live on? Reply with its name.", lambda reply: reply or None)
+        endpoint(cfg, seconds).check("Which planet do people live on? Reply with its name.", lambda reply: reply or None)
 
 
 def check_protocol(folder: Path | str, protocol: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from ssp.config.schema import VoidConfig
 from ssp.errors import VoidLimit
@@ -50,16 +50,26 @@ class Pace:
             self._moved.notify_all()
 
 
+async def _unasked() -> bool:
+    return True
+
+
 class VoidGate:
     """Opens and shuts on the share of voids among the last `window` outcomes of a stage.
 
-    Past `limit` it shuts; running work drains; one round is let through every `probe_every` seconds; it opens when no
-    stage is above half the limit. Shut for `give_up_after` seconds, it raises VoidLimit with the causes. Stages count
-    apart: with a judge that is down every attempt is still played well, which must not open the gate.
+    Past `limit` it shuts; running work drains; every `probe_every` seconds `answers` is asked whether the judges reply
+    again, and one round is let through when they do; it opens when no stage is above half the limit. Shut for
+    `give_up_after` seconds, it raises VoidLimit with the causes. Stages count apart: with a judge that is down every
+    attempt is still played well, which must not open the gate.
     """
 
-    def __init__(self, cfg: VoidConfig, say: Callable[[str], None] = lambda text: None) -> None:
-        self._cfg, self._say = cfg, say
+    def __init__(
+        self,
+        cfg: VoidConfig,
+        say: Callable[[str], None] = lambda text: None,
+        answers: Callable[[], Awaitable[bool]] = _unasked,
+    ) -> None:
+        self._cfg, self._say, self._answers = cfg, say, answers
         self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, GRADE)}
         self.causes: Counter[str] = Counter()
         self._reported: Counter[str] = Counter()
@@ -103,7 +113,7 @@ class VoidGate:
         return VoidLimit(f"the run ended with all of its last {most} outcomes void: {self._table()}")
 
     def _table(self) -> str:
-        return ", ".join(f"{cause} {count}" for cause, count in self.causes.most_common())
+        return ", ".join(f"{cause} {count}" for cause, count in (+self.causes).most_common())
 
     async def admit(self) -> None:
         """Wait until work may start: at once when open; as a probe, every `probe_every` seconds, when shut."""
@@ -115,6 +125,7 @@ class VoidGate:
                 )
             if now - self._probed >= self._cfg.probe_every:
                 self._probed = now
-                self._say("probing with one round")
-                return
+                if await self._answers():
+                    self._say("probing with one round")
+                    return
             await asyncio.sleep(min(1.0, self._cfg.probe_every / 4))

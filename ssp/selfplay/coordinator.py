@@ -16,7 +16,7 @@ from typing import Any
 from ssp import protocols
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import SspError, VoidLimit
+from ssp.errors import Fault, SspError, VoidLimit
 from ssp.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.alarm import JunkWatch
@@ -46,7 +46,7 @@ class SelfPlay:
     ):
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
         self._roles = cfg.roles
-        self._gate = VoidGate(cfg.void, report.say)
+        self._gate = VoidGate(cfg.void, report.say, self._judges_answer)
         self._stages = Stages(cfg, cast, self._gate)
         self._store = WeightStore(cast.ledger)
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
@@ -257,6 +257,13 @@ class SelfPlay:
         ids = await questions.take(round_) or []
         by_id = {game.id: game for game in chosen}
         return [by_id[id_] for id_ in ids]
+
+    async def _judges_answer(self) -> bool:
+        """Whether a round can be judged: without a judge only exact answers count, and training would learn from these."""
+        try:
+            return bool(await self._cast.judges.call(0, "answers"))
+        except Fault:
+            return False
 
     async def _ledger(self, method: str, *args: Any) -> Any:
         return await self._cast.ledger.call(0, method, *args)

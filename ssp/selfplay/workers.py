@@ -19,7 +19,7 @@ from ssp import build, protocols
 from ssp.config.schema import Config
 from ssp.engines import Engine
 from ssp.episode import PROPOSER, SOLVER, Episode, Grade, Outcome, Task, Verdict
-from ssp.errors import InvariantError
+from ssp.errors import InputError, InvariantError
 from ssp.judge import Item
 from ssp.referee import EndpointVerifier, EngineVerifier, Referee
 from ssp.referee.verifier import Verifier
@@ -109,6 +109,16 @@ class Judge:
             for (row, _, golds), decision in zip(items, decisions, strict=True)
         ]
         return grades, time.perf_counter() - started
+
+    def answers(self) -> bool:
+        """Whether the endpoint that it asks, if any, gives a verdict now; found out past the breaker."""
+        if self._cfg.judge.kind == "engine":
+            return True
+        try:
+            build.check_judge(self._cfg, judge_seconds(self._cfg))
+        except InputError:
+            return False
+        return True
 
 
 def judge_seconds(cfg: Config) -> float:

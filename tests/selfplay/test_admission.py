@@ -121,6 +121,20 @@ def test_a_probe_goes_out_every_ten_seconds_not_at_once(clock: Time) -> None:
     assert said.count("probing with one round") == 3 and "admission stopped" in said[0]
 
 
+def test_no_round_goes_out_while_the_judges_do_not_answer(clock: Time) -> None:
+    said: list[str] = []
+    replies = iter([False, False, True])
+
+    async def answers() -> bool:
+        return next(replies)
+
+    gate = VoidGate(CFG, said.append, answers)
+    gate.record("judge_down", 200, GRADE)
+    admit(gate)
+    assert 30 <= clock.slept <= 33 and said.count("probing with one round") == 1
+    assert next(replies, None) is None
+
+
 def test_resumes_at_half_the_limit(clock: Time) -> None:
     gate = shut_gate(CFG)
     gate.record("", 95)  # the window is full now and moves
