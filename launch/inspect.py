@@ -24,6 +24,7 @@ from ssp.episode import Episode
 from ssp.errors import InputError, InvariantError
 from ssp.evaluation import replay
 from ssp.ledger.book import Ledger
+from ssp.protocols.renderer import decode
 from ssp.runfolder import RunFolder
 from ssp.telemetry import episodes as transcripts
 from ssp.tokenlog import Kind, TokenLog
@@ -158,7 +159,7 @@ def segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) 
     for kind, start, end in episode.log.stretches():
         trained = int(episode.log.mask[start:end].sum())
         lines.append(Text(f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained", style="dim italic"))
-        text = replay.decode(tokenizer, episode.log.ids[start:end])
+        text = decode(tokenizer, episode.log.ids[start:end])
         lines.append(transcript.piece(protocol, episode.role, kind, text))
     return lines
 
@@ -170,7 +171,7 @@ def token_lines(log: TokenLog, tokenizer: PreTrainedTokenizerBase) -> list[Text]
     for at, id in enumerate(log.ids):
         kind, ours = Kind(log.kinds[at]), log.versions[at] >= 0
         sampled = f"{log.logprobs[at]:>9.4f} {log.versions[at]:>7}" if ours else f"{'-':>9} {'-':>7}"
-        shown = repr(replay.decode(tokenizer, [id]))
+        shown = repr(decode(tokenizer, [id]))
         text = f"{at:>6} {id:>7} {kind.name.lower():<12} {'1' if log.mask[at] else '0':<5} {sampled}  {shown}"
         lines.append(Text(text, style=transcript.COLOURS[kind]))
     return lines

@@ -19,6 +19,7 @@ from ssp.engines.base import FreeEngine
 from ssp.episode import Document, Episode, Task
 from ssp.errors import Fault, InputError
 from ssp.evaluation.methods import PROMPTS, STOP, Look, Steps, Write
+from ssp.protocols.renderer import ask
 from ssp.protocols.template import CONTROL, ENDS
 from ssp.rollout import Search
 from ssp.seeds import derive
@@ -70,7 +71,7 @@ class Bench:
         ends = {known[end] for end in (*ENDS, tokenizer.eos_token) if end in known}
         words = StopWords([STOP], lambda ids: str(tokenizer.decode(list(ids))))
         self._sampling = Sampling(temperature, limits.turn_tokens, tuple(sorted(ends)), words)
-        unknown = [prompt for prompt in PROMPTS if tokenizer.unk_token_id in self._encode(prompt)]
+        unknown = [prompt for prompt in PROMPTS if tokenizer.unk_token_id in ask(self._tokenizer, prompt)]
         if unknown and tokenizer.unk_token_id is not None:
             raise InputError(
                 "a baseline method needs a policy whose tokenizer can write its prompt",
@@ -151,18 +152,10 @@ class Bench:
         for count in range(len(wish.documents), -1, -1):
             values = {**wish.values, "documents": _passages(wish.documents[:count])}
             prompt = _filled(wish.prompt, values)
-            ids = self._encode(prompt)
+            ids = ask(self._tokenizer, prompt)
             if len(ids) <= self._room:
                 break
         return ids, prompt
-
-    def _encode(self, prompt: str) -> list[int]:
-        """Ids of a prompt, by the tokenizer's chat template when it has one."""
-        if self._tokenizer.chat_template:
-            chat = [{"role": "user", "content": prompt}]
-            text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-            return list(self._tokenizer(str(text), add_special_tokens=False)["input_ids"])
-        return list(self._tokenizer(prompt)["input_ids"])
 
 
 def _result(future: Future[Generation]) -> Generation | Fault:

@@ -17,6 +17,7 @@ from ssp.config.schema import Config
 from ssp.data.readers import read_questions
 from ssp.episode import PROPOSER, SOLVER, Episode, Outcome
 from ssp.judge import same
+from ssp.protocols.renderer import decode
 from ssp.rewards import proposer as proposer_rewards
 from ssp.rewards.score import score
 from ssp.tokenlog import Kind
@@ -97,8 +98,3 @@ def _parsed(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -
             queries += action.queries
         at += length
     return final, queries
-
-
-def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """Text of `ids` as the rollout decodes it."""
-    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -15,6 +15,7 @@ from ssp.errors import Fault, InputError
 from ssp.judge.answers import Decision, Item
 from ssp.judge.endpoint import FORMAT, THINKS, Endpoint
 from ssp.judge.verdict import prompt, verdict
+from ssp.protocols.renderer import ask
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -78,18 +79,10 @@ class EngineJudge:
     def _replies(self, items: Sequence[Item]) -> list[str]:
         end = self._tokenizer.eos_token_id
         sampling = Sampling(0.0, self._cfg.max_tokens, () if end is None else (int(end),))
+        prompts = [ask(self._tokenizer, prompt(item, self._cfg.format), "\n\n") for item in items]
         slots = self._engine.open([0] * len(items))
         try:
-            said = self._engine.step(slots, [self._ids(item) for item in items], sampling)
+            said = self._engine.step(slots, prompts, sampling)
         finally:
             self._engine.close(slots)
         return [str(self._tokenizer.decode(generation.ids, skip_special_tokens=True)) for generation in said]
-
-    def _ids(self, item: Item) -> list[int]:
-        """The prompt by the tokenizer's chat template; plain, with its beginning-of-text token, when it has none."""
-        text = prompt(item, self._cfg.format)
-        if not self._tokenizer.chat_template:
-            return list(self._tokenizer.encode(text + "\n\n"))
-        messages = [{"role": "user", "content": text}]
-        laid_out = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return list(self._tokenizer.encode(laid_out, add_special_tokens=False))

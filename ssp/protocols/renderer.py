@@ -42,6 +42,23 @@ TOOLS: list[dict[Any, Any]] = [
 ]
 
 
+def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """Text of `ids`, special tokens included; spaces are never cleaned up: " ?" must stay what the policy wrote."""
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def ask(tokenizer: PreTrainedTokenizerBase, text: str, plain: str = "") -> list[int]:
+    """Ids of `text` as the one message of a user, by the tokenizer's chat template.
+
+    Without a template: of `text` and `plain`, with the tokens that the tokenizer puts before every text.
+    """
+    if not tokenizer.chat_template:
+        return list(tokenizer.encode(text + plain))
+    messages = [{"role": "user", "content": text}]
+    shown = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, date_string=_DATE)
+    return list(tokenizer.encode(str(shown), add_special_tokens=False))
+
+
 class Renderer:
     """`protocol` in the words of `tokenizer`. `template`: plain, chatml, llama3, tokenizer; "" is the protocol's own.
 
@@ -121,8 +138,8 @@ class Renderer:
         return texts
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of `ids`, special tokens included; spaces are never cleaned up: " ?" must stay what the policy wrote."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        """See `decode`."""
+        return decode(self.tokenizer, ids)
 
     def _text(self, messages: Sequence[Message], reply: bool = True) -> str:
         if self.template != TOKENIZER:

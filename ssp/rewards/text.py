@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ssp.protocols import template
+
 OBSERVATIONS = ("information", "observation", "result", "tool_response")
 """Tags in which the environment speaks. What stands in them is nobody's answer."""
 
-ENDS = (
-    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>"),
-    *("</s>", "<eos>"),
-)
+ENDS = (*template.ENDS, "<end_of_turn>", "<|end|>", "</s>", "<eos>")
 """End-of-turn and end-of-text tokens of the model families, as they stand in decoded text."""
 
 
