@@ -6,8 +6,10 @@ itself. Promises that `em` equals the exact judge's word on every episode. Refus
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from numbers import Real
 from typing import Any
 
 from ssp import rewards
@@ -39,12 +41,20 @@ def score(name: str, options: Mapping[str, Any], episode: Episode, golds: Sequen
     """The reward called `name` on the episode's response. `right`: the judge's word.
 
     A function that has a parameter `answer`, `judged` or `ended` gets the answer handed in ("" when there is none), the
-    judge's word, or whether the policy ended by itself. InputError for a result that is not a finite number.
+    judge's word, or whether the policy ended by itself. InputError for a result that is not a finite number, and for an
+    exception other than a Fault.
     """
     function = rewards.get(name)
     known = {"answer": episode.final or "", "judged": right, "ended": episode.stopped != CUT_OFF}
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
-    value = function(episode.response, list(golds), **given, **options)
-    if not isinstance(value, int | float) or not isfinite(value):
-        raise InputError(f"the reward {name} returns a finite number", value, "correct the function")
+    try:
+        value = function(episode.response, list(golds), **given, **options)
+    except Fault:
+        raise
+    except Exception as error:  # whatever a user's function raises
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        found = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
+        raise InputError(f"the reward {name} computes a number", found, "correct the function") from error
+    if not isinstance(value, Real) or not isfinite(value):
+        raise InputError(f"the reward {name} returns a finite number", repr(value), "correct the function")
     return float(value)

@@ -94,3 +94,14 @@ def test_a_reward_that_returns_no_finite_number_is_refused(
     monkeypatch.delitem(__import__("sys").modules, "odd_reward", raising=False)
     with pytest.raises(InputError, match="finite"):
         score("odd_reward:odd", {}, episode(RIGHT, "Paris"), ["Paris"], True)
+
+
+def test_a_reward_that_raises_is_refused_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loud_reward.py").write_text(
+        "import numpy\ndef loud(response, golds):\n    raise KeyError('x')\ndef half(response, golds):\n"
+        "    return numpy.float32(0.5)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"KeyError: 'x' \(.*loud_reward.py, line 3\)"):
+        score("loud_reward:loud", {}, episode(RIGHT, "Paris"), ["Paris"], True)
+    assert score("loud_reward:half", {}, episode(RIGHT, "Paris"), ["Paris"], True) == 0.5
