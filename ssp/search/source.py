@@ -26,16 +26,66 @@ LONGEST_PAUSE = 5.0
 BATCH = 256
 LONGEST_REPLY = 256 * 2**20
 _BUSY = (408, 425, 429)
-_ABOUT_THE_QUERY = (400, 413, 414, 422)
-_PROBE = "a"
+ABOUT_THE_QUERY = (400, 413, 414, 422)
+"""Statuses with which a service may refuse one query; it is a fault when it refuses `PROBE` too."""
+PROBE = "a"
+
+
+class Service:
+    """Requests to one HTTP service, each with a deadline and retries. Safe in several threads.
+
+    `timeout`: seconds for one request, answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds
+    (a server's Retry-After counts, up to LONGEST_PAUSE).
+    """
+
+    def __init__(
+        self, timeout: float, tries: int = TRIES, backoff: float = BACKOFF, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._timeout, self._tries, self._backoff = timeout, tries, backoff
+        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False)
+
+    def ask(self, method: str, url: str, **request: Any) -> tuple[int, bytes]:
+        """Status (below 500) and content of the reply. `request`: what httpx takes. Fault(retriever_down) after the last
+        try."""
+        trouble = ""
+        for attempt in range(self._tries):
+            pause = min(self._backoff * 2**attempt, LONGEST_PAUSE)
+            try:
+                status, asked, content = self._once(method, url, request)
+            except httpx.RequestError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if status < 500 and status not in _BUSY:
+                    return status, content
+                trouble = f"status {status}"
+                pause = min(max(pause, float(asked)), LONGEST_PAUSE) if asked.isdecimal() else pause
+            if attempt + 1 < self._tries:
+                time.sleep(pause)
+        raise Fault(DOWN, f"{url}: {trouble} ({self._tries} tries)")
+
+    def _once(self, method: str, url: str, request: dict[str, Any]) -> tuple[int, str, bytes]:
+        """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
+        deadline = time.monotonic() + self._timeout
+        content = bytearray()
+        with self._client.stream(method, url, **request) as reply:
+            for chunk in reply.iter_bytes():
+                content += chunk
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout(f"answer not complete after {self._timeout} s")
+                if len(content) > LONGEST_REPLY:
+                    raise Fault(SCHEMA, f"{url}: answer above {LONGEST_REPLY} bytes")
+            return reply.status_code, reply.headers.get("retry-after", ""), bytes(content)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
 
 
 class HttpSearch:
     """`Search` by POST to `url` (a base address, or the whole one ending in /retrieve).
 
-    `corpora`: names that this server stands for (None = every name); `none` finds nothing and sends nothing.
-    `timeout`: seconds for one request, answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds
-    (a server's Retry-After counts, up to LONGEST_PAUSE). Safe in several threads.
+    `corpora`: names that this server stands for (None = every name); `none` finds nothing and sends nothing. `timeout`,
+    `tries`, `backoff`: see `Service`. Safe in several threads.
     """
 
     def __init__(
@@ -54,8 +104,7 @@ class HttpSearch:
         if address.scheme not in ("http", "https") or not address.host:
             raise InputError("retriever.url is an http(s) address", url, "e.g. http://127.0.0.1:8000")
         self.url = url if address.path.rstrip("/").endswith("/retrieve") else url.rstrip("/") + "/retrieve"
-        self.timeout, self.tries, self.backoff, self.corpora = timeout, tries, backoff, corpora
-        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False)
+        self.corpora, self._service = corpora, Service(timeout, tries, backoff, transport)
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault.
@@ -75,50 +124,25 @@ class HttpSearch:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._service.close()
 
     def _batch(self, queries: list[str], k: int) -> list[list[Document]]:
         status, content = self._post(queries, k)
-        if status not in _ABOUT_THE_QUERY:
+        if status not in ABOUT_THE_QUERY:
             return parse(status, content, len(queries), k)
         if len(queries) > 1:
             return [self._batch([query], k)[0] for query in queries]
-        parse(*self._post([_PROBE], k), 1, k)
+        parse(*self._post([PROBE], k), 1, k)
         return [[]]
 
     def _post(self, queries: list[str], k: int) -> tuple[int, bytes]:
-        """Status (below 500) and content of the reply. Fault(retriever_down) after the last try."""
-        # A lone surrogate cannot be sent; the contract's tokenisers drop it anyway.
-        clean = [query.encode("utf-8", "replace").decode() for query in queries]
-        body = {"queries": clean, "topk": k, "return_scores": True}
-        trouble = ""
-        for attempt in range(self.tries):
-            pause = min(self.backoff * 2**attempt, LONGEST_PAUSE)
-            try:
-                status, asked, content = self._once(body)
-            except httpx.RequestError as error:
-                trouble = f"{type(error).__name__}: {error}"
-            else:
-                if status < 500 and status not in _BUSY:
-                    return status, content
-                trouble = f"status {status}"
-                pause = min(max(pause, float(asked)), LONGEST_PAUSE) if asked.isdecimal() else pause
-            if attempt + 1 < self.tries:
-                time.sleep(pause)
-        raise Fault(DOWN, f"{self.url}: {trouble} ({self.tries} tries)")
+        body = {"queries": [sendable(query) for query in queries], "topk": k, "return_scores": True}
+        return self._service.ask("POST", self.url, json=body)
 
-    def _once(self, body: dict[str, Any]) -> tuple[int, str, bytes]:
-        """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
-        deadline = time.monotonic() + self.timeout
-        content = bytearray()
-        with self._client.stream("POST", self.url, json=body) as reply:
-            for chunk in reply.iter_bytes():
-                content += chunk
-                if time.monotonic() > deadline:
-                    raise httpx.ReadTimeout(f"answer not complete after {self.timeout} s")
-                if len(content) > LONGEST_REPLY:
-                    raise Fault(SCHEMA, f"{self.url}: answer above {LONGEST_REPLY} bytes")
-            return reply.status_code, reply.headers.get("retry-after", ""), bytes(content)
+
+def sendable(query: str) -> str:
+    """A lone surrogate cannot be sent, and tokenisers drop it anyway."""
+    return query.encode("utf-8", "replace").decode()
 
 
 def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Document]]:
