@@ -93,7 +93,6 @@ FEATURES = {
 
 LATER = {
     "RS-10": "many nodes",
-    "SS-08": "online search engines",
 }
 """Rows without a test yet, and what they belong to."""
 
