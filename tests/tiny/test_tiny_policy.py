@@ -1,0 +1,80 @@
+"""The tiny policy: made alike each time, kept, and at home in every shipped protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ssp import build, cache, protocols
+from ssp.config.role import LimitsConfig
+from ssp.episode import PROPOSER, SOLVER, Task
+from ssp.protocols.renderer import Renderer
+from ssp.rollout import Settings, rollout
+from ssp.search import bm25
+from ssp.search.router import LocalSearch
+from ssp.tiny import policy
+from ssp.tiny.reward import letters
+from ssp.world import World
+
+LIMITS = LimitsConfig(searches=3, turn_tokens=160, observation_tokens=128, prompt_tokens=2048, total_tokens=4096)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of practice."""
+    monkeypatch.setattr(policy, "STEPS", 2)
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_it_is_the_same_each_time_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoken = protocols.get("search-r1")
+    first, second = (policy.ensure(spoken, "plain", False, tmp_path / name) for name in "ab")
+    for file in ("model.safetensors", "tokenizer.json"):
+        assert cache.digest(first / file) == cache.digest(second / file)
+    monkeypatch.setattr(policy, "_make", lambda *args: pytest.fail("it is there"))
+    assert policy.ensure(spoken, "plain", False, tmp_path / "a") == first
+    (first / "model.safetensors").unlink()  # half a policy is none
+    with pytest.raises(pytest.fail.Exception):
+        policy.ensure(spoken, "plain", False, tmp_path / "a")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_layout_and_self_search_make_another_one(tmp_path: Path) -> None:
+    made = {
+        policy.ensure(protocols.get("ssrl"), *how, tmp_path)
+        for how in (("chatml", True), ("llama3", True), ("chatml", False))
+    }
+    assert len(made) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "template"), [("recall", "chatml"), ("chat-tools", "")])
+def test_it_plays_both_roles_where_searches_are_tool_calls(tmp_path: Path, name: str, template: str) -> None:
+    torch.set_num_threads(1)
+    spoken, world = protocols.get(name), World(3)
+    folder = policy.ensure(spoken, template, False, tmp_path)
+    renderer = Renderer(spoken, build.tokenizer(folder), template)
+    search = LocalSearch({"train": [bm25.build(world.documents(), 1.2, 0.25)]})
+    settings = Settings(LIMITS, 1.0, 1)
+    for role in (PROPOSER, SOLVER):
+        tasks = [Task(f"t{i}", f"g{i}", role, 0, i, dict(fields(world, i))) for i in range(24)]
+        episodes, _ = rollout(build.engines.create("torch", folder, "float32"), renderer, search, tasks, settings)
+        assert sum(len(episode.queries) for episode in episodes) >= 8
+        assert sum(hits > 0 for episode in episodes for hits in episode.hits) >= 8
+        assert sum(episode.final is not None for episode in episodes) >= 4
+
+
+def fields(world: World, i: int) -> Iterator[tuple[str, str]]:
+    yield "target", world.targets()[i]
+    yield "question", f"{world.targets()[i]} seat ?"
+
+
+def test_letters() -> None:
+    assert (
+        letters("", ["gold"]) == 0.0 and letters("ab1 ", ["gold"], structure=0.2) == 0.5 and letters("abc", []) == 1.0
+    )
+    assert letters("éé", []) == 0.0
