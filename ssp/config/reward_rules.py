@@ -32,7 +32,15 @@ def proposer_options_fit(cfg: Config) -> None:
 
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
+    from ssp import rewards
+    from ssp.rewards.options import takes
+
     found = []
+    if cfg.judge.kind != "exact" and not takes(rewards.get(cfg.solver.reward), "judged"):
+        found.append(
+            f"solver.reward={cfg.solver.reward} does not hear the judge of judge.kind={cfg.judge.kind}, which decides the "
+            "win rate alone. solver.reward=ssp pays what the judge accepts."
+        )
     penalty = cfg.proposer.invalid_reward
     if PROPOSER in cfg.roles and penalty < 0:
         found.append(

@@ -138,3 +138,10 @@ def test_a_penalty_is_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
     assert "proposer.invalid_reward=-0.1" in line and "collapsed" in line
     assert train.main(["--dry-run", "proposer.invalid_reward=-0.1"]) == 0
     assert f"warning: {line}" in capsys.readouterr().err
+
+
+def test_a_judge_whose_word_is_not_paid_is_warned_about() -> None:
+    judge = ["judge.kind=llm", "judge.url=http://127.0.0.1:1/v1", "judge.model=m"]
+    (line,) = warnings(load("quickstart", judge))
+    assert "solver.reward=em" in line and "judge.kind=llm" in line
+    assert warnings(load("quickstart", [*judge, "solver.reward=ssp"])) == []
