@@ -183,7 +183,9 @@ def check_judge(cfg: Config, seconds: float = math.inf) -> None:
     """
     judge(cfg, seconds).check()
     if PROPOSER in cfg.roles and cfg.referee.verifier == "judge" and cfg.judge.kind != "llm":
-        endpoint(cfg, seconds).check("Which planet do people live on? Reply with its name.", lambda reply: reply or None)
+        endpoint(cfg, seconds).check(
+            "Which planet do people live on? Reply with its name.", lambda reply: reply or None
+        )
 
 
 def check_protocol(folder: Path | str, protocol: str) -> None:
