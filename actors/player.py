@@ -1,5 +1,7 @@
-"""A proposer or a solver as a Ray actor. Owns one engine and the way to the retriever shards; holds no state between
-calls."""
+"""The proposer and the solver as Ray actors, two classes so that the dashboard tells them apart.
+
+Each owns one engine and the way to the retriever shards, and holds no state between calls.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,18 @@ from ssp.config.schema import Config
 from ssp.selfplay.workers import Player
 
 
-@ray.remote
-class PlayerActor(Calm, Player):
+class _Player(Calm, Player):
     """See `ssp.selfplay.workers.Player`. `shards`: the names of the run's shard actors."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, shards: list[str], episodes_dir: Path) -> None:
         super().__init__(cfg, role, model_dir, connect_search(cfg, shards), episodes_dir)
+
+
+@ray.remote
+class ProposerActor(_Player):
+    """Writes questions."""
+
+
+@ray.remote
+class SolverActor(_Player):
+    """Answers them."""

@@ -18,7 +18,7 @@ from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
-from actors.player import PlayerActor
+from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
 from actors.shard import ShardActor
 from ssp.config.schema import Config
@@ -68,8 +68,8 @@ class Program:
 
         queue = (cfg.queue.items, cfg.queue.bytes)
         self.cast = Cast(
-            proposers=self._crew("proposer", PlayerActor, proposers(cfg), player(PROPOSER)),
-            solvers=self._crew("solver", PlayerActor, place.solvers, player(SOLVER)),
+            proposers=self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER)),
+            solvers=self._crew("solver", SolverActor, place.solvers, player(SOLVER)),
             judges=self._crew("judge", JudgeActor, place.judges, lambda i: (cfg, models[SOLVER])),
             learners={
                 role: self._crew(f"learner-{role}", LearnerActor, 1, _learner(cfg, role, models[role]))

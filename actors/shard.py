@@ -77,5 +77,5 @@ class ShardSearch:
 
 
 def connect_search(cfg: Config, shards: list[str]) -> Search:
-    """The search that a player uses: the run's shard actors of these names."""
-    return ShardSearch([ray.get_actor(name) for name in shards], cfg.retriever.timeout)
+    """The search that a player uses: the run's shard actors of these names, and the server at `retriever.url`, if any."""
+    return build.remote(cfg, ShardSearch([ray.get_actor(name) for name in shards], cfg.retriever.timeout))
