@@ -49,6 +49,7 @@ SETTINGS = (
     "eval.every=0",
     "eval.final_questions_per_hop=2",
     "eval.hops=[1]",
+    "retriever.url=''",
     "retriever.shards=1",
     "retriever.topk=1",
     "placement.proposers=1",
