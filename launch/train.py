@@ -50,13 +50,13 @@ def train(cfg: Config, config_name: str) -> int:
     from ssp.telemetry.console import Console
 
     place = runfolder.check(cfg, config_name)
-    if place.resumes:
-        check_resumable(runfolder.RunFolder(place.path), cfg.roles)
     console = Console()
     try:
         scene = read_scene(cfg, console.progress)
     finally:
         console.stop()
+    if place.resumes:
+        check_resumable(runfolder.RunFolder(place.path), scene.cfg, scene.targets())
     cluster.environment(cfg.ray)
     from actors.program import needed_cpus
 

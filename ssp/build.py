@@ -202,7 +202,7 @@ def check_protocol(folder: Path | str, protocol: str) -> None:
         raise InputError(
             f"the policy in {folder} must speak the configured protocol {wanted.id} (version {wanted.version})",
             f"a policy of protocol {found[0]} (version {found[1]})",
-            f"set protocol={found[0]} or choose another policy",
+            "choose another policy" + ("" if found[0] == wanted.id else f", or set protocol={found[0]}"),
         )
 
 
@@ -269,7 +269,7 @@ def _json(path: Path, key: str) -> dict[str, Any]:
     """The JSON object in `path`, which must hold `key`."""
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"a policy needs a readable {path.name}", f"{path}: {error}", "give another folder") from error
     if not isinstance(loaded, dict) or key not in loaded:
         raise InputError(f"{path.name} of a policy holds `{key}`", str(path), "give another folder, or add the key")

@@ -48,7 +48,7 @@ def score(name: str, options: Mapping[str, Any], episode: Episode, golds: Sequen
     known = {"answer": episode.final or "", "judged": right, "ended": episode.stopped != CUT_OFF}
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
     try:
-        value = function(episode.response, list(golds), **given, **options)
+        value: object = function(episode.response, list(golds), **given, **options)
     except Fault:
         raise
     except Exception as error:  # whatever a user's function raises

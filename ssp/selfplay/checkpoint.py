@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ssp import build
 from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.learning import call_learner
+from ssp.selfplay.targets import Targets
 
 SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
@@ -42,7 +44,7 @@ def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
     found = folder.read_state()
     if found is None:
         return None
-    wrong = _odd(found, KINDS) or _odd(found["cursor"], {"next": int, "open": list})
+    wrong = _odd(found, KINDS) or _odd({"mark": "", **found["cursor"]}, {"next": int, "open": list, "mark": str})
     if not wrong and not set(roles) == set(found["folders"]) == set(found["versions"]):
         wrong = ["folders"]
     if wrong:
@@ -56,9 +58,13 @@ def _odd(found: dict[str, Any], kinds: dict[str, type]) -> list[str]:
     return [name for name in sorted({*found, *kinds}) if not isinstance(found.get(name), kinds.get(name, type(None)))]
 
 
-def check_resumable(folder: RunFolder, roles: Sequence[str]) -> None:
+def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> None:
     """Everything that a resumed run needs of its folder, before anything starts. InputError names what is wrong."""
-    read(folder, roles)
+    state = read(folder, cfg.roles)
+    if state is not None:
+        for path in state.folders.values():
+            build.check_protocol(folder.absolute(path), cfg.protocol)
+        targets.restore(state.cursor)
     Ledger(folder.ledger, readonly=True).close()
 
 

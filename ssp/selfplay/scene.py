@@ -7,11 +7,12 @@ run folder exists. Refuses to start workers.
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssp import build, runfolder
+from ssp import build, protocols, runfolder
 from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
 from ssp.data.readers import Target, read_corpus, read_questions, read_targets
@@ -38,7 +39,8 @@ class Scene:
     def targets(self) -> Targets:
         """The rows in the run's order, a batch at a time: of the proposer, or of the solver where questions are given."""
         block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
-        return Targets(self.items, block.batch, self.cfg.seed)
+        played = repr((self.items, protocols.get(self.cfg.protocol)))
+        return Targets(self.items, block.batch, self.cfg.seed, hashlib.sha256(played.encode()).hexdigest())
 
 
 def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None) -> Scene:

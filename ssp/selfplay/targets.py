@@ -27,12 +27,13 @@ class Item:
 
 
 class Targets:
-    """Games of a round from a fixed list of rows, a batch at a time."""
+    """Games of a round from a fixed list of rows, a batch at a time. `mark` stands for what the rows are and how they are
+    asked: a cursor counts in nothing else."""
 
-    def __init__(self, items: Sequence[Item], batch: int, seed: int) -> None:
+    def __init__(self, items: Sequence[Item], batch: int, seed: int, mark: str = "") -> None:
         if not items:
             raise InputError("a run needs at least one row to play", "an empty list", "check data.targets")
-        self._items, self._batch, self._seed = list(items), batch, seed
+        self._items, self._batch, self._seed, self._mark = list(items), batch, seed, mark
         self._next = 0
         self._open: list[int] = []
         self._taken: dict[int, list[int]] = {}
@@ -53,10 +54,16 @@ class Targets:
         end = self._next
         while left and left[-1] == end - 1:
             end = left.pop()
-        return {"next": end, "open": left}
+        return {"next": end, "open": left, "mark": self._mark}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`."""
+        """The inverse of `state`. InputError for a cursor in other rows; one that took nothing yet is in none."""
+        if state.get("mark", self._mark) != self._mark:
+            raise InputError(
+                "a run goes on with the rows and the words of the protocol that it was started with",
+                "data.targets, data.questions (a file, a bank) or the protocol's file has changed since",
+                "restore it, or start a new run with resume=never",
+            )
         self._next, self._open = state["next"], list(state["open"])
         self._taken.clear()
 

@@ -69,6 +69,9 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
 def read(path: str | Path) -> list[Episode]:
     """The episodes of a file, in row order; documents have their id only. InputError for a missing or foreign file."""
     try:
+        missing = set(SCHEMA.names) - set(pq.read_schema(path).names)  # read_table would make them null
+        if missing:
+            raise pa.ArrowInvalid(f"no column {min(missing)}")
         table = pq.read_table(path, schema=SCHEMA)
     except (OSError, pa.ArrowException) as error:
         rule, found = "an episodes file must be parquet with the episode columns", f"{path} ({error})"

@@ -14,13 +14,13 @@ from fakejudge import Reply, serving
 
 from launch import train
 from launch.main import run
-from ssp import runfolder
+from ssp import protocols, runfolder
 from ssp.coldstart.store import ARTEFACT
 from ssp.config import load
-from ssp.episode import ROLES
 from ssp.judge import endpoint
 from ssp.ledger import Ledger
 from ssp.selfplay.checkpoint import check_resumable
+from ssp.selfplay.scene import read_scene
 
 MODEL = f"defaults.model={ARTEFACT}"
 
@@ -149,11 +149,41 @@ WHOLE = {
 def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
     """A folder that a run could go on from, and the settings that do."""
     settings = (f"run.dir={tmp_path / 'run'}", "resume=auto", "ray.dashboard=true")
-    folder = runfolder.open_run(load("quickstart", ["steps=2", MODEL, *settings]), "quickstart")
-    folder.write_state(WHOLE)
+    cfg = load("quickstart", ["steps=2", MODEL, *settings])
+    folder = runfolder.open_run(cfg, "quickstart")
+    targets = read_scene(cfg).targets()
+    folder.write_state({**WHOLE, "cursor": {**WHOLE["cursor"], "mark": targets.state(0)["mark"]}})
     Ledger(folder.ledger).close()
-    check_resumable(folder, ROLES)
+    check_resumable(folder, cfg, targets)
     return folder, settings
+
+
+def test_resume_with_other_rows_or_another_protocol(capsys, home, tmp_path):
+    """A path may lead to another file than before: its rows, or the words they are asked in."""
+    rows, own = tmp_path / "rows.jsonl", tmp_path / "own.yaml"
+    rows.write_text('{"question": "nuvo mayor ?", "answer": "furi"}\n')
+    own.write_text("id: own\nversion: 1\ninherits: mini\n")
+    policy = shutil.copytree(ARTEFACT, tmp_path / "policy", ignore=shutil.ignore_patterns("ssp.json"))
+    given = [f"data.questions={rows}", f"protocol={own}", f"defaults.model={policy}", "ray.dashboard=true"]
+    settings = ("game.questions=dataset", *given, f"run.dir={tmp_path / 'run'}", "resume=auto")
+    cfg = load("quickstart", ["steps=2", *settings])
+    folder = runfolder.open_run(cfg, "quickstart")
+    cursor = read_scene(cfg).targets().state(0)
+    folder.write_state({**WHOLE, "folders": {"solver": "."}, "versions": {"solver": 1}, "cursor": cursor})
+    Ledger(folder.ledger).close()
+    (folder.path / "ssp.json").write_text('{"protocol": "own", "protocol_version": 1}')
+
+    def changed() -> str:
+        protocols._read.cache_clear()  # a new process reads the file anew
+        return refused(capsys, home, *settings)
+
+    rows.write_text('{"question": "nuvo mayor ?", "answer": "fura"}\n')
+    assert "rows and the words of the protocol" in changed()
+    rows.write_text('{"question": "nuvo mayor ?", "answer": "furi"}\n')
+    own.write_text("id: own\nversion: 1\ninherits: mini\nretry: again\n")
+    assert "rows and the words of the protocol" in changed()
+    own.write_text("id: own\nversion: 2\ninherits: mini\n")
+    assert "own (version 2)" in changed()
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,11 @@ def test_a_run_on_a_data_set_has_the_solvers_actors_only(ray_cluster, tmp_path):
     with run(tmp_path / "dataset", "steps=3", "resume=auto", *given, env=ray_cluster.env) as made:
         made.ends_well()
     state = json.loads((made.folder / "checkpoints" / "state.json").read_text())
-    assert set(state["folders"]) == {"solver"} and (state["step"], state["cursor"]) == (3, {"next": 3, "open": []})
+    assert set(state["folders"]) == {"solver"} and (
+        state["step"],
+        state["cursor"]["next"],
+        state["cursor"]["open"],
+    ) == (3, 3, [])
     ledger_is_sound(made, ["solver"])
     assert made.sql("SELECT DISTINCT role FROM episodes ORDER BY role") == [("eval",), ("solver",)]
     assert {row["step"] for row in made.rows("solver")} == {1, 2, 3} and not made.rows("proposer")

@@ -41,7 +41,7 @@ def test_a_run_on_a_data_set_has_one_role(tmp_path: Path, bound: int) -> None:
     states, state = stage.settled(), stage.state()
     assert set(states) == {"solver", "eval"} and sum(states["solver"].values()) == 3 * 7 * 4
     assert states["solver"]["trained"] and states["eval"]["kept"]
-    assert (state["step"], state["pool"], state["cursor"]) == (3, [], {"next": 3, "open": []})
+    assert (state["step"], state["pool"], state["cursor"]) == (3, [], {"next": 3, "open": [], "mark": ""})
     assert {path.name for path in stage.folder.checkpoints.iterdir()} == {"solver", "state.json"}
     assert stage.sink.steps("solver") == stage.sink.steps("game") == [1, 2, 3] and stage.sink.steps("proposer") == []
     assert stage.sink.steps("eval") == [0, 2, 3]

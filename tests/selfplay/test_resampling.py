@@ -39,7 +39,7 @@ def test_resampling_fills_the_batch_with_further_targets(tmp_path: Path, bounds:
     assert len(targets) == sum(proposed)  # one game a proposal, numbered through
     ids = [row["id"] for row in stage.rows("SELECT id FROM games ORDER BY id")]
     assert ids == [f"g{i:07d}-i1" for i in range(sum(proposed))]
-    assert stage.state()["cursor"] == {"next": sum(proposed) // 4, "open": []}
+    assert stage.state()["cursor"] == {"next": sum(proposed) // 4, "open": [], "mark": ""}
     places = [(row["file"], row["row"]) for row in stage.rows("SELECT * FROM episodes WHERE role = 'proposer'")]
     assert len(set(places)) == len(places)  # extra batches have transcripts of their own
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ssp.episode import Document, Episode, Outcome
@@ -50,7 +52,8 @@ def test_an_empty_block_is_a_file_too(tmp_path):
 
 def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "x.parquet").write_text("text")
-    for name in ("x.parquet", "none.parquet"):
+    pq.write_table(pa.table({"id": ["a"], "question": ["who ?"]}), tmp_path / "questions.parquet")
+    for name in ("x.parquet", "none.parquet", "questions.parquet"):
         with pytest.raises(InputError, match="must be parquet"):
             transcripts.read(tmp_path / name)
 
