@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     judge = None if cfg.judge.kind == "exact" else build.judge(cfg)
     if judge is not None:
         judge.check()
-    console = Console()
+    console = Console(emoji=False, markup=False)
     if args.predictions:
         asked = _sets(args.data, None, "")
         rows = predictions.read(args.predictions, {s.name: _questions(cfg, s, True, None) for s in asked})

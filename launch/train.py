@@ -27,11 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = shrunk(parsed.config, parsed.overrides) if parsed.flags.tiny else parsed.load()
     if parsed.flags.from_scratch:
         cfg.coldstart.from_scratch = True
-    for warning in warnings(cfg):
-        print(f"warning: {warning}", file=sys.stderr)
     if parsed.flags.dry_run:
         from launch.dryrun import describe
 
+        _warn(cfg)
         print(describe(cfg))
         return 0
     # Actors share the cores: one thread a process, set before torch is imported anywhere.
@@ -57,6 +56,7 @@ def train(cfg: Config, config_name: str) -> int:
         console.stop()
     if place.resumes:
         check_resumable(runfolder.RunFolder(place.path), scene.cfg, scene.targets())
+    _warn(cfg)
     cluster.environment(cfg.ray)
     from actors.program import needed_cpus
 
@@ -71,6 +71,12 @@ def train(cfg: Config, config_name: str) -> int:
     finally:
         console.stop()
         cluster.disconnect()
+
+
+def _warn(cfg: Config) -> None:
+    """What deserves a second thought, once nothing is refused any more: a refusal is one paragraph."""
+    for warning in warnings(cfg):
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _end_politely() -> None:

@@ -187,6 +187,14 @@ def engines_have_an_address(cfg: Config) -> None:
             )
 
 
+def retriever_has_an_address(cfg: Config) -> None:
+    """A search server has a base address, without a password in it: run folders and messages show it."""
+    url = cfg.retriever.url
+    if url and (not judge_rules.is_address(url) or "@" in urlsplit(url).netloc):
+        rule = "retriever.url is the http(s) address of a search server, without user and password"
+        raise InputError(rule, "an @ before the host" if "@" in url else repr(url), "e.g. http://127.0.0.1:8000")
+
+
 def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
     sizes = {role: cfg.block(role).batch * (cfg.game.attempts if role == SOLVER else 1) for role in cfg.roles}
@@ -245,6 +253,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     turn_fits_episode,
     episode_fits_its_parts,
     engines_have_an_address,
+    retriever_has_an_address,
     batch_fits_queue,
     eval_sets_are_distinct,
     hops_are_known,

@@ -66,7 +66,7 @@ PLANNED: dict[str, tuple[str, ...]] = {
 }
 """Names that a later release knows: the message says so, and they are refused all the same."""
 
-NOT_YET: dict[str, object] = {"retriever.url": "", "retriever.replicas": 1}
+NOT_YET: dict[str, object] = {"retriever.replicas": 1}
 """Keys whose feature is not built yet, with the only value that is accepted."""
 
 INF = math.inf

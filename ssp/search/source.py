@@ -11,13 +11,16 @@ import hashlib
 import json
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.search.router import NO_CORPUS
+
+if TYPE_CHECKING:
+    from ssp.rollout import Search
 
 DOWN, SCHEMA = "retriever_down", "retriever_schema"
 TRIES = 4
@@ -84,8 +87,8 @@ class Service:
 class HttpSearch:
     """`Search` by POST to `url` (a base address, or the whole one ending in /retrieve).
 
-    `corpora`: names that this server stands for (None = every name); `none` finds nothing and sends nothing. `timeout`,
-    `tries`, `backoff`: see `Service`. Safe in several threads.
+    `corpora`: names that this server stands for (None = every name); another one is searched by `otherwise`. `none` finds
+    nothing and sends nothing. `timeout`, `tries`, `backoff`: see `Service`. Safe in several threads.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class HttpSearch:
         backoff: float = BACKOFF,
         corpora: Collection[str] | None = None,
         transport: httpx.BaseTransport | None = None,
+        otherwise: Search | None = None,
     ) -> None:
         try:
             address = httpx.URL(url)
@@ -104,7 +108,8 @@ class HttpSearch:
         if address.scheme not in ("http", "https") or not address.host:
             raise InputError("retriever.url is an http(s) address", url, "e.g. http://127.0.0.1:8000")
         self.url = url if address.path.rstrip("/").endswith("/retrieve") else url.rstrip("/") + "/retrieve"
-        self.corpora, self._service = corpora, Service(timeout, tries, backoff, transport)
+        self.corpora, self._otherwise = corpora, otherwise
+        self._service = Service(timeout, tries, backoff, transport)
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault.
@@ -115,6 +120,8 @@ class HttpSearch:
         if corpus == NO_CORPUS:
             return [[] for _ in queries]
         if self.corpora is not None and corpus not in self.corpora:
+            if self._otherwise is not None:
+                return self._otherwise.search(queries, k, corpus)
             known = ", ".join([*self.corpora, NO_CORPUS])
             raise InputError(f"a search names a corpus of this server ({known})", corpus, "name one of these")
         found: list[list[Document]] = []

@@ -56,6 +56,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     seed = files.world_seed(cfg.data.corpus, cfg) if worldly else None
     cfg = concrete(cfg)
     build.check_judge(cfg)
+    build.check_retriever(cfg)
     items = read_items(cfg)
     for path in dict.fromkeys(build.corpora(cfg).values()):
         read_corpus(path)

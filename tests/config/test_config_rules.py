@@ -101,9 +101,14 @@ def test_only_names_that_are_built_in_pass(typed: str, planned: bool) -> None:
     assert ("not in this release" in str(found)) is planned
 
 
-@pytest.mark.parametrize("typed", ["retriever.url=http://x", "retriever.replicas=2"])
-def test_settings_of_features_that_are_not_there_are_refused(typed: str) -> None:
-    assert "not in this release" in refused(typed).rule
+def test_settings_of_features_that_are_not_there_are_refused() -> None:
+    assert "not in this release" in refused("retriever.replicas=2").rule
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://me:SENTINEL@x"])
+def test_a_search_server_has_an_address_without_a_password(url: str) -> None:
+    load("quickstart", ["retriever.url=http://127.0.0.1:8000"])
+    assert "SENTINEL" not in str(refused(f"retriever.url={url}"))
 
 
 @pytest.mark.parametrize("role", ["proposer", "solver"])
