@@ -1,0 +1,133 @@
+"""`ssp eval` and `ssp train` over a search server: the same rows as over the corpus itself, and what its faults do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from launch import eval as evaluate
+from launch import train
+from ssp import build
+from ssp.coldstart.store import ARTEFACT
+from ssp.config.schema import Config
+from ssp.engines import ScriptedEngine
+from ssp.errors import InputError
+from ssp.world import tokenizer as words
+
+Answer = Callable[[dict[str, Any]], tuple[int, Any]]
+ASKED = ["--policy", str(ARTEFACT), "--data", "world:train", "--per-hop", "4"]
+
+
+@contextmanager
+def serving(answer: Answer, seen: list[dict[str, Any]] | None = None) -> Iterator[str]:
+    """A server whose replies are a function of the request; its base address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if seen is not None:
+                seen.append(body)
+            status, reply = answer(body)
+            content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def found(body: dict[str, Any]) -> tuple[int, Any]:
+    """What `ssp serve` would answer over the training world."""
+    answers = WORLD.search(body["queries"], body["topk"], build.TRAIN_CORPUS)
+    return 200, {
+        "result": [
+            [{"document": {"id": d.id, "contents": d.contents}, "score": d.score} for d in documents]
+            for documents in answers
+        ]
+    }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _world() -> None:
+    global WORLD
+    WORLD = build.search(Config(), [build.TRAIN_CORPUS])
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = words.build()
+
+    def script(ids: list[int], seed: int, turn: int) -> list[int]:
+        return list(
+            tokens.encode("<answer> none </answer>" if turn else f"<search> {tokens.decode(ids).split()[1]} </search>")
+        )
+
+    monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(script))
+
+
+def rows(out: Path, *settings: str) -> list[dict[str, Any]]:
+    evaluate.main([*ASKED, "--corpus", "world:train", "--out", str(out), *settings])
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_a_server_finds_what_the_corpus_holds(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    with serving(found, seen) as url:
+        over_http = rows(tmp_path / "a", f"retriever.url={url}")
+    assert over_http == rows(tmp_path / "b") and all(row["documents"] for row in over_http)
+    assert len(seen) == 2 and seen[1]["topk"] == 3 and len(seen[1]["queries"]) > 6, "one request tries the server"
+
+
+def test_another_corpus_is_searched_here(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    with serving(found, seen) as url:
+        here = evaluate.main([*ASKED, "--corpus", "world:heldout", f"retriever.url={url}"])
+    assert here == 0 and len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "cause"),
+    [
+        ((200, {"result": [[{"doc": "x"}]]}), "retriever_schema"),
+        ((200, b"\xff\xfe"), "retriever_schema"),
+        ((404, {"detail": "no"}), "retriever_schema"),
+    ],
+)
+def test_a_reply_of_another_schema_is_refused_at_the_start_and_void_later(
+    tmp_path: Path, reply: tuple[int, Any], cause: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(lambda body: reply) as url, pytest.raises(InputError, match="retriever.url answers") as refused:
+        evaluate.main([*ASKED, "--corpus", "world:train", f"retriever.url={url}"])
+    assert cause in str(refused.value)
+    with serving(lambda body: found(body) if body["queries"] == ["a"] else reply) as url:
+        lost = rows(tmp_path / "rows", f"retriever.url={url}")
+    assert len(lost) == 16 and {(row["cause"], row["em"], row["prediction"]) for row in lost} == {(cause, None, None)}
+    assert f"world:train: void: {cause} 16\n" in capsys.readouterr().out, "a set's name is no emoji"
+
+
+def test_training_refuses_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    with serving(lambda body: (200, {})) as url:
+        gone = url
+    fast = [f"defaults.model={ARTEFACT}", f"run.dir={tmp_path / 'run'}", f"retriever.url={gone}", "retriever.timeout=1"]
+    with pytest.raises(InputError, match="retriever.url answers"):
+        train.main(["--config", "quickstart", *fast])
+    assert not (tmp_path / "run").exists()
