@@ -98,6 +98,8 @@ def _served(child: subprocess.Popen[bytes], base: str, key: dict[str, str], pati
                     return str(client.get("/v1/models").raise_for_status().json()["data"][0]["id"])
             except httpx.HTTPError:
                 pass  # it does not listen yet
+            except (ValueError, LookupError, TypeError) as error:
+                raise SspError(f"what answers at {base}/v1/models names no model: is it vLLM's server?") from error
             time.sleep(POLL)
     if child.poll() is None:
         raise SspError(f"vLLM was not healthy at {base}/health within {patience:g} s. Next: raise --wait")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import os
+import select
 import shutil
 import sqlite3
 import sys
@@ -47,7 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     """Call `command(argv)` and turn a typed failure into its message and exit code."""
     try:
-        return command(argv)
+        code = command(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
+        return 1
     except InputError as error:
         _say(str(error))
         return error.exit_code
@@ -67,6 +75,16 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         else:
             raise
         return InputError.exit_code
+
+
+def _reader_left() -> bool:
+    """True when nobody reads our output any more (`ssp ... | head`); what is left of it then goes nowhere."""
+    watch = select.poll()
+    watch.register(1, 0)
+    left = any(event & select.POLLERR for _, event in watch.poll(0))
+    if left:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return left
 
 
 def _disk_full(error: BaseException | None) -> bool:

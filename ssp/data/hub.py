@@ -112,9 +112,16 @@ def _host() -> str:
 def _list(item: Published) -> tuple[str, list[HubFile]]:
     """The commit that the revision means, and the files that `item` takes of it."""
     api = HfApi(endpoint=_endpoint(), library_name="ssp")
-    info: Any = api.repo_info(
-        item.repo, repo_type=item.type, revision=item.revision, files_metadata=True, timeout=SECONDS
-    )
+    try:
+        info: Any = api.repo_info(
+            item.repo, repo_type=item.type, revision=item.revision, files_metadata=True, timeout=SECONDS
+        )
+    except HFValidationError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # of a page, or of another service
+        raise Fault(
+            "hub_failed", f"{item.repo}: what {_host()} answers is no list of files; check HF_ENDPOINT"
+        ) from error
     names = [sibling.rfilename for sibling in info.siblings or ()]
     wanted = set(filter_repo_objects(names, allow_patterns=list(item.files) or None))
     files = [_checked(item, sibling) for sibling in info.siblings or () if sibling.rfilename in wanted]

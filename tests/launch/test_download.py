@@ -322,6 +322,14 @@ def _big() -> hub.HubFile:
     return hub.HubFile("part_aa", len(BIG), hashlib.sha256(BIG).hexdigest())
 
 
+@pytest.mark.parametrize("page", [b"<html>Log in", b"[]", b'{"siblings": [{}]}'])
+def test_what_is_no_hub(run, server: Hub, page: bytes, monkeypatch: pytest.MonkeyPatch):
+    """A login page of the network, or another service."""
+    monkeypatch.setattr(Handler, "do_GET", lambda self: self.answer(200, page, Content_Type="application/json"))
+    code, said = run()
+    assert code == 1 and "is no list of files; check HF_ENDPOINT" in said
+
+
 def test_no_network(run, server: Hub, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_ENDPOINT", f"http://user:{SENTINEL}@127.0.0.1:1")
     code, said = run()

@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self.answer({{}}, 200 if asked > 2 else 503)
         else:
-            self.answer({{"data": [{{"id": "served " + words[1]}}]}})
+            self.answer({{"data": [{{"id": "served " + words[1]}}] if mode != "nameless" else []}})
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -181,3 +181,11 @@ def test_a_taken_port_and_a_missing_key_are_refused_before_anything_starts(log: 
 def test_bad_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(InputError):
         serve.main(["--judge", *arguments] if not arguments else ["--judge", "m", *arguments])
+
+
+def test_a_server_that_names_no_model_is_ended(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "nameless")
+    with pytest.raises(SspError, match="names no model"):
+        serve.main(["--judge", "org/judge", "--port", "0"])
+    with pytest.raises(ProcessLookupError):
+        os.kill(called(log)["pid"], 0)

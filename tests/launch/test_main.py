@@ -181,3 +181,16 @@ def test_a_path_that_cannot_be_used_is_bad_input(code: int, capsys: pytest.Captu
     assert shown.startswith("ssp: ") and "a/path" in shown and shown.count("\n") == 1
     with pytest.raises(OSError):
         console.run(raising(OSError(code, "of no path")), [])
+
+
+def test_a_reader_that_leaves_is_no_failure_of_ours() -> None:
+    """`ssp ... | head`: no traceback, whether the pipe breaks while the command prints or after it."""
+    for lines in (2, 100_000):
+        code = f"from launch.main import run; raise SystemExit(run(lambda argv: print('x\\n' * {lines}), []))"
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None and child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == "" and child.wait() == 1
+        child.stderr.close()
