@@ -78,15 +78,17 @@ def _play(cfg: Config, args: argparse.Namespace, named: policy.Policy, console: 
     questions = {item.name: _questions(cfg, item, own=bool(args.data), per_hop=args.per_hop) for item in sets}
     search = _search(cfg, args, [item.corpus for item in sets])
     play = _player(cfg, args, named, search, console)
+    asked = [question.question for found in questions.values() for question in found]
+    build.check_words(build.tokenizer(named.folder(cfg)), asked)
     rows = {}
     for item in sets:
         tasks = evaluation.make_tasks(questions[item.name], cfg.seed, item.corpus, f"eval/{item.name}", args.samples)
         episodes = _episodes(play, tasks, args.batch, item.name)
         rows[item.name] = evaluation.make_rows(questions[item.name], episodes, args.samples)
     if isinstance(search, RecordedSearch):
-        asked = search.hits + search.misses
-        share = search.hits / asked if asked else 1.0
-        console.print(f"searches: {asked}, from the record {search.hits} ({share:.1%})")
+        searches = search.hits + search.misses
+        share = search.hits / searches if searches else 1.0
+        console.print(f"searches: {searches}, from the record {search.hits} ({share:.1%})")
         search.close()
     return rows
 

@@ -99,6 +99,17 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
         engine(cfg.block(role), folder)
 
 
+def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
+    """InputError for a text with a word that the vocabulary has no token for: the policy would read `<unk>` instead."""
+    unknown = tokens.unk_token_id
+    for text in texts if unknown is not None else ():
+        words = [word for word in text.split() if unknown in tokens.encode(word, add_special_tokens=False)]
+        if words:
+            shown = ", ".join(dict.fromkeys(words[:5])) + (", ..." if len(words) > 5 else "")
+            rule = "questions and targets are made of words that the policy knows"
+            raise InputError(rule, f"{shown} (in: {text[:80]})", "take data of this policy's world, or another policy")
+
+
 def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Path:
     """The policy to look at: the folder `given`, else the one that `role` starts from.
 

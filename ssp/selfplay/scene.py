@@ -64,6 +64,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)
+        build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])
     return Scene(cfg, items, sets, None if seed is None else World(seed), models)
 
 

@@ -170,7 +170,7 @@ def test_a_void_is_a_row_with_its_cause_and_in_no_estimate(
     row = json.loads(out.read_text().splitlines()[0])
     assert (row["cause"], row["prediction"], row["em"]) == ("engine_died", None, None)
     data = tmp_path / "one.jsonl"
-    data.write_text(json.dumps({"question": "pota seat ?", "answer": "x"}) + "\n")
+    data.write_text(json.dumps({"question": "vene mayor ?", "answer": "x"}) + "\n")
     assert evaluate.main(["--policy", str(policy), "--data", str(data), *TINY]) == 1, "nothing was scored"
 
 
@@ -341,7 +341,7 @@ def test_ask_takes_questions_from_the_input(
 def test_ask_refuses_words_that_the_policy_does_not_know(policy: Path) -> None:
     with pytest.raises(InputError, match="London"):
         ask.main(["London seat ?", "--policy", str(policy)])
-    with pytest.raises(InputError, match="no word"):
+    with pytest.raises(InputError, match="at least one word"):
         ask.main(["  ", "--policy", str(policy)])
     with pytest.raises(InputError, match="valid Unicode"):
         ask.main(["pota \udcff ?", "--policy", str(policy)])
@@ -350,6 +350,14 @@ def test_ask_refuses_words_that_the_policy_does_not_know(policy: Path) -> None:
     for wrong in ("-1", "nan", "hot", "1e-300"):
         with pytest.raises(InputError, match="at least 0"):
             ask.main(["pota seat ?", f"--temperature={wrong}"])
+
+
+def test_eval_refuses_words_that_the_policy_does_not_know(policy: Path, tmp_path: Path) -> None:
+    """It would read `<unk>`, and every answer would be wrong."""
+    data = tmp_path / "natural.jsonl"
+    data.write_text('{"id": "1", "question": "Who wrote Dracula ?", "golden_answers": ["Stoker"]}\n')
+    with pytest.raises(InputError, match="Who, wrote, Dracula"):
+        evaluate.main(["--policy", str(policy), "--data", str(data), "--corpus", "world:heldout"])
 
 
 def test_a_transcript_has_a_colour_for_each_segment_and_says_how_it_ended() -> None:
