@@ -63,7 +63,7 @@ FEATURES = {
     "RS-07": "/search, /batch_search, /health contract",
     "RS-08": "every rollout on record, rewards recomputed",
     "RS-09": "keeps the last N checkpoints",
-    "RS-10": "several nodes",
+    "RS-10": "several nodes: the same run",
     "RS-11": "baseline methods",
     "RS-12": "LLM judge counts what it could not decide",
     "SS-01": "self-search: no request leaves",
@@ -91,9 +91,7 @@ FEATURES = {
 }
 """Row id → what it is, in a few words. Search services (SR-40..51) and the rest of learning follow."""
 
-LATER = {
-    "RS-10": "many nodes",
-}
+LATER: dict[str, str] = {}
 """Rows without a test yet, and what they belong to."""
 
 

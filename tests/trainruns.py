@@ -188,9 +188,11 @@ def ledger_is_sound(made: Run, roles: Sequence[str] = ("proposer", "solver")) ->
 
 
 class Cluster:
-    """A cluster of its own, made by `ray start --head`, on loopback ports of its own."""
+    """A cluster of its own, made by `ray start --head`, on loopback ports of its own. `several`: other nodes may `join`,
+    which Ray's switch for loopback only forbids."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, several: bool = False) -> None:
+        self._nodes = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"} if several else {}
         self.folder, self.mark, self.port, self.dashboard_port = folder, uuid.uuid4().hex, free_port(), free_port()
         self.address, self.dashboard = f"127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
         ports = {
@@ -201,11 +203,20 @@ class Cluster:
             "dashboard-agent-grpc-port": free_port(),
             "metrics-export-port": free_port(),
         }
-        command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--num-cpus=4", "--disable-usage-stats"]
-        command += ["--dashboard-host=127.0.0.1", "--object-store-memory=256000000", f"--temp-dir={folder}"]
+        head = ["--head", "--num-cpus=4", "--dashboard-host=127.0.0.1", f"--temp-dir={folder}"]
+        self._start(*head, *[f"--{name}={value}" for name, value in ports.items()])
+
+    def join(self, cpus: int) -> None:
+        """A second node on this machine, with `cpus`; it ends with the cluster."""
+        names = ("dashboard-agent-listen-port", "dashboard-agent-grpc-port", "metrics-export-port")
+        ports = [f"--{name}={free_port()}" for name in names]
+        self._start(f"--address={self.address}", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", *ports)
+
+    def _start(self, *options: str) -> None:
+        command = [str(Path(sys.executable).parent / "ray"), "start", "--disable-usage-stats", *options]
         done = subprocess.run(
-            [*command, *[f"--{name}={value}" for name, value in ports.items()]],
-            env={**os.environ, MARK: self.mark, "PYTHONPATH": str(REPO)},
+            [*command, "--object-store-memory=256000000"],
+            env={**os.environ, **self._nodes, MARK: self.mark, "PYTHONPATH": str(REPO)},
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -218,17 +229,19 @@ class Cluster:
         return {"RAY_ADDRESS": self.address}
 
     def actors(self, run_name: str) -> dict[str, int]:
-        """Living named actors of one run, by the part of the name behind the run's, with process ids: the dashboard's
-        own answer."""
+        """Living named actors of one run, by the part of the name behind the run's, with process ids."""
+        return {actor.name.removeprefix(f"{run_name}-"): int(actor.pid) for actor in self._alive(run_name)}
+
+    def nodes(self, run_name: str) -> set[str]:
+        """Ids of the nodes on which actors of one run live."""
+        return {str(actor.node_id) for actor in self._alive(run_name)}
+
+    def _alive(self, run_name: str) -> list[Any]:
+        """The run's living named actors: the dashboard's own answer."""
         from ray.util.state import list_actors
 
         found = list_actors(address=self.dashboard, limit=1000, timeout=60)
-        prefix = f"{run_name}-"
-        return {
-            actor.name.removeprefix(prefix): int(actor.pid)
-            for actor in found
-            if actor.name.startswith(prefix) and actor.state == "ALIVE"
-        }
+        return [actor for actor in found if actor.name.startswith(f"{run_name}-") and actor.state == "ALIVE"]
 
     def end(self) -> None:
         """Kill its processes by id."""
