@@ -84,7 +84,7 @@ FEATURES = {
     "SP-03": "solver's reward, judge, anti-spam",
     "SP-04": "question filter, fail closed",
     "SP-05": "batch strategies",
-    "SP-06": "each role its own algorithm",
+    "SP-06": "each role its own algorithm (a combined update needs a shared policy, which is not there yet)",
     "SP-07": "services are waited for",
     "SP-08": "training without question-answer pairs",
     "SP-09": "judge, EM and F1 in evaluation",
