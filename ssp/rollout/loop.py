@@ -58,7 +58,7 @@ def _lock_step(engine: Engine, table: Table, lanes: int) -> None:
     waiting: deque[tuple[list[Seat], list[Seat], Future[Found] | None]] = deque(
         (table.seats[at : at + size], [], None) for at in range(0, len(table.seats), size)
     )
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(lanes) as pool:
         while waiting:
             going, asking, found = waiting.popleft()
             if found is not None:
