@@ -6,6 +6,7 @@ shard is waited for (it restarts) until `retriever.timeout`, and never left out 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from typing import Any
@@ -45,20 +46,24 @@ class ShardSearch:
 
     def __init__(self, shards: list[Any], timeout: float) -> None:
         self._shards, self._timeout = shards, timeout
+        self._lock = threading.Lock()  # several lanes search at once
         self._cache: OrderedDict[tuple[str, int, str], list[Document]] = OrderedDict()
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """For each query at most `k` documents, best first. Raises Fault("retriever_down") after `timeout` seconds."""
         if corpus == NO_CORPUS:
             return [[] for _ in queries]
-        missing = list(dict.fromkeys(q for q in queries if (q, k, corpus) not in self._cache))
+        with self._lock:
+            known = {q: self._cache[q, k, corpus] for q in queries if (q, k, corpus) in self._cache}
+        missing = list(dict.fromkeys(q for q in queries if q not in known))
         if missing:
-            for query, found in zip(missing, merge(self._ask(missing, k, corpus), k), strict=True):
-                self._cache[query, k, corpus] = [document for _, _, document in found]
-        answers = [self._cache[query, k, corpus] for query in queries]
-        while len(self._cache) > CACHE_ENTRIES:
-            self._cache.popitem(last=False)
-        return answers
+            found = merge(self._ask(missing, k, corpus), k)
+            known |= {q: [document for _, _, document in hits] for q, hits in zip(missing, found, strict=True)}
+            with self._lock:
+                self._cache.update({(q, k, corpus): known[q] for q in missing})
+                while len(self._cache) > CACHE_ENTRIES:
+                    self._cache.popitem(last=False)
+        return [known[query] for query in queries]
 
     def _ask(self, queries: list[str], k: int, corpus: str) -> list[Any]:
         deadline, wait = time.monotonic() + self._timeout, 0.05
