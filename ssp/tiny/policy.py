@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-VERSION = 3
+VERSION = 4
 """Raised whenever what is made changes."""
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
 STEPS, ROWS, RATE, SPREAD = 90, 3, 8e-3, 0.12
@@ -78,7 +78,7 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
 
 
 def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over the protocol's prompts and the documents of `world`."""
+    """Byte-level BPE over the protocol's prompts, the documents of `world` and tool calls."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -86,7 +86,7 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     texts = [f"{role.system}\n{role.user}" for role in protocol.roles.values()] * 4
-    texts += [document.contents for document in world.documents()]
+    texts += [document.contents for document in world.documents()] + [_call(word) for word in WORDS]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
@@ -134,26 +134,25 @@ def _practise(model: Qwen2ForCausalLM, traces: _Traces) -> None:
             group["lr"] = RATE * min(1.0, (step + 1) / 10) * (1.0 - step / STEPS)
         optimizer.zero_grad()
         for role in traces.roles:
-            _loss(model, [traces.draw(role) for _ in range(ROWS)]).backward()
+            _loss(model, *traces.draw(role)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
 
-def _loss(model: Qwen2ForCausalLM, rows: Sequence[tuple[list[int], list[bool]]]) -> Tensor:
-    """Mean cross-entropy of what the policy writes. All rows follow the first one's prompt, which is read once and is not
-    trained: prompts are most of the tokens."""
+def _loss(model: Qwen2ForCausalLM, prompt: list[int], rows: Sequence[tuple[list[int], list[bool]]]) -> Tensor:
+    """Mean cross-entropy of what the policy writes. The prompt, most of the tokens, is read once and is not trained."""
     import torch
     from torch.nn.functional import cross_entropy
 
-    starts = [written.index(True) - 1 for _, written in rows]  # the prompt's last token says what comes first
     with torch.no_grad():
-        cache = model.model(torch.tensor([rows[0][0][: starts[0]]]), use_cache=True).past_key_values
+        cache = model.model(torch.tensor([prompt[:-1]]), use_cache=True).past_key_values
     cache.batch_repeat_interleave(len(rows))
-    length = max(len(ids) - start for (ids, _), start in zip(rows, starts, strict=True))
+    length = 1 + max(len(ids) for ids, _ in rows)
     tokens, mask = torch.zeros(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.bool)
-    for row, ((ids, written), start) in enumerate(zip(rows, starts, strict=True)):
-        tokens[row, : len(ids) - start] = torch.tensor(ids[start:])
-        mask[row, : len(ids) - start] = torch.tensor(written[start:])
+    tokens[:, 0] = prompt[-1]  # it says what comes first
+    for row, (ids, written) in enumerate(rows):
+        tokens[row, 1 : len(ids) + 1] = torch.tensor(ids)
+        mask[row, 1 : len(ids) + 1] = torch.tensor(written)
     hidden = model.model(tokens, past_key_values=cache, use_cache=True).last_hidden_state
     return cross_entropy(model.lm_head(hidden[:, :-1][mask[:, 1:]]), tokens[:, 1:][mask[:, 1:]])
 
@@ -166,9 +165,13 @@ class _Traces:
         self._documents, self._rng = world.documents(), generator(0, "tiny", "practice")
         self.roles = [role for role in (PROPOSER, SOLVER) if role in self._protocol.roles]
 
-    def draw(self, role: str) -> tuple[list[int], list[bool]]:
-        """Ids of one episode and which of them the policy writes."""
-        pieces = [(self._renderer.prompt(role, self._fields()), False)]
+    def draw(self, role: str) -> tuple[list[int], list[tuple[list[int], list[bool]]]]:
+        """Ids of a prompt, and of what may follow it, with which of these the policy writes."""
+        (prompt,) = self._renderer.encode([self._renderer.prompt(role, self._fields())])
+        return prompt, [self._rest(role) for _ in range(ROWS)]
+
+    def _rest(self, role: str) -> tuple[list[int], list[bool]]:
+        pieces = []
         for _ in range(2 if role == PROPOSER else int(self._rng.integers(1, 3))):
             pieces += self._search(role)
         final = self._protocol.role(role).final
@@ -191,7 +194,7 @@ class _Traces:
     def _search(self, role: str) -> list[tuple[str, bool]]:
         """One search, and what it finds; a policy that `recalls` writes that itself."""
         form, tag, query = self._protocol.search, self._protocol.observation_form.tag, self._drawn(WORDS)
-        asked = json.dumps({"name": TOOL, "arguments": {"query": query}}) if form.form == "tool" else query
+        asked = _call(query) if form.form == "tool" else query
         turn = f"<{form.tag}> {asked} </{form.tag}>"
         if self._recalls:
             return [(f"{turn}\n<{tag}> {query} </{tag}>\n", True)]
@@ -211,3 +214,7 @@ class _Traces:
 
     def _drawn(self, words: Sequence[str]) -> str:
         return words[int(self._rng.integers(len(words)))]
+
+
+def _call(query: str) -> str:
+    return json.dumps({"name": TOOL, "arguments": {"query": query}})

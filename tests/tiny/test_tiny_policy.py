@@ -52,12 +52,11 @@ def test_layout_and_self_search_make_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "template"), [("recall", "chatml"), ("chat-tools", "")])
-def test_it_plays_both_roles_where_searches_are_tool_calls(tmp_path: Path, name: str, template: str) -> None:
+def test_it_plays_both_roles_where_searches_are_tool_calls(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    spoken, world = protocols.get(name), World(3)
-    folder = policy.ensure(spoken, template, False, tmp_path)
-    renderer = Renderer(spoken, build.tokenizer(folder), template)
+    spoken, world = protocols.get("chat-tools"), World(3)
+    folder = policy.ensure(spoken, "", False, tmp_path)
+    renderer = Renderer(spoken, build.tokenizer(folder))
     search = LocalSearch({"train": [bm25.build(world.documents(), 1.2, 0.25)]})
     settings = Settings(LIMITS, 1.0, 1)
     for role in (PROPOSER, SOLVER):
