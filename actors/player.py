@@ -10,7 +10,7 @@ from pathlib import Path
 import ray
 
 from actors.process import Calm
-from actors.shard import connect_search
+from actors.retriever import connect_search
 from ssp.config.schema import Config
 from ssp.selfplay.workers import Player
 

@@ -20,7 +20,7 @@ from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
-from actors.shard import ShardActor
+from actors.retriever import ShardActor
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.selfplay.cast import Cast, proposers, queue_names

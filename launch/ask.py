@@ -17,7 +17,7 @@ from rich.console import Console
 
 from launch import policy, transcript
 from launch.cli import Parsed, Parser, parse, temperature
-from ssp import build, protocols
+from ssp import build, corpora, protocols
 from ssp.config.schema import Config
 from ssp.episode import SOLVER, Episode, Outcome, Task
 from ssp.errors import InputError
@@ -58,7 +58,7 @@ def _asker(cfg: Config, parsed: Parsed, named: policy.Policy, console: Console) 
     heat = cfg.eval.temperature if args.temperature is None else args.temperature
     tokenizer = build.tokenizer(folder)
     told = teller(console, protocols.get(cfg.protocol))
-    play = build.player(cfg, SOLVER, folder, build.search(cfg, [corpus]), heat, told)
+    play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), heat, told)
 
     def ask(question: str) -> Episode:
         _check_words(tokenizer, question)

@@ -93,10 +93,10 @@ def _play(cfg: Config, args: argparse.Namespace, named: policy.Policy, console: 
     return rows
 
 
-def _search(cfg: Config, args: argparse.Namespace, corpora: list[str]) -> Search:
+def _search(cfg: Config, args: argparse.Namespace, names: list[str]) -> Search:
     if not (args.record or args.replay):
-        return build.search(cfg, corpora)
-    return build.recorded(cfg, corpora, Path(args.record or args.replay), args.cache_ttl, bool(args.replay))
+        return corpora.search(cfg, names)
+    return corpora.recorded(cfg, names, Path(args.record or args.replay), args.cache_ttl, bool(args.replay))
 
 
 def _episodes(play: Play, tasks: list[Task], batch: int, name: str) -> list[Episode]:

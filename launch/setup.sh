@@ -50,7 +50,7 @@ ssp_setup() {
     if [[ "$kind" == test ]]; then
         ssp_pip install ${quiet[@]+"${quiet[@]}"} --editable "$ssp_root[test]"
     else
-        ssp_pip install ${quiet[@]+"${quiet[@]}"} --editable "$ssp_root"
+        ssp_pip install ${quiet[@]+"${quiet[@]}"} --editable "$ssp_root[cpu]"
     fi
     echo "$wanted" >"$ssp_venv/.ssp-$kind"
 }

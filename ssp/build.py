@@ -9,31 +9,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ssp import cache, coldstart, engines, models, protocols, runfolder
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
-from ssp.data.readers import read_corpus
 from ssp.engines import Engine
 from ssp.engines.endpoint import EndpointEngine, key_from
 from ssp.episode import PROPOSER, SOLVER, Episode, Task
-from ssp.errors import Fault, InputError
+from ssp.errors import InputError
 from ssp.evaluation import Play, methods
 from ssp.evaluation.bench import Bench
 from ssp.judge import AnswerJudge, Further
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Search, Settings, rollout
 from ssp.rollout.table import Told
-from ssp.search import bm25
-from ssp.search.recorded import RecordedSearch
-from ssp.search.router import NO_CORPUS, LocalSearch
-from ssp.search.source import PROBE, HttpSearch
 from ssp.tiny import policy as tiny
 from ssp.tiny.settings import MODEL as TINY
-from ssp.world import files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -41,7 +35,6 @@ if TYPE_CHECKING:
     from ssp.judge.endpoint import Endpoint
 
 COLDSTART = "coldstart"
-TRAIN_CORPUS = "train"
 _META = "ssp.json"
 
 
@@ -215,72 +208,6 @@ def check_protocol(folder: Path | str, protocol: str) -> None:
             f"a policy of protocol {found[0]} (version {found[1]})",
             "choose another policy" + ("" if found[0] == wanted.id else f", or set protocol={found[0]}"),
         )
-
-
-def corpora(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
-    """Corpus name → file. `train` is data.corpus; another corpus is named by its path or world (`none` has no file).
-
-    Default names: `train` and the corpora of data.eval. What a server stands for (`retriever.url`) has no file either.
-    InputError for a world that has no such name.
-    """
-    wanted = [TRAIN_CORPUS, *(item.corpus for item in cfg.data.eval)] if names is None else names
-    here = [name for name in wanted if name != NO_CORPUS and not served(cfg, name)]
-    specs = {name: cfg.data.corpus if name == TRAIN_CORPUS else name for name in here}
-    return {name: Path(files.resolve(spec, "corpus", cfg)) for name, spec in specs.items()}
-
-
-def served(cfg: Config, corpus: str) -> bool:
-    """Whether the server at `retriever.url` is searched for this corpus: it stands for data.corpus."""
-    return bool(cfg.retriever.url) and corpus in (TRAIN_CORPUS, cfg.data.corpus)
-
-
-def remote(cfg: Config, otherwise: Search) -> Search:
-    """`otherwise`, with the server at `retriever.url`, if there is one, for the corpus that it stands for."""
-    if not cfg.retriever.url:
-        return otherwise
-    stands_for = (TRAIN_CORPUS, cfg.data.corpus)
-    return HttpSearch(cfg.retriever.url, cfg.retriever.timeout, corpora=stands_for, otherwise=otherwise)
-
-
-def check_retriever(cfg: Config) -> None:
-    """Search once at `retriever.url`, if there is one. InputError when the answer is not one."""
-    if not cfg.retriever.url:
-        return
-    try:
-        remote(cfg, LocalSearch({})).search([PROBE], cfg.retriever.topk, TRAIN_CORPUS)
-    except Fault as fault:
-        rule = "retriever.url answers Search-R1's POST /retrieve before it is relied on"
-        raise InputError(rule, fault, "start it (ssp serve --index DIR), or correct retriever.url") from fault
-
-
-def index(path: Path, cfg: Config) -> bm25.Bm25Index:
-    """The BM25 index of a corpus file with the config's k1 and b."""
-    return bm25.build(read_corpus(path), cfg.retriever.k1, cfg.retriever.b)
-
-
-def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
-    """In-process search over `corpora(cfg, names)`, each cut into `retriever.shards` exact shards; with `retriever.url`
-    the server there for what it stands for, after a first search (InputError when that fails)."""
-    check_retriever(cfg)
-    shards: dict[Path, list[bm25.Bm25Index]] = {}
-    named: dict[str, list[bm25.Bm25Index]] = {}
-    for name, path in corpora(cfg, names).items():
-        if path not in shards:
-            whole, n = index(path, cfg), cfg.retriever.shards
-            shards[path] = [whole.shard(i, n) for i in range(n)] if n > 1 else [whole]
-        named[name] = shards[path]
-    return remote(cfg, LocalSearch(named))
-
-
-def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
-    """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
-    retrievers = {NO_CORPUS: NO_CORPUS, **{name: cfg.retriever.url for name in names if served(cfg, name)}}
-    for name, path in corpora(cfg, names).items():
-        if not path.is_file():
-            raise InputError("a corpus is a readable file", path, "check the path")
-        index = f"bm25 k1={cfg.retriever.k1:g} b={cfg.retriever.b:g} {path.absolute()}"
-        retrievers[name] = f"{index} {path.stat().st_size}"
-    return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)
 
 
 def _model_folder(name: str, key: str) -> Path:

@@ -17,8 +17,7 @@ from ssp.engines.torch_engine import TorchEngine
 from ssp.episode import SOLVER, Episode, Task
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Settings, rollout
-from ssp.search import bm25
-from ssp.search.router import LocalSearch
+from ssp.search import in_memory, local
 from ssp.seeds import derive
 from ssp.world import World, tokenizer
 
@@ -34,7 +33,7 @@ class Examiner:
         self.world, self.seed = world, seed
         self.engine = TorchEngine(config)
         self.renderer = Renderer(protocols.get("mini"), tokenizer.build())
-        self._search = LocalSearch({CORPUS: [bm25.build(world.documents())]})
+        self._search = local(CORPUS, in_memory(world.documents()))
 
     def load(self, weights: dict[str, np.ndarray]) -> None:
         """Examine these weights from now on (HF names, float32)."""

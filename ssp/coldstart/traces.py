@@ -67,7 +67,7 @@ class TraceMaker:
         index = bm25.build(self._documents)
         self.found = {
             name: [self._documents[row] for row, _ in hits]
-            for name, hits in zip(world.entities, index.search(world.entities, TOPK), strict=True)
+            for name, hits in zip(world.entities, index.search(world.entities, TOPK).lists(), strict=True)
         }
         self._paths = {hops: world.paths(hops) for hops in (1, 2, 3)}
         self._targets = [name for name in world.targets() if self._mentions(name)]

@@ -19,7 +19,6 @@ from ssp.config.tables import (
     CHOICES,
     COLDEST,
     INF,
-    NOT_YET,
     PLANNED,
     PRESETS,
     RANGES,
@@ -30,12 +29,10 @@ from ssp.tokenlog import BYTES_A_TOKEN
 
 
 def check(cfg: Config) -> None:
-    """Every rule, in order: names, what is not built yet, ranges, combinations. InputError at the first that fails."""
+    """Every rule, in order: names, ranges, combinations. InputError at the first that fails."""
     for pattern, known in CHOICES.items():
         for key in _expand(pattern):
             check_choice(key, get(cfg, key), known, PLANNED.get(pattern, ()))
-    for key, only in NOT_YET.items():
-        check_not_yet(key, get(cfg, key), only)
     for pattern, (low, high) in RANGES.items():
         for key in _expand(pattern):
             check_range(key, get(cfg, key), low, high)
@@ -79,13 +76,6 @@ def check_choice(key: str, value: str, known: tuple[str, ...], planned: tuple[st
     listed = ", ".join(name or "''" for name in known)
     late = f"{value} (planned, not in this release)" if value in planned else value or "''"
     raise InputError(f"{key} is one of {listed}", late, f"set {key}={known[0] or known[-1]}")
-
-
-def check_not_yet(key: str, value: object, only: object) -> None:
-    """A feature that is not built yet must not be asked for."""
-    if value != only:
-        shown = repr(only) if only == "" else only
-        raise InputError(f"{key} is not in this release", f"{key}={value}", f"leave it at {shown}")
 
 
 def check_range(key: str, value: float, low: float, high: float) -> None:
@@ -189,10 +179,19 @@ def engines_have_an_address(cfg: Config) -> None:
 
 def retriever_has_an_address(cfg: Config) -> None:
     """A search server has a base address, without a password in it: run folders and messages show it."""
-    url = cfg.retriever.url
-    if url and (not judge_rules.is_address(url) or "@" in urlsplit(url).netloc):
-        rule = "retriever.url is the http(s) address of a search server, without user and password"
-        raise InputError(rule, "an @ before the host" if "@" in url else repr(url), "e.g. http://127.0.0.1:8000")
+    for key, url in [("retriever.url", url) for url in cfg.retriever.url.split()] + [
+        ("retriever.online.url", url) for url in [cfg.retriever.online.url] if url
+    ]:
+        if not judge_rules.is_address(url) or "@" in urlsplit(url).netloc:
+            rule = f"{key} is the http(s) address of a search server, without user and password"
+            raise InputError(rule, "an @ before the host" if "@" in url else repr(url), "e.g. http://127.0.0.1:8000")
+
+
+def data_corpus_has_one_source(cfg: Config) -> None:
+    """data.corpus is searched by the run's own shards, by a server, or by an engine of the web."""
+    if cfg.retriever.url and cfg.retriever.online.engine:
+        rule = "data.corpus is searched at retriever.url or by retriever.online.engine, not both"
+        raise InputError(rule, f"{cfg.retriever.url} and {cfg.retriever.online.engine}", "leave one of them out")
 
 
 def batch_fits_queue(cfg: Config) -> None:
@@ -254,6 +253,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     episode_fits_its_parts,
     engines_have_an_address,
     retriever_has_an_address,
+    data_corpus_has_one_source,
     batch_fits_queue,
     eval_sets_are_distinct,
     hops_are_known,

@@ -182,16 +182,65 @@ class DataConfig:
 
 
 @dataclass
+class OnlineConfig:
+    """A search engine of the web in place of data.corpus. `engine`: serper, serpapi, google_cse, bing, brave ("" = none).
+
+    `url`: in place of the engine's own address. Its key is read from an environment variable that the engine's table
+    names. `site`: what the engine needs beside a key (google_cse: the id of the search engine; serpapi: the engine's name,
+    google by default). `quota`: requests a process may send (0 = no limit). `ttl`: seconds an answer is kept (0 = for ever;
+    answers are kept in `cache`, a file, "" = in memory only). `pages`: fetch the pages that were found and keep the
+    paragraph around each snippet.
+    """
+
+    engine: str = ""
+    url: str = ""
+    site: str = ""
+    quota: int = 0
+    ttl: float = 86400.0
+    cache: str = ""
+    pages: bool = False
+
+
+@dataclass
 class RetrieverConfig:
-    """BM25 shards: how many, replicas, a remote server instead (`url`), documents a query, deadline in seconds."""
+    """The search engine over each corpus: `shards` times `replicas` actors, `topk` documents a query.
+
+    A corpus is a file (BM25 in memory, with `k1` and `b`) or an index folder that `ssp index` made. `kind`: bm25, dense,
+    hybrid ("" = hybrid where the folder holds both, else what it holds). `url`: a search server instead, for data.corpus;
+    several, with blanks between, are its shards.
+    `timeout`: seconds one search may take. `hedge`: seconds after which a replica is asked too (0 = only when one fails).
+    `min_coverage`: the share of the corpus below which an answer is void. `window` in seconds, `max_batch` in queries:
+    concurrent requests are merged within these. `cache`: answers kept by each player.
+    Dense: `encoders` actors encode queries, with `dtype` weights; `encoder`: its folder, where the one that the index
+    names lies elsewhere. `ef_search`, `nprobe`: of HNSW and IVF (0 = as built). `depth`: how far down each ranking hybrid
+    search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a query.
+    `gpus`: GPUs that a shard and an encoder ask Ray for, each. `memory_mb`: what one process may load (0 = what is free).
+    """
 
     shards: int = 2
     replicas: int = 1
     url: str = ""
     topk: int = 3
+    kind: str = ""
     k1: float = 1.2
     b: float = 0.25
     timeout: float = 20.0
+    hedge: float = 0.0
+    min_coverage: float = 1.0
+    window: float = 0.002
+    max_batch: int = 64
+    cache: int = 8192
+    encoders: int = 1
+    encoder: str = ""
+    dtype: str = "float32"
+    ef_search: int = 0
+    nprobe: int = 0
+    depth: int = 100
+    reranker: str = ""
+    rerank: int = 10
+    gpus: float = 0.0
+    memory_mb: int = 0
+    online: OnlineConfig = field(default_factory=OnlineConfig)
 
 
 @dataclass

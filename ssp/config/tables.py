@@ -28,6 +28,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "referee.evidence": ("chain", "verbatim", "quoted", "none"),
     "judge.kind": ("exact", "llm", "engine"),
     "judge.format": ("word", "json"),
+    "retriever.kind": ("", "bm25", "dense", "hybrid"),
+    "retriever.dtype": ("float32", "float16", "bfloat16"),
+    "retriever.online.engine": ("", "serper", "serpapi", "google_cse", "bing", "brave"),
     "ray.auth": ("disabled", "token"),
     "{role}.policy": ("own", "frozen"),
     "{role}.algorithm": (
@@ -65,9 +68,6 @@ PLANNED: dict[str, tuple[str, ...]] = {
     "{role}.learner.kind": ("deepspeed",),
 }
 """Names that a later release knows: the message says so, and they are refused all the same."""
-
-NOT_YET: dict[str, object] = {"retriever.replicas": 1}
-"""Keys whose feature is not built yet, with the only value that is accepted."""
 
 INF = math.inf
 MOST = 1024
@@ -122,6 +122,21 @@ RANGES: dict[str, tuple[float, float]] = {
     "retriever.k1": (0, INF),
     "retriever.b": (0, 1),
     "retriever.timeout": (0.001, INF),
+    "retriever.replicas": (1, MOST),
+    "retriever.hedge": (0, INF),
+    "retriever.min_coverage": (0, 1),
+    "retriever.window": (0, 1),
+    "retriever.max_batch": (1, INF),
+    "retriever.cache": (0, INF),
+    "retriever.encoders": (1, MOST),
+    "retriever.ef_search": (0, INF),
+    "retriever.nprobe": (0, INF),
+    "retriever.depth": (1, INF),
+    "retriever.rerank": (1, INF),
+    "retriever.gpus": (0, INF),
+    "retriever.memory_mb": (0, INF),
+    "retriever.online.quota": (0, INF),
+    "retriever.online.ttl": (0, INF),
     "placement.proposers": (1, MOST),
     "placement.solvers": (1, MOST),
     "placement.judges": (1, MOST),

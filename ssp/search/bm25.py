@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
 
 import bm25s
 import numpy as np
@@ -17,17 +16,8 @@ import numpy.typing as npt
 
 from ssp.episode import Document
 from ssp.errors import InputError
+from ssp.search.hits import Hits, Rows
 from ssp.search.tokens import tokenise
-
-Hit = tuple[int, float]
-"""Row in the whole corpus, score (> 0)."""
-Found = tuple[int, float, Document]
-"""Row in the whole corpus, score (> 0), the document with that score."""
-
-CACHE_ENTRIES = 4096
-CACHED_K = 64
-CACHED_QUERY = 256
-"""Only answers of at most CACHED_K rows to queries of at most CACHED_QUERY characters are cached: bounded memory."""
 
 
 def fingerprint(documents: Sequence[Document]) -> str:
@@ -41,7 +31,7 @@ def fingerprint(documents: Sequence[Document]) -> str:
 
 
 class Bm25Index:
-    """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build`, `shard` or `store.load`.
+    """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build`, `shard` or `ssp.search.store`.
 
     `data [nnz] float32`, `local [nnz] int32` (row minus `first`, ascending in a column), `indptr [tokens + 1] int64`
     are the columns of the scored matrix; `vocabulary` maps a token to its column. Safe to call from several threads.
@@ -53,68 +43,35 @@ class Bm25Index:
         local: npt.NDArray[np.int32],
         indptr: npt.NDArray[np.int64],
         vocabulary: dict[str, int],
-        documents: Sequence[Document],
         first: int,
+        rows: int,
         total: int,
-        k1: float,
-        b: float,
-        corpus_sha256: str,
     ) -> None:
         self.data, self.local, self.indptr, self.vocabulary = data, local, indptr, vocabulary
-        self.documents = documents
-        self.first, self.rows, self.total = first, len(documents), total
-        self.k1, self.b, self.corpus_sha256 = k1, b, corpus_sha256
-        self._cached = lru_cache(maxsize=CACHE_ENTRIES)(self._compute)
+        self.first, self.rows, self.total = first, rows, total
 
     def shard(self, i: int, n: int) -> Bm25Index:
         """Shard `i` of `n`: consecutive rows, with the scores of this index. Shards may be empty when n > rows."""
         if self.rows != self.total:
             raise ValueError("a shard is cut from a whole index, not from a shard")
         first, last = shard_rows(self.total, i, n)
-        data, local, indptr = slice_rows(self.data, self.local, self.indptr, first, last)
-        return Bm25Index(
-            data,
-            local,
-            indptr,
-            self.vocabulary,
-            self.documents[first:last],
-            first,
-            self.total,
-            self.k1,
-            self.b,
-            self.corpus_sha256,
-        )
+        arrays = slice_rows(self.data, self.local, self.indptr, first, last)
+        return Bm25Index(*arrays, self.vocabulary, first, last - first, self.total)
 
-    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+    def search(self, queries: Sequence[str], k: int) -> Hits:
         """Best `k` rows for each query, best first, ties by row. Only scores above 0; a repeated word counts twice."""
         if k < 1:
             raise InputError("documents a query (k) must be at least 1", k, "set retriever.topk to 1 or more")
-        return [list(self._answer(query, k)) for query in queries]
+        return Hits.of([self._compute(query, k) for query in queries], k)
 
-    def retrieve(self, queries: Sequence[str], k: int) -> list[list[Found]]:
-        """As `search`, with the documents: what a remote shard sends back in one call."""
-        return [[(row, score, self.document(row, score)) for row, score in hits] for hits in self.search(queries, k)]
-
-    def document(self, row: int, score: float = 0.0) -> Document:
-        """The document of `row` (a row of the whole corpus that this shard holds), carrying `score`."""
-        if not 0 <= row - self.first < self.rows:
-            raise IndexError(f"row {row} is outside this shard's rows {self.first}..{self.first + self.rows - 1}")
-        stored = self.documents[row - self.first]
-        return Document(stored.id, stored.contents, score)
-
-    def _answer(self, query: str, k: int) -> tuple[Hit, ...]:
-        if k > CACHED_K or len(query) > CACHED_QUERY:
-            return self._compute(query, k)
-        return self._cached(query, k)
-
-    def _compute(self, query: str, k: int) -> tuple[Hit, ...]:
+    def _compute(self, query: str, k: int) -> tuple[Rows, npt.NDArray[np.float32]]:
         columns = [c for c in (self.vocabulary.get(token) for token in tokenise(query)) if c is not None]
         if not columns:
-            return ()
+            return np.empty(0, np.int64), np.empty(0, np.float32)
         local, scores = self._gather(columns)
         best = top(scores, k)
         best = best[scores[best] > 0]
-        return tuple(zip((local[best].astype(np.int64) + self.first).tolist(), scores[best].tolist(), strict=True))
+        return local[best].astype(np.int64) + self.first, scores[best]
 
     def _gather(self, columns: list[int]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
         """Rows (ascending) that contain a query token, and their scores.
@@ -158,8 +115,7 @@ def build(documents: Sequence[Document], k1: float = 1.2, b: float = 0.25) -> Bm
     columns = np.repeat(np.arange(len(vocabulary)), np.diff(indptr))
     order = np.lexsort((local, columns))
     data = np.asarray(scorer.scores["data"], dtype=np.float32)[order]
-    total = len(ids)
-    return Bm25Index(data, local[order], indptr, vocabulary, list(documents), 0, total, k1, b, fingerprint(documents))
+    return Bm25Index(data, local[order], indptr, vocabulary, 0, len(ids), len(ids))
 
 
 def shard_rows(total: int, i: int, n: int) -> tuple[int, int]:

@@ -1,71 +1,255 @@
-"""Several shards' answers made one, and in-process search over named corpora.
+"""From queries to documents over the shards of named corpora.
 
-Owns the merge rule: higher score first, ties by row. Promises the answer of the single index when every shard answered.
-Refuses to know how a shard is reached, and to guess when one is missing.
+Owns the order of a search: what is known already, encode, ask every shard, merge, fuse, fetch, rerank; and its honesty.
+Promises the answer of the single index when every shard answered, and a Fault when less of the corpus was searched than
+`min_coverage`. Refuses to know how a shard is reached (`Fleet`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
 
 from ssp.episode import Document
-from ssp.errors import InputError, InvariantError
-from ssp.search.bm25 import Bm25Index, Found, Hit
-
-Ranked = TypeVar("Ranked", Hit, Found)
+from ssp.errors import Fault, InputError, InvariantError
+from ssp.search.hits import NO_ROW, Answers, Hits, Knobs, Rows, Vectors, fuse, merge
+from ssp.search.shard import BM25, HYBRID, Encoder, Reranker, Shard
 
 NO_CORPUS = "none"
 """The corpus in which every search finds nothing: evaluation with search switched off."""
+DOWN, PARTIAL = "retriever_down", "retriever_partial"
+CACHE = 8192
+CACHED_K = 64
+CACHED_QUERY = 256
+"""Only answers of at most CACHED_K documents to queries of at most CACHED_QUERY characters are kept: bounded memory."""
 
 
-def merge(answers: Sequence[Sequence[Sequence[Ranked]]], k: int) -> list[list[Ranked]]:
-    """Best `k` a query over the shards' answers (`search` or `retrieve` of each shard, for the same queries).
+class Fleet(Protocol):
+    """Reaches the shards of one corpus. `spans`: first row and last row + 1 of each."""
 
-    `answers` is [shards][queries][hits]. InvariantError when the shards answered different numbers of queries.
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]: ...
+
+    def search(
+        self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
+    ) -> dict[int, list[Hits]]:
+        """The rankings of every shard that answered in time, by shard."""
+
+    def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
+        """The documents of `rows` (by shard), of every shard that answered in time."""
+
+
+class LocalFleet:
+    """The shards in this process: never one is missing."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = list(shards)
+        self._spans = [shard.span for shard in shards]
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """Rows of each shard."""
+        return self._spans
+
+    def search(
+        self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
+    ) -> dict[int, list[Hits]]:
+        """The rankings of every shard."""
+        return {i: shard.search(texts, vectors, k, knobs, kind) for i, shard in enumerate(self._shards)}
+
+    def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
+        """The documents of `rows`, by shard."""
+        return {i: self._shards[i].fetch(some) for i, some in rows.items()}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How one request is answered. `kind`: bm25, dense, hybrid. `rerank`: how many candidates the cross-encoder reads (0:
+    it is not asked). `depth`: how far down a ranking fusion looks."""
+
+    kind: str = BM25
+    knobs: Knobs = Knobs()
+    rerank: int = 0
+    depth: int = 100
+
+
+@dataclass
+class Corpus:
+    """One corpus and how it is searched by default. `retriever`: everything that decides an answer but query and k."""
+
+    retriever: str
+    fleet: Fleet
+    options: Options = Options()
+    encoder: Encoder | None = None
+    reranker: Reranker | None = None
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        at = 0
+        for first, last in sorted(self.fleet.spans):
+            if first != at:
+                break
+            at = last
+        self.total = max((last for _, last in self.fleet.spans), default=0)
+        if not self.total or at != self.total:
+            spans = ", ".join(f"{first}..{last - 1}" for first, last in self.fleet.spans) or "no shard"
+            raise InvariantError(f"the shards of {self.retriever} do not hold each of its rows once: rows {spans}")
+
+
+class Router:
+    """`Search` over `corpora`, with a bounded cache of whole answers. Safe in several threads.
+
+    `min_coverage`: the share of a corpus's rows below which an answer is a Fault: `retriever_down` when no shard
+    answered, else `retriever_partial`.
     """
-    sizes = {len(answer) for answer in answers}
-    if len(sizes) > 1:
-        raise InvariantError(f"shards answered different numbers of queries: {sorted(sizes)}")
-    return [
-        sorted((hit for hits in shards for hit in hits), key=lambda hit: (-hit[1], hit[0]))[:k]
-        for shards in zip(*answers, strict=True)
-    ]
 
-
-class LocalSearch:
-    """`Search` in this process: corpus name → the shards of its index, which together hold every row once.
-
-    Raises InputError for an unknown corpus; never a Fault, since nothing here can be down.
-    """
-
-    def __init__(self, corpora: Mapping[str, Sequence[Bm25Index]]) -> None:
+    def __init__(self, corpora: Mapping[str, Corpus], min_coverage: float = 1.0, cache: int = CACHE) -> None:
         if NO_CORPUS in corpora:
             raise InputError("a corpus has a name of its own", NO_CORPUS, "that name means: search finds nothing")
-        for name, shards in corpora.items():
-            _check_whole(name, shards)
-        self._corpora = {name: list(shards) for name, shards in corpora.items()}
+        self.corpora, self._least = dict(corpora), min_coverage
+        self._cache = _Cache(cache)
 
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        """For each query at most `k` documents of `corpus`, best first, with their scores."""
+    def search(self, queries: list[str], k: int, corpus: str) -> Answers:
+        """For each query at most `k` documents of `corpus`, best first, with their scores. Raises Fault."""
+        return self.ask(queries, k, corpus)
+
+    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        """As `search`, in the way that `options` say. InputError for an unknown corpus, k < 1, or a way that the corpus
+        cannot be searched."""
+        if k < 1:
+            raise InputError("documents a query (k) must be at least 1", k, "set retriever.topk to 1 or more")
         if corpus == NO_CORPUS:
-            return [[] for _ in queries]
-        shards = self._corpora.get(corpus)
-        if shards is None:
-            known = ", ".join([*self._corpora, NO_CORPUS])
-            raise InputError(f"a search names a loaded corpus ({known})", corpus, "name one of these")
-        return [
-            [document for _, _, document in found]
-            for found in merge([shard.retrieve(queries, k) for shard in shards], k)
-        ]
+            return Answers([[] for _ in queries])
+        known = self.corpora.get(corpus)
+        if known is None:
+            names = ", ".join([*self.corpora, NO_CORPUS])
+            raise InputError(f"a search names a loaded corpus ({names})", corpus, "name one of these")
+        options = options or known.options
+        key = (known.retriever, k, options)
+        found = self._cache.get(queries, key) if k <= CACHED_K else {}
+        missing = list(dict.fromkeys(query for query in queries if query not in found))
+        coverage, seconds = 1.0, dict[str, float]()
+        if missing:
+            documents, coverage = _Search(known, options, seconds, self._least).run(missing, k)
+            fresh = dict(zip(missing, documents, strict=True))
+            if coverage == 1.0 and k <= CACHED_K:
+                self._cache.put(fresh, key)
+            found |= fresh
+        return Answers([found[query] for query in queries], coverage, seconds)
 
 
-def _check_whole(name: str, shards: Sequence[Bm25Index]) -> None:
-    row = 0
-    for shard in sorted(shards, key=lambda shard: (shard.first, shard.rows)):
-        if shard.first != row:
-            break
-        row += shard.rows
-    if not shards or row != shards[0].total or len({shard.corpus_sha256 for shard in shards}) > 1:
-        spans = ", ".join(f"{s.first}..{s.first + s.rows - 1} of {s.total}" for s in shards) or "no shard"
-        raise InvariantError(f"the shards of corpus {name} do not hold each of its rows once: rows {spans}")
+class _Search:
+    """One batch of different queries over one corpus."""
+
+    def __init__(self, corpus: Corpus, options: Options, seconds: dict[str, float], least: float) -> None:
+        self._corpus, self._options, self._seconds, self._least = corpus, options, seconds, least
+
+    def run(self, queries: list[str], k: int) -> tuple[list[list[Document]], float]:
+        """Documents a query, and the coverage."""
+        corpus, options = self._corpus, self._options
+        candidates = max(k, options.rerank)
+        depth = max(candidates, options.depth) if options.kind == HYBRID else candidates
+        vectors = self._vectors(queries)
+        with self._stage("search"):
+            replies = corpus.fleet.search(queries, vectors, depth, options.knobs, options.kind)
+        while True:
+            coverage = self._covered(replies)
+            with self._stage("merge"):
+                rankings = [merge(parts, depth) for parts in zip(*replies.values(), strict=True)]
+                hits = fuse(rankings, candidates) if len(rankings) > 1 else rankings[0]
+            with self._stage("fetch"):
+                documents = self._fetch(hits, replies)
+            if documents is not None:
+                break
+        return self._best(queries, documents, k), coverage
+
+    def _vectors(self, queries: list[str]) -> Vectors | None:
+        if self._options.kind == BM25:
+            return None
+        if self._corpus.encoder is None:
+            raise InputError("a dense search has an encoder", self._corpus.retriever, "use an index with a dense part")
+        vectors, seconds = self._corpus.encoder.encode_queries(queries)
+        self._seconds.update(seconds)
+        return vectors
+
+    def _covered(self, replies: Mapping[int, object]) -> float:
+        total, spans = self._corpus.total, self._corpus.fleet.spans
+        rows = sum(spans[i][1] - spans[i][0] for i in replies)
+        if not replies or rows / total < self._least:
+            missing = ", ".join(str(i) for i in range(len(spans)) if i not in replies)
+            cause = PARTIAL if replies else DOWN
+            raise Fault(cause, f"{rows} of {total} rows were searched; no answer in time from shard {missing}")
+        return rows / total
+
+    def _fetch(self, hits: Hits, replies: dict[int, list[Hits]]) -> list[list[Document]] | None:
+        """The documents of the hits. None when a shard was lost since it was searched; it is taken out of `replies`."""
+        spans = self._corpus.fleet.spans
+        wanted = np.unique(hits.rows[hits.rows != NO_ROW])
+        by_shard = {i: wanted[(wanted >= spans[i][0]) & (wanted < spans[i][1])] for i in replies}
+        by_shard = {i: rows for i, rows in by_shard.items() if len(rows)}
+        fetched = self._corpus.fleet.fetch(by_shard) if by_shard else {}
+        if lost := [i for i in by_shard if i not in fetched]:
+            for i in lost:
+                del replies[i]
+            return None
+        held = {row: d for i, rows in by_shard.items() for row, d in zip(rows.tolist(), fetched[i], strict=True)}
+        return [[Document(held[row].id, held[row].contents, score) for row, score in found] for found in hits.lists()]
+
+    def _best(self, queries: list[str], documents: list[list[Document]], k: int) -> list[list[Document]]:
+        if not self._options.rerank:
+            return [found[:k] for found in documents]
+        if self._corpus.reranker is None:
+            raise InputError("reranking needs a cross-encoder", self._corpus.retriever, "set retriever.reranker")
+        with self._stage("rerank"):
+            scores = self._corpus.reranker.scores(queries, documents)
+        return [reranked(found, values)[:k] for found, values in zip(documents, scores, strict=True)]
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+def reranked(documents: Sequence[Document], scores: Sequence[float]) -> list[Document]:
+    """Best first by the new scores, which the documents carry; ties keep their order."""
+    pairs = sorted(zip(documents, scores, strict=True), key=lambda pair: -pair[1])
+    return [replace(document, score=score) for document, score in pairs]
+
+
+class _Cache:
+    """Answers to the latest queries."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, threading.Lock()
+        self._answers: OrderedDict[tuple[object, str], list[Document]] = OrderedDict()
+
+    def get(self, queries: Sequence[str], key: object) -> dict[str, list[Document]]:
+        found = {}
+        with self._lock:
+            for query in queries:
+                answer = self._answers.get((key, query))
+                if answer is not None:
+                    self._answers.move_to_end((key, query))
+                    found[query] = answer
+        return found
+
+    def put(self, answers: Mapping[str, list[Document]], key: object) -> None:
+        with self._lock:
+            for query, documents in answers.items():
+                if len(query) <= CACHED_QUERY:
+                    self._answers[key, query] = documents
+            while len(self._answers) > self._size:
+                self._answers.popitem(last=False)
+
+
+def local(name: str, shards: Sequence[Shard], options: Options = Options(), **parts: object) -> Router:
+    """A router over one corpus in this process; for tests and small tools."""
+    return Router({name: Corpus(shards[0].retriever, LocalFleet(shards), options, **parts)})  # type: ignore[arg-type]

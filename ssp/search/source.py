@@ -20,6 +20,7 @@ from ssp.errors import Fault, InputError
 from ssp.search.router import NO_CORPUS
 
 if TYPE_CHECKING:
+    from ssp.config.schema import RetrieverConfig
     from ssp.rollout import Search
 
 DOWN, SCHEMA = "retriever_down", "retriever_schema"
@@ -82,6 +83,13 @@ class Service:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+
+def remote_search(cfg: RetrieverConfig, corpora: Collection[str], otherwise: Search) -> Search:
+    """`otherwise`, with the server at `retriever.url`, if there is one, for the corpora that it stands for."""
+    if not cfg.url:
+        return otherwise
+    return HttpSearch(cfg.url, cfg.timeout, corpora=corpora, otherwise=otherwise)
 
 
 class HttpSearch:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssp import build, protocols, runfolder
+from ssp import build, corpora, protocols, runfolder
 from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
-from ssp.data.readers import Target, read_corpus, read_questions, read_targets
+from ssp.data.readers import Target, read_questions, read_targets
 from ssp.episode import PROPOSER
 from ssp.errors import InputError
 from ssp.ledger import Ledger
@@ -56,10 +56,8 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     seed = files.world_seed(cfg.data.corpus, cfg) if worldly else None
     cfg = concrete(cfg)
     build.check_judge(cfg)
-    build.check_retriever(cfg)
     items = read_items(cfg)
-    for path in dict.fromkeys(build.corpora(cfg).values()):
-        read_corpus(path)
+    corpora.check(cfg)
     sets = [QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval]
     models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
     for role, folder in models.items():
@@ -113,7 +111,7 @@ def concrete(cfg: Config) -> Config:
         cfg.judge.model = str(folder)  # else it is a name in the hub's cache
     for item in cfg.data.eval:
         item.file = _file(cfg, "eval", item.file)
-        item.corpus = item.corpus if item.corpus == build.NO_CORPUS else _file(cfg, "corpus", item.corpus)
+        item.corpus = item.corpus if item.corpus == NO_CORPUS else _file(cfg, "corpus", item.corpus)
     return cfg
 
 

@@ -19,7 +19,7 @@ from actors.ledger import LedgerActor
 from actors.process import Alive
 from actors.program import Program, Sites, needed_cpus
 from actors.queue import QueueActor
-from actors.shard import ShardActor, ShardSearch
+from actors.retriever import ShardActor, ShardSearch
 from ssp.config import load
 from ssp.errors import Fault, InputError, SspError
 from ssp.selfplay.scene import concrete
@@ -145,12 +145,12 @@ def test_queue_ledger_and_shard_processes_import_neither_torch_nor_transformers(
 
 
 def test_search_over_shards_is_exact_and_a_lost_shard_is_a_fault():
-    from ssp import build
+    from ssp import corpora
 
     cfg = concrete(load("quickstart", []))
     shards = [ShardActor.options(num_cpus=0.1).remote(cfg, i) for i in range(cfg.retriever.shards)]
-    search, local = ShardSearch(shards, PATIENCE), build.search(cfg)
-    document = build.read_corpus(cfg.data.corpus)[7]
+    search, local = ShardSearch(shards, PATIENCE), corpora.search(cfg)
+    document = corpora.read_corpus(cfg.data.corpus)[7]
     queries = document.text.split()[:6]
     assert search.search(queries, 3, "train") == local.search(queries, 3, "train")
     assert search.search(queries, 3, "none") == [[]] * len(queries)

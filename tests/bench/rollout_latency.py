@@ -24,7 +24,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ssp import build  # noqa: E402
+from ssp import build, corpora  # noqa: E402
 from ssp.config import load  # noqa: E402
 from ssp.data.readers import read_questions  # noqa: E402
 from ssp.episode import SOLVER, Document, Task  # noqa: E402
@@ -56,7 +56,7 @@ def serve(seconds: float, port: Connection) -> None:
     cfg = concrete(load("quickstart", []))
     with bind("127.0.0.1", 0) as listener:
         port.send(listener.getsockname()[1])
-        app = create_app(Late(build.search(cfg, ["train"]), seconds), topk=3)
+        app = create_app(Late(corpora.search(cfg, ["train"]), seconds), topk=3)
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 
 

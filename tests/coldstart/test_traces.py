@@ -8,8 +8,7 @@ import pytest
 from ssp import protocols
 from ssp.coldstart import traces
 from ssp.coldstart.traces import Trace, TraceMaker
-from ssp.search import bm25
-from ssp.search.router import LocalSearch
+from ssp.search import Router, in_memory, local
 from ssp.world import World
 
 MINI = protocols.get("mini")
@@ -25,11 +24,11 @@ def quotes(trace: Trace) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def search(maker: TraceMaker) -> LocalSearch:
-    return LocalSearch({"c": [bm25.build(maker.world.documents())]})
+def search(maker: TraceMaker) -> Router:
+    return local("c", in_memory(maker.world.documents()))
 
 
-def check_play(trace: Trace, search: LocalSearch, role: str) -> None:
+def check_play(trace: Trace, search: Router, role: str) -> None:
     """The trace is what the rollout would log: prompt, turns that search, observations of the real search, a final."""
     text = ""
     for place, (piece, wrote) in enumerate(trace.pieces):
@@ -44,7 +43,7 @@ def check_play(trace: Trace, search: LocalSearch, role: str) -> None:
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
-def test_solver_traces_are_play(maker: TraceMaker, search: LocalSearch, hops: int) -> None:
+def test_solver_traces_are_play(maker: TraceMaker, search: Router, hops: int) -> None:
     early = right = 0
     for _ in range(200):
         trace = maker.solver(hops)
@@ -61,7 +60,7 @@ def test_solver_traces_are_play(maker: TraceMaker, search: LocalSearch, hops: in
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
-def test_proposer_traces_are_play_and_mostly_true(maker: TraceMaker, search: LocalSearch, hops: int) -> None:
+def test_proposer_traces_are_play_and_mostly_true(maker: TraceMaker, search: Router, hops: int) -> None:
     true = 0
     for _ in range(200):
         trace = maker.proposer(hops)

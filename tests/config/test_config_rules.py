@@ -32,7 +32,7 @@ def test_every_number_of_the_schema_has_a_range() -> None:
     """Fail closed: a new number without a range would accept anything."""
     ranged = {key for pattern in rules.RANGES for key in rules._expand(pattern)}
     numbers = {k for k, v in leaves(Config()) if isinstance(v, int | float) and not isinstance(v, bool)}
-    assert numbers - set(rules.NOT_YET) == ranged
+    assert numbers == ranged
 
 
 def test_every_choice_and_every_planned_name_belongs_to_a_key() -> None:
@@ -42,7 +42,6 @@ def test_every_choice_and_every_planned_name_belongs_to_a_key() -> None:
             assert keys[key] in known
         assert not set(known) & set(rules.PLANNED.get(pattern, ()))
     assert set(rules.PLANNED) <= set(rules.CHOICES)
-    assert all(keys[key] == only for key, only in rules.NOT_YET.items())
 
 
 @pytest.mark.parametrize(
@@ -99,10 +98,6 @@ def test_only_names_that_are_built_in_pass(typed: str, planned: bool) -> None:
     assert found.rule.startswith(f"{key} is one of ")
     assert str(found.found).startswith(value)
     assert ("not in this release" in str(found)) is planned
-
-
-def test_settings_of_features_that_are_not_there_are_refused() -> None:
-    assert "not in this release" in refused("retriever.replicas=2").rule
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://me:SENTINEL@x"])

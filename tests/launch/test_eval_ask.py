@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from launch import ask, transcript
 from launch import eval as evaluate
-from ssp import build, protocols
+from ssp import build, corpora, protocols
 from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
@@ -316,7 +316,7 @@ def test_ask_prints_what_the_training_rollout_logs(
     cfg, question = Config(), question_of(Config())
     assert ask.main([question, "--policy", str(scripted), "--corpus", "world:heldout"]) == 0
     printed = capsys.readouterr().out
-    player = Player(cfg, SOLVER, scripted, build.search(cfg, ["world:heldout"]), tmp_path)
+    player = Player(cfg, SOLVER, scripted, corpora.search(cfg, ["world:heldout"]), tmp_path)
     task = Task("t", "g", SOLVER, 0, 5, {"question": question}, "world:heldout")
     ((episode,), _) = player.play([task], PlayOrder(1.0, ""), 0, {})
     tokens, protocol = words.build(), protocols.get("mini")
@@ -402,15 +402,15 @@ def test_a_run_folder_means_its_newest_solver(policy: Path, tmp_path: Path) -> N
 
 def test_corpora_are_named_once_and_none_has_no_file() -> None:
     cfg = Config()
-    assert set(build.corpora(cfg)) == {"train", "world:heldout", "world:train"}
-    assert build.corpora(cfg, ["none", "world:heldout"]).keys() == {"world:heldout"}
+    assert set(corpora.named(cfg)) == {"train", "world:heldout", "world:train"}
+    assert corpora.named(cfg, ["none", "world:heldout"]).keys() == {"world:heldout"}
     cfg.data.eval = [EvalSet("a", "a.jsonl", "wiki.jsonl")]
-    assert build.corpora(cfg)["wiki.jsonl"] == Path("wiki.jsonl")
+    assert corpora.named(cfg)["wiki.jsonl"] == Path("wiki.jsonl")
 
 
 def test_search_finds_an_entity_and_nothing_when_switched_off() -> None:
     cfg = Config()
-    search = build.search(cfg, ["world:heldout"])
+    search = corpora.search(cfg, ["world:heldout"])
     entity = question_of(cfg).split()[0]
     ((first, *_),) = search.search([entity], 3, "world:heldout")
     assert isinstance(first, Document) and first.text.startswith(entity)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from launch import main as console
-from ssp import build
+from ssp import corpora
 
 SMALL = [
     "solver.model=tiny", "solver.engine.dtype=float32", "retriever.topk=1", "solver.limits.searches=5",
@@ -40,7 +40,7 @@ def test_a_recorded_evaluation_is_replayed_without_a_retriever(
     def gone(*args: object) -> None:
         raise AssertionError("nothing is searched")
 
-    monkeypatch.setattr(build, "search", gone)
+    monkeypatch.setattr(corpora, "search", gone)
     assert play("search-r1-qwen2.5-3b-ppo", "--replay", str(record), "--out", str(offline)) == 0
     assert online.read_bytes() == offline.read_bytes()
     second = capsys.readouterr().out
@@ -67,7 +67,7 @@ def test_the_first_searches_of_an_evaluation_are_real(
 ) -> None:
     """Sim2real by settings alone: the same policy, later information in its own words."""
     asked = []
-    search = build.search
+    search = corpora.search
 
     class Counting:
         def __init__(self, *args: Any) -> None:
@@ -77,7 +77,7 @@ def test_the_first_searches_of_an_evaluation_are_real(
             asked.extend(queries)
             return self.inner.search(queries, k, corpus)
 
-    monkeypatch.setattr(build, "search", Counting)
+    monkeypatch.setattr(corpora, "search", Counting)
     out = tmp_path / "rows.jsonl"
     source = ["solver.search.kind=first_k", f"solver.search.real={real}"]
     assert play("ssrl-qwen2.5-7b", *source, "--out", str(out)) == 0

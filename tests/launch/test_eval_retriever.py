@@ -14,7 +14,7 @@ import pytest
 
 from launch import eval as evaluate
 from launch import train
-from ssp import build
+from ssp import build, corpora
 from ssp.coldstart.store import ARTEFACT
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
@@ -57,7 +57,7 @@ def serving(answer: Answer, seen: list[dict[str, Any]] | None = None) -> Iterato
 
 def found(body: dict[str, Any]) -> tuple[int, Any]:
     """What `ssp serve` would answer over the training world."""
-    answers = WORLD.search(body["queries"], body["topk"], build.TRAIN_CORPUS)
+    answers = WORLD.search(body["queries"], body["topk"], corpora.TRAIN)
     return 200, {
         "result": [
             [{"document": {"id": d.id, "contents": d.contents}, "score": d.score} for d in documents]
@@ -69,7 +69,7 @@ def found(body: dict[str, Any]) -> tuple[int, Any]:
 @pytest.fixture(autouse=True, scope="module")
 def _world() -> None:
     global WORLD
-    WORLD = build.search(Config(), [build.TRAIN_CORPUS])
+    WORLD = corpora.search(Config(), [corpora.TRAIN])
 
 
 @pytest.fixture(autouse=True)

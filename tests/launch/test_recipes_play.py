@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from ssp import build, config, protocols, runfolder
+from ssp import config, corpora, protocols, runfolder
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER, Document, State
 from ssp.ledger import Ledger
@@ -99,7 +99,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
         torch.set_num_threads(1)
         cfg = shrunk(name, [f"run.dir={tmp_path_factory.mktemp(name) / 'run'}", *TYPED.get(name, [])])
         scene = read_scene(cfg)
-        folder, sink, search = runfolder.open_run(scene.cfg, name), Sink(), Counting(build.search(scene.cfg))
+        folder, sink, search = runfolder.open_run(scene.cfg, name), Sink(), Counting(corpora.search(scene.cfg))
         cast = local_cast(scene.cfg, scene.models, search, folder.ledger, folder.episodes)
         report = Report(sink, scene.oracle, workers=3, roles=cfg.roles)
         game = SelfPlay(scene.cfg, cast, folder, scene.targets(), report, Evaluator(scene.cfg, scene.sets))

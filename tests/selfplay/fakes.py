@@ -28,8 +28,7 @@ from ssp.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
 from ssp.errors import Fault
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
-from ssp.search import bm25
-from ssp.search.router import LocalSearch
+from ssp.search import Corpus, LocalFleet, Router, Shard, in_memory
 from ssp.seeds import generator
 from ssp.selfplay import local
 from ssp.selfplay.cast import Cast
@@ -58,13 +57,12 @@ def tokens() -> Any:
 
 
 @lru_cache(maxsize=1)
-def index() -> list[bm25.Bm25Index]:
-    whole = bm25.build(world().documents(), 1.2, 0.25)
-    return [whole.shard(0, 2), whole.shard(1, 2)]
+def index() -> list[Shard]:
+    return in_memory(world().documents(), shards=2)
 
 
-def search(corpora: tuple[str, ...] = ("train",)) -> LocalSearch:
-    return LocalSearch({name: index() for name in corpora})
+def search(corpora: tuple[str, ...] = ("train",)) -> Router:
+    return Router({name: Corpus(index()[0].retriever, LocalFleet(index())) for name in corpora})
 
 
 # policies

@@ -13,8 +13,7 @@ from ssp.config.role import LimitsConfig
 from ssp.episode import PROPOSER, SOLVER, Task
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Settings, rollout
-from ssp.search import bm25
-from ssp.search.router import LocalSearch
+from ssp.search import in_memory, local
 from ssp.tiny import policy
 from ssp.tiny.reward import letters
 from ssp.world import World
@@ -57,7 +56,7 @@ def test_it_plays_both_roles_where_searches_are_tool_calls(tmp_path: Path) -> No
     spoken, world = protocols.get("chat-tools"), World(3)
     folder = policy.ensure(spoken, "", False, tmp_path)
     renderer = Renderer(spoken, build.tokenizer(folder))
-    search = LocalSearch({"train": [bm25.build(world.documents(), 1.2, 0.25)]})
+    search = local("train", in_memory(world.documents()))
     settings = Settings(LIMITS, 1.0, 1)
     for role in (PROPOSER, SOLVER):
         tasks = [Task(f"t{i}", f"g{i}", role, 0, i, dict(fields(world, i))) for i in range(24)]

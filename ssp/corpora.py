@@ -1,0 +1,195 @@
+"""The corpora of a run, and what answers a search in each: shards, a server, an engine of the web, a record.
+
+Owns the map from the configuration's names to these. Promises that training, evaluation, `ask` and `serve` search a
+corpus in the same way. Refuses to rank, and to know Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ssp import models
+from ssp.config.schema import Config, RetrieverConfig
+from ssp.data.readers import read_corpus
+from ssp.errors import Fault, InputError
+from ssp.search.hits import Knobs
+from ssp.search.memory import in_memory
+from ssp.search.recorded import RecordedSearch
+from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
+from ssp.search.shard import BM25, DENSE, HYBRID, Shard
+from ssp.search.source import PROBE, remote_search
+from ssp.world import files
+
+if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts without them
+    from ssp.rollout import Search
+    from ssp.search.encoder import TextEncoder
+    from ssp.search.reranker import CrossEncoder
+
+TRAIN = "train"
+"""The name of data.corpus."""
+
+
+def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
+    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world (`none`
+    has no file).
+
+    Default names: `train` and the corpora of data.eval. What is searched elsewhere has no file either. InputError for a
+    world that has no such name.
+    """
+    wanted = [TRAIN, *(item.corpus for item in cfg.data.eval)] if names is None else names
+    here = [name for name in wanted if name != NO_CORPUS and not elsewhere(cfg, name)]
+    specs = {name: cfg.data.corpus if name == TRAIN else name for name in here}
+    return {name: Path(files.resolve(spec, "corpus", cfg)) for name, spec in specs.items()}
+
+
+def elsewhere(cfg: Config, corpus: str) -> bool:
+    """Whether `retriever.url` or the online engine is searched for this corpus: they stand for data.corpus."""
+    remote = bool(cfg.retriever.url or cfg.retriever.online.engine)
+    return remote and corpus in (TRAIN, cfg.data.corpus)
+
+
+def check(cfg: Config, names: Iterable[str] | None = None) -> None:
+    """Read what can be read of every corpus before anything starts, and search once at `retriever.url`.
+
+    InputError for a bad corpus row, an index folder that is broken or does not fit the settings, no answer.
+    """
+    for path in dict.fromkeys(named(cfg, names).values()):
+        if path.is_dir():
+            from ssp.search import store
+
+            kind(store.read_manifest(path).kinds, cfg.retriever, path)
+            encoder(path, cfg.retriever, load=False)
+        else:
+            kind((BM25,), cfg.retriever, path)
+            read_corpus(path)
+    reranker(cfg.retriever, load=False)
+    check_remote(cfg)
+
+
+def check_remote(cfg: Config) -> None:
+    """Search once at `retriever.url`, if there is one. InputError when the answer is not one."""
+    if not cfg.retriever.url:
+        return
+    try:
+        with_remote(cfg, Router({})).search([PROBE], cfg.retriever.topk, TRAIN)
+    except Fault as fault:
+        rule = "retriever.url answers Search-R1's POST /retrieve before it is relied on"
+        raise InputError(rule, fault, "start it (ssp serve --index DIR), or correct retriever.url") from fault
+
+
+def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
+    """Shard `i` of `n` of a corpus file (BM25, in memory) or an index folder. InputError for a bad one."""
+    if not path.is_dir():
+        return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
+    from ssp.search import store
+
+    wanted = kind(store.read_manifest(path).kinds, cfg, path)
+    return store.open_shard(path, i, n, wanted, gpu=cfg.gpus > 0, memory_mb=cfg.memory_mb)
+
+
+def kind(held: Sequence[str], cfg: RetrieverConfig, path: Path) -> str:
+    """How a corpus that holds these indexes is searched. InputError when `retriever.kind` asks for one it has not."""
+    wanted = cfg.kind or (HYBRID if len(held) > 1 else held[0])
+    if missing := {BM25: {BM25}, DENSE: {DENSE}, HYBRID: {BM25, DENSE}}[wanted] - set(held):
+        found = f"{path} has no {' and no '.join(sorted(missing))} index"
+        raise InputError(f"retriever.kind={wanted} asks indexes that the corpus has", found, "build one: ssp index")
+    return wanted
+
+
+def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder | None:
+    """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked for.
+
+    InputError when its folder is not here.
+    """
+    if not path.is_dir():
+        return None
+    from ssp.search import store
+
+    manifest = store.read_manifest(path)
+    if manifest.dense is None or kind(manifest.kinds, cfg, path) == BM25:
+        return None
+    spec = manifest.dense.encoder
+    folder = _model(cfg.encoder or spec.model, "retriever.encoder")
+    if not load:
+        return None
+    from ssp.search.encoder import TextEncoder
+
+    return TextEncoder(folder, spec, cfg.dtype, "cuda" if cfg.gpus else "cpu")
+
+
+def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
+    """The configured cross-encoder, if there is one. InputError when its folder is not here."""
+    if not cfg.reranker:
+        return None
+    folder = _model(cfg.reranker, "retriever.reranker")
+    if not load:
+        return None
+    from ssp.search.reranker import CrossEncoder
+
+    return CrossEncoder(folder, cfg.dtype, "cuda" if cfg.gpus else "cpu")
+
+
+def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
+    """How a corpus that holds these indexes is searched by default."""
+    knobs = Knobs(cfg.ef_search, cfg.nprobe)
+    return Options(kind(held, cfg, path), knobs, cfg.rerank if cfg.reranker else 0, cfg.depth)
+
+
+def router(cfg: Config, corpora: dict[str, Corpus]) -> Router:
+    """A router with the configured limits."""
+    return Router(corpora, cfg.retriever.min_coverage, cfg.retriever.cache)
+
+
+def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
+    """Search in this process over `named(cfg, names)`, each as one shard; with `retriever.url` the server there for what it
+    stands for, after a first search (InputError when that fails)."""
+    check_remote(cfg)
+    opened: dict[Path, Corpus] = {}
+    corpora: dict[str, Corpus] = {}
+    shared = reranker(cfg.retriever)
+    for name, path in named(cfg, names).items():
+        if path not in opened:
+            whole = shard(path, cfg.retriever, 0, 1)
+            fleet: Fleet = LocalFleet([whole])
+            chosen = options(cfg.retriever, whole.kinds, path)
+            opened[path] = Corpus(whole.retriever, fleet, chosen, encoder(path, cfg.retriever), shared)
+        corpora[name] = opened[path]
+    return with_remote(cfg, router(cfg, corpora))
+
+
+def with_remote(cfg: Config, otherwise: Search) -> Search:
+    """`otherwise`, with what is searched elsewhere for the corpus that it stands for, if the configuration names it."""
+    return remote_search(cfg.retriever, (TRAIN, cfg.data.corpus), otherwise)
+
+
+def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
+    """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
+    block = cfg.retriever
+    retrievers = {NO_CORPUS: NO_CORPUS}
+    retrievers |= {name: block.url or block.online.engine for name in names if elsewhere(cfg, name)}
+    for name, path in named(cfg, names).items():
+        if not path.exists():
+            raise InputError("a corpus is a readable file or an index folder", path, "check the path")
+        retrievers[name] = _retriever(path, block)
+    return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)
+
+
+def _retriever(path: Path, cfg: RetrieverConfig) -> str:
+    """All that decides the answers of the corpus at `path`, without loading it."""
+    if not path.is_dir():
+        return f"bm25 k1={cfg.k1:g} b={cfg.b:g} {path.absolute()} {path.stat().st_size}"
+    from ssp.search import store
+
+    manifest = store.read_manifest(path)
+    return f"{manifest.sha256[:16]} {options(cfg, manifest.kinds, path)} {cfg.encoder} {cfg.dtype} {cfg.reranker}"
+
+
+def _model(name: str, key: str) -> Path:
+    """Where the model lies. InputError when it is not here; nothing is fetched."""
+    found = models.find(name, key)
+    if found is None:
+        rule = f"{key} is an existing folder, or a model of the hub that was downloaded"
+        raise InputError(rule, name, f"ssp download {name} --type model, or set {key} to a folder")
+    return found

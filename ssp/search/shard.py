@@ -1,0 +1,106 @@
+"""One shard: consecutive rows of a corpus with their indexes and documents.
+
+Owns nothing but the three together. Promises that hits name rows of the whole corpus and that only its own documents are
+given. Refuses to know how it is reached, and the other shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ssp.episode import Document
+from ssp.search.hits import Hits, Knobs, Rows, Vectors
+
+BM25, DENSE, HYBRID = "bm25", "dense", "hybrid"
+KINDS = (BM25, DENSE, HYBRID)
+"""How a corpus is searched; hybrid is both, fused."""
+
+
+class Documents(Protocol):
+    """Documents by row of the whole corpus."""
+
+    first: int
+    rows: int
+
+    def gather(self, rows: Rows) -> list[Document]:
+        """Those of `rows`, in that order. IndexError for a row that is not held."""
+
+
+class WordIndex(Protocol):
+    """Ranks its rows for texts."""
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """Best `k` rows a query."""
+
+
+class VectorIndex(Protocol):
+    """Ranks its rows for vectors."""
+
+    def search(self, vectors: Vectors, k: int, knobs: Knobs) -> Hits:
+        """Best `k` rows a vector; `vectors [n, d]`."""
+
+
+class Encoder(Protocol):
+    """Queries → vectors."""
+
+    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
+        """`[n, d] float32`, and seconds by stage (tokenise, encode)."""
+
+
+class Reranker(Protocol):
+    """Scores documents against the query with a model that reads both."""
+
+    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
+        """One score a document, higher is better."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows [first, first + rows) of a corpus of `total` rows; `retriever` names all that decides its answers."""
+
+    retriever: str
+    total: int
+    documents: Documents
+    bm25: WordIndex | None = None
+    dense: VectorIndex | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The indexes that are here."""
+        return tuple(name for name, index in ((BM25, self.bm25), (DENSE, self.dense)) if index is not None)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First row, last row + 1."""
+        return self.documents.first, self.documents.first + self.documents.rows
+
+    def search(self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str) -> list[Hits]:
+        """One ranking for each index that `kind` asks: BM25's of `texts`, then the dense one's of `vectors`."""
+        rankings = []
+        if kind != DENSE:
+            assert self.bm25 is not None
+            rankings.append(self.bm25.search(texts, k))
+        if kind != BM25:
+            assert self.dense is not None and vectors is not None
+            rankings.append(self.dense.search(vectors, k, knobs))
+        return rankings
+
+    def fetch(self, rows: Rows) -> list[Document]:
+        """The documents of `rows`, in that order."""
+        return self.documents.gather(rows)
+
+
+class HeldDocuments:
+    """Documents in memory, of rows from `first` on."""
+
+    def __init__(self, documents: Sequence[Document], first: int = 0) -> None:
+        self._documents, self.first, self.rows = documents, first, len(documents)
+
+    def gather(self, rows: Rows) -> list[Document]:
+        """Those of `rows`, in that order. IndexError for a row that is not held."""
+        places = [int(row) - self.first for row in rows]
+        if any(not 0 <= place < self.rows for place in places):
+            raise IndexError(f"rows outside {self.first}..{self.first + self.rows - 1} are asked for")
+        return [self._documents[place] for place in places]
