@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 from launch import evaltable, policy
 from launch.cli import Parsed, Parser, parse, temperature, whole
-from ssp import build, evaluation
+from ssp import build, corpora, evaluation
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
 from ssp.episode import SOLVER, Episode, Task

@@ -19,6 +19,7 @@ from ssp.data.readers import Target, read_questions, read_targets
 from ssp.episode import PROPOSER
 from ssp.errors import InputError
 from ssp.ledger import Ledger
+from ssp.search.router import NO_CORPUS
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.targets import Item, Targets
 from ssp.world import files
