@@ -38,6 +38,16 @@ FEATURES = {
     "SR-32": "format-aware exact match",
     "SR-33": "the reward sits on the last model token",
     "SR-40": "/retrieve contract",
+    "SR-41": "BM25 equals its formula",
+    "SR-42": "exact dense search, shards included",
+    "SR-43": "HNSW on CPU",
+    "SR-44": "any faiss factory, efSearch and nprobe a request",
+    "SR-45": "encoder families: prefixes, pooling, norms",
+    "SR-46": "cross-encoder reranking",
+    "SR-47": "SerpAPI",
+    "SR-48": "Google Custom Search, snippets and pages",
+    "SR-49": "Bing, Brave, Serper and SerpAPI's other engines",
+    "SR-50": "index builder: any kind, embeddings kept, resumed",
     "SR-51": "recorded searches answer offline",
     "SR-60": "rows in Search-R1's layout",
     "SR-61": "training files of several sources",
@@ -89,7 +99,7 @@ FEATURES = {
     "SP-08": "training without question-answer pairs",
     "SP-09": "judge, EM and F1 in evaluation",
 }
-"""Row id → what it is, in a few words. Search services (SR-40..51) and the rest of learning follow."""
+"""Row id → what it is, in a few words. The rest of learning follows."""
 
 LATER: dict[str, str] = {}
 """Rows without a test yet, and what they belong to."""

@@ -194,6 +194,17 @@ def data_corpus_has_one_source(cfg: Config) -> None:
         raise InputError(rule, f"{cfg.retriever.url} and {cfg.retriever.online.engine}", "leave one of them out")
 
 
+def hedges_have_a_replica(cfg: Config) -> None:
+    """A hedged search asks another replica of the shard."""
+    block = cfg.retriever
+    if block.hedge and block.replicas == 1:
+        rule = "retriever.hedge asks another replica, so retriever.replicas is at least 2"
+        raise InputError(rule, f"hedge={block.hedge:g}, replicas=1", "set retriever.replicas=2, or hedge=0")
+    if block.hedge >= block.timeout:
+        rule = "retriever.hedge is shorter than retriever.timeout"
+        raise InputError(rule, f"{block.hedge:g} against {block.timeout:g} s", "lower retriever.hedge")
+
+
 def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
     sizes = {role: cfg.block(role).batch * (cfg.game.attempts if role == SOLVER else 1) for role in cfg.roles}
@@ -254,6 +265,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     engines_have_an_address,
     retriever_has_an_address,
     data_corpus_has_one_source,
+    hedges_have_a_replica,
     batch_fits_queue,
     eval_sets_are_distinct,
     hops_are_known,

@@ -100,6 +100,20 @@ def test_only_names_that_are_built_in_pass(typed: str, planned: bool) -> None:
     assert ("not in this release" in str(found)) is planned
 
 
+def test_a_hedged_search_needs_a_replica_and_time() -> None:
+    assert refused("retriever.hedge=1").rule.startswith("retriever.hedge asks another replica")
+    assert (
+        refused("retriever.hedge=20", "retriever.replicas=2").rule
+        == "retriever.hedge is shorter than retriever.timeout"
+    )
+    load("quickstart", ["retriever.hedge=0.5", "retriever.replicas=2"])
+
+
+def test_data_corpus_is_searched_in_one_place() -> None:
+    found = refused("retriever.url=http://127.0.0.1:8000", "retriever.online.engine=brave")
+    assert found.rule.startswith("data.corpus is searched at retriever.url or")
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://me:SENTINEL@x"])
 def test_a_search_server_has_an_address_without_a_password(url: str) -> None:
     load("quickstart", ["retriever.url=http://127.0.0.1:8000"])
