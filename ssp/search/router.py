@@ -134,6 +134,7 @@ class Router:
         options = options or known.options
         key = (known.retriever, k, options)
         found = self._cache.get(queries, key) if k <= CACHED_K else {}
+        cached = sum(query in found for query in queries)
         missing = list(dict.fromkeys(query for query in queries if query not in found))
         coverage, seconds = 1.0, dict[str, float]()
         if missing:
@@ -142,7 +143,7 @@ class Router:
             if coverage == 1.0 and k <= CACHED_K:
                 self._cache.put(fresh, key)
             found |= fresh
-        return Answers([found[query] for query in queries], coverage, seconds)
+        return Answers([found[query] for query in queries], coverage, seconds, cached)
 
 
 class _Search:
