@@ -1,0 +1,241 @@
+"""Dense indexes: exact inner product over plain vectors, and any index that faiss made.
+
+Owns the exact search, the knobs of an approximate one, and the way into faiss's files. Promises that `FlatIndex` gives the
+bits of a brute force in double precision, so that merged shards equal the single index; that knobs of one request never
+reach another. Refuses distances (L2), and to know texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ssp.errors import InputError
+from ssp.search.hits import NO_ROW, Hits, Knobs, Rows, Vectors, merge
+
+Matrix = npt.NDArray[np.float32] | npt.NDArray[np.float16]
+
+SLACK = 8
+"""Candidates that are scored again beyond the `k` that are asked."""
+BLOCK = 1 << 25
+"""Bytes of float32 that one step of a search may make."""
+UNIT = 2.0**-24
+"""Half the gap between 1 and the next float32: the relative error of one rounding."""
+
+AS_BUILT = Knobs()
+
+faiss: Any = import_module("faiss")  # its type stubs lack much of what it has
+# By default faiss multiplies matrices only from 128,000 queries on; below it goes query by query, which is right for a
+# few and up to nine times slower for a hundred. The results do not depend on it: see FlatIndex.
+faiss.cvar.distance_compute_blas_threshold = 20
+
+
+def exact_scores(vectors: Matrix, queries: Vectors) -> npt.NDArray[np.float32]:
+    """Inner products `[..., m] float32` of `vectors [..., m, d]` and `queries [..., d]`, the same bits in any company.
+
+    Products of float32 are exact in float64, and each row is summed alone, in one order.
+    """
+    return np.multiply(vectors, queries[..., None, :], dtype=np.float64).sum(axis=-1).astype(np.float32)
+
+
+def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
+    """The best `k` of each line of `rows [n, m]` and `scores [n, m]`, ties by row, filled up to `k`. `NO_ROW` goes last."""
+    scores = np.where(rows == NO_ROW, -np.inf, scores).astype(np.float32)
+    order = np.lexsort((np.where(rows == NO_ROW, np.iinfo(np.int64).max, rows), -scores), axis=-1)[:, :k]
+    padding = ((0, 0), (0, k - order.shape[1]))
+    return Hits(
+        np.pad(np.take_along_axis(rows, order, 1), padding, constant_values=NO_ROW),
+        np.pad(np.take_along_axis(scores, order, 1), padding, constant_values=-np.inf),
+    )
+
+
+class FlatIndex:
+    """Exact inner product over `vectors [rows, d]` (float32 or float16, may be memory-mapped), rows `first` and on.
+
+    faiss finds candidates in float32, whose last bits differ with the shape of the batch and of the slice;
+    `exact_scores` of these decide. Where a row that is no candidate could still belong to the best `k`, within the error
+    bound of float32, all rows above that bound are scored. float32 vectors are used in place, float16 in blocks.
+    """
+
+    knobs: tuple[str, ...] = ()
+
+    def __init__(self, vectors: Matrix, first: int = 0) -> None:
+        if vectors.ndim != 2 or vectors.dtype not in (np.float32, np.float16) or not vectors.flags.c_contiguous:
+            found = f"{vectors.dtype} {vectors.shape}"
+            raise InputError("vectors are one float32 or float16 table, row by row", found, "build the index again")
+        self.vectors, self.first = vectors, first
+        self._norm: float | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows that are held."""
+        return len(self.vectors)
+
+    def warm(self) -> float:
+        """Read all rows once; the largest Euclidean norm of one. InputError for a vector that is not finite."""
+        if self._norm is None:
+            norms = [np.einsum("ij,ij->i", block, block).max() for _, block in self._blocks()]
+            norm = float(np.sqrt(max(norms, default=0.0)))
+            if not norm < 1e15:
+                raise InputError("every vector of an index is finite", f"a norm of {norm}", "embed the corpus again")
+            self._norm = norm
+        return self._norm
+
+    def search(self, vectors: Vectors, k: int, knobs: Knobs = AS_BUILT) -> Hits:
+        """Best `k` rows of each of `vectors [n, d]`. InputError for k < 1, another width, a value that is not finite,
+        any knob."""
+        queries = _check(vectors, k, self.vectors.shape[1])
+        refuse_knobs(self.knobs, knobs)
+        if not len(queries) or not self.rows:
+            return top_rows(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32), k)
+        local, rough = self._candidates(queries, min(k + SLACK, self.rows))
+        hits = top_rows(local, self._scores(local, queries), k)
+        if local.shape[1] < self.rows:
+            error = self._error(queries)
+            doubtful = ~(rough[:, -1].astype(np.float64) + error < hits.scores[:, k - 1])
+            for i in np.flatnonzero(doubtful):
+                again = self._scan(queries[i], k, float(hits.scores[i, k - 1]) - error[i])
+                hits.rows[i], hits.scores[i] = again.rows[0], again.scores[0]
+        hits.rows[hits.rows != NO_ROW] += self.first
+        return hits
+
+    def _error(self, queries: Vectors) -> npt.NDArray[np.float64]:
+        """How far a float32 score and the exact one, rounded, may be apart, in any order of summation (Higham, 3.5)."""
+        width = queries.shape[1] + 4
+        norms = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
+        return width * UNIT / (1 - width * UNIT) * norms * self.warm() * 1.001 + width * 2.0**-149
+
+    def _blocks(self) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """First row and rows as float32, block by block."""
+        step = max(1, BLOCK // (4 * max(1, self.vectors.shape[1])))
+        for start in range(0, self.rows, step):
+            yield start, np.asarray(self.vectors[start : start + step], dtype=np.float32)
+
+    def _candidates(self, queries: Vectors, k: int) -> tuple[Rows, npt.NDArray[np.float32]]:
+        """The best `k` rows of each query by float32 scores, and these, both `[n, k]`."""
+        if self.vectors.dtype == np.float32:
+            scores, rows = faiss.knn(queries, self.vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+            return rows, scores
+        found = []
+        for start, block in self._blocks():
+            scores, rows = faiss.knn(queries, block, min(k, len(block)), metric=faiss.METRIC_INNER_PRODUCT)
+            found.append(Hits(rows + start, scores))
+        best = merge(found, k)
+        return best.rows, best.scores
+
+    def _scores(self, local: Rows, queries: Vectors) -> npt.NDArray[np.float32]:
+        step = max(1, BLOCK // (8 * local.shape[1] * queries.shape[1]))
+        starts = range(0, len(local), step)
+        parts = [exact_scores(self.vectors[local[i : i + step]], queries[i : i + step]) for i in starts]
+        return np.concatenate(parts)
+
+    def _scan(self, query: Vectors, k: int, bound: float) -> Hits:
+        """The best `k` rows among those whose float32 score reaches `bound`."""
+        cut = np.nextafter(np.float32(bound), np.float32(-np.inf))
+        best = top_rows(np.empty((1, 0), np.int64), np.empty((1, 0), np.float32), k)
+        for start, block in self._blocks():
+            kept = np.flatnonzero(block @ query >= cut)
+            if len(kept):
+                scores = exact_scores(block[kept], query)
+                best = merge([best, top_rows((kept + start)[None], scores[None], k)], k)
+        return best
+
+
+class FaissIndex:
+    """Faiss indexes over consecutive rows as one: row = the part's first row + the part's own id.
+
+    InputError for a part that ranks by another measure than the inner product.
+    """
+
+    def __init__(self, parts: Sequence[Any], firsts: Sequence[int]) -> None:
+        self.parts, self.firsts = [faiss.downcast_index(part) for part in parts], list(firsts)
+        for part in self.parts:
+            if part.metric_type != faiss.METRIC_INNER_PRODUCT:
+                found = f"{type(part).__name__} with metric {part.metric_type}"
+                raise InputError("a dense index ranks by inner product", found, "build it again: ssp index")
+        self.knobs = knobs_of(self.parts[0])
+
+    @property
+    def rows(self) -> int:
+        """Rows that are held."""
+        return sum(part.ntotal for part in self.parts)
+
+    def search(self, vectors: Vectors, k: int, knobs: Knobs = AS_BUILT) -> Hits:
+        """Best `k` rows of each of `vectors [n, d]`, as far as the index finds them. InputError as `FlatIndex.search`, and
+        for a knob that the index has not."""
+        queries = _check(vectors, k, self.parts[0].d)
+        refuse_knobs(self.knobs, knobs)
+        found = []
+        for part, first in zip(self.parts, self.firsts, strict=True):
+            scores, local = part.search(queries, max(1, min(k, part.ntotal)), params=parameters(part, knobs))
+            found.append(top_rows(np.where(local < 0, NO_ROW, local + first), scores, k))
+        return merge(found, k)
+
+
+def _check(vectors: Vectors, k: int, width: int) -> Vectors:
+    if k < 1:
+        raise InputError("documents a query (k) must be at least 1", k, "set retriever.topk to 1 or more")
+    queries = np.ascontiguousarray(vectors, dtype=np.float32)
+    if queries.ndim != 2 or queries.shape[1] != width:
+        found = f"shape {queries.shape} for an index of width {width}"
+        raise InputError("queries are encoded by the index's own encoder", found, "check retriever.encoder")
+    if not np.isfinite(queries).all():
+        raise InputError("query vectors are finite", "nan or infinity", "check retriever.encoder and retriever.dtype")
+    return queries
+
+
+def refuse_knobs(held: Sequence[str], knobs: Knobs) -> None:
+    """InputError when `knobs` sets one that is not in `held`."""
+    for name in ("ef_search", "nprobe"):
+        if getattr(knobs, name) and name not in held:
+            found = f"{name}={getattr(knobs, name)} for an index that has {' and '.join(held) or 'none'}"
+            raise InputError("a request sets knobs that the index has", found, f"leave {name} at 0")
+
+
+def knobs_of(index: Any) -> tuple[str, ...]:
+    """The knobs that `parameters` can set for this index."""
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexHNSW):
+        return ("ef_search",)
+    if isinstance(index, faiss.IndexIVF):
+        return tuple(sorted({"nprobe", *knobs_of(index.quantizer)}))
+    inner = _inner(index)
+    return knobs_of(inner) if inner is not None else ()
+
+
+def _inner(index: Any) -> Any | None:
+    """The index inside a wrapper."""
+    if isinstance(index, faiss.IndexRefine):
+        return index.base_index
+    if isinstance(index, (faiss.IndexPreTransform, faiss.IndexIDMap)):
+        return index.index
+    return index.at(0) if isinstance(index, (faiss.IndexShards, faiss.IndexReplicas)) else None
+
+
+def parameters(index: Any, knobs: Knobs) -> Any | None:
+    """faiss's search parameters for one request; what `knobs` leaves at 0 is as built. None for an index without knobs."""
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexHNSW):
+        hnsw = index.hnsw
+        return faiss.SearchParametersHNSW(
+            efSearch=knobs.ef_search or hnsw.efSearch,
+            check_relative_distance=hnsw.check_relative_distance,
+            bounded_queue=hnsw.search_bounded_queue,
+        )
+    if isinstance(index, faiss.IndexIVF):
+        inner = parameters(index.quantizer, knobs)
+        nprobe = knobs.nprobe or index.nprobe
+        return faiss.SearchParametersIVF(nprobe=nprobe, max_codes=index.max_codes, quantizer_params=inner)
+    wrapped = _inner(index)
+    inner = parameters(wrapped, knobs) if wrapped is not None else None
+    if inner is None:
+        return None
+    if isinstance(index, faiss.IndexRefine):
+        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inner)
+    if isinstance(index, faiss.IndexPreTransform):
+        return faiss.SearchParametersPreTransform(index_params=inner)
+    return inner
