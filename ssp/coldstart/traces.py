@@ -64,7 +64,7 @@ class TraceMaker:
         self.protocol = protocols.get("mini")
         self._rows = {document.title: row for row, document in enumerate(world.documents())}
         self._documents = world.documents()
-        index = bm25.build(self._documents)
+        index = bm25.build(document.contents for document in self._documents)
         self.found = {
             name: [self._documents[row] for row, _ in hits]
             for name, hits in zip(world.entities, index.search(world.entities, TOPK).lists(), strict=True)

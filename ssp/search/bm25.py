@@ -1,23 +1,45 @@
 """BM25 over one corpus, and exact shards of it.
 
-Owns the scored sparse matrix (tokens x documents; scores by bm25s with statistics of the whole corpus) and its queries.
-Promises that a shard is a row slice of that matrix: merged shards give the ids, scores and ties (by row) of the whole.
+Owns the scored sparse matrix (tokens x documents; bm25s's score with statistics of the whole corpus) and its queries.
+Promises that a shard is a row slice of that matrix: merged shards give the ids, scores and ties (by row) of the whole,
+and that what a query skips could not have been among its best.
 Refuses to know files (`ssp.search.store`), other corpora, and who asks.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import threading
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
 
-import bm25s
 import numpy as np
 import numpy.typing as npt
+from bm25s.scoring import _select_idf_scorer, _select_tfc_scorer
 
 from ssp.episode import Document
 from ssp.errors import InputError
 from ssp.search.hits import Hits, Rows
 from ssp.search.tokens import tokenise
+
+Scores = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int32]
+
+SMALL = 4096
+"""An index of at most so many rows is scored whole."""
+WIDE, WIDE_COLUMNS = 4, 32
+"""A token in more than one row of WIDE is also kept as one score a row, once it was asked for: at most WIDE_COLUMNS of
+them, 4 bytes a row each."""
+CHUNK = 20_000
+"""Documents that are counted at once while building."""
+BLOCK = 1 << 24
+"""Postings that a slice looks at at once."""
+_EPS = float(np.finfo(np.float32).eps)
+_LEAST = float(np.finfo(np.float32).tiny)
+_scratch = threading.local()
 
 
 def fingerprint(documents: Sequence[Document]) -> str:
@@ -39,8 +61,8 @@ class Bm25Index:
 
     def __init__(
         self,
-        data: npt.NDArray[np.float32],
-        local: npt.NDArray[np.int32],
+        data: Scores,
+        local: Places,
         indptr: npt.NDArray[np.int64],
         vocabulary: dict[str, int],
         first: int,
@@ -49,6 +71,8 @@ class Bm25Index:
     ) -> None:
         self.data, self.local, self.indptr, self.vocabulary = data, local, indptr, vocabulary
         self.first, self.rows, self.total = first, rows, total
+        self._peaks = np.zeros(len(indptr) - 1, dtype=np.float32)
+        self._wide: dict[int, Scores] = {}
 
     def shard(self, i: int, n: int) -> Bm25Index:
         """Shard `i` of `n`: consecutive rows, with the scores of this index. Shards may be empty when n > rows."""
@@ -64,58 +88,197 @@ class Bm25Index:
             raise InputError("documents a query (k) must be at least 1", k, "set retriever.topk to 1 or more")
         return Hits.of([self._compute(query, k) for query in queries], k)
 
-    def _compute(self, query: str, k: int) -> tuple[Rows, npt.NDArray[np.float32]]:
+    def _compute(self, query: str, k: int) -> tuple[Rows, Scores]:
+        """A row's score is summed in float32 in the order of the query's tokens, whatever path found the row, so that a
+        shard and the whole index get the same bits."""
         columns = [c for c in (self.vocabulary.get(token) for token in tokenise(query)) if c is not None]
         if not columns:
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        local, scores = self._gather(columns)
+        if len(columns) == 1:
+            rows, scores = self._column(columns[0])
+        elif self.rows <= SMALL:
+            rows, scores = np.arange(self.rows, dtype=np.int32), np.zeros(self.rows, dtype=np.float32)
+            for some, values in map(self._column, columns):
+                scores[some] += values
+        else:
+            rows = self._candidates(columns, k)
+            scores = np.zeros(len(rows), dtype=np.float32)
+            for column in columns:
+                scores += self._lookup(column, rows)
         best = top(scores, k)
         best = best[scores[best] > 0]
-        return local[best].astype(np.int64) + self.first, scores[best]
+        return rows[best].astype(np.int64) + self.first, scores[best]
 
-    def _gather(self, columns: list[int]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
-        """Rows (ascending) that contain a query token, and their scores.
+    def _candidates(self, columns: list[int], k: int) -> Places:
+        """Local rows (ascending) that hold the best `k`, those tied with the last of them included.
 
-        A row's score is summed in float32 in the order of the query's tokens, on both paths below, so that a shard and
-        the whole index get the same bits. bm25s's own query call is not used: it allocates a score for every document
-        and adds element by element, several times the cost of a one-word query.
+        Tokens are added up by falling peak (their best score in any row), until the k-th best sum so far is above the
+        peaks of the tokens left: no row without one of the added tokens can come in any more. The tokens left are then
+        looked up for the rows that still can. Sums here round in another order than the answer's, so bounds have slack.
         """
-        spans = [slice(int(self.indptr[c]), int(self.indptr[c + 1])) for c in columns]
-        if len(spans) == 1:
-            return self.local[spans[0]], self.data[spans[0]]
-        postings = sum(span.stop - span.start for span in spans)
-        if postings * 4 < self.rows:
-            local = np.unique(np.concatenate([self.local[span] for span in spans]))
-            scores = np.zeros(len(local), dtype=np.float32)
-            for span in spans:
-                scores[np.searchsorted(local, self.local[span])] += self.data[span]
-            return local, scores
-        dense = np.zeros(self.rows, dtype=np.float32)
-        for span in spans:
-            dense[self.local[span]] += self.data[span]
-        return np.arange(self.rows, dtype=np.int32), dense
+        terms = sorted(((self._peak(c) * n, c, np.float32(n)) for c, n in Counter(columns).items()), reverse=True)
+        slack = 1.0 - 4 * len(columns) * _EPS
+        left, floor = sum(peak for peak, _, _ in terms), 0.0
+        buffer, touched, all_rows, added = _zeros(self.rows), list[Places](), False, 0
+        sums = buffer[: self.rows]
+        for peak, column, times in terms:
+            added, left = added + 1, left - peak
+            if (wide := self._every_row(column)) is not None:
+                sums += wide if times == 1 else wide * times
+                values, all_rows = sums, True
+            else:
+                rows, values = self._column(column)
+                values = sums.take(rows, mode="clip") + (values if times == 1 else values * times)
+                sums[rows] = values
+                touched.append(rows)
+            floor = max(floor, at_least(values, k))
+            if floor * slack > left:
+                break
+        rows, values, floor = _drain(sums, None if all_rows else touched, k, floor, slack, left)
+        _scratch.buffer = buffer
+        for peak, column, times in terms[added:]:
+            left -= peak
+            values = values + self._lookup(column, rows) * times
+            floor = max(floor, at_least(values, k))
+            kept = (values >= floor * slack - left).nonzero()[0]
+            rows, values = rows[kept], values[kept]
+        rows.sort()
+        return rows
+
+    def _column(self, column: int) -> tuple[Places, Scores]:
+        """Rows (ascending) that contain the token, and its score there."""
+        span = slice(int(self.indptr[column]), int(self.indptr[column + 1]))
+        return self.local[span], self.data[span]
+
+    def _lookup(self, column: int, rows: Places) -> Scores:
+        """The token's score in each of `rows`; 0 where it does not occur."""
+        if (wide := self._every_row(column)) is not None:
+            return wide.take(rows, mode="clip")
+        local, data = self._column(column)
+        if not len(local):
+            return np.zeros(len(rows), dtype=np.float32)
+        at = local.searchsorted(rows)
+        return data.take(at, mode="clip") * (local.take(at, mode="clip") == rows)
+
+    def _every_row(self, column: int) -> Scores | None:
+        """The score in each row of a token that is in many rows, else None."""
+        wide = self._wide.get(column)
+        if wide is None and len(self._wide) < WIDE_COLUMNS:
+            rows, data = self._column(column)
+            if len(rows) * WIDE > self.rows:
+                wide = np.zeros(self.rows, dtype=np.float32)
+                wide[rows] = data
+                self._wide[column] = wide
+        return wide
+
+    def _peak(self, column: int) -> float:
+        """The token's best score in any row."""
+        if not self._peaks[column]:
+            self._peaks[column] = self._column(column)[1].max(initial=0)
+        return float(self._peaks[column])
 
 
-def build(documents: Sequence[Document], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
-    """Index the whole contents (title line too) of `documents` with BM25 (Lucene's idf and term weight, in bm25s).
+def _zeros(rows: int) -> Scores:
+    """A buffer of the thread's own, to be given back as zeros. One that a failed query took is not used again."""
+    buffer: Scores | None = getattr(_scratch, "buffer", None)
+    if buffer is None or len(buffer) < rows:
+        buffer = np.zeros(rows, dtype=np.float32)
+    _scratch.buffer = None
+    return buffer
 
-    Raises InputError for no documents, a corpus without one token, or k1 < 0, b outside [0, 1].
+
+def _drain(
+    sums: Scores, touched: list[Places] | None, k: int, floor: float, slack: float, left: float
+) -> tuple[Places, Scores, float]:
+    """Rows of `sums` that can reach the best `k` by at most `left` more, each once, and their sums; `sums` becomes
+    zeros. `touched`: all rows that are not 0 (some twice); None: look at every row."""
+    if touched is None:
+        floor = max(floor, at_least(sums, k))
+        rows = (sums >= max(floor * slack - left, _LEAST)).nonzero()[0].astype(np.int32)
+        values = sums[rows]
+        sums.fill(0)
+    else:
+        found, scores = list[Places](), list[Scores]()
+        for some in reversed(touched):
+            values = sums.take(some, mode="clip")
+            floor = max(floor, at_least(values, k))
+            kept = (values >= max(floor * slack - left, _LEAST)).nonzero()[0]
+            found.append(some[kept])
+            scores.append(values[kept])
+            sums[some] = 0  # so that a later list finds none of them again
+        rows, values = np.concatenate(found), np.concatenate(scores)
+    return rows, values, floor
+
+
+def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
+    """Index `texts` (a document's whole contents, title line too) with BM25: Lucene's idf and term weight, as in bm25s.
+
+    `texts` is read once, `CHUNK` at a time. Raises InputError for no text, texts without one token, or k1 < 0, b outside
+    [0, 1]. bm25s's own call to index is not used: it wants every token of the corpus as a Python list.
     """
     if not k1 >= 0 or not 0 <= b <= 1 or not np.isfinite(k1):
         raise InputError("BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set retriever.k1 and retriever.b")
-    vocabulary: dict[str, int] = {}
-    ids = [[vocabulary.setdefault(t, len(vocabulary)) for t in tokenise(d.contents)] for d in documents]
+    vocabulary = _Numbers()
+    chunks, sizes, df = list[_Chunk](), list[npt.NDArray[np.int64]](), np.zeros(0, dtype=np.int64)
+    for lengths, chunk in _counted(texts, vocabulary):
+        present, _, many = _runs(chunk[0])
+        df = np.concatenate([df, np.zeros(len(vocabulary) - len(df), dtype=np.int64)])
+        df[present] += many
+        chunks.append(chunk)
+        sizes.append(lengths)
+    total = sum(len(lengths) for lengths in sizes)
     if not vocabulary:
-        found = f"{len(ids)} documents without a word" if ids else "no documents"
+        found = f"{total} documents without a word" if total else "no documents"
         raise InputError("an index needs at least one document with a word in it", found, "check the corpus file")
-    scorer = bm25s.BM25(k1=k1, b=b, method="lucene", dtype="float32")
-    scorer.index((ids, vocabulary), create_empty_token=False, show_progress=False)
-    indptr = np.asarray(scorer.scores["indptr"], dtype=np.int64)
-    local = np.asarray(scorer.scores["indices"], dtype=np.int32)
-    columns = np.repeat(np.arange(len(vocabulary)), np.diff(indptr))
-    order = np.lexsort((local, columns))
-    data = np.asarray(scorer.scores["data"], dtype=np.float32)[order]
-    return Bm25Index(data, local[order], indptr, vocabulary, 0, len(ids), len(ids))
+    idf_of, weight_of = _select_idf_scorer("lucene"), _select_tfc_scorer("lucene")
+    idf = np.array([idf_of(n, N=total) for n in df.tolist()], dtype=np.float32)
+    average, first = np.concatenate(sizes).mean(), 0
+    indptr = np.concatenate([[0], np.cumsum(df)])
+    data, local = np.empty(indptr[-1], dtype=np.float32), np.empty(indptr[-1], dtype=np.int32)
+    ends = indptr[:-1].copy()
+    chunks.reverse()
+    for lengths in sizes:
+        columns, rows, times = chunks.pop()
+        present, starts, many = _runs(columns)
+        to = np.arange(len(columns)) + np.repeat(ends[present] - starts, many)
+        data[to] = idf[columns] * weight_of(times, l_d=lengths[rows], l_avg=average, k1=k1, b=b)
+        local[to] = rows + np.int32(first)
+        ends[present] += many
+        first += len(lengths)
+    return Bm25Index(data, local, indptr, dict(vocabulary), 0, total, total)
+
+
+_Chunk = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Scores]
+"""Postings of some documents by column, then row: the column, the row in the chunk, how often the token is there."""
+
+
+class _Numbers(dict[str, int]):
+    """Tokens, numbered as they come."""
+
+    def __missing__(self, token: str) -> int:
+        number = self[token] = len(self)
+        return number
+
+
+def _counted(texts: Iterable[str], numbers: _Numbers) -> Iterator[tuple[npt.NDArray[np.int64], _Chunk]]:
+    """The tokens of each text (how many), and the postings, of `CHUNK` texts at a time."""
+    texts = iter(texts)
+    while some := list(islice(texts, CHUNK)):
+        flat, lengths = array("i"), list[int]()
+        for text in some:
+            tokens = tokenise(text)
+            flat.extend(map(numbers.__getitem__, tokens))
+            lengths.append(len(tokens))
+        sizes = np.array(lengths, dtype=np.int64)
+        keys = np.sort(np.frombuffer(flat, dtype=np.int32) * np.int64(CHUNK) + np.repeat(np.arange(len(some)), sizes))
+        keys, _, times = _runs(keys)
+        yield sizes, ((keys // CHUNK).astype(np.int32), (keys % CHUNK).astype(np.int32), times.astype(np.float32))
+
+
+def _runs(values: npt.NDArray[np.integer]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of sorted values: each one once, where it starts, how often it is there."""
+    starts = np.flatnonzero(np.diff(values, prepend=-1))
+    return values[starts], starts, np.diff(starts, append=len(values))
 
 
 def shard_rows(total: int, i: int, n: int) -> tuple[int, int]:
@@ -126,21 +289,35 @@ def shard_rows(total: int, i: int, n: int) -> tuple[int, int]:
 
 
 def slice_rows(
-    data: npt.NDArray[np.float32],
-    rows: npt.NDArray[np.int32],
-    indptr: npt.NDArray[np.int64],
-    first: int,
-    last: int,
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """The columns restricted to rows [first, last), rows counted from `first`; scores untouched."""
-    kept = np.flatnonzero((rows >= first) & (rows < last))
-    return data[kept], rows[kept] - np.int32(first), np.searchsorted(kept, indptr).astype(np.int64)
+    data: Scores, rows: Places, indptr: npt.NDArray[np.int64], first: int, last: int
+) -> tuple[Scores, Places, npt.NDArray[np.int64]]:
+    """The columns restricted to rows [first, last), rows counted from `first`; scores untouched. Reads `BLOCK` postings
+    at a time, so that memory-mapped arrays may be larger than memory."""
+    some, places, ends, kept = [data[:0]], [rows[:0]], np.zeros_like(indptr), 0
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        inside = np.flatnonzero((block >= first) & (block < last))
+        some.append(data[start : start + BLOCK][inside])
+        places.append(block[inside] - np.int32(first))
+        at = slice(*np.searchsorted(indptr, [start, start + len(block)], side="right"))
+        ends[at] = kept + np.searchsorted(inside, indptr[at] - start)
+        kept += len(inside)
+    return np.concatenate(some), np.concatenate(places), ends
 
 
-def top(scores: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.intp]:
+def top(scores: Scores, k: int) -> npt.NDArray[np.intp]:
     """Positions of the `k` largest scores, largest first, equal scores by position (exact, also at the cut)."""
     if scores.size <= 4 * k or scores.size < 256:
         return np.argsort(-scores, kind="stable")[:k]
-    cut = np.partition(scores, scores.size - k)[scores.size - k]
-    candidates = np.flatnonzero(scores >= cut)
+    candidates = (scores >= at_least(scores, k)).nonzero()[0]
     return candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
+
+
+def at_least(scores: Scores, k: int) -> float:
+    """At most the `k`-th largest of `scores` (>= 0), and near it; 0 when there are fewer."""
+    if scores.size < k:
+        return 0.0
+    if scores.size >= 2048 and scores.size >= 128 * k:  # k groups have a best at least as high as the k-th best group's
+        groups = scores.size // 32
+        scores = scores[: groups * 32].reshape(32, groups).max(axis=0)
+    return float(np.partition(scores, scores.size - k)[scores.size - k])

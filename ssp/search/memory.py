@@ -11,7 +11,7 @@ from ssp.search.shard import HeldDocuments, Shard
 
 def in_memory(documents: Sequence[Document], k1: float = 1.2, b: float = 0.25, shards: int = 1) -> list[Shard]:
     """All `shards` of `documents`, with exact BM25 shards. InputError as `bm25.build` and for a bad k1 or b."""
-    whole = build(documents, k1, b)
+    whole = build((document.contents for document in documents), k1, b)
     name = retriever(fingerprint(documents), k1, b)
     parts = [whole.shard(i, shards) for i in range(shards)] if shards > 1 else [whole]
     return [
