@@ -130,23 +130,31 @@ def show(value: Any) -> str:
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
-    for index, (number, raw) in enumerate(_lines(path)):
-        where = f"{path}, line {number}"
-        try:
-            value = json.loads(raw.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise InputError("a data file is UTF-8", f"{where}, byte {error.start}", "save it as UTF-8") from error
-        except (ValueError, RecursionError) as error:
-            reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-            raise InputError("every line is one JSON object", f"{where}: {reason}", "correct that line") from error
-        if not isinstance(value, dict):
-            raise InputError("every line is one JSON object", f"{where}: {show(value)}", "correct that line")
-        yield Row(path, f"line {number}", index, value)
+    for index, (number, _, raw) in enumerate(lines(path)):
+        yield parse(path, number, index, raw)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Non-blank lines with their numbers from 1."""
-    number = 0
+def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
+    """The row in `raw`, line `number` of a file. InputError unless it is one JSON object."""
+    where = f"{path}, line {number}"
+    try:
+        value = json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError("a data file is UTF-8", f"{where}, byte {error.start}", "save it as UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InputError("every line is one JSON object", f"{where}: {reason}", "correct that line") from error
+    if not isinstance(value, dict):
+        raise InputError("every line is one JSON object", f"{where}: {show(value)}", "correct that line")
+    return Row(path, f"line {number}", index, value)
+
+
+def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Lines of a file that are not blank: number from 1, byte where it starts in the unpacked file, and the line.
+
+    InputError for a file that cannot be read or unpacked, or a line above ROW_BYTES.
+    """
+    number = start = 0
     try:
         with _open(path) as stream:
             while raw := stream.readline(ROW_BYTES + 1):
@@ -154,9 +162,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 if len(raw) > ROW_BYTES:
                     rule = f"a line of a data file has at most {ROW_BYTES:,} bytes"
                     raise InputError(rule, f"{path}, line {number}", "cut that row, documents into passages")
+                end = start + len(raw)
                 raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
                 if raw.strip():
-                    yield number, raw
+                    yield number, end - len(raw), raw
+                start = end
     except FileNotFoundError as error:
         raise InputError("a data file must exist", str(path), "check the path") from error
     except (OSError, EOFError, zlib.error) as error:
