@@ -1,130 +1,63 @@
-"""`ssp serve`: a search server that speaks Search-R1's `/retrieve` and ReSearch's `/search`, `/batch_search`, `/health`.
+"""`ssp serve`: a search server that speaks Search-R1's `/retrieve` and ReSearch's `/search` and `/batch_search`.
 
-Owns the HTTP contract and its limits. Promises that a bad body is a 400, 413 or 422 with its reason, that a fault of
-the search is a 503 and never an empty answer, and that a taken port is InputError.
-Refuses to know how documents are ranked: it asks a `Search`.
+Owns the command's flags, the load of what is served, and the life of the process. Promises that a corpus is searched
+exactly as training searches it, that SIGTERM and Ctrl-C finish what is under way, and that a taken port, a bad corpus
+and bad flags are InputError. Refuses to know the HTTP forms (`launch.searchapi`).
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import math
+import os
+import signal
 import socket
 import sys
-import time
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, ValidationError
-from starlette.requests import ClientDisconnect
 
 from launch.cli import Parser, whole
-from ssp.data.readers import read_corpus
-from ssp.episode import Document
-from ssp.errors import Fault, InputError
-from ssp.rollout import Search
-from ssp.search import Bm25Index, LocalSearch, build, load
+from launch.searchapi import CORPUS, SearchApi, Served, create_app
+from launch.searchforms import MAX_BODY, MAX_QUERIES, MAX_QUERY, MAX_TOPK
+from ssp import corpora
+from ssp.config import rules, tables
+from ssp.config.schema import Config
+from ssp.errors import InputError
+from ssp.search.router import Router
+from ssp.search.shard import BM25
 
-CORPUS = "served"
-MAX_BODY = 8 * 2**20
-MAX_QUERIES = 4096
-MAX_QUERY = 8192
-MAX_TOPK = 1000
+__all__ = ["CORPUS", "MAX_BODY", "MAX_QUERIES", "MAX_QUERY", "MAX_TOPK", "bind", "create_app", "main", "running"]
+
 MAX_CONNECTIONS = 512
+KEEP_ALIVE = 75
+"""Seconds that an idle connection stays open: longer than clients keep theirs, so that none meets a closing one."""
+OVER_RAY = 8
+"""Searches under way at once where shards are actors: this process only waits for them."""
 
-
-Body = TypeVar("Body", bound=BaseModel)
-
-
-class RetrieveRequest(BaseModel):
-    """Body of POST /retrieve. `topk` null = the server's default."""
-
-    queries: Annotated[list[Annotated[StrictStr, Field(max_length=MAX_QUERY)]], Field(max_length=MAX_QUERIES)]
-    topk: Annotated[StrictInt, Field(ge=1, le=MAX_TOPK)] | None = None
-    return_scores: StrictBool | None = None
-
-
-class SearchRequest(BaseModel):
-    """Body of POST /search (FlashRAG's server, which ReSearch uses): one query."""
-
-    query: Annotated[StrictStr, Field(max_length=MAX_QUERY)]
-    top_n: Annotated[StrictInt, Field(ge=1, le=MAX_TOPK)] = 10
-    return_score: StrictBool = False
-
-    @property
-    def queries(self) -> list[str]:
-        """The query as a batch of one."""
-        return [self.query]
-
-
-class BatchSearchRequest(SearchRequest):
-    """Body of POST /batch_search: many queries."""
-
-    query: Annotated[list[Annotated[StrictStr, Field(max_length=MAX_QUERY)]], Field(max_length=MAX_QUERIES)]  # type: ignore[assignment]
-
-    @property
-    def queries(self) -> list[str]:
-        """The queries."""
-        return list(self.query)
-
-
-def create_app(search: Search, topk: int, about: Mapping[str, Any] | None = None, corpus: str = CORPUS) -> FastAPI:
-    """The server as an ASGI app over `corpus` of `search`; `about` is shown by /status beside its counters."""
-    app = FastAPI(title="ssp serve", docs_url=None, redoc_url=None)
-    counts = {"requests": 0, "queries": 0, "refused": 0, "faults": 0}
-    started = time.monotonic()
-
-    async def asked(request: Request, kind: type[Body]) -> Body:
-        counts["requests"] += 1
-        try:
-            return _validated(await _body(request), kind)
-        except HTTPException:
-            counts["refused"] += 1
-            raise
-
-    async def answered(queries: list[str], k: int) -> list[list[Document]]:
-        counts["queries"] += len(queries)
-        try:
-            return await run_in_threadpool(search.search, queries, k, corpus)
-        except Fault as fault:
-            counts["faults"] += 1
-            raise HTTPException(503, str(fault)) from fault
-
-    @app.post("/retrieve")
-    async def retrieve(request: Request) -> JSONResponse:
-        ask = await asked(request, RetrieveRequest)
-        found = await answered(ask.queries, ask.topk or topk)
-        return JSONResponse({"result": [_answer(documents, bool(ask.return_scores)) for documents in found]})
-
-    @app.post("/search")
-    async def search_one(request: Request) -> JSONResponse:
-        ask = await asked(request, SearchRequest)
-        (found,) = await answered(ask.queries, ask.top_n)
-        scores = [document.score for document in found]
-        return JSONResponse([_answer(found, False), scores] if ask.return_score else _answer(found, False))
-
-    @app.post("/batch_search")
-    async def batch_search(request: Request) -> JSONResponse:
-        ask = await asked(request, BatchSearchRequest)
-        found = await answered(ask.queries, ask.top_n)
-        documents = [_answer(each, False) for each in found]
-        scores = [[document.score for document in each] for each in found]
-        return JSONResponse([documents, scores] if ask.return_score else documents)
-
-    @app.get("/health")
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.get("/status")
-    async def status() -> dict[str, Any]:
-        return {**(about or {}), "topk": topk, **counts, "uptime_seconds": round(time.monotonic() - started, 3)}
-
-    return app
+FLAGS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
+    ("kind", "KIND", str, "bm25, dense or hybrid (default: what the index holds)"),
+    ("shards", "K", int, "shards; above 1 they are Ray actors (default 1)"),
+    ("replicas", "R", int, "of each shard; above 1 they are Ray actors (default 1)"),
+    ("encoder", "FOLDER", str, "of the query encoder, where the one that the index names lies elsewhere"),
+    ("dtype", "TYPE", str, "of the models' weights: float32, float16 or bfloat16 (default float32)"),
+    ("gpus", "G", float, "GPUs for the models and each shard; 0: the CPU (default 0)"),
+    ("ef-search", "N", int, "candidates that HNSW keeps (default: as built)"),
+    ("nprobe", "N", int, "lists that IVF visits (default: as built)"),
+    ("reranker", "FOLDER", str, "of a cross-encoder, for reranking and for POST /rerank"),
+    ("rerank", "N", int, "candidates a query that the cross-encoder reads (default 10)"),
+    ("min-coverage", "X", float, "share of the corpus below which there is no answer (default 1)"),
+    ("timeout", "S", float, "seconds that a request may take (default 20)"),
+    ("hedge", "S", float, "seconds after which a second replica is asked too (default 0: never)"),
+    ("window", "S", float, "seconds that a query waits for others while there are some (default 0.002)"),
+    ("max-batch", "N", int, "queries that are searched together (default 64)"),
+    ("cache", "N", int, "answers that are kept (default 8192)"),
+    ("memory-mb", "MB", int, "memory that may be loaded (default: what is free)"),
+)
+"""Flag, name of its value, type, help. Each is the setting `retriever.<flag>`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,16 +68,90 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return judgeserver.main(argv)
     args = _parser().parse_args(argv)
+    cfg = configured(args)
+    block = cfg.retriever
+    workers = args.workers or _workers(cfg)
+    # Each worker's share of the cores; read when torch and faiss are first imported.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     with bind(args.host, args.port) as listener:
-        index = load(args.index) if args.index else build(read_corpus(args.corpus))
-        app = create_app(LocalSearch({CORPUS: [index]}), args.topk, describe(index))
-        config = uvicorn.Config(
-            app, log_level="warning", limit_concurrency=MAX_CONNECTIONS, timeout_graceful_shutdown=5
-        )
+        app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
         host = f"[{args.host}]" if ":" in args.host else args.host
-        print(f"serving {index.total:,} documents on http://{host}:{listener.getsockname()[1]}", flush=True)
-        uvicorn.Server(config).run(sockets=[listener])
+        return running(app, listener, lambda: loaded(cfg), f"http://{host}:{listener.getsockname()[1]}")
+
+
+def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], address: str) -> int:
+    """Serve `app` until a signal; it answers /health at once, and searches when `load` is done. Raises what that raises."""
+    settings: Mapping[str, Any] = {"loop": "uvloop", "http": "httptools", "ws": "none", "lifespan": "on"}
+    config = uvicorn.Config(
+        app,
+        **settings,
+        log_level="warning",
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=math.ceil(app.timeout) + 1,
+    )
+    server = uvicorn.Server(config)
+    trouble: list[BaseException] = []
+
+    def opened() -> None:
+        try:
+            served = load()
+            app.open(served)
+            print(f"serving {served.about['documents']:,} documents on {address}", flush=True)
+        except BaseException as error:  # noqa: BLE001 (the command raises it)
+            trouble.append(error)
+            server.should_exit = True
+
+    if threading.current_thread() is threading.main_thread():
+        # uvicorn ends in good order on SIGTERM and then raises it again: from here on that is no death.
+        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+    threading.Thread(target=opened, daemon=True, name="load").start()
+    server.run(sockets=[listener])
+    if trouble:
+        raise trouble[0]
     return 0
+
+
+def configured(args: argparse.Namespace) -> Config:
+    """The configuration that the flags stand for. InputError when a value is out of its range."""
+    cfg = Config()
+    cfg.data.corpus = str(args.index or args.corpus)
+    if args.index and not args.index.is_dir():
+        raise InputError("an index is a folder", args.index, "build one: ssp index; or serve a file with --corpus")
+    block = cfg.retriever
+    block.shards, block.topk = 1, args.topk
+    for flag, *_ in FLAGS:
+        key = flag.replace("-", "_")
+        if getattr(args, key) is not None:
+            setattr(block, key, getattr(args, key))
+    for key, (low, high) in tables.RANGES.items():
+        if key.startswith("retriever."):
+            rules.check_range(key, rules.get(cfg, key), low, high)
+    for key, known in tables.CHOICES.items():
+        if key.startswith("retriever."):
+            rules.check_choice(key, rules.get(cfg, key), known, ())
+    rules.hedges_have_a_replica(cfg)
+    return cfg
+
+
+def loaded(cfg: Config) -> Served:
+    """What the configuration names, in this process or as Ray actors. InputError for a bad corpus or index."""
+    search = corpora.search(cfg, [CORPUS])
+    assert isinstance(search, Router)
+    corpus = search.corpora[CORPUS]
+    about = {
+        "corpus": cfg.data.corpus,
+        "documents": corpus.total,
+        "kind": corpus.options.kind,
+        "retriever": corpus.retriever,
+        "reranker": cfg.retriever.reranker,
+    }
+    shards = [{"first": first, "rows": last - first, "state": "up"} for first, last in corpus.fleet.spans]
+    least = cfg.retriever.min_coverage
+    return Served(search, corpus.options, corpus.reranker, about, lambda: shards, least)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -162,50 +169,30 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def describe(index: Bm25Index) -> dict[str, Any]:
-    """What /status says about an index."""
-    return {"documents": index.total, "corpus_sha256": index.corpus_sha256, "k1": index.k1, "b": index.b}
+def _actors(cfg: Config) -> bool:
+    return cfg.retriever.shards > 1 or cfg.retriever.replicas > 1
 
 
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY:
-                raise HTTPException(413, f"the body is above {MAX_BODY} bytes")
-    except ClientDisconnect as error:
-        raise HTTPException(400, "the body is incomplete") from error
-    return bytes(body)
-
-
-def _validated(body: bytes, kind: type[Body]) -> Body:
-    try:
-        return kind.model_validate(json.loads(body))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "body"
-        raise HTTPException(422, f"{where}: {first['msg']}") from error
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, "the body is not JSON") from error
-
-
-def _answer(documents: list[Document], scores: bool) -> list[dict[str, Any]]:
-    plain = [{"id": document.id, "contents": document.contents} for document in documents]
-    if not scores:
-        return plain
-    return [{"document": item, "score": document.score} for item, document in zip(plain, documents, strict=True)]
+def _workers(cfg: Config) -> int:
+    """Searches at once: BM25 holds Python's lock, so one; models and faiss let it go, so two share the cores."""
+    if _actors(cfg):
+        return OVER_RAY
+    dense = Path(cfg.data.corpus).is_dir() and cfg.retriever.kind != BM25
+    return min(2, os.cpu_count() or 1) if dense or cfg.retriever.reranker else 1
 
 
 def _parser() -> Parser:
-    parser = Parser("serve", "Serve a corpus: POST /retrieve.")
+    parser = Parser("serve", "Serve a corpus: POST /retrieve, /search, /batch_search, /rerank; GET /status, /metrics.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--index", type=Path, help="index folder made by ssp index")
-    source.add_argument("--corpus", type=Path, help="corpus file (jsonl, also .gz), indexed in memory")
+    source.add_argument("--corpus", type=Path, help="corpus file (jsonl, also compressed), indexed in memory with BM25")
     source.add_argument("--judge", metavar="MODEL", help="a judge model instead; see ssp serve --judge MODEL --help")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=whole(0, 65535), default=8000, help="0 takes a free port (default 8000)")
     parser.add_argument("--topk", type=whole(1, MAX_TOPK), default=3, help="documents a query by default (3)")
+    for flag, metavar, kind, words in FLAGS:
+        parser.add_argument(f"--{flag}", metavar=metavar, type=kind, help=words)
+    parser.add_argument("--workers", type=whole(1, 256), help="searches at once (default: by what is served)")
     return parser
 
 
