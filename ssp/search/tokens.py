@@ -7,6 +7,7 @@ languages.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 TOKENISER = "nfkc-casefold-1"
@@ -25,6 +26,8 @@ class _Separators(dict[int, str]):
 
 
 _SEPARATORS = _Separators()
+_ASCII = bytes(ord(_SEPARATORS[code]) if code < 128 else code for code in range(256))
+_OTHERS = re.compile(r"[^\x00-\x7f]+")
 
 
 def tokenise(text: str) -> list[str]:
@@ -33,4 +36,6 @@ def tokenise(text: str) -> list[str]:
     A script that writes no blanks (Chinese, Thai) gives one token for each run between punctuation marks.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return folded.translate(_SEPARATORS).split()
+    if not folded.isascii():  # str.translate over the whole of it would take ten times as long for one accent
+        folded = _OTHERS.sub(lambda found: found[0].translate(_SEPARATORS), folded)
+    return folded.encode().translate(_ASCII).decode().split()
