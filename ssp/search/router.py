@@ -143,7 +143,7 @@ class Router:
             if coverage == 1.0 and k <= CACHED_K:
                 self._cache.put(fresh, key)
             found |= fresh
-        return Answers([found[query] for query in queries], coverage, seconds, cached)
+        return Answers([list(found[query]) for query in queries], coverage, seconds, cached)
 
 
 class _Search:
