@@ -30,9 +30,9 @@ Places = npt.NDArray[np.int32]
 
 SMALL = 4096
 """An index of at most so many rows is scored whole."""
-WIDE, WIDE_COLUMNS = 4, 32
-"""A token in more than one row of WIDE is also kept as one score a row, once it was asked for: at most WIDE_COLUMNS of
-them, 4 bytes a row each."""
+WIDE, WIDE_BYTES = 8, 1 << 28
+"""A token that is in more than one row of WIDE is also kept as one score a row, once it was asked for, while all those of
+an index take at most WIDE_BYTES."""
 CHUNK = 20_000
 """Documents that are counted at once while building."""
 BLOCK = 1 << 24
@@ -163,7 +163,7 @@ class Bm25Index:
     def _every_row(self, column: int) -> Scores | None:
         """The score in each row of a token that is in many rows, else None."""
         wide = self._wide.get(column)
-        if wide is None and len(self._wide) < WIDE_COLUMNS:
+        if wide is None and (len(self._wide) + 1) * self.rows * 4 <= WIDE_BYTES:
             rows, data = self._column(column)
             if len(rows) * WIDE > self.rows:
                 wide = np.zeros(self.rows, dtype=np.float32)
