@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts withou
     from ssp.rollout import Search
     from ssp.search.encoder import TextEncoder
     from ssp.search.reranker import CrossEncoder
+    from ssp.search.store import DensePart
 
 TRAIN = "train"
 """The name of data.corpus."""
@@ -98,19 +99,34 @@ def kind(held: Sequence[str], cfg: RetrieverConfig, path: Path) -> str:
     return wanted
 
 
-def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder | None:
-    """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked for.
+def encoders(cfg: Config) -> int:
+    """How many encoder actors a run has: none where nothing is encoded or reranked. Corpora that are not here count as
+    BM25 ones."""
+    names = [TRAIN, *(item.corpus for item in cfg.data.eval)]
+    paths = [Path(cfg.data.corpus if name == TRAIN else name) for name in names if not elsewhere(cfg, name)]
+    asked = cfg.retriever.reranker or any(_dense(path, cfg.retriever) for path in paths)
+    return cfg.retriever.encoders if asked else 0
 
-    InputError when its folder is not here.
-    """
+
+def _dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:
+    """The dense index that is searched for the corpus at `path`, if one is."""
     if not path.is_dir():
         return None
     from ssp.search import store
 
     manifest = store.read_manifest(path)
-    if manifest.dense is None or kind(manifest.kinds, cfg, path) == BM25:
+    return None if kind(manifest.kinds, cfg, path) == BM25 else manifest.dense
+
+
+def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder | None:
+    """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked for.
+
+    InputError when its folder is not here.
+    """
+    dense = _dense(path, cfg)
+    if dense is None:
         return None
-    spec = manifest.dense.encoder
+    spec = dense.encoder
     folder = _model(cfg.encoder or spec.model, "retriever.encoder")
     if not load:
         return None
