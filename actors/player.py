@@ -9,17 +9,17 @@ from pathlib import Path
 
 import ray
 
+from actors.fleet import connect_search
 from actors.process import Calm
-from actors.retriever import connect_search
 from ssp.config.schema import Config
 from ssp.selfplay.workers import Player
 
 
 class _Player(Calm, Player):
-    """See `ssp.selfplay.workers.Player`. `shards`: the names of the run's shard actors."""
+    """See `ssp.selfplay.workers.Player`. It searches over the retriever actors of `run`."""
 
-    def __init__(self, cfg: Config, role: str, model_dir: Path, shards: list[str], episodes_dir: Path) -> None:
-        super().__init__(cfg, role, model_dir, connect_search(cfg, shards), episodes_dir)
+    def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
+        super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)
 
 
 @ray.remote

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
+from actors.members import ENCODER, SHARD, actor_name, names
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
-from actors.retriever import ShardActor
+from actors.retriever import EncoderActor, ShardActor, placed
+from ssp import corpora
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.selfplay.cast import Cast, proposers, queue_names
@@ -41,7 +44,7 @@ class Sites:
 
 def needed_cpus(cfg: Config) -> float:
     """CPUs that all actors of a run ask Ray for together."""
-    others = cfg.retriever.shards + len(queue_names(cfg)) + 1
+    others = cfg.retriever.shards * cfg.retriever.replicas + corpora.encoders(cfg) + len(queue_names(cfg)) + 1
     return cfg.placement.cpus * (computing(cfg) + others)
 
 
@@ -58,13 +61,12 @@ class Program:
         self._crews: list[RayCrew] = []
         self._handles: list[Any] = []
         place = cfg.placement
-        shards = cfg.retriever.shards
-        self._crew("shard", ShardActor, shards, lambda i: (cfg, i), idempotent=True)
-        # By name: a handle among the arguments of an actor is an object that its restart would need again.
-        names, models = [f"{run}-shard-{i}" for i in range(shards)], sites.models
+        self._retriever()
+        models = sites.models
 
         def player(role: str) -> Callable[[int], tuple[Any, ...]]:
-            return lambda i: (cfg, role, models[role], names, sites.episodes)
+            # The run's name: a handle among the arguments of an actor is an object that its restart would need again.
+            return lambda i: (cfg, role, models[role], run, sites.episodes)
 
         queue = (cfg.queue.items, cfg.queue.bytes)
         self.cast = Cast(
@@ -92,6 +94,24 @@ class Program:
         """Stop the actors of this program, and only these."""
         for handle in self._handles:
             ray.kill(handle, no_restart=True)
+        for name in names(self._run, SHARD):  # those that joined
+            with suppress(ValueError):
+                ray.kill(ray.get_actor(name), no_restart=True)
+
+    def _retriever(self) -> None:
+        """Shards and encoders: players reach them by name, so here they only start."""
+        place, block = self._cfg.placement, self._cfg.retriever
+        actors: list[tuple[str, int, Any, tuple[Any, ...], int]] = [
+            (SHARD, shard, ShardActor, (self._cfg, shard), replica)
+            for replica in range(block.replicas)
+            for shard in range(block.shards)
+        ]
+        actors += [(ENCODER, 0, EncoderActor, (self._cfg,), replica) for replica in range(corpora.encoders(self._cfg))]
+        handles = [
+            actor.options(name=actor_name(self._run, kind, part, replica), **placed(self._cfg)).remote(*args)
+            for kind, part, actor, args, replica in actors
+        ]
+        self._add("retriever", handles, Patience(place.call_timeout, self._cfg.ray.start_timeout))
 
     def _crew(
         self, name: str, actor: Any, count: int, args: Callable[[int], tuple[Any, ...]], idempotent: bool = False
@@ -106,9 +126,11 @@ class Program:
             ).remote(*args(i))
             for i in range(count)
         ]
-        self._handles.extend(handles)
         repeats = REPEATS if idempotent else 0
-        patience = Patience(place.call_timeout, self._cfg.ray.start_timeout, repeats)
+        return self._add(name, handles, Patience(place.call_timeout, self._cfg.ray.start_timeout, repeats))
+
+    def _add(self, name: str, handles: list[Any], patience: Patience) -> RayCrew:
+        self._handles.extend(handles)
         crew = RayCrew(name, handles, patience, self._say)
         self._crews.append(crew)
         return crew

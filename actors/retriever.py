@@ -1,86 +1,220 @@
-"""Retriever shards as Ray actors, and search over them from inside a player.
+"""Retriever shards and encoders as Ray actors: one part of every corpus of the run, and the models over queries.
 
-Owns the fan-out, the merge and the deadline of a search. Promises the answer of the whole index or a Fault: a missing
-shard is waited for (it restarts) until `retriever.timeout`, and never left out silently. Refuses to know episodes.
+Owns the merging of requests that many players and lanes send at once. Promises the answer of the part alone, with the
+seconds that it took. Refuses to know the other parts, and who asks (`actors.fleet`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
 import ray
-from ray.exceptions import RayError, RayTaskError
 
-from actors.process import Alive
-from ssp import build
+from actors.process import Alive, Calm
+from ssp import corpora
 from ssp.config.schema import Config
 from ssp.episode import Document
-from ssp.errors import Fault
-from ssp.rollout import Search
-from ssp.search.bm25 import Found
-from ssp.search.router import NO_CORPUS, merge
+from ssp.search.batcher import Batcher
+from ssp.search.hits import Hits, Knobs, Rows, Vectors
 
-CACHE_ENTRIES = 8192
-"""Merged answers a player keeps; the corpora of a run do not change."""
+CALLS = 128
+"""Calls that one actor works on at once; almost all of them wait for their batch. More wait outside."""
+PROBES = 2
+"""Threads of an actor that answer probes alone, so that a busy one is never taken for a hung one."""
+RERANK = ""
+"""The key of the cross-encoder's batches; a corpus has a name."""
+
+_Part = TypeVar("_Part")
+_actor: Any = ray.remote(max_concurrency=CALLS, concurrency_groups={"probe": PROBES})  # type: ignore[call-overload]
+_probe: Any = ray.method(concurrency_group="probe")
 
 
-@ray.remote
-class ShardActor(Alive):
-    """Rows of one shard of every corpus of the run."""
+@dataclass(frozen=True)
+class Described:
+    """One part of a corpus: what decides its answers, rows of the whole corpus, its own [first, last), its indexes."""
+
+    retriever: str
+    total: int
+    span: tuple[int, int]
+    kinds: tuple[str, ...]
+
+
+def placed(cfg: Config) -> dict[str, Any]:
+    """What Ray is asked for one shard or encoder. Lost calls are made again by `actors.fleet`, elsewhere if it can."""
+    return {
+        "num_cpus": cfg.placement.cpus,
+        "num_gpus": cfg.retriever.gpus,
+        "max_restarts": cfg.placement.restarts,
+        "max_task_retries": 0,
+        "scheduling_strategy": "SPREAD",
+    }
+
+
+class _Served(Alive):
+    """Counts what is asked and under way, and refuses what comes after `leave`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._leaving = False
+        self._counts = {"calls": 0, "items": 0, "batches": 0, "computed": 0, "under_way": 0}
+        self._seconds = 0.0
+
+    @_probe
+    def ping(self) -> int:
+        """Process id."""
+        return Alive.ping(self)
+
+    @_probe
+    def state(self) -> dict[str, float]:
+        """Calls, their items, batches made of them, different items computed, seconds of that, calls under way."""
+        return {**self._counts, "seconds": self._seconds}
+
+    @_probe
+    def leave(self) -> None:
+        """Finish what is under way; every later call gets None."""
+        self._leaving = True
+
+    @contextmanager
+    def _call(self, items: int) -> Iterator[bool]:
+        """Around a call; false when it came too late."""
+        with self._lock:
+            late = self._leaving
+            self._counts["calls"] += not late
+            self._counts["items"] += 0 if late else items
+            self._counts["under_way"] += 1
+        try:
+            yield not late
+        finally:
+            with self._lock:
+                self._counts["under_way"] -= 1
+
+    @contextmanager
+    def _batch(self, computed: int) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        with self._lock:
+            self._counts["batches"] += 1
+            self._counts["computed"] += computed
+            self._seconds += time.perf_counter() - began
+
+
+@_actor
+class ShardActor(_Served):
+    """Shard `index` of every corpus of the run."""
 
     def __init__(self, cfg: Config, index: int) -> None:
-        self._shards = {
-            name: build.index(path, cfg).shard(index, cfg.retriever.shards) for name, path in build.corpora(cfg).items()
-        }
+        super().__init__()
+        block, self._index = cfg.retriever, index
+        self._shards = _by_corpus(cfg, lambda path: corpora.shard(path, block, index, block.shards))
+        self._batcher: Batcher[Any, Any, float] = Batcher(self._work, block.max_batch, block.window)
 
-    def retrieve(self, queries: list[str], k: int, corpus: str) -> list[list[Found]]:
-        """This shard's best `k` rows a query."""
-        return self._shards[corpus].retrieve(queries, k)
+    def __repr__(self) -> str:
+        parts = (f"{name} {s.span[0]}..{s.span[1] - 1} of {s.total}" for name, s in self._shards.items())
+        return f"shard {self._index}: {', '.join(parts)}"
 
+    @_probe
+    def describe(self) -> dict[str, Described]:
+        """What is here, by corpus."""
+        return {name: Described(s.retriever, s.total, s.span, s.kinds) for name, s in self._shards.items()}
 
-class ShardSearch:
-    """`Search` over shard actors, with a bounded cache of merged answers."""
+    def search(
+        self, corpus: str, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
+    ) -> tuple[list[Hits], float] | None:
+        """The rankings of this shard (`ssp.search.shard.Shard.search`) and the seconds of the batches that held them."""
+        with self._call(len(texts)) as here:
+            if not here:
+                return None
+            items = list(zip(texts, [None] * len(texts) if vectors is None else vectors, strict=True))
+            found, seconds = self._batcher.submit((corpus, k, knobs, kind), items).result()
+            rankings = zip(*found, strict=True)
+            return [Hits(*(np.stack(part) for part in zip(*ranking, strict=True))) for ranking in rankings], sum(
+                seconds
+            )
 
-    def __init__(self, shards: list[Any], timeout: float) -> None:
-        self._shards, self._timeout = shards, timeout
-        self._lock = threading.Lock()  # several lanes search at once
-        self._cache: OrderedDict[tuple[str, int, str], list[Document]] = OrderedDict()
+    def fetch(self, corpus: str, rows: Rows) -> tuple[list[str], list[str]] | None:
+        """Ids and contents of the documents of `rows`, in that order."""
+        with self._call(len(rows)) as here:
+            documents = self._shards[corpus].fetch(rows) if here else []
+            return ([d.id for d in documents], [d.contents for d in documents]) if here else None
 
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        """For each query at most `k` documents, best first. Raises Fault("retriever_down") after `timeout` seconds."""
-        if corpus == NO_CORPUS:
-            return [[] for _ in queries]
-        with self._lock:
-            known = {q: self._cache[q, k, corpus] for q in queries if (q, k, corpus) in self._cache}
-        missing = list(dict.fromkeys(q for q in queries if q not in known))
-        if missing:
-            found = merge(self._ask(missing, k, corpus), k)
-            known |= {q: [document for _, _, document in hits] for q, hits in zip(missing, found, strict=True)}
-            with self._lock:
-                self._cache.update({(q, k, corpus): known[q] for q in missing})
-                while len(self._cache) > CACHE_ENTRIES:
-                    self._cache.popitem(last=False)
-        return [known[query] for query in queries]
-
-    def _ask(self, queries: list[str], k: int, corpus: str) -> list[Any]:
-        deadline, wait = time.monotonic() + self._timeout, 0.05
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise Fault("retriever_down", f"a shard did not answer within {self._timeout:.0f} s")
-            try:
-                calls = [shard.retrieve.remote(queries, k, corpus) for shard in self._shards]
-                return list(ray.get(calls, timeout=left))
-            except RayTaskError:
-                raise  # the shard's own code: a bug
-            except RayError:  # dead, restarting, late, or its answer is lost: it comes back, or the deadline ends this
-                time.sleep(min(wait, max(0.0, deadline - time.monotonic())))
-                wait = min(2 * wait, 1.0)
+    def _work(self, key: Any, items: list[tuple[str, Any]]) -> tuple[list[Any], float]:
+        """One (rows, scores) a ranking for each item; a query that several ask is searched once."""
+        corpus, k, knobs, kind = key
+        began = time.perf_counter()
+        different, places = _different(items, lambda item: (item[0], None if item[1] is None else item[1].tobytes()))
+        vectors = None if different[0][1] is None else np.stack([vector for _, vector in different])
+        with self._batch(len(different)):
+            rankings = self._shards[corpus].search([text for text, _ in different], vectors, k, knobs, kind)
+        found = [tuple((r.rows[i], r.scores[i]) for r in rankings) for i in range(len(different))]
+        return [found[place] for place in places], time.perf_counter() - began
 
 
-def connect_search(cfg: Config, shards: list[str]) -> Search:
-    """The search that a player uses: the run's shard actors of these names, and the server at `retriever.url`, if any."""
-    return build.remote(cfg, ShardSearch([ray.get_actor(name) for name in shards], cfg.retriever.timeout))
+@_actor
+class EncoderActor(Calm, _Served):
+    """What encodes queries for the dense corpora of the run, and the cross-encoder, if there is one."""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__()
+        block = cfg.retriever
+        self._encoders = _by_corpus(cfg, lambda path: corpora.encoder(path, block))
+        self._reranker = corpora.reranker(block)
+        self._batcher: Batcher[Any, Any, dict[str, float]] = Batcher(self._work, block.max_batch, block.window)
+
+    def __repr__(self) -> str:
+        names = [name for name, encoder in self._encoders.items() if encoder is not None]
+        return f"encoder: {', '.join(names + ['reranker'] * (self._reranker is not None))}"
+
+    def encode_queries(self, corpus: str, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]] | None:
+        """`[n, d] float32`, and seconds by stage of the batches that held them."""
+        with self._call(len(texts)) as here:
+            if not here:
+                return None
+            rows, infos = self._batcher.submit(corpus, list(texts)).result()
+            return np.stack(rows), {stage: sum(info[stage] for info in infos) for stage in infos[0]}
+
+    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]] | None:
+        """The cross-encoder's scores, one a document."""
+        with self._call(len(queries)) as here:
+            items = [(query, tuple(found)) for query, found in zip(queries, documents, strict=True)]
+            return self._batcher.submit(RERANK, items).result()[0] if here else None
+
+    def _work(self, key: Hashable, items: list[Any]) -> tuple[Sequence[Any], dict[str, float]]:
+        different, places = _different(items, lambda item: item)
+        with self._batch(len(different)):
+            found: Any
+            if key == RERANK:
+                assert self._reranker is not None
+                found = self._reranker.scores([query for query, _ in different], [list(some) for _, some in different])
+                seconds: dict[str, float] = {}
+            else:
+                encoder = self._encoders[str(key)]
+                assert encoder is not None
+                found, seconds = encoder.encode_queries(different)
+        return [found[place] for place in places], seconds
+
+
+def _by_corpus(cfg: Config, opened: Callable[[Path], _Part]) -> dict[str, _Part]:
+    """By corpus; a file that two corpora name is opened once."""
+    named = corpora.named(cfg)
+    parts = {path: opened(path) for path in dict.fromkeys(named.values())}
+    return {name: parts[path] for name, path in named.items()}
+
+
+def _different(items: Iterable[Any], key: Callable[[Any], Hashable]) -> tuple[list[Any], list[int]]:
+    """The items that differ in `key`, and for each item the place of its own among them."""
+    found: dict[Hashable, int] = {}
+    different: list[Any] = []
+    places = []
+    for item in items:
+        place = found.setdefault(key(item), len(different))
+        if place == len(different):
+            different.append(item)
+        places.append(place)
+    return different, places

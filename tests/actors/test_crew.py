@@ -1,4 +1,4 @@
-"""The actors and the crew on a real cluster: faults typed, restarts waited for, light processes, search over shards."""
+"""The actors and the crew on a real cluster: faults typed, restarts waited for, light processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from trainruns import PATIENCE, POLICY
 
 from actors.cluster import connect
 from actors.crew import Patience, RayCrew
+from actors.fleet import join
 from actors.ledger import LedgerActor
 from actors.process import Alive
 from actors.program import Program, Sites, needed_cpus
 from actors.queue import QueueActor
-from actors.retriever import ShardActor, ShardSearch
+from actors.retriever import ShardActor
 from ssp.config import load
 from ssp.errors import Fault, InputError, SspError
 from ssp.selfplay.scene import concrete
@@ -144,27 +145,9 @@ def test_queue_ledger_and_shard_processes_import_neither_torch_nor_transformers(
         assert not {"torch", "transformers"} & set(names)
 
 
-def test_search_over_shards_is_exact_and_a_lost_shard_is_a_fault():
-    from ssp import corpora
-
-    cfg = concrete(load("quickstart", []))
-    shards = [ShardActor.options(num_cpus=0.1).remote(cfg, i) for i in range(cfg.retriever.shards)]
-    search, local = ShardSearch(shards, PATIENCE), corpora.search(cfg)
-    document = corpora.read_corpus(cfg.data.corpus)[7]
-    queries = document.text.split()[:6]
-    assert search.search(queries, 3, "train") == local.search(queries, 3, "train")
-    assert search.search(queries, 3, "none") == [[]] * len(queries)
-    ray.kill(shards[1])  # returns before the actor is gone
-    with pytest.raises(ray.exceptions.RayActorError):
-        while True:
-            ray.get(shards[1].ping.remote(), timeout=PATIENCE)
-    with pytest.raises(Fault, match="retriever_down"):
-        ShardSearch(shards, 1.0).search(queries, 3, "train")
-    assert search.search(queries, 3, "train") == local.search(queries, 3, "train")  # from the cache
-
-
 def test_a_program_is_named_fits_its_cpus_and_ends_alone(tmp_path, ray_cluster):
-    cfg = concrete(load("quickstart", [f"defaults.model={POLICY}", "placement.proposers=1", "placement.judges=1"]))
+    few = ["placement.proposers=1", "placement.judges=1", "retriever.replicas=2"]
+    cfg = concrete(load("quickstart", [f"defaults.model={POLICY}", *few]))
     bystander = Worker.remote()
     program = Program(
         cfg, "named", Sites(dict.fromkeys(("proposer", "solver"), POLICY), tmp_path / "l.db", tmp_path), print
@@ -172,10 +155,11 @@ def test_a_program_is_named_fits_its_cpus_and_ends_alone(tmp_path, ray_cluster):
     asyncio.run(program.ready())
     names = set(ray_cluster.actors("named"))
     assert names == {
-        "proposer-0", "solver-0", "solver-1", "judge-0", "shard-0", "shard-1", "learner-proposer-0", "learner-solver-0",
-        "queue-questions-0", "queue-proposer-0", "queue-solver-0", "ledger-0",
+        "proposer-0", "solver-0", "solver-1", "judge-0", "shard-0-0", "shard-1-0", "shard-0-1", "shard-1-1",
+        "learner-proposer-0", "learner-solver-0", "queue-questions-0", "queue-proposer-0", "queue-solver-0", "ledger-0",
     }  # fmt: skip
     assert needed_cpus(cfg) == pytest.approx(len(names) * cfg.placement.cpus)
+    assert join(cfg, "named", 1) == "named-shard-1-2"
     program.end()
     deadline = time.monotonic() + PATIENCE
     while ray_cluster.actors("named") and time.monotonic() < deadline:

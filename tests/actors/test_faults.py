@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 KILLED = [
     "proposer-0",
     "solver-0",
-    "shard-0",
+    "shard-0-0",
     "judge-0",
     "queue-questions-0",
     "queue-solver-0",

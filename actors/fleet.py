@@ -1,0 +1,238 @@
+"""Search from inside a player, over the retriever actors of its run.
+
+Owns the deadline of a search over all its stages, and joining and leaving. Promises the answer of the whole index, or one
+that says which share of it was searched, or a Fault (law 2). Refuses to know what a shard computes, and who is alive
+(`actors.members`).
+
+A replica joins a run that is under way by `join` and leaves it by `leave`; players find it, and miss it, by its name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living
+from actors.retriever import Described, ShardActor, placed
+from ssp import corpora
+from ssp.config.schema import Config
+from ssp.episode import Document
+from ssp.errors import Fault, InputError, InvariantError, SspError
+from ssp.rollout import Search
+from ssp.search.flights import Flights
+from ssp.search.hits import Answers, Hits, Knobs, Rows, Vectors
+from ssp.search.router import DOWN, Corpus, Options, Router
+
+INLINE = 100_000
+"""Bytes above which an argument is handed over once for all shards, through the object store."""
+WAIT = "wait"
+"""The stage of `Answers.seconds` that is neither computing: on the way, and waiting for other requests."""
+
+
+@dataclass
+class _Asked:
+    """One search: when it must be done (monotonic), seconds on the way, the parts that searched."""
+
+    deadline: float
+    waited: float = 0.0
+    searched: float = 0.0
+    parts: Collection[int] = ()
+
+
+_ASKED: ContextVar[_Asked] = ContextVar("asked")
+
+
+class RayFleet:
+    """`ssp.search.router.Fleet`: one corpus over shard actors.
+
+    `least`: the share of the rows below which a missing shard is waited for until the search's deadline.
+    """
+
+    def __init__(self, members: Members, corpus: str, spans: Sequence[tuple[int, int]], least: float) -> None:
+        self._members, self._corpus, self._spans, self._least = members, corpus, list(spans), least
+        self._total = max(last for _, last in spans)
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """Rows of each shard."""
+        return self._spans
+
+    def search(
+        self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
+    ) -> dict[int, list[Hits]]:
+        """The rankings of every shard that answered in time. Raises what a shard's own code raised."""
+        asked, began = _ASKED.get(), time.perf_counter()
+        large = vectors is not None and vectors.nbytes > INLINE
+        order = (self._corpus, list(texts), ray.put(vectors) if large else vectors, k, knobs, kind)
+        parts = range(len(self._spans))
+        found = self._members.ask("search", dict.fromkeys(parts, order), asked.deadline, self._enough(()))
+        asked.parts = list(found)
+        asked.searched = max((seconds for _, seconds in found.values()), default=0.0)
+        asked.waited += time.perf_counter() - began - asked.searched
+        return {part: hits for part, (hits, _) in found.items()}
+
+    def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
+        """The documents of `rows`, of every shard that answered in time."""
+        asked = _ASKED.get()
+        orders = {part: (self._corpus, some) for part, some in rows.items()}
+        others = [part for part in asked.parts if part not in rows]
+        found = self._members.ask("fetch", orders, asked.deadline, self._enough(others))
+        return {
+            part: [Document(*pair) for pair in zip(ids, contents, strict=True)]
+            for part, (ids, contents) in found.items()
+        }
+
+    def _enough(self, others: Collection[int]) -> Enough:
+        def enough(parts: Collection[int]) -> bool:
+            rows = sum(self._spans[part][1] - self._spans[part][0] for part in {*parts, *others})
+            return 0 < rows >= self._least * self._total
+
+        return enough
+
+
+class RayModels:
+    """`ssp.search.shard.Encoder` of one corpus, and `Reranker`, over encoder actors."""
+
+    def __init__(self, members: Members, corpus: str) -> None:
+        self._members, self._corpus = members, corpus
+
+    def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
+        """`[n, d] float32`, and the actor's seconds by stage. Fault(retriever_down) after the search's deadline."""
+        began = time.perf_counter()
+        vectors, seconds = self._ask("encode_queries", self._corpus, list(texts))
+        _ASKED.get().waited += time.perf_counter() - began - sum(seconds.values())
+        return vectors, seconds
+
+    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
+        """One score a document. Fault(retriever_down) after the search's deadline."""
+        found: list[list[float]] = self._ask("scores", list(queries), documents)
+        return found
+
+    def _ask(self, method: str, *args: Any) -> Any:
+        found = self._members.ask(method, {0: args}, _ASKED.get().deadline)
+        if not found:
+            raise Fault(DOWN, "no encoder answered in time")
+        return found[0]
+
+
+class RayRouter(Router):
+    """A router whose searches end within `timeout` seconds, and that asks once what several threads ask at a time."""
+
+    def __init__(self, corpora: Mapping[str, Corpus], min_coverage: float, cache: int, timeout: float) -> None:
+        super().__init__(corpora, min_coverage, cache)
+        self._timeout = timeout
+        self._flights: Flights[tuple[str, int, Options | None, str], tuple[list[Document], float]] = Flights()
+
+    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        """As `Router.ask`. `seconds`: search is the slowest shard's own; the rest of the time until then is wait."""
+        seconds, known = dict[str, float](), [0]
+
+        def work(keys: list[Any]) -> list[tuple[list[Document], float]]:
+            asked = _Asked(time.monotonic() + self._timeout)
+            token = _ASKED.set(asked)
+            try:
+                answers = super(RayRouter, self).ask([key[-1] for key in keys], k, corpus, options)
+            finally:
+                _ASKED.reset(token)
+            seconds.update(answers.seconds)
+            if "search" in seconds:
+                seconds.update({"search": asked.searched, WAIT: asked.waited})
+            known[0] = answers.known
+            return [(documents, answers.coverage) for documents in answers]
+
+        try:
+            found = self._flights.run([(corpus, k, options, query) for query in queries], work, 2 * self._timeout)
+        except TimeoutError as error:
+            raise Fault(DOWN, f"a search took longer than {2 * self._timeout:g} s") from error
+        answers = [found[corpus, k, options, query] for query in queries]
+        return Answers(
+            [docs for docs, _ in answers], min((share for _, share in answers), default=1.0), seconds, known[0]
+        )
+
+
+def connect_search(cfg: Config, run: str) -> Search:
+    """The search that a player uses: the retriever actors of `run`, and what is searched elsewhere in front of them.
+
+    Waits until every shard has said what it holds; SspError when one does not within ray.start_timeout.
+    """
+    return corpora.with_remote(cfg, connect_router(cfg, run))
+
+
+def connect_router(cfg: Config, run: str) -> RayRouter:
+    """As `connect_search`, without what is searched elsewhere."""
+    block, named = cfg.retriever, corpora.named(cfg)
+    shards = Members(run, SHARD, block.shards, block.hedge, block.timeout)
+    models = Members(run, ENCODER, 1, block.hedge, block.timeout) if corpora.encoders(cfg) else None
+    held = _described(shards, block.shards, cfg.ray.start_timeout) if named else []
+    opened: dict[str, Corpus] = {}
+    for name, path in named.items():
+        parts = [part[name] for part in held]
+        if len({(part.retriever, part.total, part.kinds) for part in parts}) != 1:
+            raise InvariantError(f"the shards of {name} were not made of one corpus: {parts}")
+        options = corpora.options(block, parts[0].kinds, path)
+        fleet = RayFleet(shards, name, [part.span for part in parts], block.min_coverage)
+        asked = None if models is None else RayModels(models, name)
+        opened[name] = Corpus(parts[0].retriever, fleet, options, asked, asked)
+    return RayRouter(opened, block.min_coverage, block.cache, block.timeout)
+
+
+def join(cfg: Config, run: str, shard: int) -> str:
+    """Add a replica of `shard` to a run that is under way, wait until it is ready, and return its name.
+
+    `cfg`: the run's own, with absolute paths. InputError when there is no such run or shard. Whoever calls this may end:
+    the replica stays until it leaves or the run ends.
+    """
+    space, there = _replicas(run, shard)
+    free = next(i for i in range(len(there) + 1) if actor_name(run, SHARD, shard, i) not in there)
+    name = actor_name(run, SHARD, shard, free)
+    start: Any = ShardActor
+    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard)
+    ray.get(actor.ping.remote(), timeout=cfg.ray.start_timeout)
+    return name
+
+
+def leave(run: str, shard: int, replica: int, seconds: float = 60.0) -> None:
+    """Take a replica out of a run: it takes no further call, finishes what is under way, and ends.
+
+    InputError when it is not there, or the only one of its shard. SspError when it is not done within `seconds`.
+    """
+    space, there = _replicas(run, shard)
+    name = actor_name(run, SHARD, shard, replica)
+    if name not in there or len(there) < 2:
+        rule = "a replica leaves a shard that has another one"
+        raise InputError(rule, f"{name}, of {', '.join(there)}", "add one first (join), or name one of these")
+    actor: Any = ray.get_actor(name, namespace=space)
+    deadline = time.monotonic() + seconds
+    ray.get(actor.leave.remote(), timeout=seconds)
+    while ray.get(actor.state.remote(), timeout=seconds)["under_way"]:
+        if time.monotonic() > deadline:
+            raise SspError(
+                f"{name} did not finish its calls within {seconds:g} s; it takes no new ones. Next: call again"
+            )
+        time.sleep(0.05)
+    ray.kill(actor, no_restart=True)
+
+
+def _replicas(run: str, shard: int) -> tuple[str, list[str]]:
+    """Namespace and names of the replicas of one shard."""
+    there = [(space, name) for space, name, part in living(run, SHARD) if part == shard]
+    if len({space for space, _ in there}) != 1:
+        found = f"{run}, shard {shard}: {', '.join(name for _, name in there) or 'none'}"
+        raise InputError("a replica belongs to a shard of one running run", found, "see ray list actors")
+    return there[0][0], [name for _, name in there]
+
+
+def _described(members: Members, parts: int, seconds: float) -> list[dict[str, Described]]:
+    found = members.ask("describe", {part: () for part in range(parts)}, time.monotonic() + seconds)
+    if len(found) < parts:
+        missing = ", ".join(str(part) for part in range(parts) if part not in found)
+        raise SspError(
+            f"retriever shard {missing} did not say what it holds within ray.start_timeout={seconds:g} s. Next: see its "
+            "log in Ray's dashboard, or raise it"
+        )
+    return [found[part] for part in range(parts)]
