@@ -189,7 +189,7 @@ class OnlineConfig:
     names. `site`: what the engine needs beside a key (google_cse: the id of the search engine; serpapi: the engine's name,
     google by default). `quota`: requests a process may send (0 = no limit). `ttl`: seconds an answer is kept (0 = for ever;
     answers are kept in `cache`, a file, "" = in memory only). `pages`: fetch the pages that were found and keep the
-    paragraph around each snippet.
+    paragraph around each snippet. `vary`: keep a random number of the results, 1 to topk, drawn from (seed, query, topk).
     """
 
     engine: str = ""
@@ -199,6 +199,7 @@ class OnlineConfig:
     ttl: float = 86400.0
     cache: str = ""
     pages: bool = False
+    vary: bool = False
 
 
 @dataclass
