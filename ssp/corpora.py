@@ -19,12 +19,13 @@ from ssp.search.memory import in_memory
 from ssp.search.recorded import RecordedSearch
 from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard
-from ssp.search.source import PROBE, remote_search
+from ssp.search.source import PROBE, Elsewhere, remote
 from ssp.world import files
 
 if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts without them
     from ssp.rollout import Search
     from ssp.search.encoder import TextEncoder
+    from ssp.search.online import OnlineSearch
     from ssp.search.reranker import CrossEncoder
     from ssp.search.store import DensePart
 
@@ -52,9 +53,10 @@ def elsewhere(cfg: Config, corpus: str) -> bool:
 
 
 def check(cfg: Config, names: Iterable[str] | None = None) -> None:
-    """Read what can be read of every corpus before anything starts, and search once at `retriever.url`.
+    """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the key
+    of the online engine.
 
-    InputError for a bad corpus row, an index folder that is broken or does not fit the settings, no answer.
+    InputError for a bad corpus row, an index folder that is broken or does not fit the settings, no answer, no key.
     """
     for path in dict.fromkeys(named(cfg, names).values()):
         if path.is_dir():
@@ -70,7 +72,12 @@ def check(cfg: Config, names: Iterable[str] | None = None) -> None:
 
 
 def check_remote(cfg: Config) -> None:
-    """Search once at `retriever.url`, if there is one. InputError when the answer is not one."""
+    """Search once at `retriever.url`, if there is one; of an online engine only the key is looked for, since searches cost.
+
+    InputError when the answer is not one, or the key is not set.
+    """
+    if cfg.retriever.online.engine:
+        _engine(cfg).close()
     if not cfg.retriever.url:
         return
     try:
@@ -177,19 +184,36 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
 
 def with_remote(cfg: Config, otherwise: Search) -> Search:
     """`otherwise`, with what is searched elsewhere for the corpus that it stands for, if the configuration names it."""
-    return remote_search(cfg.retriever, (TRAIN, cfg.data.corpus), otherwise)
+    block = cfg.retriever
+    if not (block.url or block.online.engine):
+        return otherwise
+    there = remote(block.url, block.timeout, block.min_coverage) if block.url else _engine(cfg)
+    return Elsewhere(there, (TRAIN, cfg.data.corpus), otherwise)
+
+
+def _engine(cfg: Config) -> OnlineSearch:
+    from ssp.search import online
+
+    return online.connect(cfg.retriever, cfg.seed)
 
 
 def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
     """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
     block = cfg.retriever
     retrievers = {NO_CORPUS: NO_CORPUS}
-    retrievers |= {name: block.url or block.online.engine for name in names if elsewhere(cfg, name)}
+    retrievers |= {name: _remote_retriever(cfg) for name in names if elsewhere(cfg, name)}
     for name, path in named(cfg, names).items():
         if not path.exists():
             raise InputError("a corpus is a readable file or an index folder", path, "check the path")
         retrievers[name] = _retriever(path, block)
     return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)
+
+
+def _remote_retriever(cfg: Config) -> str:
+    """All that is known here of what decides the answers of a server or an engine of the web."""
+    block = cfg.retriever.online
+    varied = f"{cfg.seed}" if block.vary else ""
+    return cfg.retriever.url or f"{block.engine} {block.url} {block.site} pages={block.pages} varied={varied}"
 
 
 def _retriever(path: Path, cfg: RetrieverConfig) -> str:

@@ -1,32 +1,39 @@
-"""Search over HTTP: a server that speaks Search-R1's `/retrieve`.
+"""Search over HTTP: servers that speak Search-R1's `/retrieve`, one for the whole corpus or one for each part of it.
 
-Owns the request, its deadline and its retries. Promises that a failure of the service is a Fault (law 2), never an
-empty answer: `retriever_down` (no connection, time-out, 5xx, 429 after the last try) or `retriever_schema` (not the
-contract). Refuses to fall back to another server.
+Owns the request, its deadline and its retries, and the merge of several servers. Promises that a failure of the service
+is a Fault (law 2), never an empty answer: `retriever_down` (no connection, time-out, 5xx, 429 after the last try),
+`retriever_schema` (not the contract) or `retriever_partial` (too few of several). Refuses to fall back to another server.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
-from ssp.search.router import NO_CORPUS
+from ssp.search.hits import Answers
+from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
 
 if TYPE_CHECKING:
-    from ssp.config.schema import RetrieverConfig
     from ssp.rollout import Search
 
-DOWN, SCHEMA = "retriever_down", "retriever_schema"
+SCHEMA = "retriever_schema"
 TRIES = 4
 BACKOFF = 0.2
 LONGEST_PAUSE = 5.0
+REST = 10.0
+"""Seconds in which a server that was down is not asked again, where the others are enough."""
 BATCH = 256
 LONGEST_REPLY = 256 * 2**20
 _BUSY = (408, 425, 429)
@@ -39,21 +46,30 @@ class Service:
     """Requests to one HTTP service, each with a deadline and retries. Safe in several threads.
 
     `timeout`: seconds for one request, answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds
-    (a server's Retry-After counts, up to LONGEST_PAUSE).
+    (a server's Retry-After counts, up to LONGEST_PAUSE). `allow` is called before every try, and may raise. `secret` is
+    blotted out of messages.
     """
 
     def __init__(
-        self, timeout: float, tries: int = TRIES, backoff: float = BACKOFF, transport: httpx.BaseTransport | None = None
+        self,
+        timeout: float,
+        tries: int = TRIES,
+        backoff: float = BACKOFF,
+        transport: httpx.BaseTransport | None = None,
+        allow: Callable[[], None] = lambda: None,
+        secret: str = "",
     ) -> None:
-        self._timeout, self._tries, self._backoff = timeout, tries, backoff
+        self._timeout, self._tries, self._backoff, self._allow = timeout, tries, backoff, allow
+        self._secret = secret
         self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False)
 
-    def ask(self, method: str, url: str, **request: Any) -> tuple[int, bytes]:
-        """Status (below 500) and content of the reply. `request`: what httpx takes. Fault(retriever_down) after the last
-        try."""
-        trouble = ""
-        for attempt in range(self._tries):
+    def ask(self, method: str, url: str, tries: int = 0, **request: Any) -> tuple[int, bytes]:
+        """Status (below 500) and content of the reply. `request`: what httpx takes. `tries` 0: as many as the service has.
+        Fault(retriever_down) after the last try."""
+        trouble, tries = "", tries or self._tries
+        for attempt in range(tries):
             pause = min(self._backoff * 2**attempt, LONGEST_PAUSE)
+            self._allow()
             try:
                 status, asked, content = self._once(method, url, request)
             except httpx.RequestError as error:
@@ -62,10 +78,11 @@ class Service:
                 if status < 500 and status not in _BUSY:
                     return status, content
                 trouble = f"status {status}"
-                pause = min(max(pause, float(asked)), LONGEST_PAUSE) if asked.isdecimal() else pause
-            if attempt + 1 < self._tries:
+                pause = min(max(pause, asked_pause(asked)), LONGEST_PAUSE)
+            if attempt + 1 < tries:
                 time.sleep(pause)
-        raise Fault(DOWN, f"{url}: {trouble} ({self._tries} tries)")
+        trouble = trouble.replace(self._secret, "***") if self._secret else trouble
+        raise Fault(DOWN, f"{url}: {trouble} ({tries} tries)")
 
     def _once(self, method: str, url: str, request: dict[str, Any]) -> tuple[int, str, bytes]:
         """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
@@ -85,18 +102,43 @@ class Service:
         self._client.close()
 
 
-def remote_search(cfg: RetrieverConfig, corpora: Collection[str], otherwise: Search) -> Search:
-    """`otherwise`, with the server at `retriever.url`, if there is one, for the corpora that it stands for."""
-    if not cfg.url:
-        return otherwise
-    return HttpSearch(cfg.url, cfg.timeout, corpora=corpora, otherwise=otherwise)
+def asked_pause(header: str) -> float:
+    """Seconds that a Retry-After header asks for, given as seconds or as a date; 0 for anything else."""
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(header)
+        except (ValueError, OverflowError):
+            return 0.0
+        aware = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (aware - datetime.now(UTC)).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
+
+class Elsewhere:
+    """`Search` by `there` for the corpora called `names`, by `otherwise` for the others. `none` finds nothing."""
+
+    def __init__(self, there: Search, names: Collection[str], otherwise: Search) -> None:
+        self._there, self._names, self._otherwise = there, names, otherwise
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        """For each query at most `k` documents, best first. Raises what the two raise."""
+        if corpus == NO_CORPUS:
+            return Answers([[] for _ in queries])
+        return (self._there if corpus in self._names else self._otherwise).search(queries, k, corpus)
+
+
+def remote(urls: str, timeout: float, min_coverage: float) -> HttpSearch | RemoteShards:
+    """The server at an address, or those at several with blanks between, each with its part of the corpus."""
+    servers = [HttpSearch(url, timeout) for url in urls.split()]
+    return servers[0] if len(servers) == 1 else RemoteShards(servers, min_coverage)
 
 
 class HttpSearch:
-    """`Search` by POST to `url` (a base address, or the whole one ending in /retrieve).
+    """`Search` by POST to `url` (a base address, or the whole one ending in /retrieve); the corpus's name is not sent.
 
-    `corpora`: names that this server stands for (None = every name); another one is searched by `otherwise`. `none` finds
-    nothing and sends nothing. `timeout`, `tries`, `backoff`: see `Service`. Safe in several threads.
+    `none` finds nothing and sends nothing. `timeout`, `tries`, `backoff`: see `Service`. Safe in several threads.
     """
 
     def __init__(
@@ -105,9 +147,7 @@ class HttpSearch:
         timeout: float = 20.0,
         tries: int = TRIES,
         backoff: float = BACKOFF,
-        corpora: Collection[str] | None = None,
         transport: httpx.BaseTransport | None = None,
-        otherwise: Search | None = None,
     ) -> None:
         try:
             address = httpx.URL(url)
@@ -116,43 +156,141 @@ class HttpSearch:
         if address.scheme not in ("http", "https") or not address.host:
             raise InputError("retriever.url is an http(s) address", url, "e.g. http://127.0.0.1:8000")
         self.url = url if address.path.rstrip("/").endswith("/retrieve") else url.rstrip("/") + "/retrieve"
-        self.corpora, self._otherwise = corpora, otherwise
         self._service = Service(timeout, tries, backoff, transport)
 
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+    def search(self, queries: list[str], k: int, corpus: str) -> Answers:
+        """As `ask`, with all tries; nothing in the corpus `none`."""
+        return Answers([[] for _ in queries]) if corpus == NO_CORPUS else self.ask(queries, k)
+
+    def ask(self, queries: list[str], k: int, tries: int = 0) -> Answers:
         """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault.
 
         A query that the server refuses (400, 413, 414, 422) although it takes another finds nothing: that is the
-        policy's doing, not a fault (law 2).
+        policy's doing, not a fault (law 2). Coverage and seconds as the server says, if it does.
         """
-        if corpus == NO_CORPUS:
-            return [[] for _ in queries]
-        if self.corpora is not None and corpus not in self.corpora:
-            if self._otherwise is not None:
-                return self._otherwise.search(queries, k, corpus)
-            known = ", ".join([*self.corpora, NO_CORPUS])
-            raise InputError(f"a search names a corpus of this server ({known})", corpus, "name one of these")
-        found: list[list[Document]] = []
-        for start in range(0, len(queries), BATCH):
-            found += self._batch(queries[start : start + BATCH], k)
-        return found
+        parts = [self._batch(queries[at : at + BATCH], k, tries) for at in range(0, len(queries), BATCH)]
+        return _joined(parts)
+
+    def documents(self) -> int | None:
+        """How many documents the server holds, as its GET /status says; None when it does not, or is down."""
+        try:
+            status, content = self._service.ask("GET", self.url.rstrip("/").removesuffix("/retrieve") + "/status", 1)
+            count = json.loads(content)["documents"] if status == 200 else None
+        except (Fault, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return count if type(count) is int and count > 0 else None
 
     def close(self) -> None:
         """Close the connections."""
         self._service.close()
 
-    def _batch(self, queries: list[str], k: int) -> list[list[Document]]:
-        status, content = self._post(queries, k)
+    def _batch(self, queries: list[str], k: int, tries: int) -> Answers:
+        status, content = self._post(queries, k, tries)
         if status not in ABOUT_THE_QUERY:
             return parse(status, content, len(queries), k)
         if len(queries) > 1:
-            return [self._batch([query], k)[0] for query in queries]
-        parse(*self._post([PROBE], k), 1, k)
-        return [[]]
+            return _joined([self._batch([query], k, tries) for query in queries])
+        parse(*self._post([PROBE], k, tries), 1, k)
+        return Answers([[]])
 
-    def _post(self, queries: list[str], k: int) -> tuple[int, bytes]:
+    def _post(self, queries: list[str], k: int, tries: int) -> tuple[int, bytes]:
         body = {"queries": [sendable(query) for query in queries], "topk": k, "return_scores": True}
-        return self._service.ask("POST", self.url, json=body)
+        return self._service.ask("POST", self.url, tries, json=body)
+
+
+class RemoteShards:
+    """`Search` over servers that hold one part of the corpus each, asked at once, merged by score (ties by id).
+
+    A part's share of the corpus is that of its documents, as its /status says; a server that does not say counts as the
+    mean of the others. An answer whose coverage is below `min_coverage` is a Fault: `retriever_partial`, or what the first
+    server failed with when none answered. A server that was down is left alone for `REST` seconds where the others cover
+    `min_coverage`, and is then tried once. Safe in several threads.
+    """
+
+    def __init__(
+        self, servers: Sequence[HttpSearch], min_coverage: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._servers, self._least, self._clock = list(servers), min_coverage, clock
+        self._sizes: list[int | None] = [None] * len(servers)
+        self._sized = [False] * len(servers)
+        self._down: dict[int, float] = {}
+        self._lock = threading.Lock()
+
+    def search(self, queries: list[str], k: int, corpus: str) -> Answers:
+        """For each query at most `k` documents, best first, with the coverage that they were found in. Raises Fault."""
+        if corpus == NO_CORPUS or not queries:
+            return Answers([[] for _ in queries])
+        with self._lock:
+            resting = {i for i, since in self._down.items() if self._clock() - since < REST}
+            tired = set(self._down) - resting
+            self._down |= {i: self._clock() for i in tired}  # one search tries it, the others go on without
+        asked = [i for i in range(len(self._servers)) if i not in resting]
+        if self._share({i: 1.0 for i in asked}) < self._least:
+            asked, tired = list(range(len(self._servers))), set()
+        with ThreadPoolExecutor(max(len(asked), 1)) as pool:
+            replies = dict(zip(asked, pool.map(lambda i: self._ask(i, queries, k, i in tired), asked), strict=True))
+        answers = {i: reply for i, reply in replies.items() if isinstance(reply, Answers)}
+        faults = [reply for reply in replies.values() if isinstance(reply, Fault)]
+        coverage = self._share({i: found.coverage for i, found in answers.items()})
+        if not answers and faults:
+            raise faults[0]
+        if coverage < self._least or not answers:
+            why = "; ".join(map(str, faults)) or "the servers say so"
+            raise Fault(PARTIAL, f"{coverage:.3f} of the corpus was searched: {why}")
+        merged = [_best([answer[row] for answer in answers.values()], k) for row in range(len(queries))]
+        return Answers(merged, coverage, _slowest(list(answers.values())))
+
+    def close(self) -> None:
+        """Close the connections."""
+        for server in self._servers:
+            server.close()
+
+    def _ask(self, i: int, queries: list[str], k: int, once: bool) -> Answers | Fault:
+        try:
+            found = self._servers[i].ask(queries, k, 1 if once else 0)
+        except Fault as fault:
+            with self._lock:
+                self._down[i] = self._clock()
+            return fault
+        with self._lock:
+            self._down.pop(i, None)
+            unsized, self._sized[i] = not self._sized[i], True
+        if unsized:
+            self._sizes[i] = self._servers[i].documents()
+        return found
+
+    def _share(self, coverages: dict[int, float]) -> float:
+        """The share of the whole corpus, from the coverage of each server's part. Exactly 1 when every one is."""
+        known = [size for size in self._sizes if size is not None]
+        mean = sum(known) / len(known) if known else 1.0
+        sizes = [mean if size is None else float(size) for size in self._sizes]
+        if len(coverages) == len(sizes) and all(coverage == 1.0 for coverage in coverages.values()):
+            return 1.0
+        return sum(sizes[i] * coverage for i, coverage in coverages.items()) / sum(sizes)
+
+
+def _best(parts: Sequence[list[Document]], k: int) -> list[Document]:
+    def order(document: Document) -> tuple[float, int, str]:
+        number = document.id.isascii() and document.id.isdecimal()  # ids that are numbers in their own order
+        return (-document.score, int(document.id) if number and len(document.id) < 20 else -1, document.id)
+
+    return sorted((document for part in parts for document in part), key=order)[:k]
+
+
+def _joined(parts: Sequence[Answers]) -> Answers:
+    """Answers to different queries, one after the other: the lowest coverage, all seconds."""
+    seconds: dict[str, float] = {}
+    for part in parts:
+        for stage, spent in part.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+    documents = [found for part in parts for found in part]
+    return Answers(documents, min((part.coverage for part in parts), default=1.0), seconds)
+
+
+def _slowest(parts: Sequence[Answers]) -> dict[str, float]:
+    """Seconds of servers that worked at the same time: the most of each stage."""
+    stages = {stage for part in parts for stage in part.seconds}
+    return {stage: max(part.seconds.get(stage, 0.0) for part in parts) for stage in sorted(stages)}
 
 
 def sendable(query: str) -> str:
@@ -160,8 +298,9 @@ def sendable(query: str) -> str:
     return query.encode("utf-8", "replace").decode()
 
 
-def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Document]]:
-    """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`.
+def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
+    """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, with
+    `coverage` (0 to 1) and `timings` (seconds by stage) where the server sends them, as ours does.
 
     A document without an id (Search-R1's BM25 server sends none) gets one made from its contents. Anything else that
     differs from the contract raises Fault(retriever_schema).
@@ -169,12 +308,23 @@ def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Docume
     if not 200 <= status < 300:
         raise Fault(SCHEMA, f"status {status}")
     try:
-        result = json.loads(content)["result"]
+        reply = json.loads(content)
+        result = reply["result"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Fault(SCHEMA, "the answer is not a JSON object with a result") from error
     if not isinstance(result, list) or len(result) != queries or not all(isinstance(found, list) for found in result):
         raise Fault(SCHEMA, f"result is not a list of {queries} lists")
-    return [[_document(item) for item in found[:k]] for found in result]
+    coverage, timings = reply.get("coverage", 1.0), reply.get("timings", {})
+    if not _number(coverage) or not 0 <= coverage <= 1:
+        raise Fault(SCHEMA, "coverage is not a number from 0 to 1")
+    timings = timings if isinstance(timings, dict) else {}
+    seconds = {stage: float(spent) for stage, spent in timings.items() if _number(spent)}
+    return Answers([[_document(item) for item in found[:k]] for found in result], float(coverage), seconds)
+
+
+def _number(value: Any) -> bool:
+    """A finite number. The comparison is false for nan, and safe for an integer that no float holds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _document(item: Any) -> Document:
@@ -182,8 +332,7 @@ def _document(item: Any) -> Document:
     if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
         raise Fault(SCHEMA, "an item of result is not {document: {id, contents}, score}")
     contents, number, score = document["contents"], document.get("id"), item.get("score")
-    # The comparison is false for nan too, and safe for an integer that no float holds.
-    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < 1e300:
+    if not _number(score):
         raise Fault(SCHEMA, "a score is not a finite number")
     try:
         encoded = contents.encode()
