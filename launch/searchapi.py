@@ -8,7 +8,6 @@ from less than the whole corpus says so. Refuses to know how documents are ranke
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -211,7 +210,7 @@ class SearchApi:
             return _json(200, content)
         if type(content) is dict:
             content["coverage"] = coverage
-        return _json(200, content, (b"x-coverage", b"%.6f" % coverage))
+        return _json(200, content, (b"x-coverage", str(coverage).encode()))
 
     async def _reranked(self, body: dict[str, Any]) -> Reply:
         asked = forms.rerank(body, _reranks(self._open()))
@@ -311,11 +310,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _json(status: int, content: Any, *headers: tuple[bytes, bytes]) -> Reply:
-    try:
-        body = orjson.dumps(content)
-    except TypeError:  # a document or an echo with a lone surrogate, which UTF-8 cannot hold
-        body = json.dumps(content).encode()
-    return status, body, (JSON, *headers)
+    return status, orjson.dumps(content), (JSON, *headers)
 
 
 def _timings(stages: Sequence[Mapping[str, float]], total: float) -> dict[str, float]:

@@ -1,0 +1,74 @@
+"""A search server over a tiny corpus for tests, on a real loopback socket or in process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+
+from launch import serve
+from launch.searchapi import SearchApi
+from ssp.episode import Document
+from ssp.errors import Fault
+from ssp.search import Answers, in_memory, local
+from ssp.search.router import Options, Router
+
+DOCUMENTS = [
+    Document("pota", '"pota"\npota a company . pota seat vure .'),
+    Document("vure", '"vure"\nvure a city . vure mayor bino .'),
+    Document("bino", '"bino"\nbino a person . bino employer pota . 東京'),
+]
+
+
+class LongestFirst:
+    """A cross-encoder that likes the longest document, and remembers what it read."""
+
+    def __init__(self) -> None:
+        self.read: list[tuple[str, str]] = []
+
+    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
+        self.read += [(query, d.contents) for query, some in zip(queries, documents, strict=True) for d in some]
+        return [[float(len(d.contents)) for d in some] for some in documents]
+
+
+class Down:
+    """A search that always fails, for a cause."""
+
+    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        raise Fault("retriever_down", "shard 1")
+
+
+def tiny(shards: int = 2, **parts: Any) -> Router:
+    """A router over the tiny corpus."""
+    return local(serve.CORPUS, in_memory(DOCUMENTS, shards=shards), **parts)
+
+
+@contextmanager
+def running(app: SearchApi) -> Iterator[str]:
+    """The app under uvicorn in a thread; gives the base address."""
+    with serve.bind("127.0.0.1", 0) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            deadline = time.monotonic() + 20
+            while not server.started and time.monotonic() < deadline:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+    assert not thread.is_alive()
+
+
+def post(base: str, path: str = "/retrieve", **kwargs: Any) -> httpx.Response:
+    return httpx.post(f"{base}{path}", trust_env=False, verify=False, timeout=20, **kwargs)
+
+
+def get(base: str, path: str) -> httpx.Response:
+    return httpx.get(f"{base}{path}", trust_env=False, verify=False, timeout=20)
