@@ -125,7 +125,9 @@ def read_modules(folder: Path) -> list[tuple[str, Path]] | None:
         raise InputError("modules.json lists modules with type and path", f"{path}: {error!r}", "save the model again")
     kinds = " ".join(kind for kind, _ in found)
     if not re.fullmatch(r"Transformer Pooling( Dense)*( Normalize)?", kinds):
-        raise InputError("an encoder's modules are Transformer, Pooling, Dense, Normalize", kinds, "use another encoder")
+        raise InputError(
+            "an encoder's modules are Transformer, Pooling, Dense, Normalize", kinds, "use another encoder"
+        )
     return found
 
 
@@ -179,7 +181,9 @@ def _pooling(path: Path) -> str:
     modes = [modes] if isinstance(modes, str) else modes
     if len(modes) != 1 or modes[0] not in _POOLINGS or said.get("include_prompt") is False:
         raise InputError(
-            "an encoder pools one way (mean, cls, lasttoken), prefixes included", f"{path}: {said}", "use another encoder"
+            "an encoder pools one way (mean, cls, lasttoken), prefixes included",
+            f"{path}: {said}",
+            "use another encoder",
         )
     return _POOLINGS[modes[0]]
 
