@@ -7,9 +7,11 @@ reach another. Refuses distances (L2), and to know texts.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +23,17 @@ Matrix = npt.NDArray[np.float32] | npt.NDArray[np.float16]
 
 SLACK = 8
 """Candidates that are scored again beyond the `k` that are asked."""
-BLOCK = 1 << 25
-"""Bytes of float32 that one step of a search may make."""
+BLOCK = 1 << 23
+"""Bytes that one step of a search may make."""
 UNIT = 2.0**-24
 """Half the gap between 1 and the next float32: the relative error of one rounding."""
 
 AS_BUILT = Knobs()
 
 faiss: Any = import_module("faiss")  # its type stubs lack much of what it has
-# By default faiss multiplies matrices only from 128,000 queries on; below it goes query by query, which is right for a
-# few and up to nine times slower for a hundred. The results do not depend on it: see FlatIndex.
-faiss.cvar.distance_compute_blas_threshold = 20
+# Queries times width from which faiss multiplies matrices; below it goes query by query, which reads the rows for each but
+# does not copy them first. The two meet at about 4 queries; by default (128,000) faiss changes over far too late.
+faiss.cvar.distance_compute_blas_threshold = 2400
 
 
 def exact_scores(vectors: Matrix, queries: Vectors) -> npt.NDArray[np.float32]:
@@ -67,7 +69,8 @@ class FlatIndex:
         if vectors.ndim != 2 or vectors.dtype not in (np.float32, np.float16) or not vectors.flags.c_contiguous:
             found = f"{vectors.dtype} {vectors.shape}"
             raise InputError("vectors are one float32 or float16 table, row by row", found, "build the index again")
-        self.vectors, self.first = vectors, first
+        self.vectors: Matrix = vectors.view(np.ndarray)  # a slice of a plain array costs less than one of a memmap
+        self.first = first
         self._norm: float | None = None
 
     @property
@@ -120,12 +123,11 @@ class FlatIndex:
         if self.vectors.dtype == np.float32:
             scores, rows = faiss.knn(queries, self.vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
             return rows, scores
-        found = []
+        best: list[Hits] = []
         for start, block in self._blocks():
             scores, rows = faiss.knn(queries, block, min(k, len(block)), metric=faiss.METRIC_INNER_PRODUCT)
-            found.append(Hits(rows + start, scores))
-        best = merge(found, k)
-        return best.rows, best.scores
+            best = [merge([*best, Hits(rows + start, scores)], k)]
+        return best[0].rows, best[0].scores
 
     def _scores(self, local: Rows, queries: Vectors) -> npt.NDArray[np.float32]:
         step = max(1, BLOCK // (8 * local.shape[1] * queries.shape[1]))
@@ -152,6 +154,7 @@ class FaissIndex:
     """
 
     def __init__(self, parts: Sequence[Any], firsts: Sequence[int]) -> None:
+        self._owners = list(parts)  # the others are views: faiss frees an index with the object that made it
         self.parts, self.firsts = [faiss.downcast_index(part) for part in parts], list(firsts)
         for part in self.parts:
             if part.metric_type != faiss.METRIC_INNER_PRODUCT:
@@ -203,6 +206,8 @@ def knobs_of(index: Any) -> tuple[str, ...]:
         return ("ef_search",)
     if isinstance(index, faiss.IndexIVF):
         return tuple(sorted({"nprobe", *knobs_of(index.quantizer)}))
+    if type(index).__name__.startswith("GpuIndexIVF"):
+        return ("nprobe",)
     inner = _inner(index)
     return knobs_of(inner) if inner is not None else ()
 
@@ -230,6 +235,8 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
         inner = parameters(index.quantizer, knobs)
         nprobe = knobs.nprobe or index.nprobe
         return faiss.SearchParametersIVF(nprobe=nprobe, max_codes=index.max_codes, quantizer_params=inner)
+    if type(index).__name__.startswith("GpuIndexIVF"):
+        return faiss.SearchParametersIVF(nprobe=knobs.nprobe or index.nprobe)
     wrapped = _inner(index)
     inner = parameters(wrapped, knobs) if wrapped is not None else None
     if inner is None:
@@ -239,3 +246,83 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
     if isinstance(index, faiss.IndexPreTransform):
         return faiss.SearchParametersPreTransform(index_params=inner)
     return inner
+
+
+def open_index(path: Path, mapped: bool = True) -> Any:
+    """The faiss index in a file; `mapped`: its vectors, codes, lists and graph stay there until they are touched.
+
+    InputError when it cannot be read.
+    """
+    try:
+        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+    except RuntimeError as error:
+        found = f"{path}: {str(error).splitlines()[0][-200:]}"
+        raise InputError("an index file is one that faiss reads", found, "build it again: ssp index") from error
+
+
+def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
+    """The vectors `[rows, d]` inside a faiss file, mapped: a flat index, or one of HNSW over a flat one.
+
+    So a shard of a file larger than memory touches its own rows only. The layout is that of faiss's index_write.cpp:
+    code, width int32, rows int64, two fillers int64, trained uint8, metric int32; then for `IxFI`, `IxF2` and `IxFl` the
+    number of floats uint64 and the floats; for `IHNf` the graph, then the flat index. InputError for another kind of
+    file, one built for L2, and one that is cut off.
+    """
+    try:
+        with path.open("rb") as file:
+            code, width, rows, metric = _header(file)
+            if code == b"IHNf":
+                _skip_graph(file)
+                code, width, rows, metric = _header(file)
+            (floats,) = struct.unpack("<Q", file.read(8))
+            start, size = file.tell(), path.stat().st_size
+    except struct.error as error:
+        raise InputError("a faiss file is whole", f"{path} ends in its header", "copy or build it again") from error
+    if code not in (b"IxFI", b"IxF2", b"IxFl"):
+        rule = "vectors are read from a flat faiss index, or HNSW over one"
+        raise InputError(rule, f"{path}: {code!r}", "open the index as it is: it has no plain vectors")
+    if metric != faiss.METRIC_INNER_PRODUCT:
+        raise InputError(
+            "a dense index ranks by inner product", f"{path}: metric {metric}", "build it again: ssp index"
+        )
+    if floats != width * rows or size < start + 4 * floats:
+        found = f"{path}: {rows} x {width} vectors, {floats} floats, {size} bytes"
+        raise InputError("a faiss file is whole", found, "copy or build it again")
+    if not rows:
+        return np.empty((0, width), np.float32)
+    return np.memmap(path, np.float32, "r", start, (rows, width))
+
+
+def _header(file: BinaryIO) -> tuple[bytes, int, int, int]:
+    """Code, width, rows, metric."""
+    code = file.read(4)
+    width, rows, _, _, _, metric = struct.unpack("<iqqqBi", file.read(33))
+    if metric > 1:
+        file.read(4)  # the metric's argument
+    return code, width, rows, metric
+
+
+def _skip_graph(file: BinaryIO) -> None:
+    """Past faiss's HNSW: five vectors (probabilities, neighbours a level, levels, offsets, neighbours), five int32."""
+    for size in (8, 4, 4, 8, 4):
+        (count,) = struct.unpack("<Q", file.read(8))
+        file.seek(count * size, 1)
+    file.seek(20, 1)
+
+
+def to_gpu(index: Any, fp16: bool = True, gpus: int = 0) -> Any:
+    """`index` on `gpus` GPUs (0 = all that are visible), its rows divided among them, stored in 16 bits with `fp16`.
+
+    Scores are then the GPU's, not those of `FlatIndex`. InputError without a faiss that can, without a GPU, and for an
+    index that has no GPU form (HNSW).
+    """
+    if not getattr(faiss, "get_num_gpus", int)() or not hasattr(faiss, "StandardGpuResources"):
+        found = f"faiss {faiss.__version__} without a GPU"
+        raise InputError("an index on a GPU needs faiss-gpu and a GPU", found, "install faiss-gpu, or retriever.gpus=0")
+    options = faiss.GpuMultipleClonerOptions()
+    options.shard, options.useFloat16 = True, fp16
+    try:
+        return faiss.index_cpu_to_all_gpus(index, co=options, ngpu=gpus or -1)
+    except RuntimeError as error:
+        found = f"{type(faiss.downcast_index(index)).__name__}: {str(error).splitlines()[0][-200:]}"
+        raise InputError("faiss puts this index on a GPU", found, "use Flat or IVF, or retriever.gpus=0") from error
