@@ -120,6 +120,7 @@ def store(corpus: Path, blob: Path, offsets: Path, link_from: int, progress: Pro
 
 def place(source: Path, target: Path, link_from: int) -> None:
     """`source` under the name `target`: a copy, or a link (hard where it can be) when it has `link_from` bytes or more."""
+    target.unlink(missing_ok=True)
     if source.stat().st_size < max(1, link_from):
         shutil.copyfile(source, target)
         return

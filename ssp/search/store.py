@@ -154,6 +154,7 @@ def seal(
 
     `progress` hears bytes read and bytes in all. OSError for a full disk.
     """
+    (folder / MANIFEST).unlink(missing_ok=True)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     total, done = sum(path.stat().st_size for path in paths), 0
     files: dict[str, dict[str, Any]] = {}
@@ -196,7 +197,7 @@ def verify(
     """
     names = list(manifest.files) if names is None else names
     marks = {name: _mark(folder, name, manifest.files[name]) for name in names}
-    stamps = cache.root() / "checked" / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]}.json"
+    stamps = _stamp_file(folder)
     if not again and _unchecked(marks, stamps) == []:
         return
     with _locked(stamps):
@@ -207,6 +208,16 @@ def verify(
                 raise _broken(folder, f"{name} differs from its checksum in the manifest")
             done += manifest.files[name]["bytes"]
         _stamp(stamps, {name: marks[name] for name in new})
+
+
+def stamp(folder: Path, manifest: Manifest) -> None:
+    """Note that the contents of a folder are right: its manifest was made from them just now."""
+    with _locked(_stamp_file(folder)):
+        _stamp(_stamp_file(folder), {name: _mark(folder, name, entry) for name, entry in manifest.files.items()})
+
+
+def _stamp_file(folder: Path) -> Path:
+    return cache.root() / "checked" / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]}.json"
 
 
 def _mark(folder: Path, name: str, entry: Mapping[str, Any]) -> list[Any]:
