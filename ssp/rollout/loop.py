@@ -30,7 +30,8 @@ def rollout(
     settings: Settings,
     told: Told = lambda episode, kind, text: None,
 ) -> tuple[list[Episode], dict[str, float]]:
-    """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`).
+    """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`; of the
+    latter `search/<stage>`; with them the least `search/coverage`).
 
     Ends of an episode (`stopped`): `final` (it handed in), `turns` (it asked for one more search than it has), `tokens`
     (a turn or the whole is too long), `malformed` (one invalid turn too many), `fault` (void: a Fault of search hits the

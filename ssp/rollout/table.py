@@ -20,6 +20,7 @@ from ssp.errors import Fault, InvariantError
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import spans
 from ssp.rollout.source import Source, mean_entropy, sampled_entropy
+from ssp.search.hits import COVERAGE, STAGE, Answers
 from ssp.seeds import derive
 from ssp.tokenlog import Kind
 
@@ -96,6 +97,7 @@ class Table:
         self._settings, self._limits = settings, settings.limits
         self._ends = [[end] for end in renderer.ends]
         self._stops = {searching: renderer.stops(self._role, searching) for searching in (True, False)}
+        # With them what the answers tell: seconds of their stages, under STAGE, and the least coverage.
         self.seconds = {"generate": 0.0, "search": 0.0}
         self._adding = threading.Lock()
         texts = [renderer.prompt(task.role, task.fields) for task in tasks]
@@ -187,6 +189,7 @@ class Table:
         """Answer what `seats` ask, one call a corpus. Safe in a thread of its own; changes no episode."""
         began = time.perf_counter()
         asked: dict[str, list[str]] = {}
+        stages: list[Answers] = []
         for seat in seats:
             asked.setdefault(seat.task.corpus, []).extend(seat.asked)
         found: Found = {}
@@ -200,8 +203,14 @@ class Table:
             if len(answers) != len(queries):
                 raise InvariantError(f"search gave {len(answers)} answers to {len(queries)} queries")
             found[corpus] = dict(zip(queries, answers, strict=True))
+            if isinstance(answers, Answers):
+                stages.append(answers)
         with self._adding:  # lanes search in threads of their own
             self.seconds["search"] += time.perf_counter() - began
+            for answers in stages:
+                self.seconds[COVERAGE] = min(self.seconds.get(COVERAGE, 1.0), answers.coverage)
+                for stage, seconds in answers.seconds.items():
+                    self.seconds[STAGE + stage] = self.seconds.get(STAGE + stage, 0.0) + seconds
         return found
 
     def show(self, seats: Sequence[Seat], found: Found) -> list[Seat]:

@@ -20,6 +20,8 @@ Vectors = npt.NDArray[np.float32]
 
 NO_ROW = -1
 """Fills `Hits.rows` where fewer rows were found than asked for; its score is -inf."""
+STAGE, COVERAGE = "search/", "search/coverage"
+"""What a rollout calls the seconds of a stage of its searches, and the least coverage among them."""
 RRF = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009)."""
 

@@ -1,14 +1,16 @@
 """Where the time of a round goes.
 
-Owns the seconds of one round by kind of work, on its critical path (the slowest worker of each stage), and the busy
-seconds of all workers. Promises that shares and overhead add up to the step's wall time when rounds do not overlap.
-Refuses to know what the stages do.
+Owns the seconds of one round by kind of work, on its critical path (the slowest worker of each stage), of searches also
+by their own stages, and the busy seconds of all workers. Promises that shares and overhead add up to the step's wall time
+when rounds do not overlap. Refuses to know what the stages do.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+
+from ssp.search.hits import COVERAGE, STAGE
 
 KINDS = ("generate", "search", "verify", "judge", "learn")
 
@@ -21,6 +23,8 @@ class Clock:
 
     def __init__(self, span: Span = lambda track, name, start, end: None) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+        self.searches: dict[str, float] = {}
+        self.coverage: float | None = None
         self.busy = 0.0
         self._span = span
 
@@ -32,11 +36,19 @@ class Clock:
         slowest = max(workers, key=lambda seconds: seconds.get("busy", 0.0))
         for kind in KINDS:
             self.seconds[kind] += slowest.get(kind, 0.0)
+        for key in slowest:
+            if key.startswith(STAGE) and key != COVERAGE:
+                name = f"time/search_{key.removeprefix(STAGE)}"
+                self.searches[name] = self.searches.get(name, 0.0) + slowest[key]
+        told = [seconds[COVERAGE] for seconds in workers if COVERAGE in seconds]
+        if told:
+            self.coverage = min(told if self.coverage is None else [*told, self.coverage])
         self.busy += sum(seconds.get("busy", 0.0) for seconds in workers)
 
     def shares(self, wall: float, workers: int, learn: float = 0.0) -> dict[str, float]:
-        """`time/...` in seconds for a step of `wall` seconds; `learn` is the slower learner's.
+        """`time/...` in seconds for a step of `wall` seconds; `learn` is the slower learner's. `search/coverage`: the least.
 
+        `time/search_<stage>` are parts of `time/search`, where the search tells them.
         `overhead` is wall time on the critical path that is neither engine, search, verification, judging nor learning;
         `idle` is the mean idle time of a worker.
         """
@@ -45,4 +57,4 @@ class Clock:
         seconds["time/overhead"] = max(0.0, wall - sum(seconds.values()))
         seconds["time/idle"] = max(0.0, wall - self.busy / max(1, workers))
         seconds["time/step"] = wall
-        return seconds
+        return seconds | self.searches | ({} if self.coverage is None else {COVERAGE: self.coverage})

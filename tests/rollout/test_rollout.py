@@ -15,6 +15,7 @@ from ssp.episode import Document, Episode, Outcome, Task
 from ssp.errors import Fault, InputError, InvariantError
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Settings, rollout
+from ssp.search.hits import Answers
 from ssp.tokenlog import Kind
 
 MINI = protocols.get("mini")
@@ -185,6 +186,19 @@ def test_one_search_call_a_turn_and_corpus_with_each_query_once() -> None:
     assert search.calls == [(["a", "b"], 2, "train"), (["a"], 2, "heldout")]
     assert [episode.id for episode in episodes] == [f"t{i}" for i in range(5)]
     assert [episode.queries for episode in episodes] == [["a"], ["a"], ["b"], ["a"], ["a"]]
+
+
+def test_what_a_search_tells_of_itself_is_handed_on() -> None:
+    class Told(Books):
+        def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+            found = super().search(queries, k, corpus)
+            return Answers(found, 0.5 if queries == ["b"] else 1.0, {"encode": 0.25, "merge": 1.0})
+
+    turns = [[SEARCH.format(word), SEARCH.format("c"), ANSWER.format("b")] for word in "ab"]
+    made = tasks(["a seat ?"] * 2, corpora=["train", "heldout"])
+    _, seconds = rollout(engine_of(turns), SPOKEN, Told(), made, SETTINGS)
+    assert seconds["search/encode"] == 1.0 and seconds["search/merge"] == 4.0  # two turns, two corpora
+    assert seconds["search/coverage"] == 0.5 and seconds["search"] < 1.0
 
 
 def test_a_proposer_hands_in_a_question() -> None:
