@@ -14,7 +14,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +107,25 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
             trouble.append(error)
             server.should_exit = True
 
-    if threading.current_thread() is threading.main_thread():
-        # uvicorn ends in good order on SIGTERM and then raises it again: from here on that is no death.
-        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
-    threading.Thread(target=opened, daemon=True, name="load").start()
-    server.run(sockets=[listener])
+    with _terminated(lambda: setattr(server, "should_exit", True)):
+        threading.Thread(target=opened, daemon=True, name="load").start()
+        server.run(sockets=[listener])
     if trouble:
         raise trouble[0]
     return 0
+
+
+@contextmanager
+def _terminated(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM calls `stop`: uvicorn ends in good order on it and then raises it again, which is to be no death."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def configured(args: argparse.Namespace) -> Config:

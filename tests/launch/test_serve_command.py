@@ -1,0 +1,183 @@
+"""`ssp serve` as a command: its flags, its process, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from searchserver import DOCUMENTS, get, post
+from trainruns import REPO, until
+
+from launch import serve
+from ssp.errors import InputError
+from ssp.search import HttpSearch
+
+
+@pytest.fixture
+def corpus_file(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"id": d.id, "contents": d.contents}) + "\n" for d in DOCUMENTS))
+    return path
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, *command], env=environment, stdout=pipe, stderr=pipe, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.communicate()
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None and process.stderr is not None
+    line = process.stdout.readline()
+    assert line.startswith("serving "), process.stderr.read()
+    return line.split()[-1]
+
+
+@pytest.mark.ray
+def test_the_command_prints_its_port_answers_and_stops_on_interrupt(corpus_file: Path) -> None:
+    command = ["-m", "launch.serve", "--corpus", str(corpus_file), "--topk", "1", "--port"]
+    with started([*command, "0"]) as process:
+        base = address(process)
+        assert base.startswith("http://127.0.0.1:")
+        client = HttpSearch(base)
+        assert [d.id for d in client.search(["vure"], 3, "train")[0]] == ["vure", "pota"]
+        client.close()
+        assert len(post(base, json={"queries": ["vure"]}).json()["result"][0]) == 1
+        status = get(base, "/status").json()
+        assert (status["documents"], status["kind"], status["shards"]) == (
+            3,
+            "bm25",
+            [{"first": 0, "rows": 3, "state": "up"}],
+        )
+        port = base.rsplit(":", 1)[1]
+        with started([*command, port]) as second:
+            out, err = second.communicate(timeout=60)
+            assert (second.returncode, "port must be free" in err, out) == (2, True, "")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, "interrupted" in errors, "Traceback" in errors) == (130, True, False)
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", int(port)), timeout=5)
+
+
+HELD = """
+import pathlib, sys, time
+from searchserver import tiny
+from launch import serve
+from launch.searchapi import SearchApi, Served
+
+here, inner = pathlib.Path(sys.argv[1]), tiny()
+
+class Held:
+    def ask(self, *asked):
+        (here / "entered").touch()
+        while not (here / "go").exists():
+            time.sleep(0.01)
+        return inner.ask(*asked)
+
+with serve.bind("127.0.0.1", 0) as listener:
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    code = serve.running(SearchApi(3), listener, lambda: Served(Held(), about={"documents": 3}), address)
+print("left")
+raise SystemExit(code)
+"""
+
+
+@pytest.mark.ray
+def test_sigterm_lets_what_is_under_way_finish(tmp_path: Path) -> None:
+    script = tmp_path / "held.py"
+    script.write_text(HELD)
+    with started([str(script), str(tmp_path)]) as process, ThreadPoolExecutor(1) as pool:
+        base = address(process)
+        reply = pool.submit(post, base, json={"queries": ["pota"]})
+        until("the search began", (tmp_path / "entered").exists, every=0.01)
+        process.send_signal(signal.SIGTERM)
+        place = ("127.0.0.1", int(base.rsplit(":", 1)[1]))
+        until("nobody is let in any more", lambda: refused(place), every=0.01)
+        assert process.poll() is None and not reply.done()
+        (tmp_path / "go").touch()
+        assert [d["id"] for d in reply.result(60).json()["result"][0]] == ["pota", "bino"]
+        out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out, errors) == (0, "left\n", "")
+
+
+def refused(place: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(place, timeout=5).close()
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.ray
+def test_a_bad_corpus_ends_the_command_before_it_says_that_it_serves(tmp_path: Path) -> None:
+    bad = tmp_path / "corpus.jsonl"
+    bad.write_text('{"id": "a", "contents": "x"}\n{')
+    with started(["-m", "launch.serve", "--corpus", str(bad), "--port", "0"]) as process:
+        out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "") and "line 2" in errors and "Traceback" not in errors
+
+
+def test_a_taken_port_and_a_foreign_address_are_refused(corpus_file: Path) -> None:
+    with serve.bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"{port}.*in use"):
+            serve.main(["--corpus", str(corpus_file), "--port", str(port)])
+    serve.bind("127.0.0.1", port).close()
+    with pytest.raises(InputError):
+        serve.bind("203.0.113.7", 0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--port", "x"],
+        ["--port", "70000"],
+        ["--topk", "0"],
+        ["--index", "i"],
+        ["--kind", "lucene"],
+        ["--kind", "dense"],
+        ["--shards", "0"],
+        ["--min-coverage", "1.5"],
+        ["--timeout", "0"],
+        ["--window", "nan"],
+        ["--max-batch", "0"],
+        ["--dtype", "int3"],
+        ["--hedge", "1"],
+        ["--workers", "0"],
+        ["--reranker", "/no/such/folder"],
+    ],
+)
+def test_bad_arguments_are_refused(arguments: list[str], corpus_file: Path) -> None:
+    given = ["--corpus", str(corpus_file), "--port", "0", *arguments] if arguments else []
+    with pytest.raises(InputError):
+        serve.main(given)
+
+
+def test_an_index_that_is_no_folder_is_refused(corpus_file: Path) -> None:
+    with pytest.raises(InputError, match="index is a folder"):
+        serve.main(["--index", str(corpus_file), "--port", "0"])
+
+
+def test_flags_are_the_settings_of_the_retriever(corpus_file: Path) -> None:
+    flags = ["--corpus", str(corpus_file), "--ef-search", "80", "--rerank", "7", "--window", "0.5", "--memory-mb", "9"]
+    block = serve.configured(serve._parser().parse_args([*flags, "--topk", "4"])).retriever
+    assert (block.ef_search, block.rerank, block.window, block.memory_mb, block.topk) == (80, 7, 0.5, 9, 4)
+    assert (block.shards, block.replicas) == (1, 1)
