@@ -120,15 +120,16 @@ def read_modules(folder: Path) -> list[tuple[str, Path]] | None:
     if not path.is_file():
         return None
     try:
-        found = [(str(m["type"]).rsplit(".", 1)[-1], folder / str(m["path"])) for m in read_json(path)]
+        modules = [(str(m["type"]).rsplit(".", 1)[-1], folder / str(m["path"])) for m in read_json(path)]
     except (TypeError, KeyError) as error:
-        raise InputError("modules.json lists modules with type and path", f"{path}: {error!r}", "save the model again")
-    kinds = " ".join(kind for kind, _ in found)
+        found = f"{path}: {error!r}"
+        raise InputError("modules.json lists modules with type and path", found, "save the model again") from None
+    kinds = " ".join(kind for kind, _ in modules)
     if not re.fullmatch(r"Transformer Pooling( Dense)*( Normalize)?", kinds):
         raise InputError(
             "an encoder's modules are Transformer, Pooling, Dense, Normalize", kinds, "use another encoder"
         )
-    return found
+    return modules
 
 
 def body_folder(folder: Path) -> Path:

@@ -31,14 +31,17 @@ class CrossEncoder:
 
         from ssp.search.forward import Forward
 
-        if batch < 1:
-            raise InputError("a batch holds a pair or more", batch, "set a larger one")
+        if batch < 1 or max_length < 16:
+            found = f"batch {batch}, max_length {max_length}"
+            raise InputError("a batch holds a pair or more, a pair 16 tokens or more", found, "set larger ones")
         self._forward = Forward(Path(folder), AutoModelForSequenceClassification, dtype, device)
         self._batch, self._length = batch, max_length
         self._outputs = int(self._forward.model.config.num_labels)
         if self._outputs not in (1, 2):
             found = f"{folder}: {self._outputs} outputs"
-            raise InputError("a cross-encoder has one output, or two of which the second is relevant", found, "another")
+            raise InputError(
+                "a cross-encoder has one output, or two of which the second is relevant", found, "use another"
+            )
         self._pairs = self._forward.tokenizer(max_length, "only_second")
         self._words = self._forward.tokenizer(max_length)
         self._words.no_truncation()
