@@ -13,17 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ssp import models
+from ssp import corpora, models
 from ssp.build import COLDSTART, TINY
 from ssp.config import to_yaml
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
+from ssp.search import store
 from ssp.selfplay.cast import queue_names
 
 BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}
 """Resident megabytes of one process before its data: Ray's own (with dashboard), an actor with torch and transformers,
 an actor with numpy and bm25s, an actor with neither."""
+
+IN_MEMORY = 7.5
+"""Bytes at the peak for each byte of a corpus file that is read and indexed in memory (60,000 documents of 80 words)."""
 
 OWN = (COLDSTART, TINY)
 EMBEDDED = 160_000
@@ -68,8 +72,10 @@ def actors(cfg: Config) -> list[Part]:
     parts = [
         Part("judge", place.judges, place.cpus, _judge_mb(cfg), checks),
         Part("solver", place.solvers, place.cpus, _player_mb(cfg, SOLVER), "searches and answers"),
-        Part("retriever", cfg.retriever.shards, place.cpus, BASE_MB["search"], "one exact shard of each BM25 index"),
+        Part("retriever", cfg.retriever.shards * cfg.retriever.replicas, place.cpus, _shard_mb(cfg), _shards(cfg)),
     ]
+    if count := corpora.encoders(cfg):
+        parts.append(Part("encoder", count, place.cpus, _encoder_mb(cfg), "encodes queries, reranks documents"))
     if asks:
         task = "searches and asks a question"
         parts.insert(0, Part("proposer", place.proposers, place.cpus, _player_mb(cfg, PROPOSER), task))
@@ -86,7 +92,8 @@ def actors(cfg: Config) -> list[Part]:
 
 def graph(cfg: Config) -> str:
     """The flow as text, read from top to bottom."""
-    bound, place, shards = cfg.schedule.max_staleness, cfg.placement, cfg.retriever.shards
+    bound, place = cfg.schedule.max_staleness, cfg.placement
+    shards = f"{cfg.retriever.shards}" + (f" x{cfg.retriever.replicas}" if cfg.retriever.replicas > 1 else "")
     lines = [
         "targets",
         "   |",
@@ -154,6 +161,35 @@ def _player_mb(cfg: Config, name: str) -> float:
     else:
         episodes, players = role.batch * cfg.game.attempts, cfg.placement.solvers
     return BASE_MB["policy"] + _engine_mb(role, -(-episodes // players))
+
+
+def _shards(cfg: Config) -> str:
+    copies = f", {cfg.retriever.replicas} copies each" if cfg.retriever.replicas > 1 else ""
+    return f"searches one shard of each corpus{copies}"
+
+
+def _shard_mb(cfg: Config) -> float:
+    """A process, and its share of what is searched: the arrays of an index folder (its documents stay on disk), or a
+    corpus file, which each process reads and indexes whole."""
+    sizes = [0.0]
+    for path in corpora.paths(cfg):
+        if path.is_dir():
+            manifest = store.read_manifest(path)
+            names = manifest.needed(corpora.kind(manifest.kinds, cfg.retriever, path))
+            arrays = [int(manifest.files[name]["bytes"]) for name in names if name != store.DOCUMENTS]
+            sizes.append(sum(arrays) / cfg.retriever.shards)
+        elif path.is_file():
+            sizes.append(path.stat().st_size * IN_MEMORY)
+    return BASE_MB["search"] + sum(sizes) / _MB
+
+
+def _encoder_mb(cfg: Config) -> float:
+    """A process with the encoder of each dense corpus, and the cross-encoder."""
+    block = cfg.retriever
+    parts = [part for path in corpora.paths(cfg) if (part := corpora.dense(path, block))]
+    asked = [block.encoder or part.encoder.model for part in parts] + [block.reranker] * bool(block.reranker)
+    numbers = sum(_parameters(model) for model in dict.fromkeys(asked))
+    return BASE_MB["policy"] + numbers * (_FLOAT32 if block.dtype == "float32" else 2) / _MB
 
 
 def _judge_mb(cfg: Config) -> float:

@@ -107,15 +107,19 @@ def kind(held: Sequence[str], cfg: RetrieverConfig, path: Path) -> str:
 
 
 def encoders(cfg: Config) -> int:
-    """How many encoder actors a run has: none where nothing is encoded or reranked. Corpora that are not here count as
-    BM25 ones."""
-    names = [TRAIN, *(item.corpus for item in cfg.data.eval)]
-    paths = [Path(cfg.data.corpus if name == TRAIN else name) for name in names if not elsewhere(cfg, name)]
-    asked = cfg.retriever.reranker or any(_dense(path, cfg.retriever) for path in paths)
+    """How many encoder actors a run has: none where nothing is encoded or reranked."""
+    asked = cfg.retriever.reranker or any(dense(path, cfg.retriever) for path in paths(cfg))
     return cfg.retriever.encoders if asked else 0
 
 
-def _dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:
+def paths(cfg: Config) -> list[Path]:
+    """As the values of `named(cfg)`, each once, but nothing is made: a generated world is a path that is not there."""
+    names = [TRAIN, *(item.corpus for item in cfg.data.eval)]
+    found = [cfg.data.corpus if name == TRAIN else name for name in names if not elsewhere(cfg, name)]
+    return [Path(path) for path in dict.fromkeys(found) if path != NO_CORPUS]
+
+
+def dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:
     """The dense index that is searched for the corpus at `path`, if one is."""
     if not path.is_dir():
         return None
@@ -130,10 +134,10 @@ def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder 
 
     InputError when its folder is not here.
     """
-    dense = _dense(path, cfg)
-    if dense is None:
+    part = dense(path, cfg)
+    if part is None:
         return None
-    spec = dense.encoder
+    spec = part.encoder
     folder = _model(cfg.encoder or spec.model, "retriever.encoder")
     if not load:
         return None

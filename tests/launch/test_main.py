@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from launch.dryrun import actors, describe
 from ssp import __version__
 from ssp.config import load, to_yaml
 from ssp.errors import Fault, InputError, InvariantError
+from ssp.search.builder import IndexPlan, build_index
 
 
 def raising(error: BaseException) -> Callable[[Sequence[str]], int]:
@@ -120,6 +122,34 @@ def test_the_dry_run_shows_config_graph_resources_and_memory() -> None:
     assert "solver x3" in text and "4 attempts a question" in text and "kept: the policy is frozen" in text
     assert "updates the solver's policy" in text and "holds the frozen policy" in text
     assert "total" in text.split("# Memory")[1]
+
+
+def test_the_dry_run_counts_replicas_encoders_and_what_they_load(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_bytes(b" " * 2**20)
+    few = ["retriever.shards=3", f"data.corpus={corpus}"]
+    plain = {part.name: part for part in actors(load("quickstart", few))}
+    cfg = load("quickstart", [*few, "retriever.replicas=2", "retriever.encoders=2", f"retriever.reranker={tmp_path}"])
+    parts = {part.name: part for part in actors(cfg)}
+    assert plain["retriever"].count == 3 and "encoder" not in plain
+    assert parts["retriever"].count == 6 and parts["encoder"].count == 2
+    assert parts["retriever"].megabytes == plain["retriever"].megabytes == 110 + 7.5
+    assert "retriever x3 x2" in describe(cfg)
+    from actors.program import needed_cpus
+
+    assert needed_cpus(cfg) == pytest.approx(sum(part.count * part.cpus for part in parts.values()))
+
+
+def test_the_dry_run_counts_the_arrays_of_an_index_folder(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(f'{{"id": "{i}", "contents": "word{i} town"}}\n' for i in range(2000)))
+    build_index(corpus, tmp_path / "index", IndexPlan())
+
+    def arrays(shards: int) -> float:
+        cfg = load("quickstart", [f"retriever.shards={shards}", f"data.corpus={tmp_path / 'index'}"])
+        return next(part.megabytes for part in actors(cfg) if part.name == "retriever") - 110
+
+    assert arrays(1) == pytest.approx(4 * arrays(4)) and arrays(1) > 0.02
 
 
 def test_the_dry_run_of_given_questions_has_no_proposer() -> None:
