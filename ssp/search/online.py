@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -46,6 +47,7 @@ _SPENT = 402
 _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded", b"call volume quota")
 """An account that is used up is a 400 at Serper and a 403 at Google and Bing: nobody's key is wrong then."""
 _WEB = "web"
+_LOGGERS = ("httpcore.http11", "httpcore.connection", "httpcore.proxy")
 
 
 def connect(cfg: RetrieverConfig, seed: int) -> OnlineSearch:
@@ -104,6 +106,9 @@ class OnlineSearch:
             raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
         key = key_from(self._engine.key_env)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
+        self._blot = _Blot(key)
+        for logger in _LOGGERS:
+            logging.getLogger(logger).addFilter(self._blot)
         self._service = Service(timeout, tries, backoff, transport, self._count, key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
         self._pages = Pages(loopback=is_loopback(self._url)) if pages else None
@@ -140,6 +145,8 @@ class OnlineSearch:
             self._pages.close()
         self._service.close()
         self._memory.close()
+        for logger in _LOGGERS:
+            logging.getLogger(logger).removeFilter(self._blot)
 
     def _kept(self, query: str, k: int, documents: list[Document]) -> list[Document]:
         return documents if self._vary is None else documents[: 1 + derive(self._vary, "results", query, k) % k]
@@ -218,6 +225,20 @@ class _OneByOne:
         return [self._one(query, k) for query in queries]
 
 
+class _Blot(logging.Filter):
+    """Takes the key out of what the HTTP library logs at debug level: broken replies, which may hold it."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self._key = key
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if self._key in message:
+            record.msg, record.args = message.replace(self._key, "***"), ()
+        return True
+
+
 class _Keyed(httpx.BaseTransport):
     """Adds the key where a request leaves: what httpx logs, and keeps in its errors, is the request without it."""
 
@@ -240,7 +261,8 @@ def _transport(url: str) -> httpx.BaseTransport:
     """Through the environment's proxy, where it has one for this address."""
     address = httpx.URL(url)
     direct = is_loopback(url) or proxy_bypass(address.host)
-    return httpx.HTTPTransport(proxy=None if direct else getproxies().get(address.scheme))
+    proxy = None if direct else getproxies().get(address.scheme)
+    return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)  # plain http: no certificates to load
 
 
 def _whole(text: str) -> str:

@@ -77,6 +77,12 @@ def _result(item: Reply, title: str = "title", snippet: str = "snippet", link: s
     return Result(item.get(title, ""), item.get(snippet, ""), item[link])
 
 
+def _all(items: Any, **names: str) -> list[Result]:
+    if not isinstance(items, list):
+        raise TypeError("results are a list")
+    return [_result(item, **names) for item in items]
+
+
 def _serper(query: str, count: int, page: int, site: str) -> dict[str, Any]:
     return {"q": query, "num": count, **({"page": page + 1} if page else {})}
 
@@ -104,7 +110,7 @@ def _serpapi_results(reply: Reply, page: int) -> list[Result]:
     """Answer box, organic results, related questions. The first and the last stand on the first page."""
     if reply["search_metadata"]["status"] != "Success":
         raise ValueError("the search did not succeed")
-    found = [_result(item) for item in reply.get("organic_results", [])]
+    found = _all(reply.get("organic_results", []))
     if page:
         return found
     boxes = reply.get("answer_box", [])
@@ -128,7 +134,7 @@ def _google(query: str, count: int, page: int, site: str) -> dict[str, Any]:
 
 def _google_results(reply: Reply, page: int) -> list[Result]:
     reply["queries"]["request"]  # always there, while a search that finds nothing has no items
-    return [_result(item) for item in reply.get("items", [])]
+    return _all(reply.get("items", []))
 
 
 def _bing(query: str, count: int, page: int, site: str) -> dict[str, Any]:
@@ -139,7 +145,7 @@ def _bing(query: str, count: int, page: int, site: str) -> dict[str, Any]:
 def _bing_results(reply: Reply, page: int) -> list[Result]:
     if reply["_type"] != "SearchResponse":
         raise ValueError("not a search's reply")
-    return [_result(item, "name", "snippet", "url") for item in reply.get("webPages", {}).get("value", [])]
+    return _all(reply.get("webPages", {}).get("value", []), title="name", link="url")
 
 
 def _brave(query: str, count: int, page: int, site: str) -> dict[str, Any]:
@@ -150,7 +156,7 @@ def _brave(query: str, count: int, page: int, site: str) -> dict[str, Any]:
 def _brave_results(reply: Reply, page: int) -> list[Result]:
     if reply["type"] != "search":
         raise ValueError("not a search's reply")
-    return [_result(item, "title", "description", "url") for item in reply.get("web", {}).get("results", [])]
+    return _all(reply.get("web", {}).get("results", []), snippet="description", link="url")
 
 
 ENGINES = {
@@ -158,7 +164,7 @@ ENGINES = {
         "https://google.serper.dev/search",
         "SERPER_API_KEY",
         _serper,
-        lambda reply, page: [_result(item) for item in reply["organic"]],
+        lambda reply, page: _all(reply["organic"]),
         most=100,
         pages=10,
         method="POST",

@@ -1,155 +1,401 @@
-"""Search engines of the web, against replies recorded in their form, on loopback."""
+"""Search engines of the web, against replies in their own forms, on loopback."""
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+from webfakes import ANSWERS, KEY, VARIABLES, WEB, Answer, Server, link, serpapi, serving
 
+from ssp import corpora
+from ssp.config.schema import Config
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
-from ssp.search.online import ENGINES, OnlineSearch
+from ssp.search.online import AT_ONCE, OnlineSearch
+from ssp.search.webengines import ENGINES, long_segments, sanitised
 
-KEY = "SENTINEL-5f2c"
-REPLY = {
-    "searchParameters": {"q": "emma", "type": "search", "num": 3},
-    "knowledgeGraph": {"title": "Emma"},
-    "organic": [
-        {"title": "Emma (novel) - Wikipedia", "link": "https://a.example/emma", "snippet": "Emma is ... a novel\nby", "position": 1},
-        {"title": "Emma — …", "link": "https://b.example/", "snippet": "", "position": 2},
-        {"title": "No snippet", "link": "https://c.example/", "position": 3},
-        {"title": "A fourth", "link": "https://d.example/", "snippet": "surplus", "position": 4},
-    ],
-    "credits": 1,
-}  # fmt: skip
-"""In the form of Serper's replies; it may send more than it was asked for."""
-DOCUMENTS = [
-    Document("https://a.example/emma", '"Emma (novel) - Wikipedia"\nEmma is a novel by', 1.0),
-    Document("https://b.example/", '"Emma —"\n', 0.5),
-    Document("https://c.example/", '"No snippet"\n', 1.0 / 3.0),
-]
-
-Answer = Callable[[dict[str, Any], int], tuple[int, Any]]
-
-
-class Engine(ThreadingHTTPServer):
-    """Answers as told and keeps what it was asked: path, key, body."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer, self.asked, self.lock = answer, [], threading.Lock()  # type: ignore[var-annotated]
-        super().__init__(("127.0.0.1", 0), Handler)
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Engine
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        with self.server.lock:
-            self.server.asked.append((self.path, self.headers["x-api-key"], body))
-            status, reply = self.server.answer(body, len(self.server.asked))
-        content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def engine(answer: Answer) -> Iterator[tuple[OnlineSearch, Engine]]:
-    server = Engine(answer)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    search = OnlineSearch("serper", f"http://127.0.0.1:{server.server_port}/search", tries=3, backoff=0.001)
-    try:
-        yield search, server
-    finally:
-        search.close()
-        server.shutdown()
-        server.server_close()
+ALL = sorted(ENGINES)
+each = pytest.mark.parametrize("name", ALL)
+TEXT = {name: "Jan 1 this is what page {} says about it end" for name in ALL}
+TEXT["google_cse"] = "this is what page {} says about it"
 
 
 @pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERPER_API_KEY", KEY)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES.values():
+        monkeypatch.setenv(variable, KEY)
 
 
-@pytest.mark.covers("SS-08")
-def test_results_become_documents() -> None:
-    """Never more than asked for; titles in quotes, ellipses gone, the link as id."""
-    with engine(lambda body, n: (200, REPLY)) as (search, server):
-        assert search.search(["emma", "woodhouse \ud800"], 3, "train") == [DOCUMENTS, DOCUMENTS]
-        assert search.search(["emma"], 1, "anything") == [DOCUMENTS[:1]]
+@contextmanager
+def engine(name: str, answer: Answer | None = None, **options: Any) -> Iterator[tuple[OnlineSearch, Server]]:
+    options.setdefault("site", "cx-1" if name == "google_cse" else "")
+    with serving(name, answer) as server:
+        search = OnlineSearch(name, server.url, tries=3, backoff=0.001, **options)
+        try:
+            yield search, server
+        finally:
+            search.close()
+
+
+def documents(name: str, k: int) -> list[Document]:
+    return [Document(link(i), f'"T{i}"\n{TEXT[name].format(i)}', 1.0 / (i + 1)) for i in range(min(k, WEB))]
+
+
+@pytest.mark.covers("SR-47", "SR-48", "SR-49", "SS-08")
+@each
+@pytest.mark.parametrize("k", [1, 3, 10, 11, 25, 60])
+def test_exactly_as_many_documents_as_asked_for(name: str, k: int) -> None:
+    """In the engine's order, over as many pages as it takes; all there are when they are fewer."""
+    with engine(name) as (search, _):
+        answers = search.search(["emma", "woodhouse"], k, "train")
+    assert answers == [documents(name, k)] * 2 and answers.coverage == 1.0
+
+
+FIRST = {
+    "serper": {"q": "emma", "num": 3},
+    "serpapi": {"engine": "google", "q": "emma"},
+    "google_cse": {"cx": "cx-1", "q": "emma", "num": "3"},
+    "bing": {"q": "emma", "count": "3", "responseFilter": "Webpages", "textDecorations": "false", "textFormat": "Raw"},
+    "brave": {"q": "emma", "count": "3", "result_filter": "web", "text_decorations": "false"},
+}
+
+
+@each
+def test_one_request_is_enough_where_one_page_is(name: str) -> None:
+    with engine(name) as (search, server):
+        search.search(["emma"], 3, "train")
         assert search.search(["emma"], 3, "none") == [[]] and search.search([], 3, "train") == []
-    assert sorted(body["q"] for _, _, body in server.asked) == ["emma", "emma", "woodhouse ?"]
-    assert {(path, key) for path, key, _ in server.asked} == {("/search", KEY)}
-    assert server.asked[0][2]["num"] == 3
-
-
-@pytest.mark.covers("SS-08")
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_trouble_is_waited_for_and_then_a_fault(status: int) -> None:
-    with engine(lambda body, n: (200, REPLY) if n == 3 else (status, {})) as (search, _):
-        assert search.search(["emma"], 3, "train") == [DOCUMENTS]
-    with engine(lambda body, n: (status, {})) as (search, server):
-        with pytest.raises(Fault) as caught:
-            search.search(["emma"], 3, "train")
-    assert caught.value.cause == "retriever_down" and len(server.asked) == 3
-
-
-@pytest.mark.covers("SS-08")
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_key_that_is_not_taken_is_bad_input_and_never_shown(status: int, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    with engine(lambda body, n: (status, {"message": f"{KEY} is unknown"})) as (search, server):
-        with pytest.raises(InputError, match="SERPER_API_KEY") as caught:
-            search.search(["emma"], 3, "train")
-    assert len(server.asked) == 1
-    assert (
-        KEY not in str(caught.value)
-        and KEY not in caplog.text
-        and KEY not in repr(search) + str(vars(ENGINES["serper"]))
-    )
-
-
-def test_a_key_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SERPER_API_KEY")
-    with pytest.raises(InputError, match="SERPER_API_KEY is not set"):
-        OnlineSearch("serper")
-    with pytest.raises(InputError, match="serper"):
-        OnlineSearch("altavista")
-
-
-def test_a_refused_query_finds_nothing_unless_every_query_is_refused() -> None:
-    """A 400 may be about the query, or about the account."""
-    with engine(lambda body, n: (400, {}) if body["q"] == "bad" else (200, REPLY)) as (search, _):
-        assert search.search(["bad", "emma"], 3, "train") == [[], DOCUMENTS]
-    with engine(lambda body, n: (400, {"message": "Not enough credits"})) as (search, _):
-        with pytest.raises(Fault, match="retriever_schema"):
-            search.search(["emma"], 3, "train")
+        assert search.search([" \n"], 3, "train") == [[]]
+    assert server.asked == [FIRST[name]] and search.requests == 1
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        b"<html>", b"[" * 100_000, b"\xff\xfe", [], {}, {"organic": {}}, {"organic": ["text"]}, {"organic": [{"title": "x"}]},
-        {"organic": [{"title": 5, "link": "l"}]}, {"organic": [{"title": None, "link": "l"}]}, {"organic": [{"link": 7}]},
-    ],
+    ("name", "field", "values"),
+    [("serper", "page", [None, 2]), ("serpapi", "start", [None, "10", "20"]), ("bing", "offset", [None, "50"]),
+     ("google_cse", "start", [None, "11", "21"]), ("brave", "offset", [None, "1"])],
 )  # fmt: skip
-def test_anything_else_is_a_schema_fault(reply: Any) -> None:
-    with engine(lambda body, n: (200, reply)) as (search, _), pytest.raises(Fault) as caught:
+def test_pages_are_asked_for_in_the_engines_way(name: str, field: str, values: list[Any]) -> None:
+    with engine(name) as (search, server):
+        assert len(search.search(["emma"], 60, "train")[0]) == WEB
+    assert [asked.get(field) for asked in server.asked] == values
+
+
+@pytest.mark.covers("SR-49")
+@pytest.mark.parametrize("site", ["bing", "baidu", "yahoo", "google_light"])
+def test_other_engines_through_serpapi(site: str) -> None:
+    with engine("serpapi", site=site) as (search, server):
+        assert search.search(["emma"], 25, "train") == [documents("serpapi", 25)]
+    assert {asked["engine"] for asked in server.asked} == {site} and len(server.asked) == 3
+
+
+@pytest.mark.covers("SR-47")
+def test_serpapi_puts_answer_box_organic_results_and_questions_in_a_row() -> None:
+    box: dict[str, Any] = {
+        "type": "organic_result",
+        "title": "Who?",
+        "answer": "Jane Austen",
+        "link": "https://box.example",
+    }
+    related = [
+        {"question": "When?", "snippet": "In 1815.", "title": "t", "link": "https://q.example"},
+        {"question": "No answer?", "type": "ai_overview", "text_blocks": []},
+    ]
+
+    def answer(asked: dict[str, Any], count: int) -> tuple[int, Any]:
+        status, reply = serpapi(asked, count)
+        short = {"organic_results": reply["organic_results"][:2], "answer_box": box, "related_questions": related}
+        return status, {**reply, **short, "serpapi_pagination": {}}
+
+    first = Document("https://box.example", '"Who?"\nJane Austen', 1.0)
+    with engine("serpapi", answer) as (search, server):
+        found = search.search(["emma"], 9, "train")[0]
+        assert [d.id for d in found] == ["https://box.example", link(0), link(1), "https://q.example"]
+        assert (found[0], found[3].contents) == (first, '"When?"\nIn 1815.')
+        assert len(search.search(["emma"], 2, "train")[0]) == 2  # never more than asked for
+        box.clear(), box.update(type="calculator_result", result="3.14")
+        odd = search.search(["pi"], 1, "train")[0][0]
+        assert odd.contents == '""\n3.14' and len(odd.id) == 16
+
+
+def test_an_engine_that_needs_more_than_a_key_says_so() -> None:
+    with pytest.raises(InputError, match="retriever.online.site"):
+        OnlineSearch("google_cse")
+    with pytest.raises(InputError, match="google, google_light, bing, baidu, yahoo"):
+        OnlineSearch("serpapi", site="altavista")
+
+
+@pytest.mark.covers("SR-48")
+def test_google_gets_words_and_gives_long_segments() -> None:
+    assert sanitised('who "wrote" -emma site:a.org, (1815) | emma\'s U.S. e-book?') == (
+        "who wrote emma site a.org 1815 emma's U.S e-book"
+    )
+    assert sanitised("?!") == "" and sanitised("Straße 東京") == "Straße 東京"
+    assert long_segments("one two three ... a b c d e f … g h i j k l m") == "a b c d e f g h i j k l m"
+    with engine("google_cse") as (search, server):
+        assert search.search(['"emma"?', "?"], 1, "train") == [documents("google_cse", 1), []]
+    assert [asked["q"] for asked in server.asked] == ["emma"]
+
+
+@pytest.mark.covers("SS-08")
+@each
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_trouble_is_waited_for_and_then_a_fault(name: str, status: int) -> None:
+    with engine(name, lambda asked, n: ANSWERS[name](asked, n) if n == 3 else (status, {})) as (search, _):
+        assert search.search(["emma"], 3, "train") == [documents(name, 3)]
+    with engine(name, lambda asked, n: (status, {})) as (search, server):
+        with pytest.raises(Fault) as caught:
+            search.search(["emma"], 3, "train")
+    assert caught.value.cause == "retriever_down" and len(server.asked) == search.requests == 3
+
+
+GOOGLE_KEY = {"error": {"code": 400, "details": [{"reason": "API_KEY_INVALID", "domain": "googleapis.com"}]}}
+GOOGLE_DAY = {"error": {"errors": [{"domain": "usageLimits", "reason": "dailyLimitExceeded"}], "code": 403}}
+BRAVE_KEY = {"type": "ErrorResponse", "error": {"code": "SUBSCRIPTION_TOKEN_INVALID", "status": 422}}
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reply"),
+    [(name, status, {"message": "no"}) for name in ALL for status in (401, 403)]
+    + [("google_cse", 400, GOOGLE_KEY), ("brave", 422, BRAVE_KEY)],
+)
+def test_a_key_that_is_not_taken_is_bad_input(name: str, status: int, reply: Any) -> None:
+    with engine(name, lambda asked, n: (status, reply)) as (search, server):
+        with pytest.raises(InputError, match=VARIABLES[name]):
+            search.search(["emma"], 3, "train")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reply"),
+    [("serper", 400, {"message": "Not enough credits", "statusCode": 400}), ("google_cse", 403, GOOGLE_DAY),
+     ("bing", 403, {"error": {"code": "403", "message": "Out of call volume quota."}}), ("brave", 402, {})],
+)  # fmt: skip
+def test_an_account_that_is_used_up_is_a_fault(name: str, status: int, reply: Any) -> None:
+    with engine(name, lambda asked, n: (status, reply)) as (search, server), pytest.raises(Fault) as caught:
         search.search(["emma"], 3, "train")
-    assert caught.value.cause == "retriever_schema"
+    assert caught.value.cause == "quota" and len(server.asked) == 1
 
 
-def test_nothing_found_is_nothing() -> None:
-    with engine(lambda body, n: (200, {"organic": []})) as (search, _):
+ECHO = json.dumps({"echo": KEY}).encode()
+TROUBLE: dict[str, tuple[int, bytes]] = {
+    **{str(status): (status, ECHO) for status in (302, 400, 401, 402, 403, 404, 422, 429, 500)},
+    "form": (200, ECHO),
+    "html": (200, b"<html>" + KEY.encode()),
+    "cut": (200, b'{"organic": ["' + KEY.encode()),
+    "protocol": (0, b"HTTP/9 " + KEY.encode() + b"\r\n\r\n"),
+    "chunk": (0, b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + KEY.encode() + b"\r\n\r\n"),
+    "nothing": (0, b""),
+}
+
+
+@each
+@pytest.mark.parametrize("trouble", TROUBLE)
+def test_the_key_is_in_no_message_log_or_error(name: str, trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with engine(name, lambda asked, n: TROUBLE[trouble]) as (search, server):
+        with pytest.raises((Fault, InputError)) as caught:
+            search.search(["emma"], 3, "train")
+        shown = repr(search) + str(search) + repr(vars(search)) + repr(ENGINES[name])
+    assert server.asked and "127.0.0.1" in caplog.text
+    error: BaseException | None = caught.value
+    while error is not None:
+        shown += "".join(traceback.format_exception(error)) + repr(vars(error)) + repr(error.args)
+        error = error.__cause__ or error.__context__
+    assert "SENTINEL" not in shown + caplog.text
+
+
+@each
+def test_the_key_is_in_no_log_when_all_is_well(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with engine(name) as (search, server):
+        search.search(["emma"], 3, "train")
+        unreachable = OnlineSearch(name, "http://127.0.0.1:1/search", "cx-1" if name == "google_cse" else "", tries=1)
+        with pytest.raises(Fault, match="retriever_down") as caught:
+            unreachable.search(["emma"], 3, "train")
+        unreachable.close()
+    assert f"{server.server_port}/search" in caplog.text and "SENTINEL" not in caplog.text + str(caught.value)
+
+
+@each
+def test_a_key_that_is_not_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLES[name])
+    with pytest.raises(InputError, match=f"{VARIABLES[name]} is not set"):
+        OnlineSearch(name, site="cx-1" if name == "google_cse" else "")
+
+
+def test_unknown_engines_and_addresses_with_a_query_are_refused() -> None:
+    with pytest.raises(InputError, match="serper"):
+        OnlineSearch("altavista")
+    with pytest.raises(InputError, match="without a query") as caught:
+        OnlineSearch("serper", "http://h/search?key=SENTINEL")
+    assert "SENTINEL" not in str(caught.value)
+
+
+@each
+def test_a_refused_query_finds_nothing_unless_every_query_is_refused(name: str) -> None:
+    """A 400 may be about the query, or about the account."""
+
+    def picky(asked: dict[str, Any], n: int) -> tuple[int, Any]:
+        return (400, {}) if asked.get("q") == "bad" else ANSWERS[name](asked, n)
+
+    with engine(name, picky) as (search, _):
+        assert search.search(["bad", "emma"], 3, "train") == [[], documents(name, 3)]
+    with engine(name, lambda asked, n: (400, {})) as (search, _), pytest.raises(Fault, match="retriever_schema"):
+        search.search(["emma"], 3, "train")
+
+
+def test_a_page_that_is_refused_is_the_end() -> None:
+    with engine("bing", lambda asked, n: (400, {}) if "offset" in asked else ANSWERS["bing"](asked, n)) as (search, _):
+        assert len(search.search(["emma"], 60, "train")[0]) == WEB
+
+
+ITEM = {"title": "x", "link": "l", "snippet": "s"}
+BAD: list[Any] = [
+    b"<html>", b"[" * 100_000, b"\xff\xfe", [], {}, None, {"organic": {}}, {"organic": ["text"]}, {"organic": [{"title": "x"}]},
+    {"organic": [{**ITEM, "title": 5}]}, {"organic": [{**ITEM, "title": None}]}, {"organic": [{**ITEM, "link": 7}]},
+    {"search_metadata": {"status": "Error"}, "error": "try again later"}, {"search_metadata": {"status": "Success"}, "organic_results": 3},
+    {"queries": {"request": []}, "items": "none"}, {"_type": "ErrorResponse"}, {"_type": "SearchResponse", "webPages": []},
+    {"type": "search", "query": {}, "web": {"results": [{"title": "x"}]}}, {"type": "ErrorResponse"},
+]  # fmt: skip
+
+
+@each
+def test_anything_else_is_a_schema_fault(name: str) -> None:
+    replies = iter(BAD)
+    with engine(name, lambda asked, n: (200, next(replies))) as (search, _):
+        for _ in BAD:
+            with pytest.raises(Fault) as caught:
+                search.search(["emma"], 3, "train")
+            assert caught.value.cause == "retriever_schema"
+
+
+def test_titles_and_snippets_may_be_missing_and_ellipses_go() -> None:
+    organic = [
+        {"title": "Emma — …", "link": "https://b.example/", "snippet": "It is ... a\nnovel \ud800"},
+        {"link": "https://c.example/"},
+        {"title": "again", "link": "https://c.example/"},
+    ]
+    with engine("serper", lambda asked, n: (200, {"organic": organic})) as (search, server):
+        found = search.search(["emma \ud800"], 3, "train")[0]
+    assert [document.contents for document in found] == ['"Emma —"\nIt is a novel', '""\n']
+    assert server.asked[0]["q"] == "emma ?"
+
+
+@each
+def test_nothing_found_is_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webfakes.WEB", 0)
+    with engine(name) as (search, server):
         assert search.search(["emma"], 3, "train") == [[]]
+    assert len(server.asked) == 1
+
+
+def test_the_quota_counts_every_request_and_answers_in_memory_stay() -> None:
+    with engine("serper", quota=3) as (search, server):
+        search.search(["a", "b"], 3, "train")
+        with pytest.raises(Fault) as caught:
+            search.search(["c", "d"], 3, "train")
+        assert caught.value.cause == "quota" and len(server.asked) == search.requests == 3
+        assert len(search.search(["a", "b", "a"], 3, "train")) == 3 and search.hits == 2
+    with engine("serper", lambda asked, n: (500, {}), quota=2) as (search, server):
+        with pytest.raises(Fault, match="quota"):
+            search.search(["a"], 3, "train")
+    assert len(server.asked) == 2
+
+
+@pytest.mark.covers("SS-09")
+def test_answers_live_as_long_as_their_time() -> None:
+    now = [1000.0]
+    with engine("brave", ttl=60.0, clock=lambda: now[0]) as (search, server):
+        first = search.search(["emma", "emma"], 3, "train")
+        now[0] += 60.0
+        assert search.search(["emma"], 3, "train") == first[:1] and len(server.asked) == 1
+        now[0] += 0.1
+        search.search(["emma"], 3, "train")
+        search.search(["emma"], 4, "train")
+        assert len(server.asked) == 3
+
+
+@pytest.mark.covers("SS-09", "SR-51")
+def test_what_is_in_the_file_needs_no_network(tmp_path: Path) -> None:
+    with engine("bing", memory=tmp_path / "web.db") as (search, server):
+        online = search.search(["emma", "woodhouse"], 3, "train")
+    offline = OnlineSearch("bing", server.url, tries=1, memory=tmp_path / "web.db")
+    assert offline.search(["woodhouse", "emma"], 3, "other") == online and offline.requests == 0
+    with pytest.raises(Fault, match="retriever_down"):
+        offline.search(["knightley"], 3, "train")
+    offline.close()
+    assert KEY.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_fault_loses_no_answer_that_was_paid_for() -> None:
+    def flaky(asked: dict[str, Any], n: int) -> tuple[int, Any]:
+        return (200, b"") if asked["q"] == "bad" else ANSWERS["serper"](asked, n)
+
+    with engine("serper", flaky) as (search, server):
+        with pytest.raises(Fault, match="retriever_schema"):
+            search.search(["a", "bad"], 3, "train")
+        before = len(server.asked)
+        search.search(["a"], 3, "train")
+        assert len(server.asked) == before == 2
+
+
+@pytest.mark.covers("SS-08")
+def test_ten_requests_are_under_way_at_once_and_no_more() -> None:
+    together, lock, running = threading.Barrier(AT_ONCE, timeout=30), threading.Lock(), [0, 0]
+
+    def answer(asked: dict[str, Any], n: int) -> tuple[int, Any]:
+        with lock:
+            running[0] += 1
+            running[1] = max(running)
+        together.wait()
+        with lock:
+            running[0] -= 1
+        return ANSWERS["serper"](asked, n)
+
+    with engine("serper", answer) as (search, _):
+        assert search.search([f"q{i}" for i in range(3 * AT_ONCE)], 3, "train") == [documents("serper", 3)] * 30
+    assert running == [0, AT_ONCE]
+
+
+@pytest.mark.covers("SS-08")
+def test_a_random_number_of_results_is_the_same_each_time() -> None:
+    queries = [f"q{i}" for i in range(40)]
+    with engine("serper", vary=7) as (search, server), engine("serper", vary=8) as (other, _):
+        kept = [len(found) for found in search.search(queries, 3, "train")]
+        assert kept == [len(search.search([query], 3, "train")[0]) for query in queries]
+        assert set(kept) == {1, 2, 3} and kept != [len(found) for found in other.search(queries, 3, "train")]
+    assert len(server.asked) == 40
+
+
+def test_the_configuration_puts_the_engine_in_place_of_data_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other.jsonl").write_text(json.dumps({"id": "o", "contents": '"Other"\nemma at home'}) + "\n")
+    cfg = Config()
+    cfg.retriever.online.engine, cfg.retriever.online.quota = "google_cse", 5
+    cfg.retriever.online.site = "cx-1"
+    other = str(tmp_path / "other.jsonl")
+    with serving("google_cse") as server:
+        cfg.retriever.online.url = server.url
+        search = corpora.search(cfg, ["train", other])
+        assert server.asked == []  # the check at the start costs nothing
+        assert search.search(["emma"], 3, "train") == [documents("google_cse", 3)]
+        assert [d.id for d in search.search(["emma"], 3, other)[0]] == ["o"] and search.search(["e"], 3, "none") == [[]]
+        assert len(server.asked) == 1
+        recorded = corpora.recorded(cfg, ["train"], tmp_path / "r.db", 0.0, replay=False)
+        online = recorded.search(["emma"], 3, "train")
+    monkeypatch.delenv("GOOGLE_API_KEY")
+    replay = corpora.recorded(cfg, ["train"], tmp_path / "r.db", 0.0, replay=True)
+    assert replay.search(["emma"], 3, "train") == online
+    with pytest.raises(InputError, match="GOOGLE_API_KEY is not set"):
+        corpora.check_remote(cfg)
+    del search, recorded, replay
+    gc.collect()

@@ -1,0 +1,192 @@
+"""Engines of the web on loopback: each answers in the form of its own, with its own limits, over one small web."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+KEY = "SENTINEL-5f2c+/="
+WEB = 27
+"""Pages that match every query."""
+
+Fields = dict[str, Any]
+Answer = Callable[[Fields, int], tuple[int, Any]]
+"""(what was asked, how many requests came until now) → status and body."""
+
+
+def link(i: int) -> str:
+    """Address of result `i`."""
+    return f"https://r{i}.example/"
+
+
+def snippet(i: int) -> str:
+    """A snippet as Google cuts it: one long segment, one short."""
+    return f"Jan 1 ... this is what page {i} says about it … end"
+
+
+def serper(asked: Fields, count: int) -> tuple[int, Any]:
+    first = (asked.get("page", 1) - 1) * asked["num"]
+    found = range(first, min(first + asked["num"], WEB))
+    items = [
+        {"title": f"T{i}", "link": link(i), "snippet": snippet(i), "position": i - first + 1, "date": "1 day ago"}
+        for i in found
+    ]
+    return 200, {"searchParameters": {**asked, "type": "search", "engine": "google"}, "organic": items, "credits": 1}
+
+
+def serpapi(asked: Fields, count: int) -> tuple[int, Any]:
+    words, place, base = {"yahoo": ("p", "b", 1), "bing": ("q", "first", 1), "baidu": ("q", "pn", 0)}.get(
+        asked["engine"], ("q", "start", 0)
+    )
+    if words not in asked:
+        return 400, {"error": f"Missing query `{words}` parameter."}
+    first = int(asked.get(place, base)) - base
+    found = range(first, min(first + 10, WEB))
+    reply: Fields = {
+        "search_metadata": {"id": "64c3", "status": "Success", "total_time_taken": 0.9},
+        "search_parameters": {"engine": asked["engine"], words: asked[words], "device": "desktop"},
+        "search_information": {"organic_results_state": "Results for exact spelling"},
+    }
+    if found:
+        reply["organic_results"] = [
+            {"position": i - first + 1, "title": f"T{i}", "link": link(i), "displayed_link": "r", "snippet": snippet(i)}
+            for i in found
+        ]
+    else:
+        reply["error"] = "Google hasn't returned any results for this query."
+    if first + 10 < WEB:
+        reply["serpapi_pagination"] = {"current": 1, "next": "https://serpapi.com/search.json?start=10"}
+    return 200, reply
+
+
+def google_cse(asked: Fields, count: int) -> tuple[int, Any]:
+    number, start = int(asked["num"]), int(asked.get("start", 1))
+    if not 1 <= number <= 10 or start + number > 101 or not asked["cx"]:
+        return 400, {
+            "error": {"code": 400, "message": "Request contains an invalid argument.", "status": "INVALID_ARGUMENT"}
+        }
+    found = range(start - 1, min(start - 1 + number, WEB))
+    request = {
+        "title": "Google Custom Search",
+        "totalResults": str(WEB),
+        "searchTerms": asked["q"],
+        "count": len(found),
+    }
+    queries = {"request": [{**request, "startIndex": start}]}
+    if start - 1 + number < WEB:
+        queries["nextPage"] = [{**request, "startIndex": start + number}]
+    items = [{"kind": "customsearch#result", "title": f"T{i}", "link": link(i), "snippet": snippet(i)} for i in found]
+    head = {"kind": "customsearch#search", "queries": queries, "searchInformation": {"totalResults": str(WEB)}}
+    return 200, {**head, "items": items} if items else head
+
+
+def bing(asked: Fields, count: int) -> tuple[int, Any]:
+    number, first = int(asked["count"]), int(asked.get("offset", 0))
+    if not 1 <= number <= 50:
+        return 400, {"_type": "ErrorResponse", "errors": [{"code": "InvalidRequest", "parameter": "count"}]}
+    found = range(first, min(first + number, WEB))
+    reply: Fields = {"_type": "SearchResponse", "queryContext": {"originalQuery": asked["q"]}}
+    if found:
+        value = [
+            {"id": str(i), "name": f"T{i}", "url": link(i), "snippet": snippet(i), "language": "en"} for i in found
+        ]
+        reply["webPages"] = {"webSearchUrl": "https://b", "totalEstimatedMatches": 40, "value": value}
+    return 200, reply
+
+
+def brave(asked: Fields, count: int) -> tuple[int, Any]:
+    number, page = int(asked["count"]), int(asked.get("offset", 0))
+    if not 1 <= number <= 20 or not 0 <= page <= 9:
+        return 422, {"type": "ErrorResponse", "error": {"code": "VALIDATION", "status": 422}}
+    first = max(number * page - 1, 0)  # "results may overlap across multiple pages"
+    found = range(first, min(number * (page + 1), WEB))
+    more = number * (page + 1) < WEB
+    reply: Fields = {"type": "search", "query": {"original": asked["q"], "more_results_available": more}}
+    if found:
+        results = [
+            {"type": "search_result", "title": f"T{i}", "url": link(i), "description": snippet(i)} for i in found
+        ]
+        reply["web"] = {"type": "search", "results": results, "family_friendly": True}
+    return 200, reply
+
+
+ANSWERS: dict[str, Answer] = {
+    "serper": serper,
+    "serpapi": serpapi,
+    "google_cse": google_cse,
+    "bing": bing,
+    "brave": brave,
+}
+VARIABLES = {
+    "serper": "SERPER_API_KEY",
+    "serpapi": "SERPAPI_API_KEY",
+    "google_cse": "GOOGLE_API_KEY",
+    "bing": "BING_SEARCH_API_KEY",
+    "brave": "BRAVE_API_KEY",
+}
+_HEADERS = {"serper": "x-api-key", "bing": "ocp-apim-subscription-key", "brave": "x-subscription-token"}
+_PARAMETERS = {"serpapi": "api_key", "google_cse": "key"}
+
+
+class Server(ThreadingHTTPServer):
+    """One engine. `asked`: the fields of each request, without the key; a request without it is answered 401."""
+
+    request_queue_size = 64  # as many connect at once
+
+    def __init__(self, name: str, answer: Answer) -> None:
+        self.name, self.answer = name, answer
+        self.asked: list[Fields] = []
+        self.lock = threading.Lock()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/search"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        self._reply(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+
+    def do_GET(self) -> None:
+        self._reply(dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True)))
+
+    def _reply(self, fields: Fields) -> None:
+        name = self.server.name
+        assert (self.command == "POST") == (name == "serper") and urlsplit(self.path).path == "/search"
+        key = fields.pop(_PARAMETERS[name], "") if name in _PARAMETERS else self.headers.get(_HEADERS[name], "")
+        with self.server.lock:
+            self.server.asked.append(fields)
+            count = len(self.server.asked)
+        status, reply = self.server.answer(fields, count) if key == KEY else (401, {"message": "Unauthorized."})
+        if status == 0:  # no HTTP: these bytes, then the end
+            self.wfile.write(reply)
+            self.close_connection = True
+            return
+        content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(name: str, answer: Answer | None = None) -> Iterator[Server]:
+    """The engine `name`, answering as it does, or as told."""
+    server = Server(name, answer or ANSWERS[name])
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
