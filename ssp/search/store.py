@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -248,11 +248,9 @@ def _stamps(path: Path) -> dict[str, Any]:
 
 def _stamp(path: Path, marks: Mapping[str, list[Any]]) -> None:
     aside = path.with_suffix(f".{os.getpid()}")
-    try:
+    with suppress(OSError):  # a cache that cannot be written: every start reads the contents
         aside.write_text(json.dumps(_stamps(path) | dict(marks)))
         aside.replace(path)
-    except OSError:  # a cache that cannot be written: every start reads the contents
-        aside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -285,7 +283,7 @@ def open_shard(
     if kind != BM25:
         check_parts(folder, manifest, n)
     verify(folder, manifest, manifest.needed(kind))
-    offsets = _array(folder, OFFSETS, np.int64, manifest.rows + 1)
+    offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
         raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
     documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
@@ -311,9 +309,12 @@ def check_parts(folder: Path, manifest: Manifest, n: int) -> None:
 
 
 def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
-    data, rows = _array(folder, WORDS[0], np.float32), _array(folder, WORDS[1], np.int32)
-    indptr = _array(folder, WORDS[2], np.int64)
-    tokens = (folder / WORDS[3]).read_text(encoding="utf-8").split("\n")[:-1]
+    data, rows = array(folder, WORDS[0], np.float32), array(folder, WORDS[1], np.int32)
+    indptr = array(folder, WORDS[2], np.int64)
+    try:
+        tokens = (folder / WORDS[3]).read_text(encoding="utf-8").split("\n")[:-1]
+    except UnicodeDecodeError as error:
+        raise _broken(folder, f"{WORDS[3]}: {error}") from error
     if not (len(indptr) == len(tokens) + 1 and len(data) == len(rows) == indptr[-1]):
         raise _broken(folder, "the arrays of bm25 disagree")
     if last - first < total:
@@ -327,20 +328,22 @@ def _dense(folder: Path, manifest: Manifest, first: int, last: int, gpu: bool) -
 
     assert manifest.dense is not None
     if manifest.dense.factory == FLAT:
-        return open_flat(folder / manifest.vectors[0], (manifest.rows, manifest.dense.dim), first, last, gpu)
+        return open_flat(folder, manifest.vectors[0], (manifest.rows, manifest.dense.dim), first, last, gpu)
     spans = [manifest.span(part) for part in range(manifest.dense.parts)]
     held = [(folder / part_name(part), span) for part, span in enumerate(spans) if first <= span[0] < last]
     return open_parts(held, manifest.dense.dim, gpu)
 
 
-def _array(folder: Path, name: str, dtype: type, length: int | None = None) -> npt.NDArray[Any]:
+def array(folder: Path, name: str, dtype: type, shape: tuple[int | None, ...] = (None,)) -> npt.NDArray[Any]:
+    """A .npy file of a folder, memory-mapped. InputError unless it has this type and shape (None: any length)."""
     try:
-        array: npt.NDArray[Any] = np.load(folder / name, mmap_mode="r")
+        found: npt.NDArray[Any] = np.load(folder / name, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise _broken(folder, f"{name}: {error}") from error
-    if array.dtype != dtype or array.ndim != 1 or (length is not None and len(array) != length):
-        raise _broken(folder, f"{name} has {array.dtype} {array.shape}")
-    return np.asarray(array)
+    fits = len(found.shape) == len(shape) and all(b in (None, a) for a, b in zip(found.shape, shape, strict=True))
+    if found.dtype != dtype or not fits:
+        raise _broken(folder, f"{name} has {found.dtype} {found.shape}")
+    return np.asarray(found)
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from ssp.search.bm25 import shard_rows
 from ssp.search.dense import FaissIndex, FlatIndex, faiss, flat_vectors, open_index
 from ssp.search.documents import MappedDocuments, place
 from ssp.search.hits import Vectors
-from ssp.search.store import FLAT, part_name, sync
+from ssp.search.store import FLAT, array, part_name, sync
 
 SAVE_SECONDS = 10.0
 """Seconds of encoding that a kill may cost."""
@@ -209,12 +209,13 @@ def adopted(source: Path, rows: int, dim: int) -> tuple[str, int]:
     return type(index).__name__, index.d
 
 
-def open_flat(path: Path, shape: tuple[int, int], first: int, last: int, gpu: bool) -> FlatIndex:
-    """Rows [first, last) of the exact index in `path` (.npy or faiss's file), memory-mapped. InputError for another
-    shape."""
-    table = flat_vectors(path) if path.suffix == ".faiss" else np.load(path, mmap_mode="r")
+def open_flat(folder: Path, name: str, shape: tuple[int, int], first: int, last: int, gpu: bool) -> FlatIndex:
+    """Rows [first, last) of the exact index in a file of `folder` (.npy or faiss's), memory-mapped. InputError for
+    another shape."""
+    table = flat_vectors(folder / name) if name.endswith(".faiss") else array(folder, name, np.float32, shape)
     if table.shape != shape:
-        raise InputError(f"{path} holds {shape[0]:,} rows of {shape[1]}", table.shape, "build it again: ssp index")
+        found = f"{folder / name}: {table.shape}"
+        raise InputError(f"this index holds {shape[0]:,} rows of {shape[1]}", found, "build it again: ssp index")
     return FlatIndex(table[first:last], first)
 
 

@@ -1,69 +1,109 @@
-"""An index folder: same answers after loading, shards, and every way in which it can be broken."""
+"""An index folder: the answers of the whole from any shards, and every way in which it can be broken."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 
+import numpy as np
 import pytest
+from folders import Encode, corpus, dense
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from ssp.episode import Document
+from ssp import cache
+from ssp.data.readers import read_corpus
 from ssp.errors import InputError
-from ssp.search import build, load, merge, save, store
+from ssp.search import in_memory, store
+from ssp.search.builder import IndexPlan, build_index
+from ssp.search.hits import Knobs, merge
 
-CORPUS = [
-    Document("a", '"Pota"\npota a company . pota seat vure .'),
-    Document("b", '"Vure"\nvure a city . "quoted" \u2028 line\r\nbreak .'),
-    Document("ü", '"東京"\n東京 a city . pota .'),
-    Document("4", "."),
-    Document("5", '"Bino"\nbino a person . pota pota'),
-]
-ASKED = ["pota", "a city", "東京", "line break", "nothing", "pota vure bino"]
+ROWS = 200
+ASKED = ["word3 town", "é5", "row17 word1", "nothing", "row199 row0", "title"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder of both kinds, and its corpus."""
+    folder = tmp_path_factory.mktemp("made")
+    build_index(corpus(folder / "c.jsonl", ROWS), folder / "index", dense(save_embedding=True), encode=Encode())
+    return folder
 
 
 @pytest.fixture
-def folder(tmp_path):
-    save(build(CORPUS, 0.9, 0.4), tmp_path / "index")
-    return tmp_path / "index"
+def folder(made, tmp_path):
+    """A copy of it to break."""
+    return shutil.copytree(made / "index", tmp_path / "index")
 
 
-def test_a_loaded_index_answers_as_the_built_one(folder):
-    built, loaded = build(CORPUS, 0.9, 0.4), load(folder)
-    assert loaded.retrieve(ASKED, 3) == built.retrieve(ASKED, 3)
-    assert (loaded.k1, loaded.b, loaded.corpus_sha256) == (0.9, 0.4, built.corpus_sha256)
-    assert list(loaded.documents) == CORPUS
-    assert [p.name for p in folder.parent.iterdir()] == ["index"]
+def lists(hits):
+    return [[(row, np.float32(score).tobytes()) for row, score in found] for found in hits.lists()]
 
 
-@pytest.mark.parametrize("shards", [2, 3, 5, 8])
-def test_loaded_shards_merge_to_the_single_index(folder, shards):
-    cut = [load(folder, i, shards) for i in range(shards)]
-    assert merge([s.retrieve(ASKED, 3) for s in cut], 3) == load(folder).retrieve(ASKED, 3)
-    assert [d for s in cut for d in s.documents] == CORPUS
-    assert sum(len(s.documents._text) for s in cut) == (folder / "documents.jsonl").stat().st_size
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+@pytest.mark.parametrize("kind", ["bm25", "dense", "hybrid"])
+def test_shards_merge_to_the_single_index(made, n, kind):
+    shards = [store.open_shard(made / "index", i, n, kind) for i in range(n)]
+    vectors = Encode()(ASKED)
+    found = [shard.search(ASKED, vectors, 7, Knobs(), kind) for shard in shards]
+    documents = read_corpus(made / "c.jsonl")
+    (memory,) = in_memory(documents)
+    table = Encode()([d.contents for d in documents])
+    if kind != "dense":
+        expected = memory.search(ASKED, None, 7, Knobs(), "bm25")[0]
+        assert lists(merge([parts[0] for parts in found], 7)) == lists(expected)
+    if kind != "bm25":
+        scores = (vectors.astype(np.float64) @ table.T.astype(np.float64)).astype(np.float32)
+        expected = np.argsort(-scores, axis=1, kind="stable")[:, :7]
+        assert merge([parts[-1] for parts in found], 7).rows.tolist() == expected.tolist()
+    assert [shard.span for shard in shards] == [(ROWS * i // n, ROWS * (i + 1) // n) for i in range(n)]
+    assert [d for shard in shards for d in shard.fetch(np.arange(*shard.span))] == documents
+    assert {shard.retriever for shard in shards} == {store.name_of(store.read_manifest(made / "index"), kind)}
+    if kind == "bm25":
+        assert shards[0].retriever == memory.retriever
 
 
-def test_a_loaded_index_can_be_cut_and_saved(folder, tmp_path):
-    whole = load(folder)
-    shard = load(folder, 1, 2)
-    assert shard.retrieve(ASKED, 3) == whole.shard(1, 2).retrieve(ASKED, 3)
-    save(whole, tmp_path / "copy")
-    assert store.read_manifest(tmp_path / "copy") == store.read_manifest(folder)
-    with pytest.raises(ValueError):
-        save(shard, tmp_path / "shard")
+def test_one_shard_maps_its_arrays(made):
+    whole = store.open_shard(made / "index", kind="hybrid")
+    for array in (whole.bm25.data, whole.bm25.local, whole.dense.vectors):
+        while array.base is not None and not isinstance(array, np.memmap):
+            array = array.base
+        assert isinstance(array, np.memmap) or type(array).__name__ == "mmap"
 
 
-def test_mapped_documents_are_a_sequence(folder):
-    documents = load(folder).documents
-    assert documents[-1] == CORPUS[-1] and list(documents[3:1]) == []
-    with pytest.raises(IndexError):
-        documents[5]
-    with pytest.raises(ValueError):
-        documents[::2]
+def test_more_shards_than_rows(tmp_path):
+    build_index(corpus(tmp_path / "c.jsonl", 3), tmp_path / "i", dense(), encode=Encode())
+    shards = [store.open_shard(tmp_path / "i", i, 5, "hybrid") for i in range(5)]
+    found = [shard.search(["town"], Encode()(["town"]), 3, Knobs(), "hybrid") for shard in shards]
+    assert [merge(list(parts), 3).rows.shape for parts in zip(*found, strict=True)] == [(1, 3)] * 2
 
 
-@pytest.mark.parametrize("name", store.FILES)
+@pytest.mark.parametrize("n, fits", [(1, True), (2, True), (4, True), (3, False), (8, False)])
+def test_an_approximate_index_is_cut_by_parts(tmp_path_factory, n, fits, made):
+    folder = made / "parts"
+    if not folder.exists():
+        build_index(made / "c.jsonl", folder, dense("IVF4,Flat", parts=4, kind="dense"), encode=Encode())
+    if not fits:
+        with pytest.raises(InputError, match=f"4 parts, {n} shards.*--parts {n}"):
+            store.open_shard(folder, 0, n, "dense")
+        return
+    vectors = Encode()(ASKED)
+    shards = [store.open_shard(folder, i, n, "dense") for i in range(n)]
+    found = merge([shard.search(ASKED, vectors, 5, Knobs(nprobe=4), "dense")[0] for shard in shards], 5)
+    exact = store.open_shard(made / "index", kind="dense").search(ASKED, vectors, 5, Knobs(), "dense")[0]
+    assert found.rows.tolist() == exact.rows.tolist()
+    with pytest.raises(InputError, match="bm25 search"):
+        store.open_shard(folder, kind="bm25")
+
+
+FILES = ["documents.jsonl", "offsets.npy", *store.WORDS, "dense/vectors.npy"]
+
+
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("how", ["flip", "cut", "gone"])
 def test_a_changed_file_is_refused(folder, name, how):
+    store.open_shard(folder, kind="hybrid")
     path = folder / name
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1
@@ -72,62 +112,165 @@ def test_a_changed_file_is_refused(folder, name, how):
     else:
         path.write_bytes(bytes(raw) if how == "flip" else bytes(raw[:-1]))
     with pytest.raises(InputError, match=name):
-        load(folder)
+        store.open_shard(folder, kind="hybrid")
 
 
-@pytest.mark.parametrize("edit", [{"k1": 2.0}, {"rows": 4}, {"corpus_sha256": "0"}, {"sha256": ""}, {"files": {}}])
+def test_contents_are_read_once_a_machine_and_again_when_asked(folder, monkeypatch):
+    read = []
+    inner = store._sha256
+    monkeypatch.setattr(store, "_sha256", lambda path, progress: read.append(path.name) or inner(path, progress))
+    store.open_shard(folder, kind="bm25")
+    assert sorted(read) == ["data.npy", "documents.jsonl", "indptr.npy", "offsets.npy", "rows.npy", "tokens.txt"]
+    store.open_shard(folder, kind="hybrid")
+    assert read[6:] == ["vectors.npy"]
+    store.open_shard(folder, 1, 2, kind="hybrid")
+    assert len(read) == 7
+    os.utime(folder / "offsets.npy", ns=(1, 1))
+    store.open_shard(folder, kind="hybrid")
+    assert read[7:] == ["offsets.npy"]
+    store.verify(folder, store.read_manifest(folder), again=True)
+    assert len(read) == 8 + len(store.read_manifest(folder).files)
+
+
+def test_a_change_that_no_stamp_shows_is_found_when_asked(folder):
+    store.verify(folder, store.read_manifest(folder))
+    path = folder / "documents.jsonl"
+    before = path.stat()
+    raw = bytearray(path.read_bytes())
+    raw[40] ^= 1
+    with path.open("r+b") as stream:
+        stream.write(raw)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    store.verify(folder, store.read_manifest(folder))
+    with pytest.raises(InputError, match=r"documents\.jsonl differs"):
+        store.verify(folder, store.read_manifest(folder), again=True)
+
+
+def test_a_cache_that_cannot_be_written_or_read_costs_a_check(folder, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SSP_CACHE", str(tmp_path / "file"))
+    store.open_shard(folder, kind="hybrid")
+    monkeypatch.setenv("SSP_CACHE", str(tmp_path / "cache"))
+    store.open_shard(folder)
+    (stamps,) = (cache.root() / "checked").glob("*.json")
+    stamps.write_bytes(b"\xff{")
+    store.open_shard(folder)
+    assert json.loads(stamps.read_bytes())["offsets.npy"]
+
+
+def rewritten(folder, edit):
+    """The manifest with `edit` and a checksum that is right."""
+    path = folder / store.MANIFEST
+    body = {**json.loads(path.read_text()), **edit}
+    path.write_text(json.dumps({**body, "sha256": store._digest(body)}))
+
+
+@pytest.mark.parametrize(
+    "edit", [{"bm25": [2.0, 0.25]}, {"rows": 4}, {"corpus_sha256": "0"}, {"sha256": ""}, {"files": {}}]
+)
 def test_an_edited_manifest_is_refused(folder, edit):
     path = folder / store.MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **edit}))
     with pytest.raises(InputError, match="checksum"):
-        load(folder)
+        store.open_shard(folder)
 
 
 @pytest.mark.parametrize(
     "edit, word",
     [
-        ({"version": 2}, "version"),
-        ({"format": "x"}, "format"),
+        ({"version": 1}, "version 2.*version 1.*ssp index"),
+        ({"version": 3}, "version"),
+        ({"format": "ssp-bm25", "version": 1}, "ssp-bm25.*ssp index"),
         ({"tokeniser": "x"}, "tokeniser"),
-        ({"files": {}}, "files"),
-        ({"rows": 4}, "sizes"),
+        ({"files": {}}, "lists no documents"),
+        ({"files": {"../../etc/passwd": {"bytes": 1, "sha256": "0" * 64}}}, "passwd"),
+        ({"files": 3}, "manifest"),
+        ({"rows": 4}, "offsets.npy has"),
+        ({"rows": "x"}, "manifest"),
+        ({"bm25": 3}, "manifest"),
+        ({"dense": {"factory": "Flat"}}, "manifest"),
+        ({"dense": {"factory": "Flat", "dim": 0, "parts": 1, "encoder": {"model": "x"}}}, "manifest"),
+        ({"dense": {"factory": "Flat", "dim": 17, "parts": 1, "encoder": {"model": "x"}}}, "vectors.npy has"),
     ],
 )
-def test_another_format_is_refused_even_with_a_right_checksum(folder, edit, word):
-    path = folder / store.MANIFEST
-    manifest = {**json.loads(path.read_text()), **edit}
-    path.write_text(json.dumps({**manifest, "sha256": store._manifest_digest(manifest)}))
+def test_another_form_is_refused_even_with_a_right_checksum(folder, edit, word):
+    rewritten(folder, edit)
     with pytest.raises(InputError, match=word):
-        load(folder)
+        store.open_shard(folder, kind="hybrid")
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 99_999])
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(
+        [
+            "rows",
+            "corpus_sha256",
+            "bm25",
+            "dense",
+            "files",
+            "dense.encoder",
+            "dense.dim",
+            "dense.factory",
+            "dense.parts",
+            "files.offsets.npy",
+        ]
+    ),
+    json_values,
+)
+def test_any_manifest_with_a_right_checksum_is_read_or_refused(made, tmp_path, key, value):
+    body = json.loads((made / "index" / store.MANIFEST).read_text())
+    place, _, inner = key.partition(".")
+    if inner:
+        body[place][inner] = value
+    else:
+        body[place] = value
+    (tmp_path / store.MANIFEST).write_text(json.dumps(body))
+    rewritten(tmp_path, {})
+    try:
+        store.read_manifest(tmp_path)
+    except InputError:
+        pass
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 99_999, b"null"])
 def test_a_broken_manifest_is_refused(folder, text):
     (folder / store.MANIFEST).write_bytes(text)
     with pytest.raises(InputError):
-        load(folder)
+        store.open_shard(folder)
 
 
-def test_a_missing_folder_and_a_taken_folder_are_refused(folder, tmp_path):
-    with pytest.raises(InputError, match=r"manifest\.json"):
-        load(tmp_path / "nothing")
-    before = store.read_manifest(folder)
-    with pytest.raises(InputError, match="does not exist yet"):
-        save(build(CORPUS[:1]), folder)
-    assert store.read_manifest(folder) == before
-    (tmp_path / "file").write_text("")
+@pytest.mark.parametrize("name", ["offsets.npy", *store.WORDS, "dense/vectors.npy"])
+@pytest.mark.parametrize("raw", [b"", b"\x93NUMPY", b"junk" * 100])
+def test_files_that_are_something_else_are_refused_even_with_right_checksums(folder, name, raw):
+    (folder / name).write_bytes(raw)
+    files = json.loads((folder / store.MANIFEST).read_text())["files"]
+    files[name] = {"bytes": len(raw), "sha256": store._sha256(folder / name, lambda n: None)}
+    rewritten(folder, {"files": files})
     with pytest.raises(InputError):
-        save(build(CORPUS[:1]), tmp_path / "file" / "index")
-    (tmp_path / "empty").mkdir()
-    save(build(CORPUS), tmp_path / "empty")
-    assert load(tmp_path / "empty").rows == len(CORPUS)
+        store.open_shard(folder, kind="hybrid")
 
 
-def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+def test_a_missing_folder_and_a_missing_kind_are_refused(folder, tmp_path):
+    with pytest.raises(InputError, match=r"manifest\.json"):
+        store.open_shard(tmp_path / "nothing")
+    with pytest.raises(InputError, match="other search"):
+        store.open_shard(folder, kind="other")
+    with pytest.raises(InputError, match="shard 2 of 2"):
+        store.open_shard(folder, 2, 2)
 
-    monkeypatch.setattr(store.np, "save", full)
-    with pytest.raises(InputError, match="No space left"):
-        save(build(CORPUS), tmp_path / "index")
-    assert list(tmp_path.iterdir()) == []
+
+def test_the_manifest_names_what_decides_the_answers(made, tmp_path):
+    first = store.read_manifest(made / "index")
+    assert (first.rows, first.kinds, first.bm25, first.dense.factory) == (ROWS, ("bm25", "dense"), (1.2, 0.25), "Flat")
+    build_index(made / "c.jsonl", tmp_path / "same", dense(save_embedding=True), encode=Encode())
+    build_index(made / "c.jsonl", tmp_path / "other", IndexPlan(k1=0.9))
+    assert store.read_manifest(tmp_path / "same").sha256 == first.sha256
+    other = store.read_manifest(tmp_path / "other")
+    assert other.corpus_sha256 == first.corpus_sha256 and store.name_of(other, "bm25") != store.name_of(first, "bm25")

@@ -1,0 +1,41 @@
+"""Small index folders for tests: a corpus file, an encoder that counts its calls, the plan around them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+
+from ssp.search.builder import IndexPlan
+from ssp.search.encoder import EncoderSpec
+
+DIM = 16
+SPEC = EncoderSpec("fake/encoder")
+
+
+class Encode:
+    """Texts → unit vectors that depend on the text alone."""
+
+    dim = DIM
+
+    def __init__(self):
+        self.texts = 0
+
+    def __call__(self, texts):
+        self.texts += len(texts)
+        seeds = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") for text in texts]
+        vectors = np.stack([np.random.default_rng(seed).standard_normal(DIM) for seed in seeds])
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def corpus(path, rows):
+    """A corpus of `rows` passages at `path`."""
+    lines = [{"id": f"d{i}", "contents": f'"Title {i}"\nword{i % 7} town é{i % 13} row{i}'} for i in range(rows)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def dense(factory="Flat", **settings):
+    """A plan with the counting encoder."""
+    return IndexPlan(**{"kind": "hybrid", "encoder": SPEC, "factory": factory, "batch": 32, **settings})

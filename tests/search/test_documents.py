@@ -1,0 +1,219 @@
+"""Documents on disk: what goes in comes out, in one gather, from every form of corpus file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssp.data import readers
+from ssp.data.readers import decode, read_corpus, stream_corpus
+from ssp.data.rows import parse
+from ssp.episode import Document
+from ssp.errors import InputError
+from ssp.search import documents, fingerprint
+from ssp.search.documents import MappedDocuments
+
+CORPUS = [
+    Document("a", '"Pota"\npota a company . pota seat vure .'),
+    Document("b", '"Vure"\nvure a city . "quoted" \u2028 line\r\nbreak .'),
+    Document("ü", '"東京"\n東京 a city . pota .'),
+    Document("4", "."),
+]
+ROWS = [
+    {"id": "a", "title": "Pota", "text": "pota a company . pota seat vure ."},
+    {"id": "b", "contents": CORPUS[1].contents, "other": [1, {}]},
+    {"id": "ü", "title": ' "東京" ', "text": "東京 a city . pota ."},
+    {"contents": ".", "id": 4},
+]
+TEXT = "\n".join([json.dumps(ROWS[0]), *(json.dumps(row, ensure_ascii=False) for row in ROWS[1:])]) + "\n"
+
+
+def never(stage, done, total):
+    pass
+
+
+def stored(corpus, folder, link_from=2**40):
+    found = documents.store(corpus, folder / "blob", folder / "offsets.npy", link_from, never)
+    return found, MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found.rows)
+
+
+def write(path, raw):
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(raw))
+    elif path.suffix == ".zst":
+        with pyarrow.output_stream(str(path), compression="zstd") as stream:
+            stream.write(raw)
+    else:
+        path.write_bytes(raw)
+    return path
+
+
+@pytest.mark.covers("SR-50")
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.jsonl.zst", "c.json"])
+@pytest.mark.parametrize(
+    "raw", [TEXT.encode(), TEXT.encode()[:-1], b"\xef\xbb\xbf\n \n" + TEXT.replace("\n", "\r\n\n \x0b\n").encode()]
+)
+def test_every_form_of_corpus_file_gives_its_documents(tmp_path, name, raw):
+    found, held = stored(write(tmp_path / name, raw), tmp_path)
+    assert held.gather(np.arange(4)) == CORPUS == read_corpus(tmp_path / name)
+    assert list(held.stream(1)) == CORPUS[1:]
+    assert found == (4, fingerprint(CORPUS))
+
+
+def test_a_parquet_corpus(tmp_path):
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist([{"id": d.id, "contents": d.contents} for d in CORPUS]), tmp_path / "c.parquet"
+    )
+    assert stored(tmp_path / "c.parquet", tmp_path, 0)[1].gather(np.arange(4)) == CORPUS
+
+
+@pytest.mark.parametrize("raw", [TEXT.encode(), b"\xef\xbb\xbf \n" + TEXT.replace("\n", "\n \x0b\n").encode()])
+def test_a_plain_file_serves_in_place(tmp_path, raw):
+    corpus = write(tmp_path / "c.jsonl", raw)
+    found, held = stored(corpus, tmp_path, link_from=1)
+    assert (tmp_path / "blob").samefile(corpus)
+    assert held.gather(np.array([3, 0, 0, 2])) == [CORPUS[i] for i in (3, 0, 0, 2)]
+    packed = write(tmp_path / "c.jsonl.gz", raw)
+    (tmp_path / "blob").unlink()
+    assert stored(packed, tmp_path, link_from=1)[0] == found
+    assert not (tmp_path / "blob").is_symlink() and (tmp_path / "blob").stat().st_nlink == 1
+
+
+def test_a_link_over_a_boundary_is_symbolic(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(documents.os, "link", refused)
+    held = stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path, link_from=1)[1]
+    assert (tmp_path / "blob").is_symlink() and held.gather(np.arange(4)) == CORPUS
+
+
+def test_a_slice_gives_only_its_rows(tmp_path):
+    stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path)
+    held = MappedDocuments(tmp_path / "blob", np.load(tmp_path / "offsets.npy"), 1, 2)
+    assert held.gather(np.array([2, 1])) == [CORPUS[2], CORPUS[1]]
+    assert held.gather(np.array([], dtype=np.int64)) == []
+    for row in (0, 3, -1):
+        with pytest.raises(IndexError):
+            held.gather(np.array([1, row]))
+
+
+def test_warming_reads_the_rows_of_the_slice_up_to_a_limit(tmp_path):
+    stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path)
+    offsets = np.load(tmp_path / "offsets.npy")
+    held = MappedDocuments(tmp_path / "blob", offsets, 1, 2)
+    assert held.warm(2**30) == offsets[3] - offsets[1]
+    assert held.warm(7) == 7
+
+
+def test_several_threads_gather_the_same(tmp_path):
+    rows = [{"id": i, "contents": f"text {i}"} for i in range(500)]
+    held = stored(write(tmp_path / "c.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode()), tmp_path)[1]
+    wrong = []
+
+    def ask(seed):
+        for _ in range(50):
+            wanted = np.random.default_rng(seed).integers(0, 500, 64)
+            wrong.extend(
+                d for d, row in zip(held.gather(wanted), wanted, strict=True) if d != Document(str(row), f"text {row}")
+            )
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+BAD = [
+    ("{", "line 3"),
+    ("[]", "line 3"),
+    ('{"id": "c"}', "line 3, field contents"),
+    ('{"contents": "x"}', "line 3, field id"),
+    ('{"id": "c", "contents": " "}', "line 3, field contents"),
+    ('{"id": "c", "contents": 7}', "line 3, field contents"),
+    ('{"id": "c", "title": "t", "text": ""}', "line 3, field text"),
+    ('{"id": "c", "title": 3, "text": "x"}', "line 3, field title"),
+    ('{"id": "c", "text": "x"}', "line 3, field title"),
+    ('{"id": true, "contents": "x"}', "line 3, field id"),
+    ('{"id": 1.5, "contents": "x"}', "line 3, field id"),
+    ('{"id": "c", "contents": "\\ud800"}', "line 3, field contents"),
+    (b'{"id": "c", "contents": "\xff"}', "line 3, byte"),
+    ('{"id": "b", "contents": "x"}', "line 3, field id.*also on line 2"),
+    ("x" * 1_000_001, "line 3"),
+]
+
+
+@pytest.mark.covers("SR-50")
+@pytest.mark.parametrize("line, place", BAD)
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "jsonl.zst"])
+def test_a_bad_row_is_refused_with_its_line(tmp_path, line, place, suffix):
+    raw = line if isinstance(line, bytes) else line.encode()
+    good = b'{"id": "a", "contents": "x"}\n{"id": "b", "contents": "x"}\n'
+    corpus = write(tmp_path / f"c.{suffix}", good + raw + b"\n")
+    with pytest.raises(InputError, match=place):
+        stored(corpus, tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "jsonl.zst"])
+def test_an_empty_a_torn_and_a_missing_file_are_refused(tmp_path, suffix):
+    empty = write(tmp_path / f"empty.{suffix}", b"\n")
+    torn = write(tmp_path / f"torn.{suffix}", TEXT.encode() * 50)
+    torn.write_bytes(torn.read_bytes()[:-20])
+    for corpus in (empty, torn):
+        with pytest.raises(InputError):
+            stored(corpus, tmp_path)
+    with pytest.raises(InputError, match="exist"):
+        list(stream_corpus(tmp_path / f"none.{suffix}"))
+
+
+def test_ids_of_equal_hash_are_told_apart(tmp_path, monkeypatch):
+    class Weak:
+        def digest(self):
+            return b"same"
+
+    monkeypatch.setattr(documents.hashlib, "blake2b", lambda *_, **__: Weak())
+    assert stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path)[0].rows == 4
+    twice = b'\n{"id": "4", "contents": "x"}\n\n' + TEXT.encode()
+    with pytest.raises(InputError, match="line 7, field id.*also on line 2"):
+        stored(write(tmp_path / "d.jsonl", twice), tmp_path)
+
+
+values = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just([])
+    | st.just(" ")
+)
+fields = st.dictionaries(st.sampled_from(["id", "contents", "title", "text", "x"]), values)
+
+
+@given(fields)
+def test_the_short_way_to_decode_is_the_long_one(found):
+    """Whatever is in a row: the document, or the refusal, of the careful reader."""
+    raw, path = json.dumps(found).encode(), Path("c.jsonl")
+
+    def outcome(read):
+        try:
+            return read()
+        except InputError as error:
+            return str(error)
+
+    def carefully():
+        row = parse(path, 1, 0, raw)
+        return Document(row.key("id"), readers._contents(row))
+
+    assert outcome(lambda: decode(raw, path, 1)) == outcome(carefully)
