@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living
-from actors.retriever import Described, ShardActor, placed
+from actors.retriever import Described, EncoderActor, ShardActor, placed
 from ssp import corpora
 from ssp.config.schema import Config
 from ssp.episode import Document
@@ -56,6 +56,11 @@ class RayFleet:
     def __init__(self, members: Members, corpus: str, spans: Sequence[tuple[int, int]], least: float) -> None:
         self._members, self._corpus, self._spans, self._least = members, corpus, list(spans), least
         self._total = max(last for _, last in spans)
+
+    @property
+    def up(self) -> dict[int, int]:
+        """Living replicas of each shard, as this process knows them now."""
+        return self._members.up
 
     @property
     def spans(self) -> Sequence[tuple[int, int]]:
@@ -153,6 +158,32 @@ class RayRouter(Router):
         return Answers(
             [docs for docs, _ in answers], min((share for _, share in answers), default=1.0), seconds, known[0]
         )
+
+
+def start(cfg: Config, run: str) -> list[Any]:
+    """Start the shards and encoders of `run`, and give their handles; who searches finds them by name."""
+    block = cfg.retriever
+    actors: list[tuple[str, int, Any, tuple[Any, ...], int]] = [
+        (SHARD, shard, ShardActor, (cfg, shard), replica)
+        for replica in range(block.replicas)
+        for shard in range(block.shards)
+    ]
+    actors += [(ENCODER, 0, EncoderActor, (cfg,), replica) for replica in range(corpora.encoders(cfg))]
+    return [
+        actor.options(name=actor_name(run, kind, part, replica), **placed(cfg)).remote(*args)
+        for kind, part, actor, args, replica in actors
+    ]
+
+
+def stop(actors: Sequence[Any]) -> None:
+    """End what `start` gave."""
+    for actor in actors:
+        ray.kill(actor, no_restart=True)
+
+
+def size(cfg: Config) -> int:
+    """How many actors that is."""
+    return cfg.retriever.shards * cfg.retriever.replicas + corpora.encoders(cfg)
 
 
 def connect_search(cfg: Config, run: str) -> Search:

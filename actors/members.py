@@ -122,6 +122,12 @@ class Members:
             self._forget(calls, time.monotonic() >= deadline)
         return {part: answers[part] for part in sorted(answers)}
 
+    @property
+    def up(self) -> dict[int, int]:
+        """Living replicas of each part."""
+        with self._changed:
+            return {part: sum(r.up for r in self._replicas.values() if r.part == part) for part in self._parts}
+
     def close(self) -> None:
         """End the thread."""
         with self._changed:

@@ -15,15 +15,14 @@ from typing import Any
 
 import ray
 
+from actors import fleet
 from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
-from actors.members import ENCODER, SHARD, actor_name, names
+from actors.members import SHARD, names
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
-from actors.retriever import EncoderActor, ShardActor, placed
-from ssp import corpora
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.selfplay.cast import Cast, proposers, queue_names
@@ -44,8 +43,7 @@ class Sites:
 
 def needed_cpus(cfg: Config) -> float:
     """CPUs that all actors of a run ask Ray for together."""
-    others = cfg.retriever.shards * cfg.retriever.replicas + corpora.encoders(cfg) + len(queue_names(cfg)) + 1
-    return cfg.placement.cpus * (computing(cfg) + others)
+    return cfg.placement.cpus * (computing(cfg) + fleet.size(cfg) + len(queue_names(cfg)) + 1)
 
 
 def computing(cfg: Config) -> int:
@@ -100,18 +98,8 @@ class Program:
 
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""
-        place, block = self._cfg.placement, self._cfg.retriever
-        actors: list[tuple[str, int, Any, tuple[Any, ...], int]] = [
-            (SHARD, shard, ShardActor, (self._cfg, shard), replica)
-            for replica in range(block.replicas)
-            for shard in range(block.shards)
-        ]
-        actors += [(ENCODER, 0, EncoderActor, (self._cfg,), replica) for replica in range(corpora.encoders(self._cfg))]
-        handles = [
-            actor.options(name=actor_name(self._run, kind, part, replica), **placed(self._cfg)).remote(*args)
-            for kind, part, actor, args, replica in actors
-        ]
-        self._add("retriever", handles, Patience(place.call_timeout, self._cfg.ray.start_timeout))
+        handles = fleet.start(self._cfg, self._run)
+        self._add("retriever", handles, Patience(self._cfg.placement.call_timeout, self._cfg.ray.start_timeout))
 
     def _crew(
         self, name: str, actor: Any, count: int, args: Callable[[int], tuple[Any, ...]], idempotent: bool = False
