@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     workers = args.workers or _workers(cfg)
     # Each worker's share of the cores; read when torch and faiss are first imported.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
-    with bind(args.host, args.port) as listener:
+    load = over_ray if _actors(cfg) else here
+    with bind(args.host, args.port) as listener, ExitStack() as end:
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
         host = f"[{args.host}]" if ":" in args.host else args.host
-        return running(app, listener, lambda: loaded(cfg), f"http://{host}:{listener.getsockname()[1]}")
+        return running(app, listener, lambda: load(cfg, end), f"http://{host}:{listener.getsockname()[1]}")
 
 
 def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], address: str) -> int:
@@ -131,7 +132,8 @@ def _terminated(stop: Callable[[], None]) -> Iterator[None]:
 def configured(args: argparse.Namespace) -> Config:
     """The configuration that the flags stand for. InputError when a value is out of its range."""
     cfg = Config()
-    cfg.data.corpus = str(args.index or args.corpus)
+    cfg.ray.dashboard = False
+    cfg.data.corpus, cfg.data.eval = str((args.index or args.corpus).absolute()), []
     if args.index and not args.index.is_dir():
         raise InputError("an index is a folder", args.index, "build one: ssp index; or serve a file with --corpus")
     block = cfg.retriever
@@ -150,11 +152,35 @@ def configured(args: argparse.Namespace) -> Config:
     return cfg
 
 
-def loaded(cfg: Config) -> Served:
-    """What the configuration names, in this process or as Ray actors. InputError for a bad corpus or index."""
+def here(cfg: Config, end: ExitStack) -> Served:
+    """What the configuration names, in this process. InputError for a bad corpus or index."""
     search = corpora.search(cfg, [CORPUS])
     assert isinstance(search, Router)
-    corpus = search.corpora[CORPUS]
+    return _served(cfg, search, lambda: [1])
+
+
+def over_ray(cfg: Config, end: ExitStack) -> Served:
+    """The same over actors of a Ray cluster, which is joined (RAY_ADDRESS) or started here; `end` stops them."""
+    corpora.check(cfg, [CORPUS])
+    from actors import cluster
+
+    cluster.environment(cfg.ray)  # before Ray is imported
+    from actors import fleet
+
+    cluster.connect(cfg.ray, cfg.placement.cpus * fleet.size(cfg))
+    end.callback(cluster.disconnect)
+    run = f"serve-{os.getpid()}"
+    actors = fleet.start(cfg, run)
+    end.callback(fleet.stop, actors)
+    router = fleet.connect_router(cfg, run)
+    reached = router.corpora[CORPUS].fleet
+    assert isinstance(reached, fleet.RayFleet)
+    return _served(cfg, router, lambda: [reached.up[i] for i in range(len(reached.spans))])
+
+
+def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Served:
+    """`up`: living replicas of each shard."""
+    corpus = router.corpora[CORPUS]
     about = {
         "corpus": cfg.data.corpus,
         "documents": corpus.total,
@@ -162,9 +188,16 @@ def loaded(cfg: Config) -> Served:
         "retriever": corpus.retriever,
         "reranker": cfg.retriever.reranker,
     }
-    shards = [{"first": first, "rows": last - first, "state": "up"} for first, last in corpus.fleet.spans]
-    least = cfg.retriever.min_coverage
-    return Served(search, corpus.options, corpus.reranker, about, lambda: shards, least)
+
+    def shards() -> list[dict[str, Any]]:
+        return [
+            {"first": first, "rows": last - first, "state": "up" if replicas else "down", "replicas": replicas}
+            for (first, last), replicas in zip(corpus.fleet.spans, up(), strict=True)
+        ]
+
+    # With actors the router holds one for every model that there may be; the setting says whether there is a reranker.
+    reranker = corpus.reranker if cfg.retriever.reranker else None
+    return Served(router, corpus.options, reranker, about, shards, cfg.retriever.min_coverage)
 
 
 def bind(host: str, port: int) -> socket.socket:

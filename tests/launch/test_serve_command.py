@@ -63,7 +63,7 @@ def test_the_command_prints_its_port_answers_and_stops_on_interrupt(corpus_file:
         assert (status["documents"], status["kind"], status["shards"]) == (
             3,
             "bm25",
-            [{"first": 0, "rows": 3, "state": "up"}],
+            [{"first": 0, "rows": 3, "state": "up", "replicas": 1}],
         )
         port = base.rsplit(":", 1)[1]
         with started([*command, port]) as second:
