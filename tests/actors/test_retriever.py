@@ -1,0 +1,225 @@
+"""Search over shard actors on a cluster: the answers of the single index, whoever dies, hangs, joins or leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from shardruns import K, Tally, Truth, configured, crowd, questions, shards, sound, write_corpus
+from trainruns import PATIENCE, Cluster, until
+
+from actors.cluster import connect
+from actors.fleet import connect_router, connect_search, join, leave
+from actors.members import SHARD, Members, names
+from ssp import corpora
+from ssp.config import load
+from ssp.errors import Fault, InputError
+from ssp.search.hits import Knobs
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+ROWS = 2001
+
+
+@pytest.fixture(scope="module", autouse=True)
+def joined(ray_cluster: Cluster) -> Iterator[None]:
+    """This process as a driver of the session's cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", ray_cluster.address)
+        assert not connect(load("quickstart", []).ray).started
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus whose two shards differ in size."""
+    return write_corpus(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", ROWS)
+
+
+def pid(handle: Any) -> int:
+    return int(ray.get(handle.ping.remote(), timeout=PATIENCE))
+
+
+def states(handles: dict[tuple[int, int], Any]) -> list[dict[str, float]]:
+    return ray.get([handle.state.remote() for handle in handles.values()], timeout=PATIENCE)
+
+
+@pytest.mark.covers("SR-40")
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_shards_answer_as_the_single_index(corpus: Path, n: int) -> None:
+    cfg = configured(corpus, f"retriever.shards={n}", "retriever.max_batch=16")
+    local = corpora.search(cfg)
+    with shards(cfg, f"exact{n}"):
+        search = connect_search(cfg, f"exact{n}")
+        asked = [*questions(60), "w1", "w1 w2", "nothing here"]
+        answers = search.search(asked, 10, "train")
+        assert answers == local.search(asked, 10, "train") and answers.coverage == 1.0  # ids, texts, scores, ties
+        assert {"search", "wait", "merge", "fetch"} == set(answers.seconds)
+        assert search.search(asked, 10, "none") == [[]] * len(asked)
+        with pytest.raises(InputError, match="names a loaded corpus"):
+            search.search(asked, 10, "elsewhere")
+
+
+def test_requests_of_many_are_merged_and_a_group_asks_once(corpus: Path) -> None:
+    cfg = configured(corpus, "retriever.window=0.2", "retriever.cache=0")
+    with shards(cfg, "merged") as handles:
+        players = [connect_search(cfg, "merged") for _ in range(4)]
+        players[0].search(["w1"], K, "train")
+        before = states(handles)
+        gate = threading.Barrier(4 * 8)
+
+        def attempt(player: Any) -> None:
+            gate.wait(PATIENCE)
+            found.append(player.search(["w3 w4"], K, "train"))
+
+        found: list[Any] = []
+        threads = [threading.Thread(target=attempt, args=(player,)) for player in players for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for old, new in zip(before, states(handles), strict=True):
+            grown = {key: new[key] - old[key] for key in new}
+            assert grown["calls"] < 2 * 4 * 8 and grown["batches"] < 4 * 8  # a search and a fetch each, else
+            assert grown["computed"] == grown["batches"] and grown["under_way"] == 0  # once in a batch
+        assert len(found) == 32 and all(answers == found[0] for answers in found)
+
+
+def test_the_attempts_of_one_group_send_one_search(corpus: Path) -> None:
+    cfg = configured(corpus)
+    with shards(cfg, "group") as handles:
+        search, found = connect_search(cfg, "group"), list[Any]()
+        gate = threading.Barrier(8)
+
+        def attempt() -> None:
+            gate.wait(PATIENCE)
+            found.append(search.search(["w3 w4"], K, "train"))
+
+        threads = [threading.Thread(target=attempt) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [state["computed"] for state in states(handles)] == [1, 1]
+        assert len(found) == 8 and all(answers == found[0] for answers in found)
+
+
+def test_a_lost_shard_is_a_fault_and_known_answers_stay(corpus: Path) -> None:
+    cfg = configured(corpus, "retriever.timeout=2")
+    with shards(cfg, "lost") as handles:
+        search, local = connect_search(cfg, "lost"), corpora.search(cfg)
+        known = search.search(["w5"], K, "train")
+        ray.kill(handles[1, 0])
+        with pytest.raises(Fault, match=r"retriever_partial: 1000 of 2001 rows .* shard 1"):
+            search.search(["w6"], K, "train")
+        ray.kill(handles[0, 0])
+        with pytest.raises(Fault, match="retriever_down: 0 of 2001 rows"):
+            search.search(["w6"], K, "train")
+        assert search.search(["w5"], K, "train") == known == local.search(["w5"], K, "train")
+
+
+def test_the_shards_own_errors_are_raised_as_they_were(corpus: Path) -> None:
+    cfg = configured(corpus)
+    with shards(cfg, "bug"):
+        members = Members("bug", SHARD, 2, 0.0, 5.0)
+        with pytest.raises(KeyError, match="elsewhere"):
+            members.ask("fetch", {0: ("elsewhere", np.array([1]))}, time.monotonic() + PATIENCE)
+        members.close()
+
+
+VARIANTS = {
+    "a part is better than nothing": (["retriever.min_coverage=0.4"], True),
+    "the whole is waited for": (["retriever.timeout=60"], False),
+    "a replica steps in": (["retriever.timeout=60", "retriever.replicas=2"], False),
+}
+
+
+def killed(corpus: Path, run: str, settings: list[str], clients: int, seconds: float) -> Tally:
+    """A crowd over two shards, of which one is killed; the whole answers again at the end."""
+    cfg = configured(corpus, "retriever.cache=0", *settings)
+    with shards(cfg, run) as handles:
+        search, truth = connect_search(cfg, run), Truth(cfg)
+        victim = pid(handles[1, 0])
+        tally = crowd(search, truth, clients, seconds, lambda: os.kill(victim, signal.SIGKILL))
+        until("the shard is back", lambda: search.search(["w1"], K, "train").coverage == 1.0)
+        assert pid(handles[1, 0]) != victim
+    return tally
+
+
+@pytest.mark.covers("RS-07")
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_shard_is_killed_under_load(corpus: Path, name: str) -> None:
+    settings, partial = VARIANTS[name]
+    sound(killed(corpus, "crowd", settings, 8, 8.0), {"partial": partial})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_shard_is_killed_under_the_load_of_64_clients(corpus: Path, name: str) -> None:
+    settings, partial = VARIANTS[name]
+    sound(killed(corpus, "crowd64", settings, 64, 60.0), {"partial": partial})
+
+
+def test_a_hung_replica_is_hedged_killed_and_back(corpus: Path) -> None:
+    cfg = configured(corpus, "retriever.replicas=2", "retriever.hedge=0.2", "retriever.timeout=4", "retriever.cache=0")
+    with shards(cfg, "hung") as handles:
+        search, truth = connect_search(cfg, "hung"), Truth(cfg)
+        victim = pid(handles[0, 1])
+        os.kill(victim, signal.SIGSTOP)
+        for query in questions(40):
+            answers = search.search([query], K, "train")
+            assert answers.coverage == 1.0 and answers[0] == truth.answer(query, 1.0)
+        until("the hung replica is killed and back", lambda: _pid_now(handles[0, 1]) not in (None, victim))
+
+
+def _pid_now(handle: Any) -> int | None:
+    try:
+        return int(ray.get(handle.ping.remote(), timeout=1.0))
+    except ray.exceptions.RayError:
+        return None
+
+
+@pytest.mark.covers("RS-07")
+def test_replicas_join_and_leave_under_load(corpus: Path) -> None:
+    cfg = configured(corpus, "retriever.cache=0")
+    with shards(cfg, "moving") as handles:
+        search, truth = connect_search(cfg, "moving"), Truth(cfg)
+        with pytest.raises(InputError, match="has another one"):
+            leave("moving", 1, 0)
+        with pytest.raises(InputError, match="one running run"):
+            join(cfg, "nobody", 0)
+
+        def move() -> None:
+            assert join(cfg, "moving", 1) == "moving-shard-1-1"
+            newcomer = ray.get_actor("moving-shard-1-1")
+            until("players found it", lambda: ray.get(newcomer.state.remote(), timeout=PATIENCE)["calls"] > 0)
+            leave("moving", 1, 0)
+
+        tally = crowd(search, truth, 8, 12.0, move, 0.1)
+        sound(tally, {"partial": False})
+        assert set(names("moving", SHARD)) == {"moving-shard-0-0", "moving-shard-1-1"}
+        with pytest.raises(ray.exceptions.RayActorError):
+            while True:
+                pid(handles[1, 0])
+
+
+def test_a_restarted_player_finds_its_shards_and_describes_them(corpus: Path) -> None:
+    cfg = configured(corpus)
+    with shards(cfg, "again") as handles:
+        router = connect_router(cfg, "again")
+        assert router.corpora["train"].fleet.spans == [(0, 1000), (1000, 2001)]
+        os.kill(pid(handles[0, 0]), signal.SIGKILL)
+        again = connect_router(cfg, "again")
+        assert again.corpora["train"].total == ROWS and again.corpora["train"].retriever.startswith("bm25")
+        hits, seconds = ray.get(
+            handles[0, 0].search.remote("train", ["w1", "w1"], None, 2, Knobs(), "bm25"), timeout=PATIENCE
+        )
+        assert len(hits) == 1 and hits[0].rows.shape == (2, 2) and seconds > 0

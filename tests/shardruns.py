@@ -1,0 +1,173 @@
+"""Retriever actors for tests and benchmarks: a corpus, its shards on a cluster, and many clients while one is killed.
+
+Owns the truth: what every set of shards must answer, from the same shards in this process. Promises to end what it
+started. Refuses to time anything for an assertion.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ssp import corpora
+from ssp.config import load
+from ssp.config.schema import Config
+from ssp.episode import Document
+from ssp.errors import Fault
+from ssp.search.hits import Knobs, merge
+
+K = 5
+
+
+def write_corpus(path: Path, rows: int, words: int = 40, seed: int = 0) -> Path:
+    """`rows` passages of `words` words, drawn as words of a language are: few often, many seldom."""
+    draw = random.Random(seed)
+    with path.open("w") as file:
+        for i in range(rows):
+            text = " ".join(f"w{min(int(draw.paretovariate(0.7)), 30_000)}" for _ in range(words))
+            file.write(json.dumps({"id": f"d{i}", "contents": f'"Title {i}"\n{text}'}) + "\n")
+    return path
+
+
+def questions(n: int, words: int = 5, seed: int = 1) -> list[str]:
+    """`n` different queries over the words of such a corpus."""
+    draw = random.Random(seed)
+    return [
+        f"q{i} " + " ".join(f"w{min(int(draw.paretovariate(0.7)), 30_000)}" for _ in range(words)) for i in range(n)
+    ]
+
+
+def configured(corpus: Path, *settings: str) -> Config:
+    """Quickstart's settings over one corpus."""
+    cfg = load("quickstart", [f"data.corpus={corpus}", *settings])
+    cfg.data.eval = []
+    return cfg
+
+
+@contextmanager
+def shards(cfg: Config, run: str) -> Iterator[dict[tuple[int, int], Any]]:
+    """Every shard actor of a run, by (shard, replica)."""
+    import ray
+
+    from actors.members import SHARD, actor_name, names
+    from actors.retriever import ShardActor, placed
+
+    start: Any = ShardActor
+    block = cfg.retriever
+    handles = {
+        (i, r): start.options(name=actor_name(run, SHARD, i, r), **placed(cfg)).remote(cfg, i)
+        for i in range(block.shards)
+        for r in range(block.replicas)
+    }
+    try:
+        yield handles
+    finally:
+        for handle in [*handles.values(), *map(ray.get_actor, names(run, SHARD))]:
+            ray.kill(handle)
+
+
+class Truth:
+    """What any set of the shards must answer to BM25 queries."""
+
+    def __init__(self, cfg: Config) -> None:
+        path, n = corpora.named(cfg)["train"], cfg.retriever.shards
+        self._shards = [corpora.shard(path, cfg.retriever, i, n) for i in range(n)]
+        self._known: dict[tuple[str, tuple[int, ...]], list[Document]] = {}
+        sizes = [shard.span[1] - shard.span[0] for shard in self._shards]
+        sets = [tuple(i for i in range(n) if mask >> i & 1) for mask in range(1, 2**n)]
+        self.alive = {sum(sizes[i] for i in some) / sum(sizes): some for some in sets}
+        """Coverage → the shards that searched: their sizes differ."""
+        assert len(self.alive) == len(sets), "every set of shards has a coverage of its own"
+
+    def answer(self, query: str, coverage: float) -> list[Document]:
+        """The documents, with scores, of the shards that a coverage stands for. KeyError for one that none has."""
+        key = (query, self.alive[coverage])
+        if key not in self._known:
+            parts = [self._shards[i] for i in key[1]]
+            hits = merge([shard.search([query], None, K, Knobs(), "bm25")[0] for shard in parts], K)
+            self._known[key] = [self._document(row, score, parts) for row, score in hits.lists()[0]]
+        return self._known[key]
+
+    @staticmethod
+    def _document(row: int, score: float, parts: list[Any]) -> Document:
+        import numpy as np
+
+        (document,) = next(s for s in parts if s.span[0] <= row < s.span[1]).fetch(np.array([row]))
+        return Document(document.id, document.contents, score)
+
+
+@dataclass
+class Tally:
+    """What the clients of one crowd saw. `coverages`: answers by coverage; `back`: seconds from the kill to the first
+    answer of the whole after the last one of a part (or the last slow one)."""
+
+    asked: int = 0
+    coverages: dict[float, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    wrong: list[tuple[str, float]] = field(default_factory=list)
+    broken: list[BaseException] = field(default_factory=list)
+    longest: float = 0.0
+    back: float = 0.0
+
+    @property
+    def answered(self) -> int:
+        """Answers of any coverage."""
+        return sum(self.coverages.values())
+
+
+def crowd(
+    search: Any, truth: Truth, clients: int, seconds: float, kill: Callable[[], None], after: float = 0.3
+) -> Tally:
+    """`clients` threads ask one query after the other for `seconds`; `kill()` at the share `after` of them."""
+    tally, lock, began = Tally(), threading.Lock(), time.monotonic()
+    asked = questions(2000)
+    killed = [float("inf")]
+
+    def client(number: int) -> None:
+        draw = random.Random(number)
+        try:
+            while time.monotonic() < began + seconds:
+                query, at = draw.choice(asked), time.monotonic()
+                with lock:
+                    tally.asked += 1
+                try:
+                    answers = search.search([query], K, "train")
+                except Fault as fault:
+                    with lock:
+                        tally.faults[fault.cause] = tally.faults.get(fault.cause, 0) + 1
+                    continue
+                now = time.monotonic()
+                with lock:
+                    tally.coverages[answers.coverage] = tally.coverages.get(answers.coverage, 0) + 1
+                    tally.longest = max(tally.longest, now - at)
+                    if now > killed[0] and (answers.coverage < 1 or now - at > 0.5):
+                        tally.back = now - killed[0]
+                    if answers[0] != truth.answer(query, answers.coverage):
+                        tally.wrong.append((query, answers.coverage))
+        except BaseException as error:  # noqa: BLE001 (the caller looks at it)
+            tally.broken.append(error)
+
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
+    for thread in threads:
+        thread.start()
+    time.sleep(after * seconds)
+    kill()
+    killed[0] = time.monotonic()
+    for thread in threads:
+        thread.join()
+    return tally
+
+
+def sound(tally: Tally, expected: Mapping[str, Any]) -> None:
+    """Assert that no answer was wrong, none missing, every coverage one that shards have, and the whole is back."""
+    assert not tally.broken and not tally.wrong, (tally.broken[:3], tally.wrong[:3])
+    assert tally.answered + sum(tally.faults.values()) == tally.asked > 0
+    assert tally.faults == expected.get("faults", {})
+    assert (set(tally.coverages) == {1.0}) == (not expected["partial"]), tally.coverages
