@@ -37,6 +37,8 @@ CHUNK = 20_000
 """Documents that are counted at once while building."""
 BLOCK = 1 << 24
 """Postings that a slice looks at at once."""
+FEW = 32
+"""Candidates that are too few to thin out further."""
 _EPS = float(np.finfo(np.float32).eps)
 _LEAST = float(np.finfo(np.float32).tiny)
 _scratch = threading.local()
@@ -128,15 +130,18 @@ class Bm25Index:
                 values, all_rows = sums, True
             else:
                 rows, values = self._column(column)
-                values = sums.take(rows, mode="clip") + (values if times == 1 else values * times)
+                values = values if times == 1 else values * times
+                values = values if added == 1 else sums.take(rows, mode="clip") + values
                 sums[rows] = values
                 touched.append(rows)
             floor = max(floor, at_least(values, k))
             if floor * slack > left:
                 break
-        rows, values, floor = _drain(sums, None if all_rows else touched, k, floor, slack, left)
+        rows, values = _drain(sums, None if all_rows else touched, max(floor * slack - left, _LEAST))
         _scratch.buffer = buffer
         for peak, column, times in terms[added:]:
+            if len(rows) <= FEW + 2 * k:
+                break
             left -= peak
             values = values + self._lookup(column, rows) * times
             floor = max(floor, at_least(values, k))
@@ -187,27 +192,22 @@ def _zeros(rows: int) -> Scores:
     return buffer
 
 
-def _drain(
-    sums: Scores, touched: list[Places] | None, k: int, floor: float, slack: float, left: float
-) -> tuple[Places, Scores, float]:
-    """Rows of `sums` that can reach the best `k` by at most `left` more, each once, and their sums; `sums` becomes
-    zeros. `touched`: all rows that are not 0 (some twice); None: look at every row."""
+def _drain(sums: Scores, touched: list[Places] | None, least: float) -> tuple[Places, Scores]:
+    """Rows whose sum is at least `least`, each once, and their sums; `sums` becomes zeros. `touched`: all rows that are
+    not 0 (some twice); None: look at every row."""
     if touched is None:
-        floor = max(floor, at_least(sums, k))
-        rows = (sums >= max(floor * slack - left, _LEAST)).nonzero()[0].astype(np.int32)
+        rows = (sums >= least).nonzero()[0].astype(np.int32)
         values = sums[rows]
         sums.fill(0)
-    else:
-        found, scores = list[Places](), list[Scores]()
-        for some in reversed(touched):
-            values = sums.take(some, mode="clip")
-            floor = max(floor, at_least(values, k))
-            kept = (values >= max(floor * slack - left, _LEAST)).nonzero()[0]
-            found.append(some[kept])
-            scores.append(values[kept])
-            sums[some] = 0  # so that a later list finds none of them again
-        rows, values = np.concatenate(found), np.concatenate(scores)
-    return rows, values, floor
+        return rows, values
+    found, scores = list[Places](), list[Scores]()
+    for some in touched:
+        values = sums.take(some, mode="clip")
+        kept = (values >= least).nonzero()[0]
+        found.append(some[kept])
+        scores.append(values[kept])
+        sums[some] = 0  # so that a later list finds none of them again
+    return np.concatenate(found), np.concatenate(scores)
 
 
 def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
@@ -320,4 +320,6 @@ def at_least(scores: Scores, k: int) -> float:
     if scores.size >= 2048 and scores.size >= 128 * k:  # k groups have a best at least as high as the k-th best group's
         groups = scores.size // 32
         scores = scores[: groups * 32].reshape(32, groups).max(axis=0)
-    return float(np.partition(scores, scores.size - k)[scores.size - k])
+    scores = scores.copy()
+    scores.partition(scores.size - k)
+    return float(scores[-k])
