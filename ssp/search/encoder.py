@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssp.errors import InputError
-from ssp.search.families import POOLINGS, EncoderSpec, body_folder, detect, read_json, read_modules
+from ssp.search.families import POOLINGS, T5, EncoderSpec, body_folder, detect, read_json, read_modules
 from ssp.search.hits import Vectors
 
 if TYPE_CHECKING:
@@ -125,10 +125,12 @@ def _kind(config: dict[str, Any], spec: EncoderSpec) -> tuple[Any, str]:
     for name in config.get("architectures") or ():
         if name in _SIDES:
             return getattr(transformers, name), _SIDES[name]
-    both = bool(config.get("is_encoder_decoder"))
-    if spec.pooling == "decoder" and not both:
+    if spec.pooling != "decoder":
+        only_encoder = config.get("model_type") in T5
+        return transformers.AutoModelForTextEncoding if only_encoder else transformers.AutoModel, ""
+    if not config.get("is_encoder_decoder"):
         raise InputError("pooling decoder needs a model with a decoder", spec.model, "set another --pooling")
-    return transformers.AutoModelForTextEncoding if both and spec.pooling != "decoder" else transformers.AutoModel, ""
+    return transformers.AutoModel, ""
 
 
 def _dense(folder: Path, device: torch.device) -> Any:

@@ -83,8 +83,8 @@ class Forward:
         if self.device.type == "cpu" and torch.backends.mkldnn.is_available():
             pack(self.model)
         self.model.to(self.device)
-        self._typed = int(config.get("type_vocab_size") or 0) > 1
         self._slow = _tokenizer(folder, config)
+        self._typed = int(config.get("type_vocab_size") or 0) > 1
         self._pad = self._slow.pad_token_id or 0
 
     def tokenizer(self, length: int, strategy: str = "longest_first") -> Any:
@@ -182,8 +182,11 @@ def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     try:
         if not held:
             raise OSError("no tokenizer.json, vocab.txt or *.model")
-        made = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        words = made.backend_tokenizer.get_vocab_size()
+        # AutoTokenizer rebuilds what tokenizer.json says after the model's type: only for folders without that file.
+        exact = (folder / "tokenizer.json").is_file()
+        kind = transformers.PreTrainedTokenizerFast if exact else transformers.AutoTokenizer
+        made: Any = kind.from_pretrained(folder, local_files_only=True)
+        words = 1 + max(made.backend_tokenizer.get_vocab().values(), default=0)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
         raise InputError("a model's folder holds a tokenizer that has a Rust form", found, "copy it again") from error

@@ -36,8 +36,9 @@ def wordpiece(
     folder: Path, specials: tuple[str, ...] = ("[PAD]", "[UNK]", "[CLS]", "[SEP]"), ends: str = "both"
 ) -> int:
     """Save a tokenizer of WORDS and characters; returns its size. `ends`: special tokens on both sides, last or none."""
-    vocab = {word: i for i, word in enumerate([*specials, *WORDS, *"abcdefghijklmnopqrstuvwxyz"])}
-    vocab |= {f"##{char}": len(vocab) + i for i, char in enumerate("abcdefghijklmnopqrstuvwxyz")}
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = dict.fromkeys([*specials, *WORDS, *letters, *(f"##{letter}" for letter in letters)])
+    vocab = {word: i for i, word in enumerate(words)}
     pad, unk, first, last = sorted(specials, key=["[PAD]", "[UNK]", "[CLS]", "[SEP]"].index)
     rust = Tokenizer(models.WordPiece(vocab, unk_token=unk))
     rust.normalizer, rust.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
@@ -49,7 +50,8 @@ def wordpiece(
     elif ends == "last":
         rust.post_processor = processors.TemplateProcessing(f"$A {last}", f"$A {last} $B {last}", marks[1:])
     names = {"pad_token": pad, "unk_token": unk, "cls_token": first, "sep_token": last}
-    PreTrainedTokenizerFast(tokenizer_object=rust, **names).save_pretrained(folder)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    PreTrainedTokenizerFast(tokenizer_object=rust, model_input_names=inputs, **names).save_pretrained(folder)
     return len(vocab)
 
 
