@@ -74,11 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     workers = args.workers or _workers(cfg)
     # Each worker's share of the cores; read when torch and faiss are first imported.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
-    load = over_ray if _actors(cfg) else here
     with bind(args.host, args.port) as listener, ExitStack() as end:
+        if _actors(cfg):
+            _join(cfg, end)
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
         host = f"[{args.host}]" if ":" in args.host else args.host
-        return running(app, listener, lambda: load(cfg, end), f"http://{host}:{listener.getsockname()[1]}")
+        return running(app, listener, lambda: loaded(cfg, end), f"http://{host}:{listener.getsockname()[1]}")
 
 
 def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], address: str) -> int:
@@ -152,15 +153,25 @@ def configured(args: argparse.Namespace) -> Config:
     return cfg
 
 
-def here(cfg: Config, end: ExitStack) -> Served:
-    """What the configuration names, in this process. InputError for a bad corpus or index."""
-    search = corpora.search(cfg, [CORPUS])
-    assert isinstance(search, Router)
-    return _served(cfg, search, lambda: [1])
+def loaded(cfg: Config, end: ExitStack) -> Served:
+    """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus."""
+    if not _actors(cfg):
+        search = corpora.search(cfg, [CORPUS])
+        assert isinstance(search, Router)
+        return _served(cfg, search, lambda: [1])
+    from actors import fleet
+
+    run = f"serve-{os.getpid()}"
+    actors = fleet.start(cfg, run)
+    end.callback(fleet.stop, actors)
+    router = fleet.connect_router(cfg, run)
+    reached = router.corpora[CORPUS].fleet
+    assert isinstance(reached, fleet.RayFleet)
+    return _served(cfg, router, lambda: [reached.up[i] for i in range(len(reached.spans))])
 
 
-def over_ray(cfg: Config, end: ExitStack) -> Served:
-    """The same over actors of a Ray cluster, which is joined (RAY_ADDRESS) or started here; `end` stops them."""
+def _join(cfg: Config, end: ExitStack) -> None:
+    """Join the Ray cluster that the environment names, or start one. Before the server: Ray takes over the signals."""
     corpora.check(cfg, [CORPUS])
     from actors import cluster
 
@@ -169,13 +180,6 @@ def over_ray(cfg: Config, end: ExitStack) -> Served:
 
     cluster.connect(cfg.ray, cfg.placement.cpus * fleet.size(cfg))
     end.callback(cluster.disconnect)
-    run = f"serve-{os.getpid()}"
-    actors = fleet.start(cfg, run)
-    end.callback(fleet.stop, actors)
-    router = fleet.connect_router(cfg, run)
-    reached = router.corpora[CORPUS].fleet
-    assert isinstance(reached, fleet.RayFleet)
-    return _served(cfg, router, lambda: [reached.up[i] for i in range(len(reached.spans))])
 
 
 def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Served:

@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
-from searchserver import DOCUMENTS, get, post
-from trainruns import REPO, until
+from searchserver import DOCUMENTS, get, post, tiny
+from trainruns import PATIENCE, REPO, until
 
 from launch import serve
 from ssp.errors import InputError
@@ -181,3 +182,20 @@ def test_flags_are_the_settings_of_the_retriever(corpus_file: Path) -> None:
     block = serve.configured(serve._parser().parse_args([*flags, "--topk", "4"])).retriever
     assert (block.ef_search, block.rerank, block.window, block.memory_mb, block.topk) == (80, 7, 0.5, 9, 4)
     assert (block.shards, block.replicas) == (1, 1)
+
+
+@pytest.mark.ray
+def test_shards_and_replicas_answer_as_one_process_does_and_end_with_the_command(corpus_file: Path) -> None:
+    command = ["-m", "launch.serve", "--corpus", str(corpus_file), "--port", "0", "--shards", "2", "--replicas", "2"]
+    with started(command) as process:
+        base = address(process)
+        until("all replicas are up", lambda: [s["replicas"] for s in get(base, "/status").json()["shards"]] == [2, 2])
+        assert get(base, "/readyz").json() == {"status": "ready", "coverage": 1.0}
+        client, asked = HttpSearch(base, timeout=60.0), ["pota", "city mayor", "none", "東京"]
+        assert client.search(asked, 3, "train") == tiny(shards=1).search(asked, 3, "train")
+        client.close()
+        ours = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, "Traceback" in errors) == (0, False), errors
+        until("nothing of it is left", lambda: not any(child.is_running() for child in ours))
