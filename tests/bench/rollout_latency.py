@@ -17,6 +17,7 @@ import multiprocessing
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -27,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from ssp import build, corpora  # noqa: E402
 from ssp.config import load  # noqa: E402
 from ssp.data.readers import read_questions  # noqa: E402
-from ssp.episode import SOLVER, Document, Task  # noqa: E402
+from ssp.episode import SOLVER, Task  # noqa: E402
 from ssp.rollout import Search, Settings, rollout  # noqa: E402
-from ssp.search.source import HttpSearch  # noqa: E402
+from ssp.search import Answers, HttpSearch, Options  # noqa: E402
 from ssp.selfplay.scene import concrete  # noqa: E402
 from ssp.tiny.settings import shrunk  # noqa: E402
 from ssp.world import files  # noqa: E402
@@ -41,8 +42,8 @@ class Late:
     def __init__(self, inner: Search, seconds: float) -> None:
         self._inner, self._seconds = inner, seconds
 
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        found = self._inner.search(queries, k, "train")
+    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        found = Answers(self._inner.search(list(queries), k, "train"))
         time.sleep(self._seconds)
         return found
 
@@ -56,7 +57,7 @@ def serve(seconds: float, port: Connection) -> None:
     cfg = concrete(load("quickstart", []))
     with bind("127.0.0.1", 0) as listener:
         port.send(listener.getsockname()[1])
-        app = create_app(Late(corpora.search(cfg, ["train"]), seconds), topk=3)
+        app = create_app(Late(corpora.search(cfg, ["train"]), seconds), topk=3, workers=16)
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 
 
