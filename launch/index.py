@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise InputError("an index is made of --corpus FILE as --out DIR", "not both of them", "see ssp index --help")
     started, plan = time.monotonic(), _plan(args)
     with _bar() as report:
-        made = builder.build_index(args.corpus, args.out, plan, report)
+        made = builder.build_index(args.corpus, args.out, plan, report, say=print)
     size = sum(entry["bytes"] for entry in made.files.values())
     parts = [f"{args.out}: {made.rows:,} documents"]
     parts += [f"bm25 (k1 {made.bm25[0]:g}, b {made.bm25[1]:g})"] if made.bm25 else []
@@ -80,6 +80,7 @@ def _plan(args: Any) -> IndexPlan:
     folder, spec = _encoder(args)
     plan = replace(plan, encoder=spec, folder=folder, dtype=args.dtype, device=args.device, batch=args.batch_size)
     plan = replace(plan, factory=args.faiss or store.FLAT, parts=args.parts or 1, save_embedding=args.save_embedding)
+    plan = replace(plan, memory_mb=args.memory, latency_ms=args.latency)
     return replace(plan, embedding=args.embedding, faiss_file=args.faiss_file)
 
 
@@ -136,11 +137,11 @@ def _parser() -> Parser:
     add("--dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="of the encoder's weights")
     add("--device", default="cpu", help="where it runs: cpu (default), cuda, cuda:1")
     add("--batch-size", type=whole(1), default=512, help="passages encoded at a time (default 512)")
+    add("--faiss", metavar="FACTORY", help="Flat (exact, default), what faiss's index_factory takes (HNSW32), or auto")
     add(
-        "--faiss",
-        metavar="FACTORY",
-        help="Flat (exact, default), or what faiss's index_factory takes: HNSW32, IVF1024,SQ8",
+        "--memory", type=whole(1), default=0, metavar="MB", help="auto: what the index may take (default: what is free)"
     )
+    add("--latency", type=float, default=50.0, metavar="MS", help="auto: what a query may take (default 50)")
     add(
         "--parts",
         type=whole(1, 9999),

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 from ssp.errors import InputError
 from ssp.search import documents, postings, store
 from ssp.search.documents import MappedDocuments, Progress
+from ssp.search.hits import Knobs
 from ssp.search.shard import BM25, DENSE, KINDS
 from ssp.search.store import DensePart, Manifest
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 LINK_FROM = 2**30
 """Bytes from which on a file that could be copied into the folder is linked."""
 NOTES = "notes.json"
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class IndexPlan:
     """What is built. `kind`: bm25, dense, hybrid (both); `k1`, `b`: of BM25.
 
     Dense: `encoder` and the `folder` of its weights, `dtype`, `device`, `batch` texts at a time; `factory`: faiss's string,
-    in `parts` files of consecutive rows (Flat needs none); `save_embedding`: the vectors stay in the folder beside the
+    in `parts` files of consecutive rows (Flat needs none), or "auto": chosen for `memory_mb` (0: what is free) and
+    `latency_ms` a query, with a shard for each part; `save_embedding`: the vectors stay in the folder beside the
     index. `embedding`: a file of the corpus's vectors, `faiss_file`: an index of them, both instead of encoding.
     `link_from`: bytes from which on the corpus and these files are linked into the folder, not copied.
     """
@@ -57,6 +60,8 @@ class IndexPlan:
     save_embedding: bool = False
     embedding: Path | None = None
     faiss_file: Path | None = None
+    memory_mb: int = 0
+    latency_ms: float = 50.0
     link_from: int = LINK_FROM
 
     def check(self) -> None:
@@ -103,11 +108,13 @@ def build_index(
     plan: IndexPlan,
     progress: Progress = lambda stage, done, total: None,
     encode: Encode | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
-    """Make the folder `out`, or go on with it. `progress`: stage, done, in all (0: not known); rows, and bytes in "seal".
+    """Make the folder `out`, or go on with it.
 
-    `encode`: passages → vectors, instead of the plan's encoder. InputError for bad input, a taken or an unwritable folder,
-    an unfinished build of another plan, and one that is under way.
+    `progress`: stage, done, in all (0: not known); rows, and bytes in "seal". `encode`: passages → vectors, instead of the
+    plan's encoder. `say` hears why an index was chosen. InputError for bad input, a taken or an unwritable folder, an
+    unfinished build of another plan, and one that is under way.
     """
     plan.check()
     noted = plan.noted(corpus)
@@ -118,7 +125,7 @@ def build_index(
     try:
         work.mkdir(parents=True, exist_ok=True)
         with _alone(work):
-            build = _Build(corpus, out, work, plan, noted, progress, encode)
+            build = _Build(corpus, out, work, plan, noted, progress, encode, say)
             return build.run()
     except OSError as error:
         found = f"{out}: {error.strerror or error}"
@@ -149,9 +156,10 @@ class _Build:
         noted: dict[str, Any],
         progress: Progress,
         encode: Encode | None,
+        say: Callable[[str], None],
     ) -> None:
         self.corpus, self.out, self.work, self.plan = corpus, out, work, plan
-        self.progress, self._encode = progress, encode
+        self.progress, self._encode, self._say = progress, encode, say
         self.made, self.scratch = work / "made", work / "scratch"
         self.notes = self._read(noted)
 
@@ -235,7 +243,7 @@ class _Build:
             raise InputError("every part of an index holds a row", found, "set --parts to less")
         (self.made / "dense").mkdir(exist_ok=True)
         if plan.faiss_file:
-            return vectors.adopted(plan.faiss_file, self.rows, self._width())[1]
+            return vectors.adopted(plan.faiss_file, self.rows, self._width(), plan.factory)[1]
         table, report = self.scratch / "embedding.npy", lambda done, total: self.progress("vectors", done, total)
         if plan.embedding:
             return vectors.take_embedding(plan.embedding, table, self.rows, self._width(), plan.link_from, report)
@@ -262,17 +270,32 @@ class _Build:
             return ""
         if plan.faiss_file:
             documents.place(plan.faiss_file, self.made / store.part_name(0), plan.link_from)
-            found = vectors.adopted(plan.faiss_file, self.rows, 0)[0]
-            return found if plan.factory == store.FLAT or found == store.FLAT else plan.factory
-        table = self.scratch / "embedding.npy"
-        if plan.factory == store.FLAT:
-            self._keep(table, self.made / store.VECTORS)
+            return vectors.adopted(plan.faiss_file, self.rows, 0, plan.factory)[0]
+        source = self.scratch / "embedding.npy"
+        factory, knobs = self._chosen()
+        if factory == store.FLAT:
+            self._keep(source, self.made / store.VECTORS)
         else:
             report = lambda done, total: self.progress("dense", done, total)  # noqa: E731
-            vectors.build_parts(np.load(table, mmap_mode="r"), plan.factory, plan.parts, self.scratch, folder, report)
+            table = np.load(source, mmap_mode="r")
+            vectors.build_parts(table, factory, knobs, plan.parts, self.scratch, folder, report)
         if plan.save_embedding:
-            self._keep(table, self.made / store.EMBEDDING)
-        return plan.factory
+            self._keep(source, self.made / store.EMBEDDING)
+        return factory
+
+    def _chosen(self) -> tuple[str, Knobs]:
+        """Factory, and the knobs that are built in. A choice is noted: what is free is another amount the next time."""
+        plan = self.plan
+        if plan.factory != AUTO:
+            return plan.factory, Knobs()
+        if "chosen" not in self.notes:
+            from ssp.search import budget
+
+            choice = budget.choose(self.rows, self.notes["vectors"], plan.memory_mb, plan.latency_ms, plan.parts)
+            self._note(chosen=[choice.factory, asdict(choice.knobs), str(choice)])
+        factory, knobs, reasons = self.notes["chosen"]
+        self._say(reasons)
+        return factory, Knobs(**knobs)
 
     def _keep(self, table: Path, target: Path) -> None:
         """The table under another name too: a second name costs nothing."""
@@ -288,7 +311,7 @@ class _Build:
             raise InputError("a corpus stays as it is while it is indexed", found, f"build it again: rm -r {self.work}")
         dense = None
         if plan.encoder is not None:
-            dense = DensePart(factory, self.notes["vectors"], plan.parts, plan.encoder)
+            dense = DensePart(factory, self.notes["vectors"], 1 if factory == store.FLAT else plan.parts, plan.encoder)
         rows, fingerprint = self.notes["documents"]
         words = (plan.k1, plan.b) if self.notes["bm25"] else None
         sources = self._sources()

@@ -54,7 +54,7 @@ def scan(documents: MappedDocuments, folder: Path, report: Report) -> None:
         ids.extend(map(vocabulary.__getitem__, tokenise(document.contents)))
         lengths.append(len(ids) - before)
         row += 1
-        if row % 5000 == 0:
+        if row % 5000 == 0 or row == documents.rows:
             report(row, documents.rows)
         if len(ids) >= RUN_TOKENS or row == documents.rows:
             words = list(vocabulary)[known:] if len(vocabulary) > known else []

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from ssp.errors import InputError
 from ssp.search.bm25 import shard_rows
-from ssp.search.dense import FaissIndex, FlatIndex, faiss, flat_vectors, open_index
+from ssp.search.dense import FaissIndex, FlatIndex, faiss, flat_vectors, open_index, to_gpu
 from ssp.search.documents import MappedDocuments, place
-from ssp.search.hits import Vectors
+from ssp.search.hits import Knobs, Vectors
 from ssp.search.store import FLAT, array, part_name, sync
 
 SAVE_SECONDS = 10.0
@@ -119,16 +119,16 @@ def _finite(vectors: npt.NDArray[Any], first: int) -> None:
 
 
 def build_parts(
-    table: npt.NDArray[np.float32], factory: str, parts: int, scratch: Path, out: Path, report: Report
+    table: npt.NDArray[np.float32], factory: str, knobs: Knobs, parts: int, scratch: Path, out: Path, report: Report
 ) -> None:
     """The index that faiss's `index_factory` makes of `factory` (inner product), in `parts` files of consecutive rows.
 
-    All parts share one training, so that parts of IVF find together what one index finds. InputError for a factory that
-    faiss refuses, for this width or this few rows.
+    `knobs`: what a request that sets none gets (0: faiss's own). All parts share one training, so that parts of IVF find
+    together what one index finds. InputError for a factory that faiss refuses, for this width or this few rows.
     """
     total, done = len(table), 0
     with _refused(factory):
-        trained = _kept(scratch / "trained.faiss", lambda: _trained(table, factory))
+        trained = _kept(scratch / "trained.faiss", lambda: _trained(table, factory, knobs))
         for part in range(parts):
             first, last = shard_rows(total, part, parts)
             target, partial = out / Path(part_name(part)).name, scratch / f"part-{part:04d}.partial"
@@ -147,12 +147,15 @@ def build_parts(
             partial.unlink(missing_ok=True)
 
 
-def _trained(table: npt.NDArray[np.float32], factory: str) -> Any:
+def _trained(table: npt.NDArray[np.float32], factory: str, knobs: Knobs) -> Any:
     index = faiss.index_factory(table.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
     if not index.is_trained:
         count = min(len(table), max(1, TRAIN_BYTES // (4 * table.shape[1])))
         rows = np.sort(np.random.default_rng(SEED).choice(len(table), count, replace=False))
         index.train(np.ascontiguousarray(table[rows], dtype=np.float32))
+    for name, value in (("efSearch", knobs.ef_search), ("nprobe", knobs.nprobe)):
+        if value:
+            faiss.ParameterSpace().set_index_parameter(index, name, value)
     return index
 
 
@@ -191,10 +194,13 @@ def _refused(factory: str) -> Iterator[None]:
         raise InputError(rule, found, "choose another, e.g. Flat, HNSW32, IVF1024,SQ8") from error
 
 
-def adopted(source: Path, rows: int, dim: int) -> tuple[str, int]:
-    """The factory (faiss's class where it does not say) and width of an index file. InputError unless it ranks the
-    corpus's `rows` by inner product, in the encoder's `dim` (0: any)."""
-    index = faiss.downcast_index(open_index(source))
+def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:
+    """The factory and width of an index file: of Flat and HNSW what the file says, of others `factory`.
+
+    InputError unless it ranks the corpus's `rows` by inner product, in the encoder's `dim` (0: any), and `factory` makes
+    such an index.
+    """
+    index = open_index(source)
     FaissIndex([index], [0])
     if index.ntotal != rows or (dim and index.d != dim):
         found = f"{source}: {index.ntotal:,} rows of {index.d}"
@@ -206,26 +212,40 @@ def adopted(source: Path, rows: int, dim: int) -> tuple[str, int]:
         return FLAT, index.d
     if isinstance(index, faiss.IndexHNSWFlat):
         return f"HNSW{index.hnsw.nb_neighbors(1)}", index.d
-    return type(index).__name__, index.d
+    with _refused(factory):
+        made = faiss.index_factory(index.d, factory, faiss.METRIC_INNER_PRODUCT)
+    if type(made) is not type(index):
+        found = f"{source}: {type(index).__name__}, --faiss {factory}: {type(made).__name__}"
+        raise InputError("an index file is named by the factory that it was made with", found, "set --faiss to that")
+    return factory, index.d
 
 
-def open_flat(folder: Path, name: str, shape: tuple[int, int], first: int, last: int, gpu: bool) -> FlatIndex:
-    """Rows [first, last) of the exact index in a file of `folder` (.npy or faiss's), memory-mapped. InputError for
-    another shape."""
+def open_flat(
+    folder: Path, name: str, shape: tuple[int, int], first: int, last: int, gpu: bool
+) -> FlatIndex | FaissIndex:
+    """Rows [first, last) of the exact index in a file of `folder` (.npy or faiss's), memory-mapped; on the GPUs in 16 bits.
+
+    InputError for another shape.
+    """
     table = flat_vectors(folder / name) if name.endswith(".faiss") else array(folder, name, np.float32, shape)
     if table.shape != shape:
         found = f"{folder / name}: {table.shape}"
         raise InputError(f"this index holds {shape[0]:,} rows of {shape[1]}", found, "build it again: ssp index")
-    return FlatIndex(table[first:last], first)
+    if not gpu:
+        return FlatIndex(table[first:last], first)
+    index = to_gpu(faiss.IndexFlatIP(shape[1]))
+    for start in range(first, last, ADDED):
+        index.add(np.ascontiguousarray(table[start : min(start + ADDED, last)]))
+    return FaissIndex([index], [first])
 
 
 def open_parts(held: Sequence[tuple[Path, tuple[int, int]]], dim: int, gpu: bool) -> FaissIndex:
     """The parts of an index: file, first row and last row + 1 of each. InputError for another number of rows or width."""
     parts = []
     for path, (first, last) in held:
-        index = open_index(path)
+        index = open_index(path, mapped=not gpu)
         if (index.ntotal, index.d) != (last - first, dim):
             found = f"{index.ntotal:,} rows of {index.d}"
             raise InputError(f"{path} holds {last - first:,} rows of {dim}", found, "build it again: ssp index")
-        parts.append(index)
+        parts.append(to_gpu(index) if gpu else index)
     return FaissIndex(parts, [first for _, (first, _) in held])

@@ -1,0 +1,401 @@
+"""Building an index folder: what is in it, what is taken over, what is refused, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+from folders import DIM, Encode, corpus, dense
+
+from ssp.data.readers import read_corpus
+from ssp.errors import InputError
+from ssp.search import bm25, builder, postings, store, vectors
+from ssp.search.builder import IndexPlan, build_index
+from ssp.search.hits import Knobs, merge
+
+ROWS = 150
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def source(tmp_path):
+    return corpus(tmp_path / "c.jsonl", ROWS)
+
+
+def contents(folder):
+    """Every file of a folder but its manifest, by name."""
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and p.name != store.MANIFEST
+    }
+
+
+def table(source):
+    return Encode()([d.contents for d in read_corpus(source)])
+
+
+@pytest.mark.parametrize("run_tokens, merged", [(70, 300), (400, 1), (8_000_000, 16_000_000)])
+def test_bm25_on_disk_has_the_bits_of_bm25_in_memory(source, tmp_path, monkeypatch, run_tokens, merged):
+    monkeypatch.setattr(postings, "RUN_TOKENS", run_tokens)
+    monkeypatch.setattr(postings, "MERGED_POSTINGS", merged)
+    build_index(source, tmp_path / "i", IndexPlan(k1=0.9, b=0.4))
+    built = bm25.build([d.contents for d in read_corpus(source)], 0.9, 0.4)
+    held = store.open_shard(tmp_path / "i").bm25
+    for one, other in ((held.data, built.data), (held.local, built.local), (held.indptr, built.indptr)):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    assert list(held.vocabulary.items()) == list(built.vocabulary.items())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "i"]
+
+
+@pytest.mark.covers("SR-50")
+@pytest.mark.parametrize(
+    "factory, knobs",
+    [
+        ("Flat", Knobs()),
+        ("HNSW32", Knobs(ef_search=200)),
+        ("IVF8,Flat", Knobs(nprobe=8)),
+        ("IVF8,SQfp16", Knobs(nprobe=8)),
+    ],
+)
+def test_every_kind_of_dense_index_finds_what_is_nearest(source, tmp_path, factory, knobs):
+    made = build_index(source, tmp_path / "i", dense(factory), encode=Encode())
+    assert (made.dense.factory, made.dense.dim, made.dense.encoder.model) == (factory, DIM, "fake/encoder")
+    asked = Encode()(["one", "two", "three"])
+    found = store.open_shard(tmp_path / "i", kind="dense").search([], asked, 1, knobs, "dense")[0]
+    assert found.rows[:, 0].tolist() == (asked @ table(source).T).argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("factory", ["HNSW16", "IVF8,PQ4x4", "PCA8,IVF4,SQ8"])
+def test_the_same_build_gives_the_same_files(source, tmp_path, factory, monkeypatch):
+    monkeypatch.setattr(vectors, "ADDED", 40)
+    faiss.omp_set_num_threads(1)
+    for name in ("one", "two"):
+        build_index(source, tmp_path / name, dense(factory, parts=2), encode=Encode())
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+@pytest.mark.covers("SR-50")
+def test_a_saved_embedding_is_used_again_without_encoding(source, tmp_path):
+    encode = Encode()
+    build_index(source, tmp_path / "one", dense(save_embedding=True), encode=encode)
+    assert encode.texts == ROWS
+    saved = tmp_path / "one" / store.EMBEDDING
+    assert np.array_equal(np.load(saved), table(source)) and saved.stat().st_nlink == 2
+    again = Encode()
+    for name, link_from in (("two", 2**40), ("three", 1)):
+        build_index(source, tmp_path / name, dense(embedding=saved, link_from=link_from), encode=again)
+        assert contents(tmp_path / name) == {
+            n: raw for n, raw in contents(tmp_path / "one").items() if n != store.EMBEDDING
+        }
+        assert (tmp_path / name / store.VECTORS).samefile(saved) == (link_from == 1)
+    np.load(saved).tofile(tmp_path / "emb_e5.memmap")
+    np.save(tmp_path / "half.npy", np.load(saved).astype(np.float16))
+    build_index(source, tmp_path / "four", dense(embedding=tmp_path / "emb_e5.memmap"), encode=again)
+    assert contents(tmp_path / "four") == contents(tmp_path / "two")
+    build_index(source, tmp_path / "five", dense("HNSW16", embedding=tmp_path / "half.npy"), encode=again)
+    assert again.texts == 0
+
+
+def broken(rows=ROWS, dim=DIM, bad=None):
+    made = np.ones((rows, dim), np.float32)
+    if bad is not None:
+        made[bad, 1] = np.nan
+    return made
+
+
+@pytest.mark.parametrize(
+    "saved, word",
+    [
+        (broken(ROWS - 1), "149 rows"),
+        (broken(dim=8), "rows of 8"),
+        (broken(bad=77), "row 77"),
+        (broken().astype(np.float64), "float64"),
+        (np.ones(ROWS, np.float32), "one table"),
+    ],
+)
+def test_an_embedding_that_does_not_fit_is_refused(source, tmp_path, saved, word):
+    np.save(tmp_path / "e.npy", saved)
+    with pytest.raises(InputError, match=word):
+        build_index(source, tmp_path / "i", dense(embedding=tmp_path / "e.npy"), encode=Encode())
+    assert not (tmp_path / "i").exists()
+
+
+@pytest.mark.parametrize(
+    "name, raw", [("e.npy", b""), ("e.npy", b"\x93NUMPY"), ("e.memmap", b""), ("e.memmap", b"x" * 1001)]
+)
+def test_a_file_that_is_no_embedding_is_refused(source, tmp_path, name, raw):
+    (tmp_path / name).write_bytes(raw)
+    with pytest.raises(InputError, match="embedding"):
+        build_index(source, tmp_path / "i", dense(embedding=tmp_path / name), encode=Encode())
+
+
+@pytest.mark.covers("SR-50")
+@pytest.mark.parametrize("factory, called", [("Flat", "Flat"), ("HNSW12", "HNSW12"), ("SQ8", "SQ8")])
+@pytest.mark.parametrize("link_from", [1, 2**40])
+def test_published_files_are_taken_over_as_they_are(source, tmp_path, factory, called, link_from):
+    index = faiss.index_factory(DIM, factory, faiss.METRIC_INNER_PRODUCT)
+    index.train(table(source))
+    index.add(table(source))
+    published = tmp_path / "e5.index"
+    faiss.write_index(index, str(published))
+    encode = Encode()
+    made = build_index(
+        source,
+        tmp_path / "i",
+        dense(factory if factory == "SQ8" else "Flat", kind="dense", faiss_file=published, link_from=link_from),
+        encode=encode,
+    )
+    assert (made.dense.factory, made.dense.parts, encode.texts, made.kinds) == (called, 1, 0, ("dense",))
+    assert (tmp_path / "i" / store.part_name(0)).samefile(published) == (link_from == 1)
+    assert (tmp_path / "i" / store.DOCUMENTS).samefile(source) == (link_from == 1)
+    shards = 2 if factory == "Flat" else 1
+    asked = Encode()(["one", "two"])
+    parts = [
+        store.open_shard(tmp_path / "i", i, shards, "dense").search([], asked, 3, Knobs(), "dense")[0]
+        for i in range(shards)
+    ]
+    expected = index.search(asked, 3)[1]
+    assert merge(parts, 3).rows.tolist() == expected.tolist()
+    if link_from == 1:
+        entry = json.loads((tmp_path / "i" / store.MANIFEST).read_text())["files"][store.DOCUMENTS]
+        assert (entry["source"], entry["bytes"], entry["mtime_ns"]) == (
+            str(source),
+            source.stat().st_size,
+            source.stat().st_mtime_ns,
+        )
+
+
+@pytest.mark.parametrize(
+    "rows, dim, metric, word",
+    [(ROWS - 1, DIM, 0, "149 rows"), (ROWS, 8, 0, "rows of 8"), (ROWS, DIM, 1, "inner product")],
+)
+def test_an_index_file_that_does_not_fit_is_refused(source, tmp_path, rows, dim, metric, word):
+    index = faiss.index_factory(dim, "HNSW8", metric)
+    index.add(np.ones((rows, dim), np.float32))
+    faiss.write_index(index, str(tmp_path / "x.index"))
+    with pytest.raises(InputError, match=word):
+        build_index(source, tmp_path / "i", dense(faiss_file=tmp_path / "x.index"), encode=Encode())
+    index = faiss.index_factory(DIM, "SQ8", faiss.METRIC_INNER_PRODUCT)
+    index.train(table(source))
+    index.add(table(source))
+    faiss.write_index(index, str(tmp_path / "sq.index"))
+    with pytest.raises(InputError, match="set --faiss"):
+        build_index(source, tmp_path / "s", dense(faiss_file=tmp_path / "sq.index"), encode=Encode())
+    (tmp_path / "junk.index").write_bytes(b"junk")
+    with pytest.raises(InputError, match="faiss"):
+        build_index(source, tmp_path / "j", dense(faiss_file=tmp_path / "junk.index"), encode=Encode())
+
+
+@pytest.mark.parametrize(
+    "plan, word",
+    [
+        (IndexPlan(b=7), "k1"),
+        (IndexPlan(k1=float("nan")), "k1"),
+        (IndexPlan(kind="x"), "x"),
+        (IndexPlan(kind="dense"), "encoder"),
+        (dense(kind="bm25"), "encoder"),
+        (dense(parts=3), "any number of shards"),
+        (dense("HNSW8", parts=151), "151 parts of 150"),
+        (dense("nonsense"), "nonsense"),
+        (dense("IVF4096,Flat"), "IVF4096"),
+        (dense("PQ7"), "PQ7"),
+        (dense(faiss_file=Path("x"), parts=2), "as it is"),
+        (dense(embedding=Path("missing.npy")), "must exist"),
+        (dense(embedding=Path("/tmp")), "must be a file"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(source, tmp_path, plan, word):
+    with pytest.raises(InputError, match=word):
+        build_index(source, tmp_path / "i", plan, encode=Encode())
+    assert not (tmp_path / "i").exists()
+
+
+def test_vectors_that_are_not_finite_are_refused(source, tmp_path):
+    def encode(texts):
+        return np.where(np.arange(len(texts))[:, None] == 5, np.inf, Encode()(texts))
+
+    with pytest.raises(InputError, match="row 5 "):
+        build_index(source, tmp_path / "i", dense(), encode=encode)
+
+
+def test_a_bad_corpus_leaves_nothing_behind(source, tmp_path):
+    with pytest.raises(InputError, match="must exist"):
+        build_index(tmp_path / "gone", tmp_path / "i", IndexPlan())
+    source.write_text('{"id": 1, "contents": "."}')
+    with pytest.raises(InputError, match="1 documents without a word"):
+        build_index(source, tmp_path / "i", IndexPlan())
+    source.write_text("")
+    with pytest.raises(InputError, match="at least one row"):
+        build_index(source, tmp_path / "i", IndexPlan())
+    assert [p.name for p in tmp_path.iterdir()] == ["c.jsonl"]
+
+
+def test_taken_and_unwritable_folders_are_refused(source, tmp_path):
+    (tmp_path / "empty").mkdir()
+    build_index(source, tmp_path / "empty", IndexPlan())
+    before = contents(tmp_path / "empty")
+    for out in (tmp_path / "empty", source):
+        with pytest.raises(InputError, match="does not exist yet"):
+            build_index(source, out, IndexPlan())
+    assert contents(tmp_path / "empty") == before
+    with pytest.raises(InputError, match="can be written"):
+        build_index(source, source / "index", IndexPlan())
+
+
+def test_a_full_disk_is_told_and_gone_on_from(source, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(postings, "merge_runs", full)
+        with pytest.raises(InputError, match="No space left"):
+            build_index(source, tmp_path / "i", IndexPlan())
+    build_index(source, tmp_path / "i", IndexPlan())
+    store.open_shard(tmp_path / "i")
+
+
+def stopped(monkeypatch, where, name, source, out, plan):
+    """A build that ends at the call of `where.name`."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(source, out, plan, encode=Encode())
+
+
+def test_another_plan_is_refused_where_a_build_is_unfinished(source, tmp_path, monkeypatch):
+    out = tmp_path / "i"
+    stopped(monkeypatch, vectors, "build_parts", source, out, dense("HNSW8"))
+    for plan, word in (
+        (dense("HNSW16"), "factory was HNSW8, now HNSW16.*rm -r .*embedding.npy"),
+        (dense("HNSW8", k1=2), "k1 was"),
+        (IndexPlan(), "kind was"),
+    ):
+        with pytest.raises(InputError, match=f"{word}"):
+            build_index(source, out, plan, encode=Encode())
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="corpus was"):
+        patch.chdir(tmp_path)
+        os.utime(source, ns=(1, 1))
+        build_index(source, out, dense("HNSW8"), encode=Encode())
+    (tmp_path / ".i.building" / builder.NOTES).write_text("{")
+    with pytest.raises(InputError, match="notes"):
+        build_index(source, out, dense("HNSW8"), encode=Encode())
+
+
+def test_a_corpus_that_changes_meanwhile_is_refused(source, tmp_path):
+    def report(stage, done, total):
+        if stage == "bm25":
+            source.write_text('{"id": 1, "contents": "another"}')
+
+    with pytest.raises(InputError, match="stays as it is"):
+        build_index(source, tmp_path / "i", IndexPlan(), report)
+    assert not (tmp_path / "i").exists()
+
+
+def test_one_process_at_a_time(source, tmp_path):
+    def report(stage, done, total):
+        with pytest.raises(InputError, match="one process at a time"):
+            build_index(source, tmp_path / "i", IndexPlan())
+
+    build_index(source, tmp_path / "i", IndexPlan(), report)
+
+
+def test_a_finished_build_that_was_not_tidied_up(source, tmp_path, monkeypatch):
+    stopped(monkeypatch, store, "stamp", source, tmp_path / "i", IndexPlan())
+    assert (tmp_path / ".i.building").exists()
+    assert build_index(source, tmp_path / "i", IndexPlan()) == store.read_manifest(tmp_path / "i")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "i"]
+
+
+def test_progress_goes_up_to_the_rows(source, tmp_path):
+    last = {}
+
+    def report(stage, done, total):
+        assert done >= last.get(stage, (0, 0))[0]
+        last[stage] = (done, total)
+
+    build_index(source, tmp_path / "i", dense("HNSW8", parts=3), report, encode=Encode())
+    assert {stage: done for stage, (done, _) in last.items() if stage not in ("bm25", "seal")} == {
+        "documents": ROWS,
+        "words": ROWS,
+        "vectors": ROWS,
+        "dense": ROWS,
+    }
+    assert all(done == total for done, total in last.values())
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import faiss
+from folders import Encode, dense
+from ssp.search import builder, documents, postings, store, vectors
+faiss.omp_set_num_threads(1)
+postings.RUN_TOKENS, vectors.SAVE_SECONDS, vectors.KEEP_SECONDS, vectors.ADDED = 120, 0, 0, 16
+encode, calls = Encode(), 0
+def die(inner):
+    def call(*some, **named):
+        global calls
+        calls += 1
+        if calls == {at}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return inner(*some, **named)
+    return call
+if {name!r} == "encode":
+    encode = die(encode)
+elif {name!r}:
+    where, _, name = {name!r}.partition(".")
+    setattr(globals()[where], name, die(getattr(globals()[where], name)))
+builder.build_index(Path({source!r}), Path({out!r}), dense("HNSW8", parts=2, save_embedding=True), encode=encode)
+print("encoded", getattr(encode, "texts", -1))
+"""
+
+
+def run(source, out, name="", at=0):
+    script = KILLED.format(tests=str(Path(__file__).parent), source=str(source), out=str(out), name=name, at=at)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.ray
+@pytest.mark.covers("SR-50")
+def test_a_build_killed_in_any_stage_goes_on_to_the_same_folder(source, tmp_path):
+    """Each kill hits one build; a run that is not killed ends it. Nothing that was on disk is made again."""
+    assert run(source, tmp_path / "whole").returncode == 0
+    expected = contents(tmp_path / "whole")
+    for i, (name, at, encoded) in enumerate(
+        [
+            ("documents._unique", 1, ROWS),
+            ("postings._write_run", 3, ROWS),
+            ("postings._gathered", 1, ROWS),
+            ("encode", 3, ROWS - 64),
+            ("vectors._write", 1, 0),
+            ("vectors._reseed", 3, 0),
+            ("vectors._reseed", 8, 0),
+            ("store._sha256", 4, 0),
+            ("store.stamp", 1, 0),
+        ]
+    ):
+        out = tmp_path / f"i{i}"
+        killed = run(source, out, name, at)
+        assert killed.returncode == -signal.SIGKILL, (name, killed.stdout, killed.stderr)
+        assert (out.exists(), (tmp_path / f".i{i}.building").exists()) == (name == "store.stamp", True)
+        ended = run(source, out)
+        assert ended.returncode == 0, (name, ended.stderr)
+        assert ended.stdout.split()[1] == str(encoded), name
+        assert contents(out) == expected, name
+        assert not (tmp_path / f".i{i}.building").exists()
