@@ -137,13 +137,23 @@ def test_quickstart_is_small_already(typed: list[str], capsys: pytest.CaptureFix
     assert "steps=2" in capsys.readouterr().err
 
 
+INDEX, FAISS = "data/wiki-18-e5", "e5_Flat.index"
+SEARCH_PAGE = Path(__file__).resolve().parents[2] / "docs" / "search.md"
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_data_lies_where_the_downloads_put_it(name: str) -> None:
-    """`ssp download NAME --to data/NAME`; the data set of SSRL has no short name."""
+    """`ssp download NAME --to data/NAME`; the data set of SSRL has no short name, and the index is made of two of them."""
     cfg = config.load(name)
     asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
     for path in (asked, cfg.data.corpus, *(item.file for item in cfg.data.eval), *(s.corpus for s in cfg.data.eval)):
-        if path not in ("none", "world:train"):
+        if path == INDEX:
+            made = f"ssp index --corpus data/wiki-18-corpus/wiki-18.jsonl --faiss-file data/wiki-18-e5-index/{FAISS}"
+            assert {"wiki-18-corpus", "wiki-18-e5-index"} <= PUBLISHED.keys()
+            assert f"{made} --encoder intfloat/e5-base-v2 --out {INDEX}" in SEARCH_PAGE.read_text().replace(
+                " \\\n   ", ""
+            )
+        elif path not in ("none", "world:train"):
             folder, short, *rest = Path(path).parts
             assert folder == "data" and rest and (short in PUBLISHED or short == "ssrl"), path
 
