@@ -22,8 +22,11 @@ from ssp.search.dense import faiss
 from ssp.search.hits import Knobs
 
 MB = 2**20
+OWN_CGROUPS, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 PROCESS_MB = 300
 """A Python process with faiss, numpy and Ray in it."""
+ROOM = 0.8
+"""The share of the memory that `choose` gives to an index: documents, encoder and the rest of the machine need some."""
 SCAN = 22e9
 """Bytes of rows a second that one core reads for one query, float32."""
 SCAN_CODES = 2.5e9
@@ -116,14 +119,14 @@ def available_mb(memory_mb: int = 0) -> float:
 def _cgroup_rest() -> Iterator[float]:
     """MB that the cgroups of this process (version 1 or 2) leave, page cache not counted."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = OWN_CGROUPS.read_text().splitlines()
     except OSError:
         return
     for line in lines:
         _, kinds, path = line.split(":", 2)
         if kinds not in ("", "memory"):
             continue
-        root = Path("/sys/fs/cgroup") / kinds
+        root = CGROUPS / kinds
         limit, usage, cache = (
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
             if kinds
@@ -172,14 +175,15 @@ def check(components: Sequence[Component], memory_mb: int = 0) -> str:
 def choose(rows: int, dim: int, memory_mb: float = 0, latency_ms: float = 50.0, shards: int = 1) -> Choice:
     """The most exact index whose memory and time for a single query (one core a shard, `shards` at once) fit.
 
-    `memory_mb`: of one machine that holds all shards (0: what is free). InputError when none fits.
+    `memory_mb`: of one machine that holds all shards (0: what is free), of which an index may take `ROOM`.
+    InputError when none fits.
     """
     budget = float(memory_mb) or available_mb()
     lines, taken = [f"{rows:,} rows of {dim}, {budget:,.0f} MB, {latency_ms:g} ms a query, {shards} shards:"], None
     for factory, knobs, why in _candidates(rows, dim):
         mb = index_bytes(factory, rows, dim) / MB + PROCESS_MB * shards
         ms = expected_ms(factory, knobs, -(-rows // shards), dim)
-        if mb > budget:
+        if mb > ROOM * budget:
             verdict = "no: memory"
         elif ms > latency_ms:
             verdict = "no: time"

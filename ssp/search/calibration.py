@@ -22,9 +22,10 @@ from typing import Protocol
 import numpy as np
 
 from ssp.errors import InputError
-from ssp.search.dense import FlatIndex, Matrix, faiss
+from ssp.search import store
+from ssp.search.dense import FaissIndex, FlatIndex, Matrix, faiss, flat_vectors
 from ssp.search.hits import NO_ROW, Hits, Knobs, Vectors, merge
-from ssp.search.shard import Documents
+from ssp.search.shard import Documents, Encoder, Shard
 
 FILE = "calibration.json"
 EF_SEARCH = (16, 32, 64, 128, 256)
@@ -149,6 +150,42 @@ def calibrate(
     return Calibration(retriever, k, len(queries), ordered, machine(), threads, load, date)
 
 
+def calibrate_folder(
+    folder: Path, shards: Sequence[Shard], encoder: Encoder, k: int = 10, count: int = 200, seconds: float = 0.5
+) -> Calibration:
+    """Measure the dense index of an index folder, opened as `shards` (all of it), with `count` questions of its own corpus.
+
+    Exact vectors are those of the folder, if it keeps them. InputError for shards without a dense index, no questions.
+    """
+    indexes = [shard.dense for shard in shards if isinstance(shard.dense, FlatIndex | FaissIndex)]
+    if not indexes or len(indexes) != len(shards):
+        raise InputError("a calibration measures a dense index", f"{folder} has none here", "build one: ssp index")
+    each = -(-count // len(shards))
+    texts = [text for shard in shards for text in questions(shard.documents, each)]
+    queries = encoder.encode_queries(texts)[0] if texts else np.empty((0, 0), np.float32)
+    parts = stored_vectors(folder) if texts else None
+    exact = None if parts is None else merge([FlatIndex(v, first).search(queries, k) for v, first in parts], k)
+    return calibrate(indexes, queries, k, exact, shards[0].retriever, seconds=seconds)
+
+
+def stored_vectors(folder: Path) -> list[tuple[Matrix, int]] | None:
+    """The vectors that the dense index of a folder was made from, memory-mapped, and the first row of each table.
+
+    From its Flat index, its saved embedding, or the flat storage inside its HNSW parts; None where it has none of them.
+    """
+    manifest = store.read_manifest(folder)
+    if manifest.dense is None:
+        return None
+    for name in (store.VECTORS, store.EMBEDDING):
+        if name in manifest.files:
+            return [(np.load(folder / name, mmap_mode="r"), 0)]
+    try:
+        parts = [flat_vectors(folder / name) for name in manifest.vectors]
+    except InputError:  # an index that keeps codes, not vectors: the answer is that there are none
+        return None
+    return [(part, manifest.span(i)[0]) for i, part in enumerate(parts)]
+
+
 def default_grid(knobs: Sequence[str]) -> list[Knobs]:
     """As built, and a range of the knobs that the index has: of nprobe where it has both."""
     if "nprobe" in knobs:
@@ -162,7 +199,8 @@ def exact_hits(vectors: Matrix, queries: Vectors, k: int) -> Hits:
 
 
 def recall(found: Hits, exact: Hits) -> float:
-    """The share of the exact rows that were found, over all queries."""
+    """The share of the exact rows that were found, over all queries. Of equal scores at the cut only the lowest rows count,
+    so that a corpus with copies shows less than 1 at best."""
     hit = total = 0
     for some, true in zip(found.rows.tolist(), exact.rows.tolist(), strict=True):
         wanted = set(true) - {NO_ROW}
