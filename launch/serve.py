@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ssp import corpora
 from ssp.config import rules, tables
 from ssp.config.schema import Config
 from ssp.errors import InputError
-from ssp.search.router import Router
+from ssp.search.router import Corpus, LocalFleet, Router
 from ssp.search.shard import BM25
 
 __all__ = ["CORPUS", "MAX_BODY", "MAX_QUERIES", "MAX_QUERY", "MAX_TOPK", "bind", "create_app", "main", "running"]
@@ -79,7 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             _join(cfg, end)
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
         host = f"[{args.host}]" if ":" in args.host else args.host
-        return running(app, listener, lambda: loaded(cfg, end), f"http://{host}:{listener.getsockname()[1]}")
+        return running(
+            app,
+            listener,
+            lambda: loaded(cfg, end, not args.no_calibration),
+            f"http://{host}:{listener.getsockname()[1]}",
+        )
 
 
 def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], address: str) -> int:
@@ -153,12 +159,16 @@ def configured(args: argparse.Namespace) -> Config:
     return cfg
 
 
-def loaded(cfg: Config, end: ExitStack) -> Served:
-    """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus."""
+def loaded(cfg: Config, end: ExitStack, calibrate: bool = True) -> Served:
+    """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus.
+
+    In this process a dense index is measured first, if it never was and `calibrate`; what is known of it is printed.
+    """
     if not _actors(cfg):
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
-        return _served(cfg, search, lambda: [1])
+        served = _served(cfg, search, lambda: [1])
+        return replace(served, about={**served.about, **_calibrated(cfg, search.corpora[CORPUS], calibrate)})
     from actors import fleet
 
     run = f"serve-{os.getpid()}"
@@ -168,6 +178,25 @@ def loaded(cfg: Config, end: ExitStack) -> Served:
     reached = router.corpora[CORPUS].fleet
     assert isinstance(reached, fleet.RayFleet)
     return _served(cfg, router, lambda: [reached.up[i] for i in range(len(reached.spans))])
+
+
+def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool) -> dict[str, Any]:
+    """The calibration of a dense index for /status, after printing it; nothing where none is searched."""
+    if corpus.encoder is None:
+        return {}
+    from ssp.search import calibration
+
+    folder = Path(cfg.data.corpus)
+    found = calibration.Calibration.load_from(folder, corpus.retriever)
+    if found is None and calibrate:
+        assert isinstance(corpus.fleet, LocalFleet)
+        found = calibration.calibrate_folder(folder, corpus.fleet.shards, corpus.encoder)
+        try:
+            found.save(folder)
+        except OSError as error:
+            print(f"the calibration is not kept: {error}", file=sys.stderr)
+    print(calibration.describe_start(found), file=sys.stderr, flush=True)
+    return {"calibration": asdict(found)} if found else {}
 
 
 def _join(cfg: Config, end: ExitStack) -> None:
@@ -243,6 +272,7 @@ def _parser() -> Parser:
     for flag, metavar, kind, words in FLAGS:
         parser.add_argument(f"--{flag}", metavar=metavar, type=kind, help=words)
     parser.add_argument("--workers", type=whole(1, 256), help="searches at once (default: by what is served)")
+    parser.add_argument("--no-calibration", action="store_true", help="serve a dense index without measuring it first")
     return parser
 
 

@@ -50,7 +50,7 @@ class LocalFleet:
     """The shards in this process: never one is missing."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        self._shards = list(shards)
+        self.shards = list(shards)
         self._spans = [shard.span for shard in shards]
 
     @property
@@ -62,11 +62,11 @@ class LocalFleet:
         self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
     ) -> dict[int, list[Hits]]:
         """The rankings of every shard."""
-        return {i: shard.search(texts, vectors, k, knobs, kind) for i, shard in enumerate(self._shards)}
+        return {i: shard.search(texts, vectors, k, knobs, kind) for i, shard in enumerate(self.shards)}
 
     def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
         """The documents of `rows`, by shard."""
-        return {i: self._shards[i].fetch(some) for i, some in rows.items()}
+        return {i: self.shards[i].fetch(some) for i, some in rows.items()}
 
 
 @dataclass(frozen=True)
