@@ -46,13 +46,13 @@ def exact_scores(vectors: Matrix, queries: Vectors) -> npt.NDArray[np.float32]:
 
 def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
     """The best `k` of each line of `rows [n, m]` and `scores [n, m]`, ties by row, filled up to `k`. `NO_ROW` goes last."""
-    scores = np.where(rows == NO_ROW, -np.inf, scores).astype(np.float32)
-    order = np.lexsort((np.where(rows == NO_ROW, np.iinfo(np.int64).max, rows), -scores), axis=-1)[:, :k]
-    padding = ((0, 0), (0, k - order.shape[1]))
-    return Hits(
-        np.pad(np.take_along_axis(rows, order, 1), padding, constant_values=NO_ROW),
-        np.pad(np.take_along_axis(scores, order, 1), padding, constant_values=-np.inf),
-    )
+    if (absent := rows == NO_ROW).any():
+        scores = np.where(absent, np.float32(-np.inf), scores)
+    order = np.lexsort((rows, absent, -scores), axis=-1)[:, :k]
+    line = np.arange(len(rows))[:, None]
+    best = Hits(np.full((len(rows), k), NO_ROW, np.int64), np.full((len(rows), k), -np.inf, np.float32))
+    best.rows[:, : order.shape[1]], best.scores[:, : order.shape[1]] = rows[line, order], scores[line, order]
+    return best
 
 
 class FlatIndex:
