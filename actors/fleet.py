@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living
-from actors.retriever import Described, EncoderActor, ShardActor, placed
+from actors.retriever import EncoderActor, ShardActor, placed
 from ssp import corpora
 from ssp.config.schema import Config
 from ssp.episode import Document
@@ -189,7 +189,8 @@ def size(cfg: Config) -> int:
 def connect_search(cfg: Config, run: str) -> Search:
     """The search that a player uses: the retriever actors of `run`, and what is searched elsewhere in front of them.
 
-    Waits until every shard has said what it holds; SspError when one does not within ray.start_timeout.
+    Waits until every shard has said what it holds, and for an encoder; SspError when one does not within
+    ray.start_timeout.
     """
     return corpora.with_remote(cfg, connect_router(cfg, run))
 
@@ -199,7 +200,9 @@ def connect_router(cfg: Config, run: str) -> RayRouter:
     block, named = cfg.retriever, corpora.named(cfg)
     shards = Members(run, SHARD, block.shards, block.hedge, block.timeout)
     models = Members(run, ENCODER, 1, block.hedge, block.timeout) if corpora.encoders(cfg) else None
-    held = _described(shards, block.shards, cfg.ray.start_timeout) if named else []
+    held = _first(shards, "describe", range(block.shards if named else 0), cfg.ray.start_timeout)
+    if models is not None:
+        _first(models, "ping", range(1), cfg.ray.start_timeout)
     opened: dict[str, Corpus] = {}
     for name, path in named.items():
         parts = [part[name] for part in held]
@@ -258,12 +261,13 @@ def _replicas(run: str, shard: int) -> tuple[str, list[str]]:
     return there[0][0], [name for _, name in there]
 
 
-def _described(members: Members, parts: int, seconds: float) -> list[dict[str, Described]]:
-    found = members.ask("describe", {part: () for part in range(parts)}, time.monotonic() + seconds)
-    if len(found) < parts:
-        missing = ", ".join(str(part) for part in range(parts) if part not in found)
+def _first(members: Members, method: str, parts: range, seconds: float) -> list[Any]:
+    """The first answers, of actors that may still be starting."""
+    found = members.ask(method, {part: () for part in parts}, time.monotonic() + seconds)
+    if len(found) < len(parts):
+        missing = ", ".join(str(part) for part in parts if part not in found)
         raise SspError(
-            f"retriever shard {missing} did not say what it holds within ray.start_timeout={seconds:g} s. Next: see its "
-            "log in Ray's dashboard, or raise it"
+            f"{members.kind} {missing} did not answer within ray.start_timeout={seconds:g} s. Next: see its log in Ray's "
+            "dashboard, or raise it"
         )
-    return [found[part] for part in range(parts)]
+    return [found[part] for part in parts]

@@ -82,7 +82,7 @@ class Members:
     """
 
     def __init__(self, run: str, kind: str, parts: int, hedge: float, patience: float) -> None:
-        self._run, self._kind, self._parts = run, kind, range(parts)
+        self.kind, self._run, self._parts = kind, run, range(parts)
         self._hedge, self._patience = hedge, patience
         self._replicas: dict[str, _Replica] = {}
         self._changed = threading.Condition()
@@ -209,7 +209,7 @@ class Members:
     def _look(self) -> None:
         """Find out who is there; whoever is new is asked first whether it is ready."""
         try:
-            there = names(self._run, self._kind)
+            there = names(self._run, self.kind)
         except RayError:
             return  # the cluster's head is busy or away: those that are known stay
         for name in self._replicas.keys() - there.keys():

@@ -53,19 +53,22 @@ def configured(corpus: Path, *settings: str) -> Config:
 
 @contextmanager
 def shards(cfg: Config, run: str) -> Iterator[dict[tuple[int, int], Any]]:
-    """Every shard actor of a run, by (shard, replica)."""
+    """Every shard actor of a run, by (shard, replica); encoders, where the corpus asks them, by (-1, replica)."""
     import ray
 
-    from actors.members import SHARD, actor_name, names
-    from actors.retriever import ShardActor, placed
+    from actors.members import ENCODER, SHARD, actor_name, names
+    from actors.retriever import EncoderActor, ShardActor, placed
 
     start: Any = ShardActor
+    encode: Any = EncoderActor
     block = cfg.retriever
     handles = {
         (i, r): start.options(name=actor_name(run, SHARD, i, r), **placed(cfg)).remote(cfg, i)
         for i in range(block.shards)
         for r in range(block.replicas)
     }
+    for r in range(corpora.encoders(cfg)):
+        handles[-1, r] = encode.options(name=actor_name(run, ENCODER, 0, r), **placed(cfg)).remote(cfg)
     try:
         yield handles
     finally:

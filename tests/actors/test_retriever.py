@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import ray
 from shardruns import K, Tally, Truth, configured, crowd, questions, shards, sound, write_corpus
-from trainruns import PATIENCE, Cluster, until
+from trainruns import PATIENCE, REPO, Cluster, until
 
 from actors.cluster import connect
 from actors.fleet import connect_router, connect_search, join, leave
@@ -22,6 +22,8 @@ from actors.members import SHARD, Members, names
 from ssp import corpora
 from ssp.config import load
 from ssp.errors import Fault, InputError
+from ssp.search.builder import IndexPlan, build_index
+from ssp.search.families import detect
 from ssp.search.hits import Knobs
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -52,7 +54,6 @@ def states(handles: dict[tuple[int, int], Any]) -> list[dict[str, float]]:
     return ray.get([handle.state.remote() for handle in handles.values()], timeout=PATIENCE)
 
 
-@pytest.mark.covers("SR-40")
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_shards_answer_as_the_single_index(corpus: Path, n: int) -> None:
     cfg = configured(corpus, f"retriever.shards={n}", "retriever.max_batch=16")
@@ -135,6 +136,36 @@ def test_the_shards_own_errors_are_raised_as_they_were(corpus: Path) -> None:
         members.close()
 
 
+@pytest.mark.covers("SR-42")
+def test_dense_hybrid_and_reranked_search_over_actors_is_that_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(REPO / "tests" / "search"))
+    from tinymodels import PLACES, save, sentence_transformer
+
+    monkeypatch.setitem(PLACES, "max_position_embeddings", 512)  # what a pair may need
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "cross").mkdir()
+    model = sentence_transformer(save(tmp_path / "bert", "bert"), {"pooling_mode_mean_tokens": True})
+    corpus = write_corpus(tmp_path / "corpus.jsonl", 301, words=8)
+    plan = IndexPlan(kind="hybrid", encoder=detect(model, str(model)), folder=model)
+    build_index(corpus, tmp_path / "index", plan)
+    asked = questions(20)
+    for kind, more in (("dense", []), ("hybrid", [f"retriever.reranker={save(tmp_path / 'cross', 'cross1')}"])):
+        cfg = configured(tmp_path / "index", f"retriever.kind={kind}", "retriever.encoders=2", *more)
+        local = corpora.search(cfg).search(asked, K, "train")
+        with shards(cfg, kind) as handles:
+            search = connect_search(cfg, kind)
+            found = search.search(asked, K, "train")
+            stages = {"tokenise", "encode", "search", "wait", "merge", "fetch"}
+            assert set(found.seconds) == stages | ({"rerank"} if more else set())
+            for mine, other in zip(found, local, strict=True):
+                assert [d.id for d in mine] == [d.id for d in other]
+                assert [d.score for d in mine] == pytest.approx([d.score for d in other], abs=1e-4)
+            os.kill(pid(handles[-1, 0]), signal.SIGKILL)  # the other encoder steps in, then both are back
+            assert search.search([f"{query} again" for query in asked], K, "train").coverage == 1.0
+
+
 VARIANTS = {
     "a part is better than nothing": (["retriever.min_coverage=0.4"], True),
     "the whole is waited for": (["retriever.timeout=60"], False),
@@ -154,7 +185,6 @@ def killed(corpus: Path, run: str, settings: list[str], clients: int, seconds: f
     return tally
 
 
-@pytest.mark.covers("RS-07")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_shard_is_killed_under_load(corpus: Path, name: str) -> None:
     settings, partial = VARIANTS[name]
@@ -187,7 +217,6 @@ def _pid_now(handle: Any) -> int | None:
         return None
 
 
-@pytest.mark.covers("RS-07")
 def test_replicas_join_and_leave_under_load(corpus: Path) -> None:
     cfg = configured(corpus, "retriever.cache=0")
     with shards(cfg, "moving") as handles:
