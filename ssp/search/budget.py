@@ -110,6 +110,13 @@ def _fixed_bytes(index: Any) -> float:
     return codebook + (index.nlist * _row_bytes(index.quantizer) if isinstance(index, faiss.IndexIVF) else 0.0)
 
 
+def of_model(name: str, folder: Path, dtype: str = "float32") -> Component:
+    """What the weights in a model's folder take, in `dtype`; weights on disk count as 4 bytes each."""
+    weights = list(folder.glob("*.safetensors")) or list(folder.glob("*.bin"))
+    mb = sum(path.stat().st_size for path in weights) / MB
+    return Component(name, mb if dtype == "float32" else mb / 2, note=f"{dtype} weights")
+
+
 def available_mb(memory_mb: int = 0) -> float:
     """MB that this process may still take: the least of what is free, its cgroup's rest, and `memory_mb` (0: no limit)."""
     limits = [psutil.virtual_memory().available / MB, *_cgroup_rest()]

@@ -26,11 +26,10 @@ WIKI = 21_015_324
         "PCA32,Flat",
         "IVF64,Flat",
         "IVF64,SQ8",
-        "IVF64,PQ16x4",
         "IVF64_HNSW16,SQ8",
-        "PCAR32,IVF64,PQ16x4",
+        "PCAR32,IVF64,PQ8x4",
         "IVF64,PQ16x4fs,RFlat",
-        "PQ8x4",
+        "PQ4x4",
     ],
 )
 def test_the_estimate_is_the_size_of_the_index_that_faiss_writes(factory):
@@ -46,6 +45,13 @@ def test_the_estimate_is_the_size_of_the_index_that_faiss_writes(factory):
 def test_a_factory_that_faiss_refuses_is_refused(factory):
     with pytest.raises(InputError, match="index_factory"):
         index_bytes(factory, 1000, 64)
+
+
+def test_half_precision_halves_a_model(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"0" * budget.MB)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"0" * budget.MB)
+    assert budget.of_model("encoder", tmp_path).mb == 1
+    assert budget.of_model("encoder", tmp_path, "bfloat16").mb == 0.5
 
 
 @pytest.fixture
