@@ -27,9 +27,9 @@ PROCESS_MB = 300
 """A Python process with faiss, numpy and Ray in it."""
 ROOM = 0.8
 """The share of the memory that `choose` gives to an index: documents, encoder and the rest of the machine need some."""
-SCAN = 22e9
+SCAN = 25e9
 """Bytes of rows a second that one core reads for one query, float32."""
-SCAN_CODES = 2.5e9
+SCAN_CODES = 9e9
 """Dimensions a second that one core compares in 8 or 16 bits."""
 SCAN_PQ = 1.0e9
 """Bytes of product-quantiser codes a second."""
