@@ -54,7 +54,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         parts.append(f"{made.dense.factory}{cut} of {made.dense.dim} numbers by {made.dense.encoder.model}")
     parts += [f"{size / 1e6:,.1f} MB", f"corpus {made.corpus_sha256[:12]}", f"{time.monotonic() - started:.1f} s"]
     print(", ".join(parts))
+    if made.dense and not args.no_calibrate:
+        _calibrate(args.out, plan)
     return 0
+
+
+def _calibrate(folder: Path, plan: IndexPlan) -> None:
+    """Print recall and speed of the new index, and keep them beside it."""
+    from ssp.search.calibration import calibrate_folder
+    from ssp.search.encoder import TextEncoder
+
+    assert plan.folder is not None and plan.encoder is not None
+    encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
+    found = calibrate_folder(folder, [store.open_shard(folder, kind=DENSE)], encoder)
+    found.save(folder)
+    print(found.table())
 
 
 def _check(folder: Path) -> int:
@@ -155,6 +169,7 @@ def _parser() -> Parser:
         help="vectors made before (.npy, or plain float32): nothing is encoded",
     )
     add("--faiss-file", type=Path, metavar="FILE", help="an index of this corpus that faiss wrote: taken over as it is")
+    add("--no-calibrate", action="store_true", help="do not measure recall and speed of a dense index afterwards")
     add("--copy", action="store_true", help="copy files of 1 GB and more too; they are linked otherwise")
     return parser
 

@@ -30,6 +30,7 @@ from ssp.search.shard import BM25, DENSE, HYBRID, Shard, VectorIndex
 from ssp.search.tokens import TOKENISER
 
 if TYPE_CHECKING:
+    from ssp.search.budget import Component
     from ssp.search.encoder import EncoderSpec
 
 FORMAT, VERSION = "ssp-index", 2
@@ -281,7 +282,10 @@ def open_shard(
         raise InputError(f"a {kind} search needs an index that has it", found, "build one: ssp index")
     first, last = shard_rows(manifest.rows, i, n)
     if kind != BM25:
+        from ssp.search import budget
+
         check_parts(folder, manifest, n)
+        budget.check(components(manifest, n, kind, gpu), memory_mb)
     verify(folder, manifest, manifest.needed(kind))
     offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
@@ -297,6 +301,24 @@ def name_of(manifest: Manifest, kind: str) -> str:
     if kind == BM25 and manifest.bm25 is not None:
         return retriever(manifest.corpus_sha256, *manifest.bm25)
     return f"{kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
+
+
+def components(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> list[Component]:
+    """What one of `n` shards takes, for `ssp.search.budget.check`."""
+    from ssp.search.budget import MB, PROCESS_MB, Component
+
+    def mb(*names: str) -> float:
+        return sum(manifest.files[name]["bytes"] for name in names) / MB
+
+    found = [Component("process", PROCESS_MB), Component("documents", mb(DOCUMENTS) / n, True)]
+    found.append(Component("where documents begin", mb(OFFSETS), True))
+    if kind != DENSE:
+        found.append(Component("bm25", mb(*WORDS[:2]) / n + mb(WORDS[2]), n == 1))
+        # a token is a string (49 bytes and its letters), its number (32) and its place in a table (about 70)
+        found.append(Component("words", mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150))
+    if kind != BM25:
+        found.append(Component("vectors", mb(*manifest.vectors) / n, not gpu))
+    return found
 
 
 def check_parts(folder: Path, manifest: Manifest, n: int) -> None:

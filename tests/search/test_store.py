@@ -274,3 +274,10 @@ def test_the_manifest_names_what_decides_the_answers(made, tmp_path):
     assert store.read_manifest(tmp_path / "same").sha256 == first.sha256
     other = store.read_manifest(tmp_path / "other")
     assert other.corpus_sha256 == first.corpus_sha256 and store.name_of(other, "bm25") != store.name_of(first, "bm25")
+
+
+def test_more_than_may_be_loaded_is_refused_with_a_table(made):
+    with pytest.raises(InputError, match=r"(?s)10 MB may be used.*process.*documents.*vectors.*page cache"):
+        store.open_shard(made / "index", kind="dense", memory_mb=10)
+    loaded = {c.name: c.mapped for c in store.components(store.read_manifest(made / "index"), 2, "hybrid")}
+    assert (loaded["bm25"], loaded["vectors"], loaded["documents"]) == (False, True, True)
