@@ -29,7 +29,9 @@ ROOM = 0.8
 """The share of the memory that `choose` gives to an index: documents, encoder and the rest of the machine need some."""
 SCAN = 25e9
 """Bytes of rows a second that one core reads for one query, float32."""
-SCAN_CODES = 9e9
+SCAN_LISTS = 11e9
+"""The same for rows in inverted lists."""
+SCAN_CODES = 7e9
 """Dimensions a second that one core compares in 8 or 16 bits."""
 SCAN_PQ = 1.0e9
 """Bytes of product-quantiser codes a second."""
@@ -212,7 +214,7 @@ def _candidates(rows: int, dim: int) -> Iterator[tuple[str, Knobs, str]]:
     if rows < 10_000:
         return
     lists = 2 ** round(math.log2(4 * math.sqrt(rows)))
-    knobs = Knobs(nprobe=max(8, lists // 64))
+    knobs = Knobs(nprobe=max(16, lists // 32))
     yield f"IVF{lists},Flat", knobs, "some of the rows"
     yield f"IVF{lists},SQ8", knobs, "some of the rows, 8 bits a number"
     if codes := next((n for n in (8, 6, 4, 12, 2, 1) if dim % n == 0), 0):
@@ -229,7 +231,7 @@ def expected_ms(factory: str, knobs: Knobs, rows: int, dim: int) -> float:
         seconds, visited = lists * dim * 4 / SCAN, rows * min(1.0, knobs.nprobe / lists)
     code = factory.split(",")[-1]
     if code == "Flat":
-        seconds += visited * dim * 4 / SCAN
+        seconds += visited * dim * 4 / (SCAN if visited == rows else SCAN_LISTS)
     elif code.startswith("SQ"):
         seconds += visited * dim / SCAN_CODES
     else:
