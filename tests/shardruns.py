@@ -108,8 +108,8 @@ class Truth:
 
 @dataclass
 class Tally:
-    """What the clients of one crowd saw. `coverages`: answers by coverage; `back`: seconds from the kill to the first
-    answer of the whole after the last one of a part (or the last slow one)."""
+    """What the clients of one crowd saw. `coverages`: answers by coverage; `longest`: seconds of the slowest answer; `back`:
+    seconds from the kill to the last answer of a part (0: there was none)."""
 
     asked: int = 0
     coverages: dict[float, int] = field(default_factory=dict)
@@ -131,7 +131,7 @@ def crowd(
     """`clients` threads ask one query after the other for `seconds`; `kill()` at the share `after` of them."""
     tally, lock, began = Tally(), threading.Lock(), time.monotonic()
     asked = questions(2000)
-    killed = [float("inf")]
+    killed = [0.0]
 
     def client(number: int) -> None:
         draw = random.Random(number)
@@ -150,7 +150,7 @@ def crowd(
                 with lock:
                     tally.coverages[answers.coverage] = tally.coverages.get(answers.coverage, 0) + 1
                     tally.longest = max(tally.longest, now - at)
-                    if now > killed[0] and (answers.coverage < 1 or now - at > 0.5):
+                    if answers.coverage < 1:
                         tally.back = now - killed[0]
                     if answers[0] != truth.answer(query, answers.coverage):
                         tally.wrong.append((query, answers.coverage))
@@ -161,8 +161,8 @@ def crowd(
     for thread in threads:
         thread.start()
     time.sleep(after * seconds)
-    kill()
     killed[0] = time.monotonic()
+    kill()
     for thread in threads:
         thread.join()
     return tally

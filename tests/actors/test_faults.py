@@ -40,6 +40,9 @@ def test_every_kind_of_actor_may_die_and_a_hung_one_is_replaced(ray_cluster, tmp
         made.ends_well()
     assert made.steps() == 40
     ledger_is_sound(made)
+    games = made.rows("game")
+    assert all(row["search/coverage"] == 1.0 for row in games if "search/coverage" in row)
+    assert any(row.get("time/search_search", 0) > 0 for row in games)
     text, counts = made.text(), made.counts()
     assert counts["proposer_died"] > 0 and counts["solver_died"] > 0 and counts["solver_deadline"] > 0
     assert "learner-proposer-0 died" in text and "back to the last checkpoint" in text
