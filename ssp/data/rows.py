@@ -162,6 +162,9 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
                 if len(raw) > ROW_BYTES:
                     rule = f"a line of a data file has at most {ROW_BYTES:,} bytes"
                     raise InputError(rule, f"{path}, line {number}", "cut that row, documents into passages")
+                if number == 1 and raw[257:262] == b"ustar":
+                    step = "take the file out: tar -xf, or ssp download --unpack"
+                    raise InputError("a data file is rows, packed or not", f"{path} holds a tar archive", step)
                 end = start + len(raw)
                 raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
                 if raw.strip():

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -218,7 +219,9 @@ def stamp(folder: Path, manifest: Manifest) -> None:
 
 
 def _stamp_file(folder: Path) -> Path:
-    return cache.root() / "checked" / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]}.json"
+    """Of this machine: several may share a cache folder, and have other files under the same path."""
+    name = hashlib.sha256(f"{platform.node()} {folder.resolve()}".encode()).hexdigest()[:32]
+    return cache.root() / "checked" / f"{name}.json"
 
 
 def _mark(folder: Path, name: str, entry: Mapping[str, Any]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tarfile
 import threading
 from pathlib import Path
 
@@ -175,6 +176,15 @@ def test_an_empty_a_torn_and_a_missing_file_are_refused(tmp_path, suffix):
             stored(corpus, tmp_path)
     with pytest.raises(InputError, match="exist"):
         list(stream_corpus(tmp_path / f"none.{suffix}"))
+
+
+def test_a_tar_archive_is_told(tmp_path):
+    """As the published wiki-18.jsonl.gz is."""
+    write(tmp_path / "c.jsonl", TEXT.encode())
+    with tarfile.open(tmp_path / "t.jsonl.gz", "w:gz") as archive:
+        archive.add(tmp_path / "c.jsonl", "c.jsonl")
+    with pytest.raises(InputError, match="tar archive.*--unpack"):
+        stored(tmp_path / "t.jsonl.gz", tmp_path)
 
 
 def test_ids_of_equal_hash_are_told_apart(tmp_path, monkeypatch):
