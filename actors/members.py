@@ -12,11 +12,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError
 
 SHARD, ENCODER = "shard", "encoder"
 REFRESH = 2.0
@@ -55,6 +56,7 @@ class _Replica:
     `left`: of these, the ones that nobody waits for any more, with when they were left.
     """
 
+    name: str
     part: int
     handle: Any
     up: bool = False
@@ -217,7 +219,7 @@ class Members:
                 self._replicas.pop(name).up = False
         for name in there.keys() - self._replicas.keys():
             try:
-                replica = _Replica(there[name], ray.get_actor(name))
+                replica = _Replica(name, there[name], ray.get_actor(name))
             except ValueError:
                 continue  # it left meanwhile
             if replica.part in self._parts:
@@ -236,8 +238,11 @@ class Members:
             if replica.late and now - replica.asked > self._patience:
                 ray.kill(replica.handle, no_restart=False)
                 replica.probe, replica.late = None, False
-        except RayError:  # it restarts, or it is gone for good: then its name goes too
+        except RayError as error:  # it restarts, or it is gone for good: then its name goes too, or is another one's
             replica.probe, replica.late = None, False
+            if isinstance(error, ActorDiedError):
+                with suppress(ValueError):
+                    replica.handle = ray.get_actor(replica.name)
         else:
             with self._changed:
                 replica.probe, replica.late, replica.up = None, False, True
