@@ -66,7 +66,11 @@ def _calibrate(folder: Path, plan: IndexPlan) -> None:
 
     assert plan.folder is not None and plan.encoder is not None
     encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
-    found = calibrate_folder(folder, [store.open_shard(folder, kind=DENSE)], encoder)
+    try:
+        found = calibrate_folder(folder, [store.open_shard(folder, kind=DENSE)], encoder)
+    except InputError as error:  # the folder is made; e.g. DPR's other model encodes queries
+        print(f"not calibrated: {error}")
+        return
     found.save(folder)
     print(found.table())
 

@@ -199,3 +199,17 @@ def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(corpus, tmp_path):
     ended = run("go")
     assert ended.returncode == 0, ended.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_calibrated_is_made_all_the_same(corpus, tmp_path, model, capsys, monkeypatch):
+    """As with the passage model of DPR, which takes no queries."""
+
+    def refused(*_):
+        raise InputError("queries are encoded by DPR's other model", "passages", "name that folder")
+
+    monkeypatch.setattr(TextEncoder, "encode_queries", refused)
+    np.save(tmp_path / "e.npy", np.eye(60, 384, dtype=np.float32))
+    assert made(corpus, tmp_path / "index", "--encoder", model, "--embedding", tmp_path / "e.npy") == 0
+    assert "not calibrated: queries are encoded by" in capsys.readouterr().out
+    assert store.read_manifest(tmp_path / "index").kinds == ("dense",)
