@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import GetTimeoutError, RayError
 
 from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living
 from actors.retriever import EncoderActor, ShardActor, placed
@@ -173,6 +174,17 @@ def start(cfg: Config, run: str) -> list[Any]:
         actor.options(name=actor_name(run, kind, part, replica), **placed(cfg)).remote(*args)
         for kind, part, actor, args, replica in actors
     ]
+
+
+def ready(actors: Sequence[Any], seconds: float) -> None:
+    """Wait until they all answer. SspError with what one of them says that it cannot start for, or after `seconds`."""
+    try:
+        ray.get([actor.ping.remote() for actor in actors], timeout=seconds)
+    except RayError as error:
+        _, known, said = str(error).strip().rpartition(f"{SspError.__module__}.")
+        late = isinstance(error, GetTimeoutError)
+        why = f"no answer within {seconds:g} s" if late else said if known else str(error).strip().splitlines()[-1]
+        raise SspError(f"a retriever actor did not start: {why}") from error
 
 
 def stop(actors: Sequence[Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,8 @@ class _Served(Alive):
 class ShardActor(_Served):
     """Shard `index` of every corpus of the run."""
 
+    _shards: Mapping[str, Any] = {}  # for the name of an actor that cannot start: else nobody learns why
+
     def __init__(self, cfg: Config, index: int) -> None:
         super().__init__()
         block, self._index = cfg.retriever, index
@@ -159,6 +161,9 @@ class ShardActor(_Served):
 @_actor
 class EncoderActor(Calm, _Served):
     """What encodes queries for the dense corpora of the run, and the cross-encoder, if there is one."""
+
+    _encoders: Mapping[str, Any] = {}
+    _reranker: Any = None
 
     def __init__(self, cfg: Config) -> None:
         super().__init__()
