@@ -165,22 +165,36 @@ def loaded(cfg: Config, end: ExitStack, calibrate: bool = True) -> Served:
     In this process a dense index is measured first, if it never was and `calibrate`; what is known of it is printed.
     """
     if not _actors(cfg):
+        warning = _memory(cfg)
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
         served = _served(cfg, search, lambda: [1])
-        return replace(served, about={**served.about, **_calibrated(cfg, search.corpora[CORPUS], calibrate)})
+        return replace(served, about={**served.about, **_calibrated(cfg, search.corpora[CORPUS], calibrate, warning)})
     from actors import fleet
 
     run = f"serve-{os.getpid()}"
     actors = fleet.start(cfg, run)
     end.callback(fleet.stop, actors)
+    fleet.ready(actors, cfg.ray.start_timeout)
     router = fleet.connect_router(cfg, run)
     reached = router.corpora[CORPUS].fleet
     assert isinstance(reached, fleet.RayFleet)
     return _served(cfg, router, lambda: [reached.up[i] for i in range(len(reached.spans))])
 
 
-def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool) -> dict[str, Any]:
+def _memory(cfg: Config) -> str:
+    """A warning where a dense index does not fit beside what must be loaded. InputError when that alone does not fit."""
+    folder, block = Path(cfg.data.corpus), cfg.retriever
+    if corpora.dense(folder, block) is None:
+        return ""
+    from ssp.search import budget, store
+
+    manifest = store.read_manifest(folder)
+    held = store.components(manifest, 1, corpora.kind(manifest.kinds, block, folder), block.gpus > 0)
+    return budget.check(held, block.memory_mb)
+
+
+def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool, warning: str) -> dict[str, Any]:
     """The calibration of a dense index for /status, after printing it; nothing where none is searched."""
     if corpus.encoder is None:
         return {}
@@ -195,7 +209,7 @@ def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool) -> dict[str, Any]:
             found.save(folder)
         except OSError as error:
             print(f"the calibration is not kept: {error}", file=sys.stderr)
-    print(calibration.describe_start(found), file=sys.stderr, flush=True)
+    print(calibration.describe_start(found, warning), file=sys.stderr, flush=True)
     return {"calibration": asdict(found)} if found else {}
 
 
