@@ -34,8 +34,8 @@ SCAN_LISTS = 11e9
 SCAN_CODES = 7e9
 """Dimensions a second that one core compares in 8 or 16 bits."""
 SCAN_PQ = 1.0e9
-"""Bytes of product-quantiser codes a second."""
-HOP = 1.6e-9
+"""Bytes of product-quantiser codes a second; a careful guess, not measured."""
+HOP = 0.6e-9
 """Seconds a dimension for one vector that a graph visits: a cache miss and a product."""
 HOPS = 18
 """Vectors visited for each candidate that is kept (efSearch), M = 32."""

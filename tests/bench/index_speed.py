@@ -75,7 +75,7 @@ def knobs_for(factory: str) -> list[Knobs]:
     return [Knobs()]
 
 
-def build(factory: str, vectors: np.ndarray) -> tuple[Any, float, float]:
+def build(factory: str, vectors: np.ndarray, construction: int) -> tuple[Any, float, float]:
     """The index, seconds, MB (10**6 bytes) that it takes."""
     if factory == "Flat":
         index = FlatIndex(vectors)
@@ -83,6 +83,8 @@ def build(factory: str, vectors: np.ndarray) -> tuple[Any, float, float]:
         return index, 0.0, vectors.nbytes / 1e6
     start = time.perf_counter()
     inner = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+    if construction and isinstance(inner, faiss.IndexHNSW):
+        inner.hnsw.efConstruction = construction
     inner.train(vectors[np.random.default_rng(0).permutation(len(vectors))[:50_000]])
     inner.add(vectors)
     seconds = time.perf_counter() - start
@@ -118,6 +120,7 @@ def main() -> None:
     parser.add_argument("--queries", default="")
     parser.add_argument("--noise", type=float, default=0.01)
     parser.add_argument("--factories", default=FACTORIES, help="with blanks between")
+    parser.add_argument("--construction", type=int, default=0, help="efConstruction of HNSW (0: faiss's 40)")
     parser.add_argument("--threads", default="1 2", help="with blanks between; builds use the most")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each figure")
     args = parser.parse_args()
@@ -129,7 +132,7 @@ def main() -> None:
     print("index            build s     MB  knobs            recall  threads  batch  ms/query  CPU ms/query  queries/s")
     for factory in args.factories.split():
         faiss.omp_set_num_threads(max(threads))
-        index, seconds, size = build(factory, vectors)
+        index, seconds, size = build(factory, vectors, args.construction)
         for knobs in knobs_for(factory):
             share = recall(index.search(queries, K, knobs), exact)
             for n in threads:
