@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -238,6 +240,24 @@ def test_replicas_join_and_leave_under_load(corpus: Path) -> None:
         with pytest.raises(ray.exceptions.RayActorError):
             while True:
                 pid(handles[1, 0])
+
+
+def test_another_process_may_add_a_replica_that_outlives_it(corpus: Path, ray_cluster: Cluster) -> None:
+    cfg = configured(corpus, "retriever.cache=0")
+    program = (
+        "import sys; from pathlib import Path; from actors.cluster import connect; from actors.fleet import join, leave\n"
+        "from shardruns import configured\n"
+        "cfg = configured(Path(sys.argv[1])); connect(cfg.ray)\n"
+        "print(join(cfg, 'apart', 0)); leave('apart', 0, 0)"
+    )
+    with shards(cfg, "apart"):
+        search = connect_search(cfg, "apart")
+        env = {**os.environ, **ray_cluster.env, "PYTHONPATH": f"{REPO}{os.pathsep}{REPO / 'tests'}"}
+        command = [sys.executable, "-c", program, str(corpus)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0 and done.stdout.splitlines()[-1] == "apart-shard-0-1", done.stderr
+        until("the old one is gone", lambda: set(names("apart", SHARD)) == {"apart-shard-0-1", "apart-shard-1-0"})
+        assert search.search(["w1 w2"], K, "train") == corpora.search(cfg).search(["w1 w2"], K, "train")
 
 
 def test_a_restarted_player_finds_its_shards_and_describes_them(corpus: Path) -> None:
