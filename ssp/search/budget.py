@@ -218,7 +218,7 @@ def _candidates(rows: int, dim: int) -> Iterator[tuple[str, Knobs, str]]:
     yield f"IVF{lists},Flat", knobs, "some of the rows"
     yield f"IVF{lists},SQ8", knobs, "some of the rows, 8 bits a number"
     if codes := next((n for n in (8, 6, 4, 12, 2, 1) if dim % n == 0), 0):
-        yield f"IVF{lists},PQ{dim // codes}", knobs, f"some of the rows, 8 bits for {codes} numbers: recall is low, calibrate"
+        yield f"IVF{lists},PQ{dim // codes}", knobs, f"some of the rows, 8 bits for {codes}: low recall, calibrate"
 
 
 def expected_ms(factory: str, knobs: Knobs, rows: int, dim: int) -> float:
