@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rows", type=int, default=20_001)
-    parser.add_argument("--hedge", type=float, default=0.0)
+    parser.add_argument("--hedge", type=float, default=0.0, help="seconds, where there are replicas")
     args = parser.parse_args()
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,8 @@ def main() -> int:
         connect(configured(file, "ray.dashboard=false", "ray.cpus=4").ray)
         try:
             for number, (name, settings) in enumerate(WAYS.items()):
-                cfg = configured(file, "retriever.cache=0", f"retriever.hedge={args.hedge}", *settings)
+                cfg = configured(file, "retriever.cache=0", *settings)
+                cfg.retriever.hedge = args.hedge if cfg.retriever.replicas > 1 else 0.0
                 with shards(cfg, f"kill{number}") as handles:
                     search, truth = connect_search(cfg, f"kill{number}"), Truth(cfg)
                     victim = ray.get(handles[1, 0].ping.remote())
