@@ -19,7 +19,7 @@ from ssp.config import to_yaml
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
-from ssp.search import store
+from ssp.index import store
 from ssp.selfplay.cast import queue_names
 
 BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}

@@ -20,12 +20,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from launch.cli import Parser, whole
 from ssp import models
 from ssp.errors import InputError
-from ssp.search import builder, store
-from ssp.search.builder import IndexPlan
+from ssp.index import builder, store
+from ssp.index.builder import IndexPlan
 from ssp.search.shard import BM25, DENSE, HYBRID, KINDS
 
 if TYPE_CHECKING:
-    from ssp.search.encoder import EncoderSpec
+    from ssp.encoders.encoder import EncoderSpec
 
 NEVER = 2**62
 ABOUT = """Search-R1's index_builder.py in these words: --retrieval_method bm25 is --kind bm25, any other is --kind dense
@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _calibrate(folder: Path, plan: IndexPlan) -> None:
     """Print recall and speed of the new index, and keep them beside it."""
-    from ssp.search.calibration import calibrate_folder
-    from ssp.search.encoder import TextEncoder
+    from ssp.encoders.encoder import TextEncoder
+    from ssp.index.calibration import calibrate_folder
 
     assert plan.folder is not None and plan.encoder is not None
     encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
@@ -104,7 +104,7 @@ def _plan(args: Any) -> IndexPlan:
 
 def _encoder(args: Any) -> tuple[Path, EncoderSpec]:
     """Folder and use of the encoder. A folder is noted as an absolute path: the index is used from elsewhere."""
-    from ssp.search.encoder import detect
+    from ssp.encoders.encoder import detect
 
     folder = models.find(args.encoder, "--encoder")
     if folder is None:

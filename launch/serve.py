@@ -187,7 +187,7 @@ def _memory(cfg: Config) -> str:
     folder, block = Path(cfg.data.corpus), cfg.retriever
     if corpora.dense(folder, block) is None:
         return ""
-    from ssp.search import budget, store
+    from ssp.index import budget, store
 
     manifest = store.read_manifest(folder)
     held = store.components(manifest, 1, corpora.kind(manifest.kinds, block, folder), block.gpus > 0)
@@ -198,7 +198,7 @@ def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool, warning: str) -> d
     """The calibration of a dense index for /status, after printing it; nothing where none is searched."""
     if corpus.encoder is None:
         return {}
-    from ssp.search import calibration
+    from ssp.index import calibration
 
     folder = Path(cfg.data.corpus)
     found = calibration.Calibration.load_from(folder, corpus.retriever)

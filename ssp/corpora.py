@@ -23,11 +23,11 @@ from ssp.search.source import PROBE, Elsewhere, remote
 from ssp.world import files
 
 if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts without them
+    from ssp.encoders.encoder import TextEncoder
+    from ssp.encoders.reranker import CrossEncoder
+    from ssp.index.store import DensePart
+    from ssp.online.search import OnlineSearch
     from ssp.rollout import Search
-    from ssp.search.encoder import TextEncoder
-    from ssp.search.online import OnlineSearch
-    from ssp.search.reranker import CrossEncoder
-    from ssp.search.store import DensePart
 
 TRAIN = "train"
 """The name of data.corpus."""
@@ -60,7 +60,7 @@ def check(cfg: Config, names: Iterable[str] | None = None) -> None:
     """
     for path in dict.fromkeys(named(cfg, names).values()):
         if path.is_dir():
-            from ssp.search import store
+            from ssp.index import store
 
             kind(store.read_manifest(path).kinds, cfg.retriever, path)
             encoder(path, cfg.retriever, load=False)
@@ -91,7 +91,7 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
     """Shard `i` of `n` of a corpus file (BM25, in memory) or an index folder. InputError for a bad one."""
     if not path.is_dir():
         return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
-    from ssp.search import store
+    from ssp.index import store
 
     wanted = kind(store.read_manifest(path).kinds, cfg, path)
     return store.open_shard(path, i, n, wanted, gpu=cfg.gpus > 0, memory_mb=cfg.memory_mb)
@@ -123,7 +123,7 @@ def dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:
     """The dense index that is searched for the corpus at `path`, if one is."""
     if not path.is_dir():
         return None
-    from ssp.search import store
+    from ssp.index import store
 
     manifest = store.read_manifest(path)
     return None if kind(manifest.kinds, cfg, path) == BM25 else manifest.dense
@@ -141,7 +141,7 @@ def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder 
     folder = _model(cfg.encoder or spec.model, "retriever.encoder")
     if not load:
         return None
-    from ssp.search.encoder import TextEncoder
+    from ssp.encoders.encoder import TextEncoder
 
     return TextEncoder(folder, spec, cfg.dtype, "cuda" if cfg.gpus else "cpu")
 
@@ -153,7 +153,7 @@ def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
     folder = _model(cfg.reranker, "retriever.reranker")
     if not load:
         return None
-    from ssp.search.reranker import CrossEncoder
+    from ssp.encoders.reranker import CrossEncoder
 
     return CrossEncoder(folder, cfg.dtype, "cuda" if cfg.gpus else "cpu")
 
@@ -196,7 +196,7 @@ def with_remote(cfg: Config, otherwise: Search) -> Search:
 
 
 def _engine(cfg: Config) -> OnlineSearch:
-    from ssp.search import online
+    from ssp.online import search as online
 
     return online.connect(cfg.retriever, cfg.seed)
 
@@ -224,7 +224,7 @@ def _retriever(path: Path, cfg: RetrieverConfig) -> str:
     """All that decides the answers of the corpus at `path`, without loading it."""
     if not path.is_dir():
         return f"bm25 k1={cfg.k1:g} b={cfg.b:g} {path.absolute()} {path.stat().st_size}"
-    from ssp.search import store
+    from ssp.index import store
 
     manifest = store.read_manifest(path)
     return f"{manifest.sha256[:16]} {options(cfg, manifest.kinds, path)} {cfg.encoder} {cfg.dtype} {cfg.reranker}"

@@ -1,8 +1,8 @@
-"""Retrieval: corpora, indexes over them, their shards, and the sources that a rollout asks.
+"""Retrieval: ranking a corpus, its shards, and the sources that a rollout asks.
 
-documents.py and store.py hold a corpus and its indexes on disk, builder.py makes them; bm25.py and dense.py rank;
-encoder.py and reranker.py are the models; shard.py is one part, router.py makes an answer of all; batcher.py merges
-requests; source.py and online.py ask other servers, recorded.py remembers.
+bm25.py and dense.py rank; shard.py is one part, router.py makes an answer of all; batcher.py and flights.py merge requests;
+source.py asks other servers, recorded.py remembers. Index folders are in ssp/index, models in ssp/encoders, engines of the
+web in ssp/online.
 """
 
 from ssp.search.bm25 import fingerprint

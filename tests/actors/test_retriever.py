@@ -23,9 +23,9 @@ from actors.fleet import connect_router, connect_search, join, leave
 from actors.members import SHARD, Members, names
 from ssp import corpora
 from ssp.config import load
+from ssp.encoders.families import detect
 from ssp.errors import Fault, InputError
-from ssp.search.builder import IndexPlan, build_index
-from ssp.search.families import detect
+from ssp.index.builder import IndexPlan, build_index
 from ssp.search.hits import Knobs
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ssp.search.budget import index_bytes  # noqa: E402
+from ssp.index.budget import index_bytes  # noqa: E402
 from ssp.search.dense import FaissIndex, FlatIndex, faiss  # noqa: E402
 from ssp.search.hits import NO_ROW, Hits, Knobs  # noqa: E402
 

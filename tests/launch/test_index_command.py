@@ -16,10 +16,11 @@ import pytest
 
 from launch import index
 from ssp.data.readers import read_corpus
+from ssp.encoders.encoder import TextEncoder
 from ssp.errors import InputError
-from ssp.search import in_memory, store
-from ssp.search.calibration import Calibration
-from ssp.search.encoder import TextEncoder
+from ssp.index import store
+from ssp.index.calibration import Calibration
+from ssp.search import in_memory
 from ssp.search.hits import Knobs, merge
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +169,7 @@ def test_auto_says_why(corpus, tmp_path, model, capsys):
 @pytest.mark.ray
 def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(corpus, tmp_path):
     script = (
-        "import os, signal, sys; from ssp.search import postings; from launch import main\n"
+        "import os, signal, sys; from ssp.index import postings; from launch import main\n"
         "inner = postings.merge_runs\n"
         "def merge_runs(*some):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"

@@ -19,7 +19,7 @@ from launch.dryrun import actors, describe
 from ssp import __version__
 from ssp.config import load, to_yaml
 from ssp.errors import Fault, InputError, InvariantError
-from ssp.search.builder import IndexPlan, build_index
+from ssp.index.builder import IndexPlan, build_index
 
 
 def raising(error: BaseException) -> Callable[[Sequence[str]], int]:

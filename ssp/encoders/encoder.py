@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ssp.encoders.families import POOLINGS, T5, EncoderSpec, body_folder, detect, read_json, read_modules
 from ssp.errors import InputError
-from ssp.search.families import POOLINGS, T5, EncoderSpec, body_folder, detect, read_json, read_modules
 from ssp.search.hits import Vectors
 
 if TYPE_CHECKING:
     import torch
 
-    from ssp.search.forward import Batch, Forward
+    from ssp.encoders.forward import Batch, Forward
 
 __all__ = ["EncoderSpec", "TextEncoder", "detect"]
 
@@ -36,7 +36,7 @@ class TextEncoder:
     """
 
     def __init__(self, folder: Path, spec: EncoderSpec, dtype: str = "float32", device: str = "cpu") -> None:
-        from ssp.search.forward import Forward
+        from ssp.encoders.forward import Forward
 
         folder = Path(folder)
         if spec.pooling not in POOLINGS:
@@ -68,7 +68,7 @@ class TextEncoder:
     def _encode(
         self, texts: Sequence[str], side: str, prefix: str, tokenizer: Any, length: int
     ) -> tuple[Vectors, dict[str, float]]:
-        from ssp.search.forward import clean
+        from ssp.encoders.forward import clean
 
         if self._side not in ("", side):
             raise InputError(

@@ -24,15 +24,15 @@ import numpy.typing as npt
 
 from ssp import cache
 from ssp.errors import InputError
+from ssp.index.documents import MappedDocuments
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
-from ssp.search.documents import MappedDocuments
 from ssp.search.memory import retriever
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, VectorIndex
 from ssp.search.tokens import TOKENISER
 
 if TYPE_CHECKING:
-    from ssp.search.budget import Component
-    from ssp.search.encoder import EncoderSpec
+    from ssp.encoders.encoder import EncoderSpec
+    from ssp.index.budget import Component
 
 FORMAT, VERSION = "ssp-index", 2
 MANIFEST, DOCUMENTS, OFFSETS = "manifest.json", "documents.jsonl", "offsets.npy"
@@ -130,7 +130,7 @@ def read_manifest(folder: str | Path) -> Manifest:
 def _parsed(body: dict[str, Any]) -> Manifest:
     dense = None
     if body["dense"] is not None:
-        from ssp.search.encoder import EncoderSpec
+        from ssp.encoders.encoder import EncoderSpec
 
         part = dict(body["dense"])
         dense = DensePart(**{**part, "encoder": EncoderSpec(**part["encoder"])})
@@ -285,7 +285,7 @@ def open_shard(
         raise InputError(f"a {kind} search needs an index that has it", found, "build one: ssp index")
     first, last = shard_rows(manifest.rows, i, n)
     if kind != BM25:
-        from ssp.search import budget
+        from ssp.index import budget
 
         check_parts(folder, manifest, n)
         budget.check(components(manifest, n, kind, gpu), memory_mb)
@@ -307,8 +307,8 @@ def name_of(manifest: Manifest, kind: str) -> str:
 
 
 def components(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> list[Component]:
-    """What one of `n` shards takes, for `ssp.search.budget.check`."""
-    from ssp.search.budget import MB, PROCESS_MB, Component
+    """What one of `n` shards takes, for `ssp.index.budget.check`."""
+    from ssp.index.budget import MB, PROCESS_MB, Component
 
     def mb(*names: str) -> float:
         return sum(manifest.files[name]["bytes"] for name in names) / MB
@@ -349,7 +349,7 @@ def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
 
 
 def _dense(folder: Path, manifest: Manifest, first: int, last: int, gpu: bool) -> VectorIndex:
-    from ssp.search.vectors import open_flat, open_parts
+    from ssp.index.vectors import open_flat, open_parts
 
     assert manifest.dense is not None
     if manifest.dense.factory == FLAT:

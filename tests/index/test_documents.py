@@ -20,8 +20,9 @@ from ssp.data.readers import decode, read_corpus, stream_corpus
 from ssp.data.rows import parse
 from ssp.episode import Document
 from ssp.errors import InputError
-from ssp.search import documents, fingerprint
-from ssp.search.documents import MappedDocuments
+from ssp.index import documents
+from ssp.index.documents import MappedDocuments
+from ssp.search import fingerprint
 
 CORPUS = [
     Document("a", '"Pota"\npota a company . pota seat vure .'),

@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 
-from ssp.search.builder import IndexPlan
-from ssp.search.encoder import EncoderSpec
+from ssp.encoders.encoder import EncoderSpec
+from ssp.index.builder import IndexPlan
 
 DIM = 16
 SPEC = EncoderSpec("fake/encoder")

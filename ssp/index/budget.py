@@ -2,7 +2,7 @@
 
 Owns the estimates of memory and of time, the comparison with what the process may use, and the choice of an index for
 both. Promises a table with every refusal, and a reason for every index that was not chosen. Refuses to promise recall:
-`ssp.search.calibration` measures it.
+`ssp.index.calibration` measures it.
 
 Times are of one core (AMD EPYC, Zen 4, AVX-512; tests/bench/index_speed.py, 200k x 768): good for an order of magnitude.
 """

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from ssp import cache
 from ssp.data.readers import read_corpus
 from ssp.errors import InputError
-from ssp.search import in_memory, store
-from ssp.search.builder import IndexPlan, build_index
+from ssp.index import store
+from ssp.index.builder import IndexPlan, build_index
+from ssp.search import in_memory
 from ssp.search.hits import Knobs, merge
 
 ROWS = 200

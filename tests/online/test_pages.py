@@ -13,9 +13,9 @@ import pytest
 from webfakes import KEY, serving
 
 from ssp.episode import Document
-from ssp.search import pages
-from ssp.search.online import OnlineSearch
-from ssp.search.pages import Pages, is_loopback, paragraph, paragraphs, public_address
+from ssp.online import pages
+from ssp.online.pages import Pages, is_loopback, paragraph, paragraphs, public_address
+from ssp.online.search import OnlineSearch
 
 PAGE = """<!doctype html><html><head><title>Emma</title><style>p { color: red }</style>
 <script>document.write("<p>written by a script about the novel Emma</p>")</script></head><body><nav><a href=x>Home</a></nav>

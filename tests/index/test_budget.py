@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ssp.errors import InputError
-from ssp.search import budget
-from ssp.search.budget import Component, check, choose, expected_ms, index_bytes
+from ssp.index import budget
+from ssp.index.budget import Component, check, choose, expected_ms, index_bytes
 from ssp.search.dense import faiss
 from ssp.search.hits import Knobs
 

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssp.errors import InputError
-from ssp.search import documents, postings, store
-from ssp.search.documents import MappedDocuments, Progress
+from ssp.index import documents, postings, store
+from ssp.index.documents import MappedDocuments, Progress
+from ssp.index.store import DensePart, Manifest
 from ssp.search.hits import Knobs
 from ssp.search.shard import BM25, DENSE, KINDS
-from ssp.search.store import DensePart, Manifest
 
 if TYPE_CHECKING:
-    from ssp.search.encoder import EncoderSpec
-    from ssp.search.vectors import Encode
+    from ssp.encoders.encoder import EncoderSpec
+    from ssp.index.vectors import Encode
 
 LINK_FROM = 2**30
 """Bytes from which on a file that could be copied into the folder is linked."""
@@ -233,7 +233,7 @@ class _Build:
 
     def _vectors(self) -> int:
         """Width of the vectors, which are at hand now unless there is an index file; 0 without a dense index."""
-        from ssp.search import vectors
+        from ssp.index import vectors
 
         plan = self.plan
         if plan.kind == BM25:
@@ -252,7 +252,7 @@ class _Build:
         return int(np.load(table, mmap_mode="r").shape[1])
 
     def _encoder(self) -> Any:
-        from ssp.search.encoder import TextEncoder
+        from ssp.encoders.encoder import TextEncoder
 
         assert self.plan.folder is not None and self.plan.encoder is not None
         return TextEncoder(self.plan.folder, self.plan.encoder, self.plan.dtype, self.plan.device)
@@ -263,7 +263,7 @@ class _Build:
 
     def _dense(self) -> str:
         """The index's factory; "" without one."""
-        from ssp.search import vectors
+        from ssp.index import vectors
 
         plan, folder = self.plan, self.made / "dense"
         if plan.kind == BM25:
@@ -289,7 +289,7 @@ class _Build:
         if plan.factory != AUTO:
             return plan.factory, Knobs()
         if "chosen" not in self.notes:
-            from ssp.search import budget
+            from ssp.index import budget
 
             choice = budget.choose(self.rows, self.notes["vectors"], plan.memory_mb, plan.latency_ms, plan.parts)
             self._note(chosen=[choice.factory, asdict(choice.knobs), str(choice)])

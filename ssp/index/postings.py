@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ssp.errors import InputError
-from ssp.search.documents import MappedDocuments
+from ssp.index.documents import MappedDocuments
 from ssp.search.tokens import tokenise
 
 RUN_TOKENS = 8_000_000

@@ -29,7 +29,7 @@ class CrossEncoder:
     ) -> None:
         from transformers import AutoModelForSequenceClassification
 
-        from ssp.search.forward import Forward
+        from ssp.encoders.forward import Forward
 
         if batch < 1 or max_length < 16:
             found = f"batch {batch}, max_length {max_length}"
@@ -48,7 +48,7 @@ class CrossEncoder:
 
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
         """One score a document, higher is better, in the order of `documents`."""
-        from ssp.search.forward import clean
+        from ssp.encoders.forward import clean
 
         asked = self._cut([clean(query, self._length) for query in queries])
         pairs = [

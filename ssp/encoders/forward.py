@@ -19,8 +19,8 @@ import transformers
 from safetensors import SafetensorError
 from torch import nn
 
+from ssp.encoders.families import position_limit, read_json
 from ssp.errors import InputError
-from ssp.search.families import position_limit, read_json
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _CPU_TOKENS, _GPU_TOKENS = 512, 32_768

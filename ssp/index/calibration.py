@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from ssp.errors import InputError
-from ssp.search import store
+from ssp.index import store
 from ssp.search.dense import FaissIndex, FlatIndex, Matrix, faiss, flat_vectors
 from ssp.search.hits import NO_ROW, Hits, Knobs, Vectors, merge
 from ssp.search.shard import Documents, Encoder, Shard

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ssp.errors import InputError
+from ssp.index.documents import MappedDocuments, place
+from ssp.index.store import FLAT, array, part_name, sync
 from ssp.search.bm25 import shard_rows
 from ssp.search.dense import FaissIndex, FlatIndex, faiss, flat_vectors, open_index, to_gpu
-from ssp.search.documents import MappedDocuments, place
 from ssp.search.hits import Knobs, Vectors
-from ssp.search.store import FLAT, array, part_name, sync
 
 SAVE_SECONDS = 10.0
 """Seconds of encoding that a kill may cost."""

@@ -3,7 +3,7 @@
 Owns the requests to one engine, their number, and what a result becomes: `"title"` newline snippet, with the link as id.
 Promises at most k documents a query, each link once, and k where the engine has them; that trouble of the service, and a
 quota that is spent, is a Fault (law 2); that the key comes from the environment and is in no message, log or repr.
-Refuses to know the engines' forms (webengines.py) and to read pages (pages.py).
+Refuses to know the engines' forms (engines.py) and to read pages (pages.py).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import httpx
 from ssp.engines.endpoint import key_from
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
+from ssp.online.engines import ENGINES, Result
+from ssp.online.pages import Pages, is_loopback
 from ssp.search.hits import Answers
-from ssp.search.pages import Pages, is_loopback
 from ssp.search.recorded import RecordedSearch
 from ssp.search.router import CACHE, NO_CORPUS
 from ssp.search.source import ABOUT_THE_QUERY, BACKOFF, PROBE, SCHEMA, TRIES, Service, sendable
-from ssp.search.webengines import ENGINES, Result
 from ssp.seeds import derive
 
 if TYPE_CHECKING:

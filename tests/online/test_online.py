@@ -19,8 +19,8 @@ from ssp import corpora
 from ssp.config.schema import Config
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
-from ssp.search.online import AT_ONCE, OnlineSearch
-from ssp.search.webengines import ENGINES, long_segments, sanitised
+from ssp.online.engines import ENGINES, long_segments, sanitised
+from ssp.online.search import AT_ONCE, OnlineSearch
 
 ALL = sorted(ENGINES)
 each = pytest.mark.parametrize("name", ALL)

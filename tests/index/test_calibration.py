@@ -10,8 +10,8 @@ import pytest
 
 from ssp.episode import Document
 from ssp.errors import InputError
-from ssp.search import calibration
-from ssp.search.calibration import Calibration, Setting, calibrate, describe_start, exact_hits, questions, recall
+from ssp.index import calibration
+from ssp.index.calibration import Calibration, Setting, calibrate, describe_start, exact_hits, questions, recall
 from ssp.search.dense import FaissIndex, FlatIndex, faiss
 from ssp.search.hits import NO_ROW, Hits, Knobs
 from ssp.search.shard import HeldDocuments, Shard
