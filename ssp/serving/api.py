@@ -18,14 +18,14 @@ from typing import Any, Protocol
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from launch import searchforms as forms
-from launch.searchforms import Question, Refused
 from ssp.episode import Document
 from ssp.errors import Fault
 from ssp.search.batcher import Batcher, Outcome, settle
 from ssp.search.hits import Answers
 from ssp.search.router import DOWN, Options
 from ssp.search.shard import Reranker
+from ssp.serving import forms
+from ssp.serving.forms import Question, Refused
 
 CORPUS = "train"
 """The name of the corpus that is served: data.corpus."""
