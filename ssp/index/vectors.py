@@ -32,6 +32,8 @@ ADDED = 2**14
 TRAIN_BYTES = 2**30
 """Vectors that an index is trained on, at most: a seeded sample of the whole corpus."""
 SEED = 20
+CONSTRUCTION = 200
+"""Candidates that HNSW keeps while it links a row (efConstruction; faiss's 40 costs recall). Not of IVF's quantiser."""
 
 Encode = Callable[[Sequence[str]], Vectors]
 Report = Callable[[int, int], None]
@@ -123,8 +125,9 @@ def build_parts(
 ) -> None:
     """The index that faiss's `index_factory` makes of `factory` (inner product), in `parts` files of consecutive rows.
 
-    `knobs`: what a request that sets none gets (0: faiss's own). All parts share one training, so that parts of IVF find
-    together what one index finds. InputError for a factory that faiss refuses, for this width or this few rows.
+    `knobs`: what a request that sets none gets (0: faiss's own). HNSW is built with efConstruction `CONSTRUCTION`. All parts
+    share one training, so that parts of IVF find together what one index finds. InputError for a factory that faiss
+    refuses, for this width or this few rows.
     """
     total, done = len(table), 0
     with _refused(factory):
@@ -149,6 +152,8 @@ def build_parts(
 
 def _trained(table: npt.NDArray[np.float32], factory: str, knobs: Knobs) -> Any:
     index = faiss.index_factory(table.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+    if graph := _graph(index):
+        graph.efConstruction = CONSTRUCTION
     if not index.is_trained:
         count = min(len(table), max(1, TRAIN_BYTES // (4 * table.shape[1])))
         rows = np.sort(np.random.default_rng(SEED).choice(len(table), count, replace=False))
@@ -175,13 +180,18 @@ def _write(index: Any, path: Path) -> None:
 def _reseed(index: Any, seed: int) -> None:
     """The levels of HNSW's next rows are drawn from `seed`: a file does not keep its generator, and a build that goes on
     makes the same graph."""
+    if graph := _graph(index):
+        graph.rng = faiss.RandomGenerator(seed)
+
+
+def _graph(index: Any) -> Any | None:
+    """HNSW's graph, inside wrappers too; `index` must outlive it."""
     index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexHNSW):
-        index.hnsw.rng = faiss.RandomGenerator(seed)
-    elif isinstance(index, faiss.IndexRefine):
-        _reseed(index.base_index, seed)
-    elif isinstance(index, faiss.IndexPreTransform):
-        _reseed(index.index, seed)
+    if isinstance(index, faiss.IndexRefine):
+        return _graph(index.base_index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return _graph(index.index)
+    return index.hnsw if isinstance(index, faiss.IndexHNSW) else None
 
 
 @contextmanager

@@ -138,6 +138,15 @@ def test_a_file_that_is_no_embedding_is_refused(source, tmp_path, name, raw):
         build_index(source, tmp_path / "i", dense(embedding=tmp_path / name), encode=Encode())
 
 
+@pytest.mark.parametrize("factory", ["HNSW8", "PCA8,HNSW8", "HNSW8_SQ8,RFlat", "IVF4_HNSW8,Flat"])
+def test_graphs_are_built_with_200_candidates_a_quantisers_as_faiss_does(source, tmp_path, factory):
+    build_index(source, tmp_path / "i", dense(factory, kind="dense"), encode=Encode())
+    index = faiss.read_index(str(tmp_path / "i" / store.part_name(0)))
+    held = {"PCA8,HNSW8": "index", "HNSW8_SQ8,RFlat": "base_index", "IVF4_HNSW8,Flat": "quantizer"}.get(factory)
+    graph = faiss.downcast_index(getattr(index, held) if held else index).hnsw
+    assert graph.efConstruction == (40 if held == "quantizer" else 200)
+
+
 @pytest.mark.covers("SR-50")
 @pytest.mark.parametrize("factory, called", [("Flat", "Flat"), ("HNSW12", "HNSW12"), ("SQ8", "SQ8")])
 @pytest.mark.parametrize("link_from", [1, 2**40])
