@@ -165,11 +165,10 @@ def loaded(cfg: Config, end: ExitStack, calibrate: bool = True) -> Served:
     In this process a dense index is measured first, if it never was and `calibrate`; what is known of it is printed.
     """
     if not _actors(cfg):
-        warning = _memory(cfg)
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
         served = _served(cfg, search, lambda: [1])
-        return replace(served, about={**served.about, **_calibrated(cfg, search.corpora[CORPUS], calibrate, warning)})
+        return replace(served, about={**served.about, **_calibrated(cfg, search.corpora[CORPUS], calibrate)})
     from actors import fleet
 
     run = f"serve-{os.getpid()}"
@@ -182,26 +181,14 @@ def loaded(cfg: Config, end: ExitStack, calibrate: bool = True) -> Served:
     return _served(cfg, router, lambda: [reached.up[i] for i in range(len(reached.spans))])
 
 
-def _memory(cfg: Config) -> str:
-    """A warning where a dense index does not fit beside what must be loaded. InputError when that alone does not fit."""
-    folder, block = Path(cfg.data.corpus), cfg.retriever
-    if corpora.dense(folder, block) is None:
-        return ""
-    from ssp.index import budget, store
-
-    manifest = store.read_manifest(folder)
-    held = store.components(manifest, 1, corpora.kind(manifest.kinds, block, folder), block.gpus > 0)
-    return budget.check(held, block.memory_mb)
-
-
-def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool, warning: str) -> dict[str, Any]:
+def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool) -> dict[str, Any]:
     """The calibration of a dense index for /status, after printing it; nothing where none is searched."""
     if corpus.encoder is None:
         return {}
     from ssp.index import calibration
 
     folder = Path(cfg.data.corpus)
-    found = calibration.Calibration.load_from(folder, corpus.retriever)
+    found = calibration.Calibration.load_from(folder, calibration.measured(folder))
     if found is None and calibrate:
         assert isinstance(corpus.fleet, LocalFleet)
         found = calibration.calibrate_folder(folder, corpus.fleet.shards, corpus.encoder)
@@ -209,7 +196,7 @@ def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool, warning: str) -> d
             found.save(folder)
         except OSError as error:
             print(f"the calibration is not kept: {error}", file=sys.stderr)
-    print(calibration.describe_start(found, warning), file=sys.stderr, flush=True)
+    print(calibration.describe_start(found), file=sys.stderr, flush=True)
     return {"calibration": asdict(found)} if found else {}
 
 

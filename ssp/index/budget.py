@@ -18,7 +18,6 @@ from typing import Any
 import psutil
 
 from ssp.errors import InputError
-from ssp.search.dense import faiss
 from ssp.search.hits import Knobs
 
 MB = 2**20
@@ -72,51 +71,46 @@ def index_bytes(factory: str, rows: int, dim: int) -> int:
 
     InputError for a factory that faiss refuses.
     """
+    from ssp.search.dense import faiss  # here, since folders without vectors are checked too
+
     try:
         index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         found = f"{factory}: {str(error).splitlines()[0][-160:]}"
         raise InputError("an index is one that faiss's index_factory makes", found, "e.g. Flat or HNSW32") from error
-    return int(_row_bytes(index) * rows + _fixed_bytes(index))
+    return int(_row_bytes(index, faiss) * rows + _fixed_bytes(index, faiss))
 
 
-def _row_bytes(index: Any) -> float:
+def _row_bytes(index: Any, faiss: Any) -> float:
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
-        return _row_bytes(index.index)
+        return _row_bytes(index.index, faiss)
     if isinstance(index, faiss.IndexIDMap):
-        return 8 + _row_bytes(index.index)
+        return 8 + _row_bytes(index.index, faiss)
     if isinstance(index, faiss.IndexRefine):
-        return _row_bytes(index.base_index) + _row_bytes(index.refine_index)
+        return _row_bytes(index.base_index, faiss) + _row_bytes(index.refine_index, faiss)
     if isinstance(index, faiss.IndexHNSW):
         # the lowest level, its share of those above, level and offset
         above = index.hnsw.nb_neighbors(1)
-        return _row_bytes(index.storage) + 4 * (index.hnsw.nb_neighbors(0) + above / (above - 1)) + 12
+        return _row_bytes(index.storage, faiss) + 4 * (index.hnsw.nb_neighbors(0) + above / (above - 1)) + 12
     if isinstance(index, faiss.IndexIVF):
         return float(index.code_size) + 8
     return float(index.sa_code_size())
 
 
-def _fixed_bytes(index: Any) -> float:
+def _fixed_bytes(index: Any, faiss: Any) -> float:
     """What does not grow with the rows: centroids, matrices."""
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         matrices = sum(index.chain.at(i).d_in * index.chain.at(i).d_out for i in range(index.chain.size()))
-        return 4 * matrices + _fixed_bytes(index.index)
+        return 4 * matrices + _fixed_bytes(index.index, faiss)
     if isinstance(index, faiss.IndexIDMap):
-        return _fixed_bytes(index.index)
+        return _fixed_bytes(index.index, faiss)
     if isinstance(index, faiss.IndexRefine):
-        return _fixed_bytes(index.base_index)
+        return _fixed_bytes(index.base_index, faiss)
     pq = getattr(index, "pq", None)
     codebook = 4.0 * pq.d * pq.ksub if pq is not None else 0.0
-    return codebook + (index.nlist * _row_bytes(index.quantizer) if isinstance(index, faiss.IndexIVF) else 0.0)
-
-
-def of_model(name: str, folder: Path, dtype: str = "float32") -> Component:
-    """What the weights in a model's folder take, in `dtype`; weights on disk count as 4 bytes each."""
-    weights = list(folder.glob("*.safetensors")) or list(folder.glob("*.bin"))
-    mb = sum(path.stat().st_size for path in weights) / MB
-    return Component(name, mb if dtype == "float32" else mb / 2, note=f"{dtype} weights")
+    return codebook + (index.nlist * _row_bytes(index.quantizer, faiss) if isinstance(index, faiss.IndexIVF) else 0.0)
 
 
 def available_mb(memory_mb: int = 0) -> float:

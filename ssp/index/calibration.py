@@ -25,7 +25,7 @@ from ssp.errors import InputError
 from ssp.index import store
 from ssp.search.dense import FaissIndex, FlatIndex, Matrix, faiss, flat_vectors
 from ssp.search.hits import NO_ROW, Hits, Knobs, Vectors, merge
-from ssp.search.shard import Documents, Encoder, Shard
+from ssp.search.shard import DENSE, Documents, Encoder, Shard
 
 FILE = "calibration.json"
 EF_SEARCH = (16, 32, 64, 128, 256)
@@ -165,7 +165,12 @@ def calibrate_folder(
     queries = encoder.encode_queries(texts)[0] if texts else np.empty((0, 0), np.float32)
     parts = stored_vectors(folder) if texts else None
     exact = None if parts is None else merge([FlatIndex(v, first).search(queries, k) for v, first in parts], k)
-    return calibrate(indexes, queries, k, exact, shards[0].retriever, seconds=seconds)
+    return calibrate(indexes, queries, k, exact, measured(folder), seconds=seconds)
+
+
+def measured(folder: Path) -> str:
+    """The retriever that a calibration of this folder is of: the dense index, also where a search asks words too."""
+    return store.name_of(store.read_manifest(folder), DENSE)
 
 
 def stored_vectors(folder: Path) -> list[tuple[Matrix, int]] | None:
@@ -251,7 +256,6 @@ def machine() -> str:
     return f"{name}, {os.cpu_count()} cores, {platform.system()}"
 
 
-def describe_start(found: Calibration | None, warning: str = "") -> str:
-    """What a start prints of an index: its calibration, and what `budget.check` warned of."""
-    lines = [found.table() if found else "not calibrated: recall and speed of the dense index are unknown"]
-    return "\n".join([*lines, *([warning] if warning else [])])
+def describe_start(found: Calibration | None) -> str:
+    """What a start prints of an index."""
+    return found.table() if found else "not calibrated: recall and speed of the dense index are unknown"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import platform
 import re
@@ -24,6 +25,8 @@ import numpy.typing as npt
 
 from ssp import cache
 from ssp.errors import InputError
+from ssp.index import budget
+from ssp.index.budget import MB, PROCESS_MB, Component
 from ssp.index.documents import MappedDocuments
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
 from ssp.search.memory import retriever
@@ -32,7 +35,6 @@ from ssp.search.tokens import TOKENISER
 
 if TYPE_CHECKING:
     from ssp.encoders.encoder import EncoderSpec
-    from ssp.index.budget import Component
 
 FORMAT, VERSION = "ssp-index", 2
 MANIFEST, DOCUMENTS, OFFSETS = "manifest.json", "documents.jsonl", "offsets.npy"
@@ -40,6 +42,9 @@ WORDS = tuple(f"bm25/{name}" for name in ("data.npy", "rows.npy", "indptr.npy", 
 VECTORS, EMBEDDING = "dense/vectors.npy", "dense/embedding.npy"
 FLAT = "Flat"
 """The factory of exact search."""
+WARM = 2**30
+"""Bytes of documents that a shard reads when it is opened, at most: a second's work."""
+_log = logging.getLogger(__name__)
 _NAMES = re.compile(
     "|".join([*map(re.escape, (DOCUMENTS, OFFSETS, *WORDS, VECTORS, EMBEDDING)), r"dense/part-\d{4}\.faiss"])
 )
@@ -277,7 +282,9 @@ def open_shard(
 
     BM25 and Flat are cut by rows: with one shard BM25's arrays stay memory-mapped, and of Flat's vectors only the
     shard's rows are touched. Other indexes are cut by parts. `memory_mb`: what may be loaded (0: what is free).
-    InputError for a broken folder, a kind that it has not, parts that `n` shards cannot share, too little memory.
+    What fits is read once, so that no search waits for the disk: Flat's vectors, and documents up to `WARM`; else a warning
+    is logged. InputError for a broken folder, a kind that it has not, parts that `n` shards cannot share, too little
+    memory, a vector that is not finite.
     """
     folder, manifest = Path(folder), read_manifest(folder)
     if kind not in (*manifest.kinds, HYBRID) or (kind == HYBRID and len(manifest.kinds) < 2):
@@ -285,10 +292,8 @@ def open_shard(
         raise InputError(f"a {kind} search needs an index that has it", found, "build one: ssp index")
     first, last = shard_rows(manifest.rows, i, n)
     if kind != BM25:
-        from ssp.index import budget
-
         check_parts(folder, manifest, n)
-        budget.check(components(manifest, n, kind, gpu), memory_mb)
+    warning = budget.check(components(manifest, n, kind, gpu), memory_mb)
     verify(folder, manifest, manifest.needed(kind))
     offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
@@ -296,6 +301,11 @@ def open_shard(
     documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
     words = _words(folder, manifest.rows, first, last) if kind != DENSE else None
     dense = _dense(folder, manifest, first, last, gpu) if kind != BM25 else None
+    if warning:
+        _log.warning("%s: %s", folder, warning)
+    else:
+        documents.warm(WARM)
+        getattr(dense, "warm", lambda: None)()
     return Shard(name_of(manifest, kind), manifest.rows, documents, words, dense)
 
 
@@ -308,7 +318,6 @@ def name_of(manifest: Manifest, kind: str) -> str:
 
 def components(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> list[Component]:
     """What one of `n` shards takes, for `ssp.index.budget.check`."""
-    from ssp.index.budget import MB, PROCESS_MB, Component
 
     def mb(*names: str) -> float:
         return sum(manifest.files[name]["bytes"] for name in names) / MB

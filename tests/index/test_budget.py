@@ -47,13 +47,6 @@ def test_a_factory_that_faiss_refuses_is_refused(factory):
         index_bytes(factory, 1000, 64)
 
 
-def test_half_precision_halves_a_model(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"0" * budget.MB)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"0" * budget.MB)
-    assert budget.of_model("encoder", tmp_path).mb == 1
-    assert budget.of_model("encoder", tmp_path, "bfloat16").mb == 0.5
-
-
 @pytest.fixture
 def four_gb(monkeypatch):
     """A machine with 4,000 MB free."""

@@ -7,10 +7,12 @@ import math
 
 import numpy as np
 import pytest
+from folders import Encode, corpus, dense
 
 from ssp.episode import Document
 from ssp.errors import InputError
-from ssp.index import calibration
+from ssp.index import calibration, store
+from ssp.index.builder import build_index
 from ssp.index.calibration import Calibration, Setting, calibrate, describe_start, exact_hits, questions, recall
 from ssp.search.dense import FaissIndex, FlatIndex, faiss
 from ssp.search.hits import NO_ROW, Hits, Knobs
@@ -129,8 +131,9 @@ def test_an_index_folder_is_measured_with_its_own_corpus(tmp_path, monkeypatch):
     index.add(vectors)
     shard = Shard("ivf", 400, HeldDocuments(documents), dense=FaissIndex([index], [0]))
     monkeypatch.setattr(calibration, "stored_vectors", lambda folder: [(vectors[:100], 0), (vectors[100:], 100)])
+    monkeypatch.setattr(calibration, "measured", lambda folder: "dense ivf")
     found = calibration.calibrate_folder(tmp_path, [shard], Letters(), count=40, seconds=0.005)
-    assert found.queries == 40 and found.retriever == "ivf"
+    assert found.queries == 40 and found.retriever == "dense ivf"
     assert {s.nprobe: s.recall for s in found.settings}[16] == 1
     monkeypatch.setattr(calibration, "stored_vectors", lambda folder: None)
     unknown = calibration.calibrate_folder(tmp_path, [shard], Letters(), count=40, seconds=0.005)
@@ -139,7 +142,16 @@ def test_an_index_folder_is_measured_with_its_own_corpus(tmp_path, monkeypatch):
         calibration.calibrate_folder(tmp_path, [Shard("b", 400, HeldDocuments(documents))], Letters())
 
 
+def test_a_folder_of_both_kinds_has_one_calibration(tmp_path):
+    made = build_index(corpus(tmp_path / "c.jsonl", 20), tmp_path / "i", dense(), encode=Encode())
+    encoder = type("Queries", (), {"encode_queries": lambda self, texts: (Encode()(texts), {})})()
+    for kind in ("hybrid", "dense"):
+        shard = store.open_shard(tmp_path / "i", kind=kind)
+        found = calibration.calibrate_folder(tmp_path / "i", [shard], encoder, count=4, seconds=0.001)
+        assert found.retriever == calibration.measured(tmp_path / "i") == store.name_of(made, "dense")
+
+
 def test_what_a_start_prints():
     found = Calibration("r", 10, 5, (Setting(16, 0, 1.0, 0.1, 0.1),), "m", 1, 0.0, "d")
-    assert describe_start(found, "too big") == found.table() + "\ntoo big"
+    assert describe_start(found) == found.table()
     assert "unknown" in describe_start(None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -280,5 +282,25 @@ def test_the_manifest_names_what_decides_the_answers(made, tmp_path):
 def test_more_than_may_be_loaded_is_refused_with_a_table(made):
     with pytest.raises(InputError, match=r"(?s)10 MB may be used.*process.*documents.*vectors.*page cache"):
         store.open_shard(made / "index", kind="dense", memory_mb=10)
+    with pytest.raises(InputError, match=r"10 MB may be used"):
+        store.open_shard(made / "index", kind="bm25", memory_mb=10)
     loaded = {c.name: c.mapped for c in store.components(store.read_manifest(made / "index"), 2, "hybrid")}
     assert (loaded["bm25"], loaded["vectors"], loaded["documents"]) == (False, True, True)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_what_fits_is_read_when_it_is_opened_and_the_rest_is_warned_about(made, monkeypatch, caplog, fits):
+    warmed = []
+    monkeypatch.setattr(store.MappedDocuments, "warm", lambda self, limit: warmed.append((self.rows, limit)))
+    monkeypatch.setattr(store.budget, "check", lambda held, memory_mb: "" if fits else "600 MB are memory-mapped")
+    shard = store.open_shard(made / "index", 1, 2, kind="hybrid")
+    assert (warmed, shard.dense._norm is not None) == (([(ROWS // 2, store.WARM)], True) if fits else ([], False))
+    assert [record.getMessage() for record in caplog.records] == (
+        [] if fits else [f"{made / 'index'}: 600 MB are memory-mapped"]
+    )
+
+
+def test_a_folder_without_vectors_is_opened_without_faiss(made, tmp_path):
+    build_index(made / "c.jsonl", tmp_path / "words", IndexPlan())
+    script = "import sys; from ssp.index import store; store.open_shard(sys.argv[1]); assert 'faiss' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "words")], check=True, timeout=60)

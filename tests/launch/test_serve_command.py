@@ -213,7 +213,7 @@ def test_a_dense_index_is_measured_once_and_what_is_known_is_shown(
 ) -> None:
     out = tmp_path / "index"
     made = ["--corpus", str(corpus_file), "--out", str(out), "--kind", "hybrid", "--encoder", str(MINILM)]
-    assert index.main(made) == 0
+    assert index.main([*made, "--no-calibrate"]) == 0
     cfg = serve.configured(serve._parser().parse_args(["--index", str(out), "--topk", "2"]))
     with ExitStack() as end:
         bare = serve.loaded(cfg, end, calibrate=False)
