@@ -86,7 +86,7 @@ def bytewise() -> PreTrainedTokenizerFast:
 
 
 def question_of(cfg: Config) -> str:
-    path = build.files.resolve("world:heldout", "eval", cfg)
+    path = corpora.files.resolve("world:heldout", "eval", cfg)
     return json.loads(Path(path).read_text().splitlines()[0])["question"]
 
 
@@ -132,7 +132,7 @@ def test_eval_searches_a_world_in_the_corpus_that_was_typed(
 def test_every_row_is_scored_once_and_greedy_is_the_same_twice(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = Path(build.files.resolve("world:heldout", "eval", Config())).read_text().splitlines()[:1003]
+    lines = Path(corpora.files.resolve("world:heldout", "eval", Config())).read_text().splitlines()[:1003]
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(lines) + "\n")
 
