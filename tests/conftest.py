@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from trainruns import Cluster
@@ -23,6 +24,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # loopback only
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# A busy machine is no failure: how long an example may take is the test's time limit.
+settings.register_profile("ssp", deadline=None)
+settings.load_profile("ssp")
 
 # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
