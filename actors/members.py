@@ -174,7 +174,8 @@ class Members:
             for ref, replica in call.flying.items():
                 if late:
                     self._down(replica, late=True)
-                replica.left[ref] = now
+                with self._changed:
+                    replica.left[ref] = now
                 ref.future().add_done_callback(lambda _, replica=replica, ref=ref: self._done(replica, ref))
             call.flying, call.hedge_at = {}, float("inf")
 
@@ -202,7 +203,7 @@ class Members:
             for replica in hung:
                 self._down(replica, late=True)
             for replica in replicas:
-                if not replica.up and not replica.leaving:
+                if not replica.up:
                     self._probe(replica)
             if began - looked > REFRESH:
                 self._look()
@@ -218,14 +219,15 @@ class Members:
             with self._changed:
                 self._replicas.pop(name).up = False
         for name in there.keys() - self._replicas.keys():
-            try:
-                replica = _Replica(name, there[name], ray.get_actor(name))
-            except ValueError:
-                continue  # it left meanwhile
-            if replica.part in self._parts:
-                self._probe(replica)
-                with self._changed:
-                    self._replicas[name] = replica
+            if there[name] in self._parts:
+                self._found(name, there[name])
+
+    def _found(self, name: str, part: int) -> None:
+        with suppress(ValueError, RayError):  # it left meanwhile, or the cluster's head is away: the next look tells
+            replica = _Replica(name, part, ray.get_actor(name))
+            self._probe(replica)
+            with self._changed:
+                self._replicas[name] = replica
 
     def _probe(self, replica: _Replica) -> None:
         now = time.monotonic()
@@ -241,9 +243,8 @@ class Members:
         except RayError as error:  # it restarts, or it is gone for good: then its name goes too, or is another one's
             replica.probe, replica.late = None, False
             if isinstance(error, ActorDiedError):
-                with suppress(ValueError):
-                    replica.handle = ray.get_actor(replica.name)
+                self._found(replica.name, replica.part)
         else:
             with self._changed:
-                replica.probe, replica.late, replica.up = None, False, True
+                replica.probe, replica.late, replica.up = None, False, not replica.leaving
                 self._changed.notify_all()

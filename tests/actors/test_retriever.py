@@ -242,6 +242,24 @@ def test_replicas_join_and_leave_under_load(corpus: Path) -> None:
                 pid(handles[1, 0])
 
 
+def test_a_replica_that_left_and_joined_anew_under_its_name_is_asked(corpus: Path) -> None:
+    cfg = configured(corpus, "retriever.replicas=2")
+    with shards(cfg, "anew") as handles:
+        members = Members("anew", SHARD, 2, 0.0, 5.0)
+
+        def up() -> int:
+            members.ask("fetch", {0: ("train", np.array([1]))}, time.monotonic() + PATIENCE)
+            return members.up[0]
+
+        until("both are up", lambda: up() == 2)
+        ray.get(handles[0, 0].leave.remote(), timeout=PATIENCE)
+        until("it says that it leaves", lambda: up() == 1)
+        leave("anew", 0, 0)
+        assert join(cfg, "anew", 0) == "anew-shard-0-0"
+        until("the one that joined is up", lambda: up() == 2)
+        members.close()
+
+
 def test_another_process_may_add_a_replica_that_outlives_it(corpus: Path, ray_cluster: Cluster) -> None:
     cfg = configured(corpus, "retriever.cache=0")
     program = (
