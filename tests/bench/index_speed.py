@@ -5,6 +5,9 @@
 --vectors, --queries: embeddings [rows, d] of real passages and questions, length 1 (an index's embedding.npy). With fewer
 than --rows they are paired: row = passage i beside one of its 10 nearest, so 2 d wide, plus noise of --noise a value; a
 query is put beside itself. Both are scaled to length 1 again. Without --vectors: clustered points (--dim, 200 clusters).
+--encoder FOLDER makes real vectors instead: texts are the docstrings of .py files and the text of .md, .rst and .txt files
+under --texts, in a seeded order; a row is a sentence beside the next distinct one of its text (2 d wide, length 1, no
+noise), and 1000 rows drawn at random are the queries and not in the index. --keep FILE.npy keeps these vectors.
 Prints a table, and one line `RESULT {json}` for each index, knob, batch and number of threads. The load of the machine is
 printed too: figures taken beside other work are too high.
 """
@@ -12,12 +15,16 @@ printed too: figures taken beside other work are too high.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
+import re
 import statistics
 import sys
+import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +32,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from ssp.encoders.encoder import TextEncoder, detect  # noqa: E402
 from ssp.index.budget import index_bytes  # noqa: E402
+from ssp.index.vectors import CONSTRUCTION  # noqa: E402
 from ssp.search.dense import FaissIndex, FlatIndex, faiss  # noqa: E402
 from ssp.search.hits import NO_ROW, Hits, Knobs  # noqa: E402
 
 FACTORIES = "Flat HNSW32 IVF1024,Flat IVF1024,SQ8 IVF1024,PQ96 SQfp16"
 BATCHES = (1, 32, 128)
+QUERIES = 1000
+SUFFIXES = (".py", ".md", ".rst", ".txt")
 K = 10
 
 
@@ -55,9 +66,59 @@ def paired(vectors: np.ndarray, rows: int, noise: float, rng: np.random.Generato
     return unit(pairs + noise * rng.standard_normal(pairs.shape, dtype=np.float32))
 
 
+def texts(folders: list[str]) -> Iterator[str]:
+    """Docstrings and pages below `folders`, files in a seeded order."""
+    files = sorted({path for folder in folders for path in Path(folder).rglob("*") if path.suffix in SUFFIXES})
+    for i in np.random.default_rng(2).permutation(len(files)):
+        text = files[i].read_text(errors="ignore") if files[i].is_file() else ""
+        if files[i].suffix != ".py":
+            yield text
+            continue
+        with suppress(SyntaxError, ValueError, RecursionError):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (found := ast.get_docstring(node)):
+                    yield found
+
+
+def consecutive(args: argparse.Namespace) -> np.ndarray:
+    """`rows` + QUERIES vectors [.., 2 d]: sentences, each beside the next of its text; no sentence comes in twice."""
+    sentences, pairs = sentences_of(args)
+    folder = Path(args.encoder)
+    encoder = TextEncoder(folder, detect(folder, args.encoder), "bfloat16")
+    vectors = np.concatenate([encoder.encode_passages(sentences[i : i + 4096]) for i in range(0, len(sentences), 4096)])
+    return unit(np.concatenate([vectors[pairs], vectors[pairs + 1]], axis=1))
+
+
+def sentences_of(args: argparse.Namespace) -> tuple[list[str], np.ndarray]:
+    """Different sentences of 5 to 24 words, letters for the most part, and the places of those whose next one is of the
+    same text."""
+    sentences, seen, pairs = list[str](), set[str](), list[int]()
+    for text in texts(args.texts):
+        before = len(sentences)
+        for part in re.split(r"(?<=[.!?])\s+|\n\s*\n", text):
+            sentence = " ".join(part.split())
+            letters = sum(c.isalpha() or c == " " for c in sentence)
+            if 4 <= sentence.count(" ") < 24 and letters > 0.8 * len(sentence) and sentence.lower() not in seen:
+                seen.add(sentence.lower())
+                sentences.append(sentence)
+        if len(sentences) == before + 1:
+            sentences.pop()
+        pairs += range(before, len(sentences) - 1)
+        if len(pairs) >= args.rows + QUERIES:
+            break
+    return sentences, np.array(pairs[: args.rows + QUERIES])
+
+
 def data(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
     """Vectors and queries."""
     rng = np.random.default_rng(1)
+    if args.encoder:
+        keep = Path(args.keep) if args.keep else None
+        vectors = np.load(keep) if keep and keep.exists() else consecutive(args)
+        if keep and not keep.exists():
+            np.save(keep, vectors)
+        order = rng.permutation(len(vectors))[: args.rows + QUERIES]
+        return vectors[np.sort(order[QUERIES:])], vectors[order[:QUERIES]]
     if not args.vectors:
         return clustered(args.rows, args.dim, rng), clustered(1000, args.dim, rng)
     vectors, queries = (np.load(path).astype(np.float32) for path in (args.vectors, args.queries))
@@ -69,7 +130,7 @@ def data(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
 def knobs_for(factory: str) -> list[Knobs]:
     """What is tried."""
     if "HNSW" in factory:
-        return [Knobs(ef_search=n) for n in (16, 32, 64, 128, 256)]
+        return [Knobs(ef_search=n) for n in (16, 32, 64, 128, 256, 512)]
     if "IVF" in factory:
         return [Knobs(nprobe=n) for n in (1, 4, 8, 16, 32, 64)]
     return [Knobs()]
@@ -83,7 +144,7 @@ def build(factory: str, vectors: np.ndarray, construction: int) -> tuple[Any, fl
         return index, 0.0, vectors.nbytes / 1e6
     start = time.perf_counter()
     inner = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
-    if construction and isinstance(inner, faiss.IndexHNSW):
+    if isinstance(inner, faiss.IndexHNSW):
         inner.hnsw.efConstruction = construction
     inner.train(vectors[np.random.default_rng(0).permutation(len(vectors))[:50_000]])
     inner.add(vectors)
@@ -118,9 +179,12 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--vectors", default="")
     parser.add_argument("--queries", default="")
+    parser.add_argument("--encoder", default="", help="a sentence-transformers folder")
+    parser.add_argument("--texts", nargs="*", default=[sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")])
+    parser.add_argument("--keep", default="")
     parser.add_argument("--noise", type=float, default=0.01)
     parser.add_argument("--factories", default=FACTORIES, help="with blanks between")
-    parser.add_argument("--construction", type=int, default=0, help="efConstruction of HNSW (0: faiss's 40)")
+    parser.add_argument("--construction", type=int, default=CONSTRUCTION, help="efConstruction of HNSW")
     parser.add_argument("--threads", default="1 2", help="with blanks between; builds use the most")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each figure")
     args = parser.parse_args()
