@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
-from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living
+from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living, names
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp import corpora
 from ssp.config.schema import Config
@@ -187,10 +188,13 @@ def ready(actors: Sequence[Any], seconds: float) -> None:
         raise SspError(f"a retriever actor did not start: {why}") from error
 
 
-def stop(actors: Sequence[Any]) -> None:
-    """End what `start` gave."""
+def stop(run: str, actors: Sequence[Any]) -> None:
+    """End what `start` gave, and the replicas that joined."""
     for actor in actors:
         ray.kill(actor, no_restart=True)
+    for name in names(run, SHARD):
+        with suppress(ValueError):
+            ray.kill(ray.get_actor(name), no_restart=True)
 
 
 def size(cfg: Config) -> int:
@@ -230,15 +234,19 @@ def connect_router(cfg: Config, run: str) -> RayRouter:
 def join(cfg: Config, run: str, shard: int) -> str:
     """Add a replica of `shard` to a run that is under way, wait until it is ready, and return its name.
 
-    `cfg`: the run's own, with absolute paths. InputError when there is no such run or shard. Whoever calls this may end:
-    the replica stays until it leaves or the run ends.
+    `cfg`: the run's own, with absolute paths. InputError when there is no such run or shard; SspError when it does not
+    start, and then it is gone. Whoever calls this may end: the replica stays until it leaves or the run ends.
     """
     space, there = _replicas(run, shard)
     free = next(i for i in range(len(there) + 1) if actor_name(run, SHARD, shard, i) not in there)
     name = actor_name(run, SHARD, shard, free)
     start: Any = ShardActor
     actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard)
-    ray.get(actor.ping.remote(), timeout=cfg.ray.start_timeout)
+    try:
+        ready([actor], cfg.ray.start_timeout)
+    except SspError:
+        ray.kill(actor, no_restart=True)
+        raise
     return name
 
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import ray
 
 from actors import fleet
 from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
-from actors.members import SHARD, names
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
 from ssp.config.schema import Config
@@ -90,11 +86,7 @@ class Program:
 
     def end(self) -> None:
         """Stop the actors of this program, and only these."""
-        for handle in self._handles:
-            ray.kill(handle, no_restart=True)
-        for name in names(self._run, SHARD):  # those that joined
-            with suppress(ValueError):
-                ray.kill(ray.get_actor(name), no_restart=True)
+        fleet.stop(self._run, self._handles)
 
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""

@@ -79,7 +79,8 @@ class _Served(Alive):
     @_probe
     def leave(self) -> None:
         """Finish what is under way; every later call gets None."""
-        self._leaving = True
+        with self._lock:  # a call that came before is counted by now
+            self._leaving = True
 
     @contextmanager
     def _call(self, items: int) -> Iterator[bool]:
@@ -87,7 +88,7 @@ class _Served(Alive):
         with self._lock:
             late = self._leaving
             self._counts["calls"] += not late
-            self._counts["items"] += 0 if late else items
+            self._counts["items"] += items * (not late)
             self._counts["under_way"] += 1
         try:
             yield not late
@@ -143,8 +144,10 @@ class ShardActor(_Served):
     def fetch(self, corpus: str, rows: Rows) -> tuple[list[str], list[str]] | None:
         """Ids and contents of the documents of `rows`, in that order."""
         with self._call(len(rows)) as here:
-            documents = self._shards[corpus].fetch(rows) if here else []
-            return ([d.id for d in documents], [d.contents for d in documents]) if here else None
+            if not here:
+                return None
+            documents = self._shards[corpus].fetch(rows)
+            return [d.id for d in documents], [d.contents for d in documents]
 
     def _work(self, key: Any, items: list[tuple[str, Any]]) -> tuple[list[Any], float]:
         """One (rows, scores) a ranking for each item; a query that several ask is searched once."""

@@ -173,7 +173,7 @@ def loaded(cfg: Config, end: ExitStack, calibrate: bool = True) -> Served:
 
     run = f"serve-{os.getpid()}"
     actors = fleet.start(cfg, run)
-    end.callback(fleet.stop, actors)
+    end.callback(fleet.stop, run, actors)
     fleet.ready(actors, cfg.ray.start_timeout)
     router = fleet.connect_router(cfg, run)
     reached = router.corpora[CORPUS].fleet
