@@ -19,7 +19,7 @@ import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from ssp.episode import Document
-from ssp.errors import Fault
+from ssp.errors import Fault, InputError
 from ssp.search.batcher import Batcher, Outcome, settle
 from ssp.search.hits import Answers
 from ssp.search.router import DOWN, Options
@@ -184,6 +184,9 @@ class SearchApi:
         except Refused as refused:
             self._counts["refused"] += 1
             reply = _json(refused.status, {"detail": refused.detail})
+        except InputError as refused:  # what only the index knows: a knob that it has not
+            self._counts["refused"] += 1
+            reply = _json(422, {"detail": str(refused)})
         except Fault as fault:
             self._counts["faults"] += 1
             self.metrics.faults.labels(fault.cause).inc()

@@ -16,6 +16,7 @@ from searchserver import DOCUMENTS, Down, LongestFirst, get, post, running, tiny
 from launch import serve
 from ssp.errors import Fault
 from ssp.search import Answers, Corpus, Hits, HttpSearch, Knobs, LocalFleet, Options, Router, in_memory
+from ssp.search.dense import refuse_knobs
 from ssp.search.hits import Vectors
 from ssp.serving.api import LOADING, SearchApi, Served
 from ssp.serving.forms import MAX_DOCUMENTS
@@ -141,6 +142,18 @@ def test_knobs_and_kind_reach_the_index_and_other_requests_do_not_get_them() -> 
             assert post(base, json={"queries": ["a"], **extra}).status_code == 200
     wanted = [Options("hybrid", Knobs(64, 2)), Options("dense", Knobs(300, 2)), Options("bm25", Knobs(64, 9))]
     assert seen == wanted
+
+
+def test_a_knob_that_the_index_has_not_is_refused() -> None:
+    class Flat:
+        def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+            refuse_knobs((), (options or Options()).knobs)
+            return Answers([[] for _ in queries])
+
+    with running(serve.create_app(Flat(), 3)) as base:
+        reply = post(base, json={"queries": ["a"], "ef_search": 9})
+        assert reply.status_code == 422 and "ef_search=9" in reply.json()["detail"]
+        assert post(base, json={"queries": ["a"]}).status_code == 200
 
 
 @pytest.mark.covers("SR-46")
