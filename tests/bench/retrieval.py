@@ -130,7 +130,7 @@ async def loaded(
         await asyncio.gather(*[client(began + args.seconds) for _ in range(clients)])
         wall, mine = time.perf_counter() - began, time.process_time() - mine
         cpu = (processes.cpu() if processes else 0.0) - before
-        others = (_busy() - machine - mine - cpu) / wall
+        others = max(0.0, (_busy() - machine - mine - cpu) / wall)
         await one(read=True)
     n = len(latencies[:-1]) * batch
     used = 1000 * cpu / n if processes else None
@@ -192,8 +192,8 @@ def servers(args: argparse.Namespace, queries: Queries) -> int:
 
 def _row(case: str, name: str, loads: list[Load], ours: list[Load] | None) -> None:
     figures = {key: median([getattr(load, key) for load in loads]) for key in ("rate", "p50", "p99", "cpu", "others")}
-    shown = "".join(f"{'-' if value is None else f'{value:.3g}' if value < 100 else f'{value:.0f}':>{width}}"
-                    for value, width in zip(figures.values(), (9, 10, 10, 10, 8), strict=True))  # fmt: skip
+    shown = "".join(f" {'-' if value is None else f'{value:.3g}' if value < 100 else f'{value:.0f}':>{width}}"
+                    for value, width in zip(figures.values(), (8, 9, 9, 9, 7), strict=True))  # fmt: skip
     over = {}
     if ours:
         over = {
