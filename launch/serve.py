@@ -29,10 +29,8 @@ from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.search.router import Corpus, LocalFleet, Router
 from ssp.search.shard import BM25
-from ssp.serving.api import CORPUS, SearchApi, Served, create_app
-from ssp.serving.forms import MAX_BODY, MAX_QUERIES, MAX_QUERY, MAX_TOPK
-
-__all__ = ["CORPUS", "MAX_BODY", "MAX_QUERIES", "MAX_QUERY", "MAX_TOPK", "bind", "create_app", "main", "running"]
+from ssp.serving.api import CORPUS, SearchApi, Served
+from ssp.serving.forms import MAX_TOPK
 
 MAX_CONNECTIONS = 512
 KEEP_ALIVE = 75

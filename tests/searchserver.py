@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from ssp.episode import Document
 from ssp.errors import Fault
 from ssp.search import Answers, in_memory, local
 from ssp.search.router import Options, Router
-from ssp.serving.api import SearchApi
+from ssp.serving.api import CORPUS, SearchApi, Served
 
 DOCUMENTS = [
     Document("pota", '"pota"\npota a company . pota seat vure .'),
@@ -45,7 +45,15 @@ class Down:
 
 def tiny(shards: int = 2, **parts: Any) -> Router:
     """A router over the tiny corpus."""
-    return local(serve.CORPUS, in_memory(DOCUMENTS, shards=shards), **parts)
+    return local(CORPUS, in_memory(DOCUMENTS, shards=shards), **parts)
+
+
+def create_app(search: Any, topk: int, about: Mapping[str, Any] | None = None, **options: Any) -> SearchApi:
+    """An app that answers from the start. `options`: of `SearchApi`."""
+    app = SearchApi(topk, **options)
+    held = getattr(search, "corpora", {}).get(CORPUS)
+    app.open(Served(search, held.options, held.reranker, about or {}) if held else Served(search, about=about or {}))
+    return app
 
 
 @contextmanager

@@ -64,7 +64,6 @@ class Served:
     about: Mapping[str, Any] = field(default_factory=dict)
     shards: Callable[[], Sequence[Mapping[str, Any]]] = lambda: ()
     min_coverage: float = 1.0
-    corpus: str = CORPUS
 
     @property
     def coverage(self) -> float:
@@ -236,7 +235,7 @@ class SearchApi:
 
     def _search(self, key: Any, queries: list[str]) -> tuple[list[list[Document]], Info]:
         served, (k, options) = self._open(), key
-        answers = served.router.ask(queries, k, served.corpus, options)
+        answers = served.router.ask(queries, k, CORPUS, options)
         self.metrics.batches.inc()
         self.metrics.cached.inc(answers.known)
         for stage, seconds in answers.seconds.items():
@@ -279,21 +278,6 @@ class SearchApi:
         self.metrics.coverage.set(coverage)
         self.metrics.ready.set(self._readyz()[0] == 200)
         return 200, generate_latest(self.metrics.registry), [(b"content-type", b"text/plain; version=0.0.4")]
-
-
-def create_app(
-    search: Asked, topk: int, about: Mapping[str, Any] | None = None, corpus: str = CORPUS, **options: Any
-) -> SearchApi:
-    """An app that answers from the start, over `corpus` of `search`; `about` is shown by /status. `options`: of
-    `SearchApi`."""
-    app = SearchApi(topk, **options)
-    held = getattr(search, "corpora", {}).get(corpus)
-    app.open(
-        Served(search, held.options, held.reranker, about or {}, corpus=corpus)
-        if held
-        else Served(search, about=about or {}, corpus=corpus)
-    )
-    return app
 
 
 async def _body(receive: Receive) -> bytes:

@@ -52,12 +52,14 @@ def serve(seconds: float, port: Connection) -> None:
     """The server's process."""
     import uvicorn
 
-    from launch.serve import bind, create_app
+    from launch.serve import bind
+    from ssp.serving.api import SearchApi, Served
 
     cfg = concrete(load("quickstart", []))
     with bind("127.0.0.1", 0) as listener:
         port.send(listener.getsockname()[1])
-        app = create_app(Late(corpora.search(cfg, ["train"]), seconds), topk=3, workers=16)
+        app = SearchApi(3, workers=16)
+        app.open(Served(Late(corpora.search(cfg, ["train"]), seconds)))
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 
 

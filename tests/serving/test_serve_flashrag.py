@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from searchserver import Down, get, post, running
+from searchserver import Down, create_app, get, post, running
 
-from launch.serve import CORPUS, create_app
 from ssp.episode import Document
 from ssp.search import in_memory, local
+from ssp.serving.api import CORPUS
 
 DOCUMENTS = [Document(f"d{i}", f'"T{i}"\nword{i} common é') for i in range(20)]
 

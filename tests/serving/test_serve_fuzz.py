@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from searchserver import LongestFirst, get, running, tiny
-
-from launch.serve import create_app
+from searchserver import LongestFirst, create_app, get, running, tiny
 
 PATIENCE = 20
 PATHS = ("/retrieve", "/search", "/batch_search", "/rerank")
