@@ -17,7 +17,7 @@ from ssp import cache, coldstart, engines, models, protocols, runfolder
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.engines import Engine
-from ssp.engines.endpoint import EndpointEngine, key_from
+from ssp.engines.endpoint import EndpointEngine
 from ssp.episode import PROPOSER, SOLVER, Episode, Task
 from ssp.errors import InputError
 from ssp.evaluation import Play, methods
@@ -26,6 +26,7 @@ from ssp.judge import AnswerJudge, Further
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Search, Settings, rollout
 from ssp.rollout.table import Told
+from ssp.services import key_from
 from ssp.tiny import policy as tiny
 from ssp.tiny.settings import MODEL as TINY
 

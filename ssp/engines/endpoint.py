@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -176,14 +175,3 @@ def _choice(reply: Any) -> dict[str, Any]:
 
 def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
-
-
-def key_from(variable: str) -> str:
-    """The key in an environment variable, "" when no variable is named. InputError when it is named and not set, or is
-    more than one word of ASCII."""
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if variable and not key:
-        raise InputError("the endpoint's key is in the environment", f"{variable} is not set", f"export {variable}=...")
-    if not (key.isascii() and key.isprintable()):
-        raise InputError("a key is one line of ASCII characters", f"the value of {variable} is not", "export it again")
-    return key

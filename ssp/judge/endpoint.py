@@ -12,7 +12,6 @@ try's reply), `judge_deadline` (not done within the time that the whole batch ha
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import math
@@ -22,7 +21,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -30,6 +28,7 @@ import openai
 from ssp.config.schema import JudgeConfig
 from ssp.errors import Fault, InputError
 from ssp.seeds import derive
+from ssp.services import asked_pause, is_loopback, key_from
 
 T = TypeVar("T")
 
@@ -208,8 +207,7 @@ class Endpoint:
             trouble = Trouble(FORMAT, self._where(said), again=True)
         except openai.APIStatusError as error:
             again = error.status_code >= 500 or error.status_code in _BUSY
-            asked = error.response.headers.get("retry-after", "")
-            wait = float(asked) if asked.isdecimal() else 0.0
+            wait = asked_pause(error.response.headers.get("retry-after", ""))
             trouble = Trouble(DOWN if again else REFUSED, self._where(error.message), again, wait)
         except (openai.APIConnectionError, httpx.HTTPError, TimeoutError) as error:
             said = str(error.__cause__ or error) or f"no answer within {self._cfg.timeout:g} s"
@@ -248,28 +246,16 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def is_loopback(url: str) -> bool:
-    """True when the endpoint is on this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _key(cfg: JudgeConfig) -> str:
-    key = os.environ.get(cfg.key_env, "").strip() if cfg.key_env else ""
-    if cfg.key_env and not key and not is_loopback(cfg.url):
+    if cfg.key_env and not os.environ.get(cfg.key_env, "").strip():
+        if is_loopback(cfg.url):
+            return ""
         raise InputError(
             f"judge.key_env names the environment variable that holds the key of {cfg.url}",
             f"{cfg.key_env} is not set",
             f"export {cfg.key_env}=... where the judges run, or set judge.key_env='' if the endpoint takes no key",
         )
-    if not (key.isascii() and key.isprintable()):
-        raise InputError(
-            "a key is one line of ASCII characters", f"the value of {cfg.key_env} is not", "export it again"
-        )
-    return key
+    return key_from(cfg.key_env)
 
 
 async def _read(chunks: AsyncIterator[bytes]) -> bytes:

@@ -137,15 +137,6 @@ def _is_public(address: IPv4Address | IPv6Address, loopback: bool) -> bool:
     return (address.is_global and not address.is_multicast) or (loopback and address.is_loopback)
 
 
-def is_loopback(url: str) -> bool:
-    """Whether the address is this machine's own, by its host."""
-    host = httpx.URL(url).host
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def paragraphs(page: str) -> list[str]:
     """The visible text of an HTML page, split where a browser would begin a new line."""
     visible, at = [], 0

@@ -22,16 +22,16 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from ssp.engines.endpoint import key_from
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.online.engines import ENGINES, Result
-from ssp.online.pages import Pages, is_loopback
+from ssp.online.pages import Pages
 from ssp.search.hits import Answers
 from ssp.search.recorded import RecordedSearch
 from ssp.search.router import CACHE, NO_CORPUS
 from ssp.search.source import ABOUT_THE_QUERY, BACKOFF, PROBE, SCHEMA, TRIES, Service, sendable
 from ssp.seeds import derive
+from ssp.services import is_loopback, key_from
 
 if TYPE_CHECKING:
     from ssp.config.schema import RetrieverConfig

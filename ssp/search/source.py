@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -24,6 +21,7 @@ from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.search.hits import Answers
 from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
+from ssp.services import asked_pause
 
 if TYPE_CHECKING:
     from ssp.rollout import Search
@@ -100,20 +98,6 @@ class Service:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
-
-
-def asked_pause(header: str) -> float:
-    """Seconds that a Retry-After header asks for, given as seconds or as a date; 0 for anything else."""
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(header)
-        except (ValueError, OverflowError):
-            return 0.0
-        aware = date if date.tzinfo else date.replace(tzinfo=UTC)
-        seconds = (aware - datetime.now(UTC)).total_seconds()
-    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
 
 class Elsewhere:

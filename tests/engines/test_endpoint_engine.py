@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from ssp.engines.base import FreeEngine, Sampling, StopWords
-from ssp.engines.endpoint import EndpointEngine, key_from
+from ssp.engines.endpoint import EndpointEngine
 from ssp.errors import Fault, InputError
+from ssp.services import key_from
 
 Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
 

@@ -19,8 +19,9 @@ from ssp.config.schema import Config, JudgeConfig
 from ssp.errors import Fault, InputError
 from ssp.judge import Decision, Item
 from ssp.judge import endpoint as endpoint_module
-from ssp.judge.endpoint import LONGEST_PAUSE, LONGEST_REPLY, Breaker, Endpoint, Trouble, is_loopback
+from ssp.judge.endpoint import LONGEST_PAUSE, LONGEST_REPLY, Breaker, Endpoint, Trouble
 from ssp.judge.judges import PROBE, LlmJudge
+from ssp.services import is_loopback
 
 NO_KEY = "SSP_TEST_NO_SUCH_KEY"
 KEY = "SSP_TEST_KEY"

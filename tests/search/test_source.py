@@ -14,7 +14,8 @@ import pytest
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.search import HttpSearch, source
-from ssp.search.source import Elsewhere, RemoteShards, Service, asked_pause, remote
+from ssp.search.source import Elsewhere, RemoteShards, Service, remote
+from ssp.services import asked_pause
 
 ITEM = {"document": {"id": "1", "contents": "x"}, "score": 1.5}
 
