@@ -133,11 +133,6 @@ class OnlineSearch:
         found = {query: self._kept(query, k, documents) for query, documents in zip(asked, answers, strict=True)}
         return Answers([found[query] for query in queries], 1.0, {"search": time.perf_counter() - began})
 
-    @property
-    def hits(self) -> int:
-        """Queries that were answered from memory."""
-        return self._memory.hits
-
     def close(self) -> None:
         """End the threads, close the connections and the file."""
         self._pool.shutdown()

@@ -95,8 +95,9 @@ class RecordedSearch:
             (retriever, k, sendable(query), now, json.dumps([[d.id, d.contents, d.score] for d in found]))
             for query, found in answers.items()
         ]
-        self._book.execute("BEGIN")
-        self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows)
-        if self._most:  # a replaced row gets a new number too
-            self._book.execute("DELETE FROM answers WHERE rowid <= (SELECT max(rowid) FROM answers) - ?", (self._most,))
-        self._book.execute("COMMIT")
+        with self._book:  # commits, or rolls back: else the file would stay locked for all
+            self._book.execute("BEGIN")
+            self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows)
+            if self._most:  # a replaced row gets a new number too
+                limit = "DELETE FROM answers WHERE rowid <= (SELECT max(rowid) FROM answers) - ?"
+                self._book.execute(limit, (self._most,))

@@ -303,7 +303,7 @@ def test_the_quota_counts_every_request_and_answers_in_memory_stay() -> None:
         with pytest.raises(Fault) as caught:
             search.search(["c", "d"], 3, "train")
         assert caught.value.cause == "quota" and len(server.asked) == search.requests == 3
-        assert len(search.search(["a", "b", "a"], 3, "train")) == 3 and search.hits == 2
+        assert len(search.search(["a", "b", "a"], 3, "train")) == 3 and len(server.asked) == 3
     with engine("serper", lambda asked, n: (500, {}), quota=2) as (search, server):
         with pytest.raises(Fault, match="quota"):
             search.search(["a"], 3, "train")

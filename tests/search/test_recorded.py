@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,14 @@ def test_half_a_surrogate_pair_can_be_recorded(tmp_path: Path) -> None:
     inner = Counting()
     search = RecordedSearch(tmp_path / "r.db", inner, BM25)
     assert search.search(["a \ud800"], 1, "train") == search.search(["a \ud800"], 1, "train") and len(inner.asked) == 1
+
+
+def test_a_write_that_failed_leaves_the_file_free(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "r.db", timeout=0.1, isolation_level=None)
+    other.execute("CREATE TABLE answers (retriever TEXT, k INTEGER, query TEXT, at REAL, documents TEXT)")
+    other.execute("CREATE TRIGGER full BEFORE INSERT ON answers BEGIN SELECT RAISE(FAIL, 'disk full'); END")
+    search = RecordedSearch(tmp_path / "r.db", Counting(), BM25)
+    with pytest.raises(sqlite3.Error, match="disk full"):
+        search.search(["a"], 1, "train")
+    other.execute("DROP TRIGGER full")
+    assert search.search(["a"], 1, "train") == search.search(["a"], 1, "train") and search.hits == 1
