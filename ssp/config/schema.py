@@ -209,7 +209,8 @@ class RetrieverConfig:
     A corpus is a file (BM25 in memory, with `k1` and `b`) or an index folder that `ssp index` made. `kind`: bm25, dense,
     hybrid ("" = hybrid where the folder holds both, else what it holds). `url`: a search server instead, for data.corpus;
     several, with blanks between, are its shards.
-    `timeout`: seconds one search may take. `hedge`: seconds after which a replica is asked too (0 = only when one fails).
+    `timeout`: seconds one search may take (of a `url` or an engine: one request). `hedge`: seconds after which a replica
+    is asked too (0 = only when one fails).
     `min_coverage`: the share of the corpus below which an answer is void. `window` in seconds, `max_batch` in queries:
     concurrent requests are merged within these. `cache`: answers kept by each player.
     Dense: `encoders` actors encode queries, with `dtype` weights; `encoder`: its folder, where the one that the index
