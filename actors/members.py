@@ -143,7 +143,7 @@ class Members:
         with self._changed:
             asked = list(call.flying.values())
             there = [r for r in self._replicas.values() if r.part == part and r.up and r not in asked]
-            call.hedge_at = now + self._hedge if self._hedge and len(there) > 1 else float("inf")
+            call.hedge_at = now + max(self._hedge, PROBE) if self._hedge else float("inf")
             if not there:
                 return
             replica = min(there, key=lambda r: (r.busy, random.random()))
