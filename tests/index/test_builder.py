@@ -374,7 +374,7 @@ print("encoded", getattr(encode, "texts", -1))
 
 
 def run(source, out, name="", at=0):
-    script = KILLED.format(tests=str(Path(__file__).parent), source=str(source), out=str(out), name=name, at=at)
+    script = KILLED.format(tests=str(Path(__file__).parents[1]), source=str(source), out=str(out), name=name, at=at)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
