@@ -35,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     # Actors share the cores: one thread a process, set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _end_politely()
     return train(cfg, parsed.config)
 
