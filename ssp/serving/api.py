@@ -159,7 +159,10 @@ class SearchApi:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
-            event = (await receive())["type"]
+            try:
+                event = (await receive())["type"]
+            except asyncio.CancelledError:  # a second Ctrl-C: uvicorn ends at once, and would print this
+                return
             if event == "lifespan.shutdown":
                 await asyncio.to_thread(self.close)
             await send({"type": f"{event}.complete"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -356,3 +357,15 @@ def test_replies_do_not_wait_for_an_acknowledgement() -> None:
     """40 ms a request without it: asyncio leaves a socket made elsewhere as it is."""
     with serve.bind("127.0.0.1", 0) as listener:
         assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_second_ctrl_c_ends_the_life_of_the_app_without_an_error() -> None:
+    """uvicorn then cancels what waits for the shutdown, and would print a traceback of what that raises."""
+
+    async def cut_short() -> None:
+        life = asyncio.create_task(SearchApi(1)({"type": "lifespan"}, asyncio.Queue().get, lambda event: None))
+        await asyncio.sleep(0)
+        life.cancel()
+        await life
+
+    asyncio.run(cut_short())
