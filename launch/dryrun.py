@@ -21,6 +21,7 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.index import store
 from ssp.selfplay.cast import queue_names
+from ssp.world import files
 
 BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}
 """Resident megabytes of one process before its data: Ray's own (with dashboard), an actor with torch and transformers,
@@ -53,7 +54,10 @@ class Part:
 
 
 def describe(cfg: Config) -> str:
-    """The whole text. InputError is not raised here: `cfg` was checked when it was loaded."""
+    """The whole text. InputError where a corpus that is here does not fit the settings; `cfg` itself was checked."""
+    for path in corpora.paths(cfg):
+        if path.exists() or files.world_seed(str(path), cfg) is not None:
+            corpora.fits(path, cfg.retriever, cfg.retriever.shards)
     parts = actors(cfg)
     sections = (
         ("Configuration", to_yaml(cfg).rstrip()),

@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts withou
 
 TRAIN = "train"
 """The name of data.corpus."""
+KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
+"""Setting → what a factory names when its index has that knob."""
 
 
 def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
@@ -59,16 +61,32 @@ def check(cfg: Config, names: Iterable[str] | None = None) -> None:
     InputError for a bad corpus row, an index folder that is broken or does not fit the settings, no answer, no key.
     """
     for path in dict.fromkeys(named(cfg, names).values()):
+        fits(path, cfg.retriever, cfg.retriever.shards)
         if path.is_dir():
-            from ssp.index import store
-
-            kind(store.read_manifest(path).kinds, cfg.retriever, path)
             encoder(path, cfg.retriever, load=False)
         else:
-            kind((BM25,), cfg.retriever, path)
             read_corpus(path)
     reranker(cfg.retriever, load=False)
     check_remote(cfg)
+
+
+def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
+    """Whether the corpus at `path` can be searched with these settings by so many shards; only a manifest is read.
+
+    InputError for a kind of search or a knob that it has not, and for parts that the shards cannot share.
+    """
+    if not path.is_dir():
+        kind((BM25,), cfg, path)
+        return
+    from ssp.index import store
+
+    if (part := dense(path, cfg)) is None:
+        return
+    store.check_parts(path, store.read_manifest(path), shards)
+    for knob, marks in KNOBS.items():
+        if getattr(cfg, knob) and not any(mark in part.factory for mark in marks):
+            found = f"{path} has {part.factory}"
+            raise InputError(f"an index has the knobs that are set: retriever.{knob}", found, f"leave {knob} at 0")
 
 
 def check_remote(cfg: Config) -> None:
@@ -102,7 +120,8 @@ def kind(held: Sequence[str], cfg: RetrieverConfig, path: Path) -> str:
     wanted = cfg.kind or (HYBRID if len(held) > 1 else held[0])
     if missing := {BM25: {BM25}, DENSE: {DENSE}, HYBRID: {BM25, DENSE}}[wanted] - set(held):
         found = f"{path} has no {' and no '.join(sorted(missing))} index"
-        raise InputError(f"retriever.kind={wanted} asks indexes that the corpus has", found, "build one: ssp index")
+        step = "build one: ssp index; without retriever.kind each corpus is searched with what it has"
+        raise InputError(f"retriever.kind={wanted} asks indexes that the corpus has", found, step)
     return wanted
 
 
@@ -178,6 +197,7 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
     shared = reranker(cfg.retriever)
     for name, path in named(cfg, names).items():
         if path not in opened:
+            fits(path, cfg.retriever, 1)
             whole = shard(path, cfg.retriever, 0, 1)
             fleet: Fleet = LocalFleet([whole])
             chosen = options(cfg.retriever, whole.kinds, path)
