@@ -95,6 +95,8 @@ def _plan(args: Any) -> IndexPlan:
         return plan
     if not args.encoder:
         raise InputError(f"a {kind} index has an encoder", "no --encoder", "set --encoder to a model's name or folder")
+    if not args.latency > 0:  # nan too
+        raise InputError("a query may take some milliseconds", f"--latency {args.latency}", "set --latency above 0")
     folder, spec = _encoder(args)
     plan = replace(plan, encoder=spec, folder=folder, dtype=args.dtype, device=args.device, batch=args.batch_size)
     plan = replace(plan, factory=args.faiss or store.FLAT, parts=args.parts or 1, save_embedding=args.save_embedding)

@@ -103,6 +103,7 @@ def test_a_bad_corpus_leaves_nothing(corpus, tmp_path, line, word):
         (["--parts", "0"], "parts"),
         (["--kind", "bm25", "--encoder", "."], "no vectors"),
         (["--encoder", "not/here"], "ssp download not/here"),
+        (["--encoder", ".", "--faiss", "auto", "--latency", "nan"], "--latency nan"),
         (["--encoder", "."], "config"),
         (["--batch-size", "0"], "batch-size"),
         (["--what"], "--what"),
