@@ -118,6 +118,7 @@ def build_index(
     """
     plan.check()
     noted = plan.noted(corpus)
+    _try_models(plan, encode)
     out = out.absolute()
     work = out.parent / f".{out.name}.building"
     if not work.exists():
@@ -132,6 +133,24 @@ def build_index(
         raise InputError(
             "the index folder can be written", found, "make room or choose another; then run it again"
         ) from error
+
+
+def _try_models(plan: IndexPlan, encode: Encode | None) -> None:
+    """Open what later stages need before the first one: hours may lie between. InputError for what cannot be used."""
+    if plan.kind == BM25:
+        return
+    from ssp.index import vectors
+
+    dim = getattr(encode, "dim", 0) if encode else _encoder(plan).dim
+    if dim and not plan.faiss_file and plan.factory not in (store.FLAT, AUTO):
+        vectors.check_factory(plan.factory, dim)
+
+
+def _encoder(plan: IndexPlan) -> Any:
+    from ssp.encoders.encoder import TextEncoder
+
+    assert plan.folder is not None and plan.encoder is not None
+    return TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
 
 
 @contextmanager
@@ -247,19 +266,13 @@ class _Build:
         table, report = self.scratch / "embedding.npy", lambda done, total: self.progress("vectors", done, total)
         if plan.embedding:
             return vectors.take_embedding(plan.embedding, table, self.rows, self._width(), plan.link_from, report)
-        encode = self._encode or self._encoder().encode_passages
+        encode = self._encode or _encoder(self.plan).encode_passages
         vectors.embed(self._mapped(), encode, table, plan.batch, report)
         return int(np.load(table, mmap_mode="r").shape[1])
 
-    def _encoder(self) -> Any:
-        from ssp.encoders.encoder import TextEncoder
-
-        assert self.plan.folder is not None and self.plan.encoder is not None
-        return TextEncoder(self.plan.folder, self.plan.encoder, self.plan.dtype, self.plan.device)
-
     def _width(self) -> int:
         """Of the encoder's vectors; 0: not known."""
-        return getattr(self._encode, "dim", 0) if self._encode else self._encoder().dim
+        return getattr(self._encode, "dim", 0) if self._encode else _encoder(self.plan).dim
 
     def _dense(self) -> str:
         """The index's factory; "" without one."""

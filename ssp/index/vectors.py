@@ -120,6 +120,12 @@ def _finite(vectors: npt.NDArray[Any], first: int) -> None:
         raise InputError(rule, f"row {first + bad[0]} (from 0)", "encode with --dtype float32, or check that row")
 
 
+def check_factory(factory: str, dim: int) -> None:
+    """InputError for a factory that faiss does not make for vectors of this width."""
+    with _refused(factory):
+        faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+
+
 def build_parts(
     table: npt.NDArray[np.float32], factory: str, knobs: Knobs, parts: int, scratch: Path, out: Path, report: Report
 ) -> None:

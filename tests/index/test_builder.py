@@ -228,6 +228,13 @@ def test_a_plan_that_cannot_be_is_refused(source, tmp_path, plan, word):
     assert not (tmp_path / "i").exists()
 
 
+@pytest.mark.parametrize("factory", ["nonsense", "PQ7"])
+def test_a_factory_that_faiss_does_not_make_is_refused_before_anything_is_made(source, tmp_path, factory):
+    with pytest.raises(InputError, match=factory):
+        build_index(source, tmp_path / "i", dense(factory), encode=(encode := Encode()))
+    assert encode.texts == 0 and [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]
+
+
 def test_vectors_that_are_not_finite_are_refused(source, tmp_path):
     def encode(texts):
         return np.where(np.arange(len(texts))[:, None] == 5, np.inf, Encode()(texts))
