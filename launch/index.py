@@ -108,10 +108,7 @@ def _encoder(args: Any) -> tuple[Path, EncoderSpec]:
     """Folder and use of the encoder. A folder is noted as an absolute path: the index is used from elsewhere."""
     from ssp.encoders.encoder import detect
 
-    folder = models.find(args.encoder, "--encoder")
-    if folder is None:
-        step = f"ssp download {args.encoder} --type model, or set --encoder to a folder"
-        raise InputError("--encoder is a folder, or a model that was downloaded", args.encoder, step)
+    folder = models.folder(args.encoder, "--encoder")
     given = {"pooling": args.pooling, "passage_length": args.max_length}
     name = str(folder.absolute()) if Path(args.encoder).is_dir() else args.encoder
     return folder, detect(folder, name, {key: value for key, value in given.items() if value})

@@ -80,7 +80,7 @@ def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | N
         recalls = block.search.kind != "retriever"
         folder = tiny.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())
     else:
-        folder = _model_folder(block.model, f"{role}.model")
+        folder = models.folder(block.model, f"{role}.model")
     check_protocol(folder, cfg.protocol)
     return folder
 
@@ -176,7 +176,7 @@ def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
     if cfg.judge.kind == "llm":
         further = LlmJudge(cfg.judge, endpoint(cfg, seconds))
     else:
-        folder = _model_folder(cfg.judge.model, "judge.model")
+        folder = models.folder(cfg.judge.model, "judge.model")
         further = EngineJudge(cfg.judge, engine(cfg.solver, folder), tokenizer(folder))
     return AnswerJudge(further, cfg.judge.cache)
 
@@ -209,15 +209,6 @@ def check_protocol(folder: Path | str, protocol: str) -> None:
             f"a policy of protocol {found[0]} (version {found[1]})",
             "choose another policy" + ("" if found[0] == wanted.id else f", or set protocol={found[0]}"),
         )
-
-
-def _model_folder(name: str, key: str) -> Path:
-    """Where the model lies. InputError when it is not here; nothing is fetched."""
-    found = models.find(name, key)
-    if found is None:
-        rule = f"{key} is an existing folder, or a model of the hub that was downloaded"
-        raise InputError(rule, name, f"ssp download {name} --type model, or give a folder")
-    return found
 
 
 def _folder(path: Path | str) -> Path:

@@ -157,7 +157,7 @@ def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder 
     if part is None:
         return None
     spec = part.encoder
-    folder = _model(cfg.encoder or spec.model, "retriever.encoder")
+    folder = models.folder(cfg.encoder or spec.model, "retriever.encoder")
     if not load:
         return None
     from ssp.encoders.encoder import TextEncoder
@@ -169,7 +169,7 @@ def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
     """The configured cross-encoder, if there is one. InputError when its folder is not here."""
     if not cfg.reranker:
         return None
-    folder = _model(cfg.reranker, "retriever.reranker")
+    folder = models.folder(cfg.reranker, "retriever.reranker")
     if not load:
         return None
     from ssp.encoders.reranker import CrossEncoder
@@ -248,12 +248,3 @@ def _retriever(path: Path, cfg: RetrieverConfig) -> str:
 
     manifest = store.read_manifest(path)
     return f"{manifest.sha256[:16]} {options(cfg, manifest.kinds, path)} {cfg.encoder} {cfg.dtype} {cfg.reranker}"
-
-
-def _model(name: str, key: str) -> Path:
-    """Where the model lies. InputError when it is not here; nothing is fetched."""
-    found = models.find(name, key)
-    if found is None:
-        rule = f"{key} is an existing folder, or a model of the hub that was downloaded"
-        raise InputError(rule, name, f"ssp download {name} --type model, or set {key} to a folder")
-    return found

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from ssp import cache, runfolder
+from ssp.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -21,9 +22,9 @@ def fetched(name: str) -> Path:
 
 def find(name: str, key: str) -> Path | None:
     """The folder of the model that the setting `key` names, a folder or `organisation/name`; None: it is not here."""
-    folder = runfolder.resolve(name, key)
-    if folder.is_dir():
-        return folder
+    given = runfolder.resolve(name, key)
+    if given.is_dir():
+        return given
     if not _HUB_NAME.fullmatch(name):
         return None
     if fetched(name).is_dir():
@@ -35,3 +36,12 @@ def find(name: str, key: str) -> Path | None:
         return Path(snapshot_download(name, local_files_only=True))
     except LocalEntryNotFoundError:
         return None
+
+
+def folder(name: str, key: str) -> Path:
+    """As `find`; InputError when it is not here."""
+    found = find(name, key)
+    if found is None:
+        rule = f"{key} is an existing folder, or a model of the hub that was downloaded"
+        raise InputError(rule, name, f"ssp download {name} --type model, or set {key} to a folder")
+    return found
