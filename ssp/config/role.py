@@ -12,16 +12,26 @@ from typing import Any
 
 @dataclass
 class EngineConfig:
-    """What generates: torch (embedded), or endpoint (a completion server at `url`; for `ssp eval` and `ssp ask`).
+    """What generates: torch (embedded), vllm, or endpoint (a completion server at `url`; for `ssp eval` and `ssp ask`).
 
     `dtype` of the weights. `lanes`: groups of episodes that take turns, so that one generates while another searches.
-    `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none). `timeout`:
-    seconds a turn may take there.
+    `continuous` (torch): every episode runs on its own, which is faster and not bit for bit repeatable.
+    vllm: `tensor_parallel` GPUs an engine; `memory`: the share of a GPU that it may take; `kv_mb`: its KV cache (0 = what
+    `memory` leaves; on a CPU 256); `sequences` at once; `prefix_cache`; `eager`: no compiled graphs.
+    endpoint: `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
+    `timeout`: seconds a turn may take there.
     """
 
     kind: str = "torch"
     dtype: str = "float32"
     lanes: int = 1
+    continuous: bool = False
+    tensor_parallel: int = 1
+    memory: float = 0.85
+    kv_mb: int = 0
+    sequences: int = 256
+    prefix_cache: bool = True
+    eager: bool = False
     url: str = ""
     model: str = ""
     key_env: str = ""
@@ -29,14 +39,37 @@ class EngineConfig:
 
 
 @dataclass
-class LearnerConfig:
-    """What trains. The rate rises linearly over `warmup_steps`, then follows `schedule`: constant, or cosine (falls to
-    nearly 0 at `steps`).
+class LoraConfig:
+    """Low-rank adapters in place of full training. `rank` 0 = none; the update is scaled by `alpha` / `rank`; `targets`:
+    the linear layers that get one."""
 
-    `minibatch`: episodes an optimizer step, 0 = the whole batch. `token_budget`: padded tokens in one micro-batch.
+    rank: int = 0
+    alpha: float = 32.0
+    targets: list[str] = field(
+        default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    )
+
+
+@dataclass
+class LearnerConfig:
+    """What trains: torch, or deepspeed (`zero` stage 1 to 3; `offload` to the host: none, optimizer or all). The rate
+    rises linearly over `warmup_steps`, then follows `schedule`: constant, or cosine (falls to nearly 0 at `steps`).
+
+    `ranks`: processes that share each update. `dtype` of the computation; master weights are float32. `minibatch`: episodes
+    an optimizer step, 0 = the whole batch. `token_budget`: tokens in one micro-batch of a rank. `packing`: sequences side
+    by side without padding. `checkpointing`: activations are computed again in the backward pass. `combine`
+    (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other, proposer first.
     """
 
     kind: str = "torch"
+    ranks: int = 1
+    dtype: str = "float32"
+    zero: int = 2
+    offload: str = "none"
+    packing: bool = False
+    checkpointing: bool = False
+    combine: bool = False
+    lora: LoraConfig = field(default_factory=LoraConfig)
     lr: float = 5e-4
     warmup_steps: int = 0
     schedule: str = "constant"
@@ -84,10 +117,29 @@ class KlConfig:
 
 
 @dataclass
+class CorrectionConfig:
+    """What keeps off-policy tokens from doing harm, beside the loss: token (those whose ratio of trainer to sampler is
+    outside [`low`, `high`] leave it: IcePop), sequence (whole episodes, by the geometric mean of their ratios), none."""
+
+    mask: str = "none"
+    low: float = 0.5
+    high: float = 5.0
+
+
+@dataclass
 class SamplingConfig:
     """Sampling of training rollouts. Temperature 0 is greedy."""
 
     temperature: float = 1.0
+
+
+@dataclass
+class StageConfig:
+    """Token limits from update `step` on."""
+
+    step: int = 0
+    turn_tokens: int = 24
+    total_tokens: int = 960
 
 
 @dataclass
@@ -97,6 +149,8 @@ class LimitsConfig:
     `retries`: turns that neither search nor answer and are told so; one more ends the episode. `seconds` on the wall
     clock, 0: no limit.
     `overflow`, when the next turn might not fit into `total_tokens`: stop, or drop (the oldest observation's text goes).
+    `overlong` (DAPO): within so many tokens of `total_tokens` the reward falls, by up to 1; 0: it does not.
+    `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when the role's update `step` comes.
     """
 
     searches: int = 5
@@ -107,6 +161,8 @@ class LimitsConfig:
     total_tokens: int = 960
     seconds: float = 0.0
     overflow: str = "stop"
+    overlong: int = 0
+    stages: list[StageConfig] = field(default_factory=list)
 
 
 @dataclass
@@ -135,12 +191,16 @@ class RoleConfig:
     `clip_low`/`clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for
     negative advantages, 0 = none. `gamma` and `lam` (gae) discount a policy token. `aggregate`: what a token weighs in
     the loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus.
+    `baseline` of algorithm=reinforce: batch, running (mean of earlier rewards), or none. `group` of a proposer's baseline:
+    target (questions to one target), hops (of the question), or seed (of the target).
     """
 
     model: str = "coldstart"
     policy: str = "own"
     template: str = ""
     algorithm: str = "grpo"
+    baseline: str = "batch"
+    group: str = "target"
     loss: str = "ppo_clip"
     reward: str = ""
     reward_options: dict[str, Any] = field(default_factory=dict)
@@ -161,6 +221,7 @@ class RoleConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
     kl: KlConfig = field(default_factory=KlConfig)
+    correction: CorrectionConfig = field(default_factory=CorrectionConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     search: SourceConfig = field(default_factory=SourceConfig)

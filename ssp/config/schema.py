@@ -24,10 +24,12 @@ class RunConfig:
 class EvalConfig:
     """Periodic evaluation: every so many steps (0 = never), questions a hop in the periodic and in the final one.
 
-    Questions that state their hops count only when these are in `hops`; others always count.
+    Questions that state their hops count only when these are in `hops`; others always count. `anchor_every`: how often the
+    solver's moving KL reference is evaluated too (0 = never).
     """
 
     every: int = 10
+    anchor_every: int = 0
     questions_per_hop: int = 64
     final_questions_per_hop: int = 128
     temperature: float = 1.0
@@ -62,15 +64,55 @@ class RoleInt:
 
 @dataclass
 class ScheduleConfig:
-    """Staleness bound a role, in versions (0 = synchronous). `preset` (sync, one-step-off, async) only sets these."""
+    """Staleness bound a role, in versions (0 = synchronous). `preset` (sync, one-step-off, async) only sets these.
+
+    `in_flight`: new weights reach players in the middle of a turn (needs bounds above 0 and free-running engines).
+    """
 
     preset: str = ""
     max_staleness: RoleInt = field(default_factory=RoleInt)
+    in_flight: bool = False
+
+
+@dataclass
+class TransferConfig:
+    """How weights reach the engines: object_store, shm (a shared file on one node), disk (in the run folder), broadcast
+    (torch.distributed: gloo, or NCCL between GPUs), ipc (CUDA memory on one GPU), auto (by placement).
+
+    `verify`: engines compare what they have with what was sent, at each new version.
+    """
+
+    kind: str = "auto"
+    verify: bool = False
+
+
+@dataclass
+class HealthConfig:
+    """What a role's figures may not do. A breach for `patience` updates in a row is an alarm that names its cause.
+
+    `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest mean importance ratio's distance from 1. `samples`:
+    least effective share of the tokens. `grad_norm`: times its running median. `entropy`: least share of its first value.
+    `flat`: largest share of groups without spread. `collapse`: the reward falls to this share of its best running mean,
+    or the solver stops searching. 0 = not watched.
+    `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most `rollbacks` times).
+    """
+
+    on_collapse: str = "stop"
+    patience: int = 5
+    mismatch: float = 0.1
+    ratio: float = 0.5
+    samples: float = 0.1
+    grad_norm: float = 100.0
+    entropy: float = 0.0
+    flat: float = 0.0
+    collapse: float = 0.0
+    rollbacks: int = 2
 
 
 @dataclass
 class GameConfig:
-    """`questions`: who asks (proposer; dataset or bank: `data.questions`). `attempts`: n a question.
+    """`questions`: who asks (proposer; dataset or bank: `data.questions`). `attempts`: n a question. `proposals`: questions
+    that the proposer asks about one target.
 
     `batch`: what fills the slots of invalid questions: dummy (nothing), resample (further targets: at most
     `resample_attempts` extra proposer batches, until this share of the slots is valid), replay and replay_reset (earlier
@@ -78,6 +120,7 @@ class GameConfig:
     """
 
     questions: str = "proposer"
+    proposals: int = 1
     attempts: int = 6
     batch: str = "dummy"
     resample_attempts: int = 5
@@ -247,8 +290,19 @@ class RetrieverConfig:
 
 @dataclass
 class PlacementConfig:
-    """Actors a role, CPUs an actor asks Ray for, restarts an actor may use, seconds one call may take."""
+    """Actors a role, CPUs an actor asks Ray for, restarts an actor may use, seconds one call may take.
 
+    `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner share them and
+    take turns), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`, `learner_gpus`,
+    `judge_gpus`: GPUs of an engine's rank, a learner's rank, a judge (0 = it computes on CPUs). `nodes`: what the cluster
+    has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask the cluster).
+    """
+
+    layout: str = "separate"
+    nodes: str = ""
+    engine_gpus: float = 0.0
+    learner_gpus: float = 0.0
+    judge_gpus: float = 0.0
     proposers: int = 2
     solvers: int = 2
     judges: int = 2
@@ -296,6 +350,17 @@ class ColdStartConfig:
 
 
 @dataclass
+class WarmupConfig:
+    """`ssp warmup`: SFT of one role on traces. `data`: a jsonl file of traces, or a run folder (its right answers, its
+    accepted questions). Optimizer, rate and packing are the role's `learner.*`."""
+
+    data: str = ""
+    epochs: int = 1
+    batch: int = 32
+    heldout: float = 0.05
+
+
+@dataclass
 class Config:
     """Everything. `steps` counts solver updates; `resume` is never, auto or a run folder."""
 
@@ -308,6 +373,9 @@ class Config:
     save: SaveConfig = field(default_factory=SaveConfig)
     void: VoidConfig = field(default_factory=VoidConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
     game: GameConfig = field(default_factory=GameConfig)
     referee: RefereeConfig = field(default_factory=RefereeConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
