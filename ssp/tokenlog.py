@@ -61,14 +61,15 @@ class TokenLog:
         self.logprobs.extend([0.0] * n)
         self.versions.extend([-1] * n)
 
-    def append_model(self, ids: Sequence[int], logprobs: Sequence[float], version: int) -> None:
-        """Add sampled tokens: ids as the engine drew them, their log-probs, the version that drew them."""
-        if len(ids) != len(logprobs):
-            raise InvariantError(f"{len(ids)} sampled ids but {len(logprobs)} log-probs")
+    def append_model(self, ids: Sequence[int], logprobs: Sequence[float], version: int | Sequence[int]) -> None:
+        """Add sampled tokens: ids as the engine drew them, their log-probs, the version that drew them (all, or each)."""
+        versions = [version] * len(ids) if isinstance(version, int) else list(version)
+        if not len(ids) == len(logprobs) == len(versions):
+            raise InvariantError(f"{len(ids)} sampled ids but {len(logprobs)} log-probs and {len(versions)} versions")
         self.ids.extend(ids)
         self.kinds.extend([int(Kind.MODEL)] * len(ids))
         self.logprobs.extend(logprobs)
-        self.versions.extend([version] * len(ids))
+        self.versions.extend(versions)
 
     def recall(self, start: int, end: int) -> None:
         """Mark model tokens in [start, end) as information that the policy wrote itself."""

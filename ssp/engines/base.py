@@ -1,8 +1,8 @@
 """What an engine is: slots that remember, segments that are sampled, versions that are stamped.
 
 Owns the interface that every generator fulfils (embedded torch, scripted, later vLLM).
-Promises, for every implementation: a generation carries exactly the ids that were sampled, their log-probs, and the one
-version that drew them; `load` forgets every slot, so that no cache outlives its version (law 1).
+Promises, for every implementation: a generation carries exactly the ids that were sampled, their log-probs, and the
+version that drew each; `load` forgets every slot, so that no cache outlives its version (law 1), except in flight.
 Refuses to know text, tags, roles, rewards.
 """
 
@@ -55,7 +55,8 @@ class Generation:
     """One sampled segment, the stop id included. `stopped` is False when it hit `max_tokens` or the context's end.
 
     `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1);
-    `entropies`, in nats under the same distribution, are there when they were asked for.
+    `entropies`, in nats under the same distribution, are there when they were asked for. `version` drew the last token;
+    `versions`, one a token, are there where weights changed in the middle (`Engine.load` with `keep`).
     """
 
     ids: list[int]
@@ -63,6 +64,7 @@ class Generation:
     version: int
     stopped: bool
     entropies: list[float] | None = None
+    versions: list[int] | None = None
 
 
 class Engine(Protocol):
@@ -70,8 +72,12 @@ class Engine(Protocol):
 
     version: int
 
-    def load(self, weights: dict[str, np.ndarray], version: int) -> None:
-        """Replace the weights (HF parameter names, float32) and forget every slot; later steps on those are errors."""
+    def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
+        """Replace the weights (HF parameter names, float32) and forget every slot; later steps on those are errors.
+
+        `keep`, of free-running engines (declared in-flight mode): slots and turns go on with the keys and values that they
+        have, and every token from here on is drawn by `version`. No slot that opens later sees these keys.
+        """
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots; what a slot draws depends on its seed, its ids and the weights only."""
@@ -89,6 +95,17 @@ class FreeEngine(Engine, Protocol):
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         """Like `step` for one slot, at once; the future gives its generation, or raises Fault."""
+
+
+@runtime_checkable
+class LiveEngine(FreeEngine, Protocol):
+    """A free-running engine of our own: its weights can be replaced in the middle of a turn (`load` with `keep`)."""
+
+    def abort(self, slots: list[int]) -> None:
+        """End the turns of these slots that are under way: their futures raise Fault `aborted`. The slots stay open."""
+
+    def stop(self) -> None:
+        """End the engine's thread and give its memory back; turns under way are aborted."""
 
 
 def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Container[int]) -> None:

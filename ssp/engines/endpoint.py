@@ -65,7 +65,7 @@ class EndpointEngine:
         self._slots: dict[int, _Slot] = {}
         self._next = 0
 
-    def load(self, weights: dict[str, np.ndarray], version: int) -> None:
+    def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """InputError: the server's weights cannot be replaced from here."""
         raise InputError("an endpoint's weights are its own", self._url, "train with another engine")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ssp.engines.base import Generation, Sampling, check_step
+from ssp.errors import InvariantError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +36,10 @@ class ScriptedEngine:
         self._slots: dict[int, _Slot] = {}
         self._next = 0
 
-    def load(self, weights: dict[str, np.ndarray], version: int) -> None:
+    def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Take the version and forget every slot; the weights are not looked at."""
+        if keep:
+            raise InvariantError("a lock-step engine has no turns in flight")
         self.version = version
         self._slots.clear()
 

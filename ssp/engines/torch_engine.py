@@ -20,7 +20,7 @@ from torch import Tensor
 from ssp.engines.base import Generation, Sampling, StopWords, check_step
 from ssp.engines.draws import draw, entropy, uniforms
 from ssp.engines.qwen2 import Cache, Piece, Qwen2, Shape
-from ssp.errors import Fault, InputError
+from ssp.errors import Fault, InputError, InvariantError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _PREFILL_TOKENS = 512  # tokens in one prefill call, about: large enough for the matrices, small enough for the cache
@@ -58,8 +58,10 @@ class TorchEngine:
         self._drawn = np.zeros(0, np.int64)
         self._owed = np.zeros(0, np.int64)
 
-    def load(self, weights: dict[str, np.ndarray], version: int) -> None:
+    def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the weights and forget every slot. InputError when a parameter is missing or has another shape."""
+        if keep:
+            raise InvariantError("a lock-step engine has no turns in flight")
         self._model = Qwen2(self.shape, weights, self._dtype)
         self.version = version
         self._forget()

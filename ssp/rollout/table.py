@@ -150,7 +150,8 @@ class Table:
         """Log a turn and see what it asks for. True: the seat goes on, to search when `seat.asked` says for what."""
         episode = seat.episode
         begin = len(episode.log)
-        episode.log.append_model(generation.ids, generation.logprobs, generation.version)
+        drawn_by = generation.version if generation.versions is None else generation.versions
+        episode.log.append_model(generation.ids, generation.logprobs, drawn_by)
         turn = self._renderer.decode(generation.ids)
         self._told(episode, Kind.MODEL, turn)
         seat.pending, seat.asked, seat.ended = [], (), generation.ids[-1:] in self._ends
