@@ -1,34 +1,55 @@
 """The figures of one update, summed over its micro-batches.
 
 Owns how each is averaged: over the tokens that were computed; a loss and a norm over the optimizer steps. Promises that
-all of them describe the policy before the optimizer step that they belong to. Refuses to enter the gradient.
+all of them describe the policy before the optimizer step that they belong to, that every field is a sum, a count or a
+`_max`, so that ranks can put theirs together, and one transfer from the device a micro-batch. Refuses to enter the
+gradient.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ssp.losses import Tokens
 
+OCTAVES = (-33, 7)
+"""Powers of 2 between which sizes of log-ratios are told apart: 1e-10 (float32 noise is above) to 128 nats."""
+PARTS = 8
+"""Bins an octave: a quantile is right to a ninth."""
+
+
+def _bins() -> Tensor:
+    return torch.zeros((OCTAVES[1] - OCTAVES[0]) * PARTS, dtype=torch.float64)
+
 
 @dataclass
 class Figures:
-    """Running sums. `loss`, `norm`, `value_loss`: one for each of `steps` optimizer steps, summed."""
+    """Running sums. `loss`, `norm`, `value_loss`: one for each of `steps` optimizer steps, summed.
+
+    `low`, `high`, `dual`: tokens that were clipped because their ratio was small; large, with an advantage of at least
+    0; large, with a negative one. `masked`: tokens that a correction took out. `sizes`: how many log-ratios of trainer
+    to sampler are of which size, by bins of `OCTAVES`.
+    """
 
     steps: int = 0
     loss: float = 0.0
     norm: float = 0.0
     tokens: int = 0
     ratio: float = 0.0
+    ratio_squares: float = 0.0
     ratio_max: float = 0.0
-    clipped: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    dual: float = 0.0
+    masked: float | None = None
     entropy: float = 0.0
     compared: int = 0
     mismatch: float = 0.0
     mismatch_max: float = 0.0
+    sizes: Tensor = field(default_factory=_bins)
     kl: float | None = None
     kl_tokens: int = 0
     value_loss: float = 0.0
@@ -37,22 +58,45 @@ class Figures:
     values_tokens: int = 0
 
     @torch.no_grad()
-    def add(self, tokens: Tokens, clipped: Tensor, entropy: Tensor) -> None:
-        """Take in one micro-batch: its tokens, which of them were clipped (bool [M]), their entropy (nats, [M])."""
-        ratio = tokens.ratio()
+    def add(self, tokens: Tokens, clipped: Tensor, entropy: Tensor, masked: Tensor | None = None) -> None:
+        """Take in one micro-batch: its tokens, which of them were clipped (bool [M]), their entropy (nats, [M]), which
+        of them a correction took out (bool [M], None: there is no correction)."""
+        ratio = tokens.ratio().double()
         log_ratio = (tokens.logprobs - tokens.behaviour).double()
-        self.tokens += ratio.numel()
-        self.ratio += float(ratio.sum())
-        self.ratio_max = max(self.ratio_max, float(ratio.max()))
-        self.clipped += float(clipped.sum())
-        self.entropy += float(entropy.sum())
-        if self.steps:  # an earlier mini-batch has moved the policy, which is no mismatch of the two programs
-            return
+        large, gains = ratio >= 1, tokens.advantages >= 0
         # k3 of KL(sampler || trainer): samples come from the sampler, so w = trainer / sampler. In float64: the terms
         # cancel to ~1e-10 when the two agree as they should.
+        found = [
+            ratio.sum(),
+            (ratio * ratio).sum(),
+            ratio.max(),
+            (clipped & ~large).sum(),
+            (clipped & large & gains).sum(),
+            (clipped & large & ~gains).sum(),
+            ratio.new_zeros(()) if masked is None else masked.sum(),
+            entropy.sum(),
+            (torch.expm1(log_ratio) - log_ratio).sum(),
+            log_ratio.abs().max(),
+        ]
+        total, squares, most, low, high, dual, out, spread, mismatch, largest = torch.stack(
+            [value.double() for value in found]
+        ).tolist()
+        self.tokens += ratio.numel()
+        self.ratio += total
+        self.ratio_squares += squares
+        self.ratio_max = max(self.ratio_max, most)
+        self.low, self.high, self.dual = self.low + low, self.high + high, self.dual + dual
+        if masked is not None:
+            self.masked = (self.masked or 0.0) + out
+        self.entropy += spread
+        if self.steps:  # an earlier mini-batch has moved the policy, which is no mismatch of the two programs
+            return
         self.compared += ratio.numel()
-        self.mismatch += float((torch.expm1(log_ratio) - log_ratio).sum())
-        self.mismatch_max = max(self.mismatch_max, float(log_ratio.abs().max()))
+        self.mismatch += mismatch
+        self.mismatch_max = max(self.mismatch_max, largest)
+        place = (log_ratio.abs().log2() - OCTAVES[0]) * PARTS
+        place = place.nan_to_num(nan=len(self.sizes)).clamp(0, len(self.sizes) - 1).long()
+        self.sizes += torch.bincount(place, minlength=len(self.sizes)).cpu()
 
     def add_kl(self, divergence: Tensor) -> None:
         """Take in the KL to the reference of some tokens, [M]."""
@@ -65,19 +109,35 @@ class Figures:
         self.values_clipped += float(clipped.sum())
         self.values_tokens += values.numel()
 
+    def quantile(self, share: float) -> float:
+        """The size of log-ratio, nats, that `share` of the tokens do not exceed: its bin's upper end, 0 for the lowest."""
+        if not self.compared:
+            return 0.0
+        reached = self.sizes.cumsum(0) >= share * self.compared
+        place = int(reached.int().argmax())
+        return 2.0 ** (OCTAVES[0] + (place + 1) / PARTS) if place else 0.0
+
     def summary(self) -> dict[str, float]:
-        """Means by metric name."""
+        """Means by metric name. `ratio/samples` is the effective sample size (sum w)^2 / sum w^2 (Kong 1992) as a share
+        of the tokens, w their ratios."""
         tokens, steps = max(self.tokens, 1), max(self.steps, 1)
         out = {
             "loss": self.loss / steps,
             "grad_norm": self.norm / steps,
             "ratio/mean": self.ratio / tokens,
             "ratio/max": self.ratio_max,
-            "clip_fraction": self.clipped / tokens,
+            "ratio/samples": self.ratio**2 / (tokens * self.ratio_squares) if self.tokens else 1.0,
+            "clip_fraction": (self.low + self.high + self.dual) / tokens,
+            "clip_fraction/low": self.low / tokens,
+            "clip_fraction/high": self.high / tokens,
+            "clip_fraction/dual": self.dual / tokens,
             "entropy": self.entropy / tokens,
             "logprob_mismatch/kl": self.mismatch / max(self.compared, 1),
+            "logprob_mismatch/p99": min(self.quantile(0.99), self.mismatch_max),
             "logprob_mismatch/max": self.mismatch_max,
         }
+        if self.masked is not None:
+            out["correction/masked"] = self.masked / tokens
         if self.kl is not None:
             out["kl"] = self.kl / max(self.kl_tokens, 1)
         if self.values_tokens:

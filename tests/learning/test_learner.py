@@ -150,7 +150,8 @@ def test_a_void_row_leaves_no_trace(model_dir, make_batch, role):
 
 def test_figures_on_policy_and_off_policy(model_dir, make_batch, role):
     names = {"loss", "grad_norm", "lr", "ratio/mean", "ratio/max", "clip_fraction", "entropy", "tokens", "seconds"}
-    names |= {"logprob_mismatch/kl", "logprob_mismatch/max", "advantage/mean_abs"}
+    names |= {f"logprob_mismatch/{name}" for name in ("kl", "p99", "max")} | {"advantage/mean_abs", "ratio/samples"}
+    names |= {f"clip_fraction/{name}" for name in ("low", "high", "dual")}
     figures = TorchLearner(model_dir, role).update(make_batch())
     assert set(figures) == names and all(isinstance(v, float) for v in figures.values())
     assert figures["logprob_mismatch/max"] < 2e-5 and figures["logprob_mismatch/kl"] < 1e-9
