@@ -10,11 +10,13 @@ from ssp.algorithms.base import Algorithm
 from ssp.algorithms.gae import Gae
 from ssp.algorithms.grpo import DrGrpo, Grpo
 from ssp.algorithms.rae import Rae
-from ssp.algorithms.reinforce import Reinforce
+from ssp.algorithms.reinforce import BASELINES, Reinforce
 from ssp.algorithms.reinforce_pp import ReinforcePP, ReinforcePPBaseline
 from ssp.algorithms.remax import Remax
 from ssp.algorithms.rloo import Rloo
 from ssp.errors import InputError
+
+__all__ = ["BASELINES", "get", "names"]
 
 _KNOWN: tuple[type[Algorithm], ...] = (
     DrGrpo,
@@ -35,8 +37,16 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_ALGORITHMS))
 
 
-def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
-    """A fresh estimator called `name`. Unknown name → InputError that lists the known ones."""
+def get(name: str, gamma: float = 1.0, lam: float = 1.0, baseline: str = "batch") -> Algorithm:
+    """A fresh estimator called `name`; `baseline`: of reinforce, one of `BASELINES`, batch for all others.
+
+    InputError that lists the known ones: an unknown name or baseline; another baseline for an estimator that has its own.
+    """
     if name not in _ALGORITHMS:
         raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
+    if name == Reinforce.name:
+        return Reinforce(gamma, lam, baseline)
+    if baseline != "batch":
+        found = f"algorithm={name}, baseline={baseline}"
+        raise InputError("baseline is a setting of algorithm=reinforce", found, "set baseline=batch, or the algorithm")
     return _ALGORITHMS[name](gamma, lam)

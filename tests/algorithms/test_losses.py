@@ -11,9 +11,12 @@ from ssp import losses
 from ssp.errors import InputError
 
 
-def run(name, logprobs, behaviour, advantages, **options):
-    leaf = torch.tensor(logprobs, requires_grad=True)
-    tokens = losses.Tokens(leaf, torch.tensor(behaviour), torch.tensor(advantages), torch.zeros(len(logprobs)).long())
+def run(name, logprobs, behaviour, advantages, proximal=None, rows=None, dtype=torch.float32, **options):
+    """(losses, clipped, gradient of their sum); all tokens of one row unless `rows` says otherwise."""
+    leaf = torch.tensor(logprobs, dtype=dtype, requires_grad=True)
+    given = [torch.tensor(x, dtype=dtype) for x in (behaviour, advantages)]
+    start = torch.tensor(logprobs if proximal is None else proximal, dtype=dtype)
+    tokens = losses.Tokens(leaf, *given, torch.tensor(rows or [0] * len(logprobs)), start)
     values, clipped = losses.get(name)(tokens, losses.LossOptions(**options))
     values.sum().backward()
     return values.detach(), clipped, leaf.grad
