@@ -1,0 +1,60 @@
+"""Operations of an update against torch's own counter, and the measured rate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from ssp.learning.flops import Work, matrix_rate
+
+CONFIG = {
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "attn_implementation": "eager",
+}
+
+
+def counted(model, ids: torch.Tensor, backward: bool) -> float:
+    with FlopCounterMode(display=False) as counter:
+        loss = model(ids).logits.sum()
+        if backward:
+            loss.backward()
+    return float(counter.get_total_flops())
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("tied", [True, False])
+def test_operations_are_what_torch_counts(backward: bool, tied: bool) -> None:
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**{**CONFIG, "tie_word_embeddings": tied}))
+    work = Work.of(model)
+    ids = torch.randint(0, 97, (2, 24))
+    ours = work.operations([24, 24], 48, backward)
+    # Its eager attention computes the whole square, and the first layer's input needs no less than the others'.
+    whole = (3 if backward else 1) * work.attention * 2 * 24 * 24
+    assert ours + whole == pytest.approx(counted(model, ids, backward), rel=1e-6)
+
+
+def test_frozen_weights_cost_no_gradient_of_their_own() -> None:
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**CONFIG))
+    whole = Work.of(model)
+    model.requires_grad_(False)
+    frozen = Work.of(model)
+    assert frozen.body_back == whole.body_back / 2 and frozen.head_back == whole.head_back / 2
+    assert frozen.body == whole.body
+
+
+def test_only_predicted_positions_go_through_the_output_layer() -> None:
+    work = Work.of(AutoModelForCausalLM.from_config(Qwen2Config(**CONFIG)))
+    assert work.operations([10], 3, False) == work.operations([10], 0, False) + 3 * 2 * 64 * 97
+
+
+def test_the_rate_is_measured_once() -> None:
+    rate = matrix_rate("cpu", torch.float32)
+    assert rate > 1e8 and matrix_rate("cpu", torch.float32) == rate
