@@ -5,9 +5,9 @@ from __future__ import annotations
 import ray
 
 from actors.process import Calm
-from ssp.selfplay.workers import Judge
+from ssp.selfplay.judge_worker import Judge
 
 
 @ray.remote
 class JudgeActor(Calm, Judge):
-    """See `ssp.selfplay.workers.Judge`."""
+    """See `ssp.selfplay.judge_worker.Judge`."""

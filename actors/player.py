@@ -12,11 +12,11 @@ import ray
 from actors.fleet import connect_search
 from actors.process import Calm
 from ssp.config.schema import Config
-from ssp.selfplay.workers import Player
+from ssp.selfplay.player import Player
 
 
 class _Player(Calm, Player):
-    """See `ssp.selfplay.workers.Player`. It searches over the retriever actors of `run`."""
+    """See `ssp.selfplay.player.Player`. It searches over the retriever actors of `run`."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)

@@ -21,9 +21,9 @@ from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.crew import Crew, split
+from ssp.selfplay.player import PlayOrder
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.versions import Published
-from ssp.selfplay.workers import PlayOrder
 
 T = TypeVar("T")
 

@@ -1,142 +1,20 @@
-"""The workers: what a player, a judge and a learner do in one call, whoever calls them.
+"""The learner of one role as a worker: episodes in, new weights out.
 
-Owns engines, tokenizers and models of one role. Promises that a player uses exactly the weights it was handed (a
-changed version reloads and resets every cache), and that transcripts are on disk before the call returns.
-Refuses to know rewards, batches or other workers.
+Owns the model that is trained. Refuses to know rewards' origin, versions or other workers.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ssp import build, protocols
+from ssp import protocols
 from ssp.config.schema import Config
-from ssp.engines import Engine
-from ssp.episode import PROPOSER, SOLVER, Episode, Grade, Outcome, Task, Verdict
-from ssp.errors import InputError, InvariantError
-from ssp.judge import Item
-from ssp.referee import EndpointVerifier, EngineVerifier, Referee
-from ssp.referee.verifier import Verifier
-from ssp.rewards.score import graded
-from ssp.rollout import Search, rollout
-from ssp.selfplay.records import Brief, PlayReport
-from ssp.telemetry import episodes as transcripts
-
-Weights = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class PlayOrder:
-    """How a block is played: sampling temperature, and the file stem of its transcripts ("" = none are written)."""
-
-    temperature: float
-    stem: str
-
-
-class Player:
-    """Plays episodes of one role with one engine: the proposer or the solver."""
-
-    def __init__(self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path) -> None:
-        self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
-        block = cfg.block(role)
-        self._renderer = build.renderer(cfg, role, model_dir)
-        self._engine = build.engine(block, model_dir)
-        self._version: int | None = None
-
-    def play(
-        self, tasks: Sequence[Task], order: PlayOrder, version: int, weights: Weights
-    ) -> tuple[list[Episode], PlayReport]:
-        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order."""
-        started = time.perf_counter()
-        if self._version != version:
-            self._engine.load(weights, version)
-            self._version = version
-        loaded = time.perf_counter()
-        settings = build.settings(self._cfg, self._role, order.temperature)
-        block, seconds = rollout(self._engine, self._renderer, self._search, list(tasks), settings)
-        seconds["sync"] = loaded - started
-        file = ""
-        if order.stem:
-            file = f"{order.stem}.parquet"
-            writing = time.perf_counter()
-            transcripts.write(self._dir / file, block)
-            seconds["write"] = time.perf_counter() - writing
-        seconds["busy"] = time.perf_counter() - started
-        return block, PlayReport([Brief.of(e, file, row) for row, e in enumerate(block)], seconds)
-
-
-class Judge:
-    """The referee's verifier and the answer judge; `frozen` verifies with the start checkpoint."""
-
-    def __init__(self, cfg: Config, model_dir: Path) -> None:
-        self._cfg = cfg
-        self._judge = build.judge(cfg, judge_seconds(cfg))
-        self._engine: Engine | None = None
-        self._referee: Referee | None = None
-        if PROPOSER in cfg.roles:
-            self._engine, verifier = _verifier(cfg, model_dir)
-            self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed)
-        self._version: int | None = None
-
-    def verify(
-        self, block: list[Episode], targets: list[str], version: int = -1, weights: Weights | None = None
-    ) -> tuple[list[Verdict], float]:
-        """One verdict an episode, and the seconds it took. With weights, the live solver of `version` verifies."""
-        if self._referee is None:
-            raise InvariantError("nobody proposes in this game, so there is nothing to verify")
-        started = time.perf_counter()
-        if weights is not None and self._engine is not None and self._version != version:
-            self._engine.load(weights, version)
-            self._version = version
-
-        found = {document.id: document for episode in block for document in episode.documents}
-        pool = [document for _, document in sorted(found.items())]
-        verdicts = self._referee.check(block, targets, lambda episode: pool)
-        return verdicts, time.perf_counter() - started
-
-    def grade(self, block: list[Episode], items: Sequence[tuple[int, str, Sequence[str]]]) -> tuple[list[Grade], float]:
-        """A grade for each (row of the block, question, gold answers), and the seconds it took."""
-        started = time.perf_counter()
-        decisions = self._judge.decide([Item(question, golds, block[row].final) for row, question, golds in items])
-        grades = [
-            graded(self._cfg.solver, block[row], golds, decision)
-            for (row, _, golds), decision in zip(items, decisions, strict=True)
-        ]
-        return grades, time.perf_counter() - started
-
-    def answers(self) -> bool:
-        """Whether the endpoint that it asks, if any, gives a verdict now; found out past the breaker."""
-        if self._cfg.judge.kind == "engine":
-            return True
-        try:
-            build.check_judge(self._cfg, judge_seconds(self._cfg))
-        except InputError:
-            return False
-        return True
-
-
-def judge_seconds(cfg: Config) -> float:
-    """What asking the endpoint may take at once. A call asks twice at most, and blocks may wait for the same judge."""
-    place = cfg.placement
-    waiting = -(-max(place.proposers, place.solvers) // place.judges)
-    return 0.4 * place.call_timeout / waiting
-
-
-def _verifier(cfg: Config, model_dir: Path) -> tuple[Engine | None, Verifier | None]:
-    """Who answers a question from its evidence, and the engine that it runs on, if any."""
-    if cfg.referee.verifier == "none":
-        return None, None
-    renderer = build.renderer(cfg, SOLVER, model_dir)
-    if cfg.referee.verifier == "judge":
-        return None, EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
-    engine = build.engine(cfg.solver, model_dir)
-    return engine, EngineVerifier(engine, renderer, cfg.referee)
+from ssp.episode import Episode, Outcome
+from ssp.errors import InvariantError
+from ssp.selfplay.player import Weights
 
 
 class Learner:

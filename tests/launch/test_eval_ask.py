@@ -26,7 +26,7 @@ from ssp.episode import SOLVER, Document, Episode, Task
 from ssp.errors import InputError
 from ssp.evaluation import Play, methods
 from ssp.judge import Decision, Item
-from ssp.selfplay.workers import Player, PlayOrder
+from ssp.selfplay.player import Player, PlayOrder
 from ssp.tokenlog import Kind
 from ssp.world import tokenizer as words
 
