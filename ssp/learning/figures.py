@@ -8,11 +8,12 @@ gradient.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
 
+from ssp.learning.ranks import Ranks
 from ssp.losses import Tokens
 
 OCTAVES = (-33, 7)
@@ -108,6 +109,25 @@ class Figures:
         self.values += float(values.detach().sum())
         self.values_clipped += float(clipped.sum())
         self.values_tokens += values.numel()
+
+    def reduce(self, ranks: Ranks) -> None:
+        """Put together what the ranks computed, on all of them; `loss`, `norm`, `value_loss` and `steps` are of the whole
+        optimizer step already, so every rank knows them."""
+        if ranks.world == 1:
+            return
+        known = ("loss", "norm", "value_loss", "steps", "sizes")
+        names = [f.name for f in fields(self) if f.name not in known]
+        largest = [name for name in names if name.endswith("_max")]
+        for name, value in zip(largest, ranks.most([getattr(self, name) for name in largest]), strict=True):
+            setattr(self, name, value)
+        summed = [name for name in names if name not in largest]
+        found = [getattr(self, name) for name in summed]
+        given = ranks.total([float(value is not None) for value in found])
+        for name, old, present, value in zip(
+            summed, found, given, ranks.total([value or 0.0 for value in found]), strict=True
+        ):
+            setattr(self, name, int(value) if isinstance(old, int) else value if present else None)
+        ranks.sum_([self.sizes])
 
     def quantile(self, share: float) -> float:
         """The size of log-ratio, nats, that `share` of the tokens do not exceed: its bin's upper end, 0 for the lowest."""
