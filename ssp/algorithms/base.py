@@ -25,7 +25,7 @@ class RewardBatch(Protocol):
 
     Optional: `graders` long [N], the version that graded each row; `token_rewards` float [N, T], which then say all that
     a row earned, `rewards` included; `values` float [N, T], the critic's value before each token; `baseline_rewards`
-    float [N], what the greedy answer to the same question earned.
+    float [N], what the greedy answer to the same question earned, NaN where that attempt is void.
     """
 
     @property
@@ -40,6 +40,10 @@ class RewardBatch(Protocol):
 
 class Algorithm(ABC):
     """One advantage estimator; a stateless one overrides `advantages` only.
+
+    Missing attempts: every mean, spread and count below is over the rows that are valid. A group of n attempts of which
+    v are valid has the mean of v rewards, a spread with v - 1 in the denominator, and for each of its rows v - 1 others;
+    with v = 1 < n the survivor has nothing to be compared with, and advantage 0. No void stands in as a zero.
 
     `gamma` discounts, `lam` is GAE's trace decay, both a policy token. `needs_values`: it reads a critic's `values`.
     """
@@ -90,11 +94,15 @@ def token_rewards(batch: RewardBatch) -> Tensor:
     on = batch.mask.bool() & batch.valid.bool()[:, None]
     given = optional(batch, "token_rewards")
     if given is None:
-        later = on.flip(1).cumsum(1).flip(1)  # model tokens from here on
-        given = torch.where(on & (later == 1), batch.rewards[:, None], 0.0)
+        given = torch.where(ends(on), batch.rewards[:, None], 0.0)
     out = torch.where(on, given.double(), 0.0)
     _finite(out)
     return out
+
+
+def ends(on: Tensor) -> Tensor:
+    """bool [N, T]: the last true position of each row of `on` bool [N, T]; none in a row that has none."""
+    return on & (on.flip(1).cumsum(1).flip(1) == 1)
 
 
 def episode_rewards(batch: RewardBatch) -> Tensor:
@@ -108,9 +116,12 @@ def episode_rewards(batch: RewardBatch) -> Tensor:
     return batch.rewards.double()
 
 
-def returns(batch: RewardBatch, gamma: float) -> Tensor:
-    """G_t = r_t + gamma G_{t+1} over a row's model tokens, as if they stood side by side: float64 [N, T], 0 elsewhere."""
-    rewards, on = token_rewards(batch), batch.mask.bool()
+def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
+    """G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, as if they stood side by side: [N, T].
+
+    0 elsewhere: an observation neither discounts nor hides what comes after it.
+    """
+    on = mask.bool()
     out, later = torch.zeros_like(rewards), rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
         later = torch.where(on[:, t], rewards[:, t] + gamma * later, later)

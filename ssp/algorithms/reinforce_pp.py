@@ -6,16 +6,18 @@ Owns both forms of it. Promises that observations neither cut a return nor enter
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ssp.algorithms.base import (
     Algorithm,
     RewardBatch,
+    ends,
     episode_rewards,
     optional,
-    over_tokens,
     returns,
     standardise,
+    token_rewards,
     whiten,
 )
 
@@ -31,13 +33,15 @@ class ReinforcePP(Algorithm):
     def advantages(self, batch: RewardBatch) -> Tensor:
         """float32 [N, T]; see `Algorithm.advantages`."""
         on = batch.mask.bool() & batch.valid.bool()[:, None]
-        return whiten(returns(batch, self.gamma), on, optional(batch, "graders"))
+        return whiten(returns(token_rewards(batch), batch.mask, self.gamma), on, optional(batch, "graders"))
 
 
 class ReinforcePPBaseline(Algorithm):
-    """A_t = (a - mean) / (std + 1e-6) over the batch's model tokens, a = r - group mean (a group of one: mean 0).
+    """A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the discounted return of token rewards of which
+    the episode's last has the group's mean of episode rewards taken off (a group of one: mean 0).
 
-    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question.
+    With gamma 1 and no rewards but the outcome, G_t is r - group mean on every token.
+    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's.
     """
 
     name = "reinforce_pp_baseline"
@@ -45,5 +49,7 @@ class ReinforcePPBaseline(Algorithm):
     def advantages(self, batch: RewardBatch) -> Tensor:
         """float32 [N, T]; see `Algorithm.advantages`."""
         on = batch.mask.bool() & batch.valid.bool()[:, None]
-        centred = standardise(episode_rewards(batch), batch.valid, batch.groups, spread=False, lone=True)
-        return whiten(over_tokens(centred, batch.mask), on, optional(batch, "graders"))
+        earned = episode_rewards(batch)
+        centred = standardise(earned, batch.valid, batch.groups, spread=False, lone=True)
+        rewards = token_rewards(batch) - torch.where(ends(on), (earned - centred)[:, None], 0.0)
+        return whiten(returns(rewards, batch.mask, self.gamma), on, optional(batch, "graders"))

@@ -1,6 +1,7 @@
 """ReMax: the baseline of an episode is what the greedy answer to its question earned.
 
-Owns that choice. Promises a refusal when the batch has no such rewards. Refuses to play the greedy answer itself.
+Owns that choice. Promises a refusal when the batch has no such rewards, and advantage 0 where the greedy attempt is void:
+there is nothing to compare with. Refuses to play the greedy answer itself.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssp.algorithms.base import Algorithm, RewardBatch, required, returns
+from ssp.algorithms.base import Algorithm, RewardBatch, required, returns, token_rewards
 
 
 class Remax(Algorithm):
@@ -22,5 +23,6 @@ class Remax(Algorithm):
     def advantages(self, batch: RewardBatch) -> Tensor:
         """float32 [N, T]; see `Algorithm.advantages`."""
         baseline = required(batch, "baseline_rewards", self.name).double()
-        on = batch.mask.bool() & batch.valid.bool()[:, None]
-        return torch.where(on, returns(batch, self.gamma) - baseline[:, None], 0.0).float()
+        on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
+        earned = returns(token_rewards(batch), batch.mask, self.gamma)
+        return torch.where(on, earned - baseline[:, None], 0.0).float()
