@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ssp import losses
-from ssp.errors import InputError
+from ssp.config.role import CorrectionConfig
+from ssp.errors import InputError, InvariantError
 
 
 def run(name, logprobs, behaviour, advantages, proximal=None, rows=None, dtype=torch.float32, **options):
@@ -91,5 +92,218 @@ def test_token_weights():
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(InputError, match="pg, ppo_clip, tis"):
+    with pytest.raises(InputError, match="cispo, decoupled, gspo, pg, ppo_clip, tis"):
         losses.get("nope")
+
+
+DOUBLE = torch.float64
+
+
+def logs(*ratios):
+    return [math.log(r) for r in ratios]
+
+
+def test_gspo_bounds_the_geometric_mean_of_a_sequence():
+    """Rows 7 and 3, interleaved lengths: ratios 1.2 and 0.9 have the mean sqrt(1.08); 2, 2 and 2 have 2, which is cut."""
+    values, clipped, grad = run(
+        "gspo", logs(1.2, 0.9, 2, 2, 2), [0.0] * 5, [1.0, 1.0, 1.0, 1.0, -1.0], rows=[7, 7, 3, 3, 3], dtype=DOUBLE
+    )
+    s = 1.08**0.5
+    torch.testing.assert_close(values, torch.tensor([-s, -s, -1.28, -1.28, 2.0], dtype=DOUBLE))
+    assert clipped.tolist() == [False, False, True, True, False]
+    torch.testing.assert_close(grad, torch.tensor([-s, -s, 0.0, 0.0, 2.0], dtype=DOUBLE))
+
+
+def test_gspo_has_the_gradient_of_the_ratio_itself():
+    """With one advantage a sequence: that of (1 / sequences) sum max(-A s, -A clip(s)), s = exp(mean log r)."""
+    generator = torch.Generator().manual_seed(0)
+    sizes, options = [5, 1, 3, 8], losses.LossOptions(0.05, 0.05)
+    rows = torch.tensor([row for row, size in enumerate(sizes) for _ in range(size)])
+    logprobs = torch.randn(17, dtype=DOUBLE, generator=generator, requires_grad=True)
+    behaviour = logprobs.detach() + 0.2 * torch.randn(17, dtype=DOUBLE, generator=generator)
+    advantages = torch.tensor([1.0, -0.5, -2.0, 0.7], dtype=DOUBLE)
+    weights = losses.token_weights(torch.tensor(sizes), "sequence-mean", 1)[rows]
+    values, clipped = losses.gspo(losses.Tokens(logprobs, behaviour, advantages[rows], rows), options)
+    s = torch.stack([(logprobs - behaviour)[rows == row].mean().exp() for row in range(4)])
+    want = torch.maximum(-advantages * s, -advantages * s.clamp(0.95, 1.05)).mean()
+    assert clipped.any() and not clipped.all()
+    torch.testing.assert_close((weights * values).sum(), want, atol=1e-12, rtol=0)
+    got = torch.autograd.grad((weights * values).sum(), logprobs)[0]
+    torch.testing.assert_close(got, torch.autograd.grad(want, logprobs)[0], atol=1e-12, rtol=0)
+
+
+def test_cispo_bounds_the_weight_and_keeps_every_tokens_gradient():
+    logprobs = logs(1.5, 1.1, 0.5, 0.5)
+    values, clipped, grad = run("cispo", logprobs, [0.0] * 4, [1.0, 1.0, 1.0, -1.0], dtype=DOUBLE)
+    torch.testing.assert_close(grad, torch.tensor([-1.28, -1.1, -0.8, 0.8], dtype=DOUBLE))
+    torch.testing.assert_close(values, grad * torch.tensor(logprobs, dtype=DOUBLE))
+    assert clipped.tolist() == [True, False, True, True]
+    _, clipped, grad = run("cispo", logprobs, [0.0] * 4, [1.0, 1.0, 1.0, -1.0], dtype=DOUBLE, clip_low=1.0)
+    assert clipped.tolist() == [True, False, False, False] and grad[2:].tolist() == pytest.approx([-0.5, 0.5])
+
+
+def test_decoupled_clips_against_the_start_and_weighs_against_the_sampler():
+    """w = 1.5, 1.5, 4 (cap 2), 0.5 against the sampler; u = 1.1, 1.4, 1.1, 0.7 against the start of the update."""
+    starts, drifts = [1.5, 1.5, 4.0, 0.5], [1.1, 1.4, 1.1, 0.7]
+    logprobs = [math.log(w * u) for w, u in zip(starts, drifts, strict=True)]
+    advantages = [1.0, 1.0, 1.0, -1.0]
+    values, clipped, grad = run("decoupled", logprobs, [0.0] * 4, advantages, proximal=logs(*starts), dtype=DOUBLE)
+    torch.testing.assert_close(values, torch.tensor([-1.5 * 1.1, -1.5 * 1.28, -2 * 1.1, 0.5 * 0.8], dtype=DOUBLE))
+    torch.testing.assert_close(grad, torch.tensor([-1.5 * 1.1, 0.0, -2 * 1.1, 0.0], dtype=DOUBLE))
+    assert clipped.tolist() == [False, True, True, True]
+
+
+def test_decoupled_at_the_start_is_tis_and_without_a_start_a_bug():
+    options, leaf = losses.LossOptions(), torch.tensor(logs(3.0, 0.4, 1.1), dtype=DOUBLE, requires_grad=True)
+    old, advantages = torch.zeros(3, dtype=DOUBLE), torch.tensor([1.0, -1.0, 0.5], dtype=DOUBLE)
+    tokens = losses.Tokens(leaf, old, advantages, torch.zeros(3).long(), leaf.detach())
+    grads = [torch.autograd.grad(losses.get(name)(tokens, options)[0].sum(), leaf)[0] for name in ("decoupled", "tis")]
+    torch.testing.assert_close(*grads)
+    with pytest.raises(InvariantError, match="proximal"):
+        losses.decoupled(losses.Tokens(leaf, old, advantages, torch.zeros(3).long()), options)
+    assert set(losses.NEEDS_PROXIMAL) <= set(losses.names())
+
+
+VOCAB = 6
+
+
+@pytest.fixture(params=range(3))
+def bandit(request):
+    """(logits with gradient, log-probs of the sampler, of the update's start, reward of each word), one token an episode."""
+    generator = torch.Generator().manual_seed(request.param)
+    drawn = torch.randn((4, VOCAB), dtype=DOUBLE, generator=generator)
+    return drawn[0].requires_grad_(), torch.log_softmax(drawn[1], 0), torch.log_softmax(drawn[2], 0), drawn[3]
+
+
+def bandit_gradient(name, bandit, options, correction=None):
+    """Of the expected loss over the sampler's words, exactly; and which words are clipped or masked."""
+    logits, behaviour, start, rewards = bandit
+    logprobs = torch.log_softmax(logits, 0)
+    tokens = losses.Tokens(logprobs, behaviour, rewards, torch.arange(VOCAB), start)
+    values, off = losses.get(name)(tokens, options)
+    if correction is not None:
+        values, off = losses.corrected(values, tokens, correction)
+    return torch.autograd.grad((behaviour.exp() * values).sum(), logits)[0], off
+
+
+@pytest.mark.parametrize("name", [name for name in losses.names() if name != "pg"])
+def test_wide_bounds_give_the_policy_gradient_of_the_policy_in_training(bandit, name):
+    """Off policy, to 1e-8: -grad of sum_j pi(j) R(j)."""
+    logits, _, _, rewards = bandit
+    got, clipped = bandit_gradient(name, bandit, losses.LossOptions(1.0, 1e6, 1e6, 0.0))
+    want = torch.autograd.grad(-(torch.softmax(logits, 0) * rewards).sum(), logits)[0]
+    torch.testing.assert_close(got, want, atol=1e-8, rtol=0)
+    assert not clipped.any()
+
+
+@pytest.mark.parametrize("name", [name for name in losses.names() if name != "pg"])
+def test_tight_bounds_give_the_formulas_gradient(bandit, name):
+    """sum_j b(j) c(j) R(j) grad log pi(j), c the coefficient that each paper's bound leaves."""
+    logits, behaviour, start, rewards = bandit
+    low, high, cap = 0.1, 0.2, 1.2
+    logprobs = torch.log_softmax(logits, 0)
+    r, w, u = (
+        (a - b).exp().detach().tolist() for a, b in ((logprobs, behaviour), (start, behaviour), (logprobs, start))
+    )
+
+    def inside(ratio, reward):
+        return ratio < 1 + high if reward > 0 else ratio > 1 - low
+
+    c = []
+    for j, reward in enumerate(rewards.tolist()):
+        if name in ("ppo_clip", "gspo"):
+            c.append(r[j] if inside(r[j], reward) else 0.0)
+        elif name == "decoupled":
+            c.append(min(w[j], cap) * u[j] if inside(u[j], reward) else 0.0)
+        else:
+            c.append(min(r[j], cap) if name == "tis" else min(max(r[j], 1 - low), 1 + high))
+    fixed = behaviour.exp() * torch.tensor(c, dtype=DOUBLE) * rewards
+    want = torch.autograd.grad(-(fixed * logprobs).sum(), logits)[0]
+    got, clipped = bandit_gradient(name, bandit, losses.LossOptions(low, high, cap))
+    torch.testing.assert_close(got, want, atol=1e-8, rtol=0)
+    assert clipped.any()
+
+
+def test_the_token_mask_is_icepop(bandit):
+    """E_b of M(k) min(u R, clip(u) R) with M(k) = k inside [low, high], else 0, k = start / sampler."""
+    logits, behaviour, start, rewards = bandit
+    u, k = (torch.log_softmax(logits, 0) - start).exp(), (start - behaviour).exp()
+    surrogate = torch.minimum(u * rewards, u.clamp(0.8, 1.28) * rewards)
+    inside = (k >= 0.7) & (k <= 1.5)
+    want = torch.autograd.grad(-(behaviour.exp() * torch.where(inside, k, 0.0) * surrogate).sum(), logits)[0]
+    options = losses.LossOptions(tis_cap=1.5)
+    got, masked = bandit_gradient("decoupled", bandit, options, CorrectionConfig("token", 0.7, 1.5))
+    torch.testing.assert_close(got, want, atol=1e-8, rtol=0)
+    assert torch.equal(masked, ~inside) and masked.any()
+
+
+def masks(kind, ratios, rows, proximal=True, low=0.5, high=2.0):
+    """(which tokens stay, gradient of the sum of what stays) of pg with advantage -1."""
+    leaf = torch.tensor(logs(*ratios), dtype=DOUBLE, requires_grad=True)
+    fields = (
+        leaf,
+        torch.zeros(len(ratios), dtype=DOUBLE),
+        torch.full((len(ratios),), -1.0, dtype=DOUBLE),
+        torch.tensor(rows),
+    )
+    tokens = losses.Tokens(*fields, leaf.detach() if proximal else None)
+    values, masked = losses.corrected(
+        losses.pg(tokens, losses.LossOptions())[0], tokens, CorrectionConfig(kind, low, high)
+    )
+    values.sum().backward()
+    assert torch.equal(values.detach()[masked], torch.zeros(int(masked.sum()), dtype=DOUBLE))
+    assert torch.equal(leaf.grad, (~masked).double())
+    return (~masked).int().tolist()
+
+
+@pytest.mark.parametrize("proximal", [True, False])
+def test_masks_take_tokens_or_whole_sequences_out_of_the_loss(proximal):
+    ratios, rows = [3.0, 0.4, 1.0, 4.0, 1.9, 0.3], [5, 5, 5, 2, 2, 0]
+    assert masks("none", ratios, rows, proximal) == [1] * 6
+    assert masks("token", ratios, rows, proximal) == [0, 0, 1, 0, 1, 0]
+    # Geometric means: 1.2 ** (1/3), sqrt(7.6), 0.3.
+    assert masks("sequence", ratios, rows, proximal) == [1, 1, 1, 0, 0, 0]
+    assert masks("token", [0.5, 2.0], [0, 1], proximal, low=0.5 - 1e-9, high=2 + 1e-9) == [1, 1]  # the ends are inside
+
+
+def test_a_mask_looks_at_the_start_of_the_update_and_not_at_the_drift_since():
+    leaf = torch.tensor(logs(9.0, 1.0), requires_grad=True)
+    tokens = losses.Tokens(leaf, torch.zeros(2), torch.ones(2), torch.zeros(2).long(), torch.tensor(logs(1.0, 9.0)))
+    _, masked = losses.corrected(leaf, tokens, CorrectionConfig("token"))
+    assert masked.tolist() == [False, True]
+
+
+def test_an_unknown_mask_lists_the_known_ones():
+    tokens = losses.Tokens(*[torch.zeros(1)] * 3, torch.zeros(1).long())
+    with pytest.raises(InputError, match="none, token, sequence"):
+        losses.corrected(torch.zeros(1), tokens, CorrectionConfig("icepop"))
+
+
+@pytest.mark.parametrize("aggregate", losses.AGGREGATES)
+@pytest.mark.parametrize("mask", losses.MASKS)
+@pytest.mark.parametrize("name", losses.names())
+def test_the_split_into_micro_batches_changes_nothing(name, mask, aggregate):
+    """Whole rows in any order and company give the same loss and gradient; what a mask takes out stays counted."""
+    generator = torch.Generator().manual_seed(1)
+    sizes = torch.tensor([4, 1, 6, 2, 3, 5])
+    rows = torch.repeat_interleave(torch.arange(6), sizes)
+    leaf = torch.randn(21, dtype=DOUBLE, generator=generator, requires_grad=True)
+    behaviour = leaf.detach() + 0.3 * torch.randn(21, dtype=DOUBLE, generator=generator)
+    start = leaf.detach() + 0.1 * torch.randn(21, dtype=DOUBLE, generator=generator)
+    advantages = torch.randn(21, dtype=DOUBLE, generator=generator)
+    weights = losses.token_weights(sizes, aggregate, 10)[rows]
+    correction = CorrectionConfig(mask, 0.9, 1.1)
+
+    def part(chosen):
+        at = torch.cat([torch.nonzero(rows == row).squeeze(1) for row in chosen])
+        tokens = losses.Tokens(*(x[at] for x in (leaf, behaviour, advantages, rows, start)))
+        values, masked = losses.corrected(losses.get(name)(tokens, losses.LossOptions())[0], tokens, correction)
+        assert mask == "none" or len(chosen) < 6 or masked.any()
+        return (values * weights[at]).sum()
+
+    whole = part(range(6))
+    grad = torch.autograd.grad(whole, leaf)[0]
+    for split in ([[5], [1], [0], [3], [2], [4]], [[3, 0], [5, 4, 1], [2]]):
+        parts = sum(part(chosen) for chosen in split)
+        torch.testing.assert_close(parts, whole, atol=1e-12, rtol=0)
+        torch.testing.assert_close(torch.autograd.grad(parts, leaf)[0], grad, atol=1e-12, rtol=0)
