@@ -48,26 +48,29 @@ def test_values_and_gradients_of_the_sampled_estimators(triple):
     reverse, forward = truth(logits, reference)
     got = {name: (probs * kl.get(name)(logprobs, reference)).sum() for name in kl.SAMPLED}
     for name, value in {"k1": reverse, "k3": reverse, "k3pp": reverse, "k4": reverse, "k5": forward}.items():
-        close(got[name], value, 1e-6)
+        close(got[name], value)
     assert abs(got["k2"] - reverse) > 1e-3 and abs(got["abs"] - reverse) > 1e-3
     nothing = torch.zeros(VOCAB, dtype=DOUBLE)
     wanted = {"k1": nothing, "k2": gradient(reverse, logits), "k3": gradient(forward, logits)}
     wanted |= {"k3pp": gradient(reverse, logits), "k4": gradient(reverse, logits), "k5": gradient(forward, logits)}
     wanted["abs"] = gradient((probs * torch.sign(logprobs - reference).detach() * logprobs).sum(), logits)
     for name, want in wanted.items():
-        close(gradient(got[name], logits), want, 1e-6)
+        close(gradient(got[name], logits), want)
 
 
 @pytest.mark.covers("EP-05")
-def test_the_importance_weight_makes_them_right_off_policy(triple):
+@pytest.mark.parametrize("name", kl.SAMPLED)
+def test_the_importance_weight_makes_them_off_policy_what_they_are_on_policy(triple, name):
+    """Value and gradient; without the weight neither."""
     logits, reference, behaviour = triple
     logprobs = torch.log_softmax(logits, 0)
-    s = importance(logprobs, behaviour)
-    reverse, _ = truth(logits, reference)
-    for name in ("k3", "k3pp", "k4"):
-        value = (behaviour.exp() * s * kl.get(name)(logprobs, reference)).sum()
-        close(value, reverse)
-    close(gradient((behaviour.exp() * s * kl.get("k4")(logprobs, reference)).sum(), logits), gradient(reverse, logits))
+    values, s = kl.get(name)(logprobs, reference), importance(logprobs, behaviour)
+    on_policy = (logprobs.exp().detach() * values).sum()
+    weighted, plain = (behaviour.exp() * s * values).sum(), (behaviour.exp() * values).sum()
+    close(weighted, on_policy)
+    close(gradient(weighted, logits), gradient(on_policy, logits))
+    assert abs(plain - on_policy) > 1e-3
+    assert float((gradient(plain, logits) - gradient(on_policy, logits)).abs().max()) > 1e-3
 
 
 @pytest.mark.covers("EP-05")
@@ -76,6 +79,8 @@ def test_importance_weights_are_bounded_and_carry_no_gradient():
     s = importance(logprobs, torch.zeros(3))
     assert not s.requires_grad
     torch.testing.assert_close(s, torch.tensor([math.exp(20), math.exp(-20), math.e]))
+    assert importance(torch.tensor([-30.0]), torch.zeros(1), low=0.0, high=2.0).item() == pytest.approx(math.exp(-20))
+    assert importance(torch.tensor([30.0]), torch.zeros(1), low=0.5).item() == pytest.approx(math.exp(20))
     assert importance(logprobs, torch.zeros(3), low=0.5, high=2.0).tolist() == [2.0, 0.5, 2.0]
 
 
@@ -100,6 +105,23 @@ def test_top_k_is_exact_at_every_k_off_policy(triple, name, k):
 
 
 @pytest.mark.covers("EP-02")
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("variant", ["exact", "paper"])
+def test_the_top_k_may_be_anybodys(triple, k, variant):
+    """The published code computes the sampling policy's top k exactly, ours the training policy's: the value is the same."""
+    logits, reference, behaviour = triple
+    top = behaviour.topk(k).indices
+    logprobs = torch.log_softmax(logits, 0)
+    gap = logprobs - reference
+    head = (logprobs.exp() * (gap if variant == "paper" else gap.detach()))[top].sum()
+    outside = torch.ones(VOCAB, dtype=DOUBLE).index_fill(0, top, 0.0)
+    tail = (outside * behaviour.exp() * importance(logprobs, behaviour) * kl.k4(logprobs, reference)).sum()
+    close(head + tail, expected("topk_reverse", triple, k, variant))
+    if variant == "exact":
+        close(gradient(head + tail, logits), gradient(truth(logits, reference)[0], logits))
+
+
+@pytest.mark.covers("EP-02")
 @pytest.mark.parametrize("k", [0, 1, 2, 3, 5, 6])
 @pytest.mark.parametrize(("name", "sign"), [("topk_reverse", 1.0), ("topk_forward", -1.0)])
 def test_the_published_top_k_has_the_value_but_not_the_gradient(triple, name, sign, k):
@@ -110,6 +132,29 @@ def test_the_published_top_k_has_the_value_but_not_the_gradient(triple, name, si
     probs = torch.softmax(logits, 0)
     top = (probs.detach() if name == "topk_reverse" else reference).topk(k).indices
     close(gradient(got, logits) - gradient(want, logits), sign * gradient(probs[top].sum(), logits))
+
+
+@pytest.mark.covers("EP-05")
+@pytest.mark.parametrize("name", ["topk_reverse", "topk_forward"])
+def test_the_tails_weight_is_bounded(name):
+    """The sampled word 0 lies outside the top 1 and was drawn with log-prob -32 or +28 off: s is exp(±20), or its bound."""
+    policy = torch.log_softmax(torch.tensor([[0.0, 3.0, 1.0]], dtype=DOUBLE), -1)
+    reference = torch.log_softmax(torch.tensor([[1.0, 3.0, 0.0]], dtype=DOUBLE), -1)
+    own = policy[:, 0]
+
+    def of(behaviour, **bounds):
+        return kl.get(name)(policy, reference, torch.tensor([0]), behaviour, TopK(1, **bounds)).item()
+
+    inside = kl.get(name)(policy, reference, torch.tensor([1]), None, TopK(1)).item()
+    tail = of(None) - inside
+    for shift, bounds, s in (
+        (30.0, {}, math.exp(20)),
+        (-30.0, {}, math.exp(-20)),
+        (30.0, {"high": 3.0}, 3.0),
+        (-30.0, {"low": 0.5, "high": 3.0}, 0.5),
+        (0.5, {"low": 0.5, "high": 3.0}, math.exp(0.5)),
+    ):
+        assert of(own - shift, **bounds) == pytest.approx(inside + s * tail, rel=1e-9)
 
 
 @pytest.mark.covers("EP-02")
