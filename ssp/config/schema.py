@@ -38,7 +38,7 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """Checkpoints: every so many steps, how many to keep (the newest; the one named in state.json always stays)."""
+    """Checkpoints: every so many steps, how many to keep (the newest; those that state.json needs always stay)."""
 
     every: int = 10
     keep: int = 2
@@ -105,7 +105,7 @@ class HealthConfig:
     grad_norm: float = 100.0
     entropy: float = 0.0
     flat: float = 0.0
-    collapse: float = 0.0
+    collapse: float = 0.1
     rollbacks: int = 2
 
 
@@ -351,10 +351,12 @@ class ColdStartConfig:
 
 @dataclass
 class WarmupConfig:
-    """`ssp warmup`: SFT of one role on traces. `data`: a jsonl file of traces, or a run folder (its right answers, its
-    accepted questions). Optimizer, rate and packing are the role's `learner.*`."""
+    """`ssp warmup`: SFT of one role on traces. `data`: a jsonl file of traces, or a run folder (the solver's episodes that
+    earned at least `least_reward`; the proposer's accepted questions that somebody answered). `heldout`: the share that is
+    measured and not learned. Optimizer, rate and packing are the role's `learner.*`."""
 
     data: str = ""
+    least_reward: float = 1.0
     epochs: int = 1
     batch: int = 32
     heldout: float = 0.05

@@ -197,6 +197,16 @@ class Ledger:
         with self._lock:
             return [(row["question"], row["target"]) for row in self._db.execute(sql)]
 
+    def earned(self, role: str, least: float) -> list[Row]:
+        """Scored episodes of `role` with a transcript and a reward of at least `least`, by id; of the proposer those whose
+        question some attempt answered."""
+        sql = (
+            "SELECT e.* FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.role = ? AND e.outcome = 'scored' "
+            "AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR g.win_rate > 0) ORDER BY e.id"
+        )
+        with self._lock:
+            return [dict(row) for row in self._db.execute(sql, (role, least))]
+
     # learning
 
     def next_version(self, role: str, incarnation: int | None = None, step: int | None = None) -> int:
