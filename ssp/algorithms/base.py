@@ -137,16 +137,21 @@ def standardise(rewards: Tensor, valid: Tensor, groups: Tensor, spread: bool = T
     Rewards of void entries may be NaN; they are never read.
     """
     scored = valid.bool()
+    values = rewards[scored].double()
+    _, group, count = torch.unique(groups[scored], return_inverse=True, return_counts=True)
+    per_group = values.new_zeros(len(count))
+    centred = values - (per_group.index_add(0, group, values) / count)[group]
+    if spread:
+        squares = per_group.index_add(0, group, centred.square())
+        centred = centred / ((squares / (count - 1).clamp(min=1)).sqrt() + EPSILON)[group]
+    # Equality, not std > 0: rounding in the mean would make a tiny spread out of equal rewards.
+    extremes = [per_group.scatter_reduce(0, group, values, how, include_self=False) for how in ("amin", "amax")]
+    found = torch.where((extremes[0] < extremes[1])[group], centred, 0.0)
+    if lone:
+        _, member, size = torch.unique(groups, return_inverse=True, return_counts=True)
+        found = torch.where((size[member] == 1)[scored], values / (1.0 + EPSILON if spread else 1.0), found)
     out = torch.zeros(rewards.shape[0], dtype=torch.float64)
-    for group in torch.unique(groups[scored]).tolist():
-        mine = groups == group
-        rows = scored & mine
-        values = rewards[rows].double()
-        # Equality, not std > 0: rounding in the mean would make a tiny spread out of equal rewards.
-        if bool((values != values[0]).any()):
-            out[rows] = (values - values.mean()) / (values.std() + EPSILON if spread else 1.0)
-        elif lone and int(mine.sum()) == 1:
-            out[rows] = values / (1.0 + EPSILON if spread else 1.0)
+    out[scored] = found
     return out
 
 
