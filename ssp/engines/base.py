@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ssp.errors import InvariantError
 
@@ -29,6 +29,16 @@ class StopWords:
         self.strings = tuple(strings)
         self._decode = decode
         self.window = max(len(text.encode()) for text in strings)
+        self._endings = {text[-1:] for text in strings}
+        self._may_end: dict[int, bool] = {}
+
+    def may_end(self, id: int) -> bool:
+        """False for an id that can complete no stop string: its own text has none of their last characters."""
+        if id not in self._may_end:
+            text = self._decode([id])
+            plain = text.strip() and "\ufffd" not in text  # else part of a character, or of a space that joining adds
+            self._may_end[id] = not plain or any(ending.isspace() or ending in text for ending in self._endings)
+        return self._may_end[id]
 
     def hit(self, ids: Sequence[int]) -> bool:
         """True when a stop string ends in the last of the ids sampled so far."""
@@ -106,6 +116,22 @@ class LiveEngine(FreeEngine, Protocol):
 
     def stop(self) -> None:
         """End the engine's thread and give its memory back; turns under way are aborted."""
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """An engine that can tell what weights it computes with (`transfer.verify`)."""
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every parameter under its HF name, float32 (those of a narrower dtype widened); tied ones under both names."""
+
+
+@runtime_checkable
+class DeviceEngine(Protocol):
+    """An engine that takes weights which are on its GPU already."""
+
+    def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None:
+        """`Engine.load` from torch tensors on the device, whose memory belongs to another process: copies them."""
 
 
 def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Container[int]) -> None:

@@ -30,29 +30,39 @@ def uniforms(seeds: np.ndarray, starts: np.ndarray, count: int) -> torch.Tensor:
     return torch.from_numpy(bits.astype(np.float32) * np.float32(2.0**-24))
 
 
-def draw(logits: torch.Tensor, temperature: float, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(
+    logits: torch.Tensor, temperature: float | torch.Tensor, uniform: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids int64 [n] and their log-probs float32 [n] from logits float32 [n, V] and uniforms [n].
 
-    Temperature above 0: inverse CDF of softmax(logits / temperature). 0: argmax, log-prob at temperature 1.
+    Temperature (one for all, or float32 [n, 1]) above 0: inverse CDF of softmax(logits / temperature). 0: argmax, log-prob
+    at temperature 1.
     """
-    if temperature not in (0.0, 1.0):
-        logits = logits / temperature
+    logits = _tempered(logits, temperature)
     top, best = logits.max(dim=-1, keepdim=True)
     weights = (logits - top).exp_()
     cumulative = weights.cumsum(dim=-1)
     total = cumulative[:, -1:]
-    if temperature == 0.0:
+    if not isinstance(temperature, torch.Tensor) and temperature == 0.0:
         ids = best
     else:
         # strictly below the total, so that a token of weight 0 can never be hit, at the end of the row either
         point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
         # clamped only for logits that are not numbers, which the log-prob then shows
         ids = torch.searchsorted(cumulative, point, right=True).clamp_(max=logits.shape[-1] - 1)
+        if isinstance(temperature, torch.Tensor):
+            ids = torch.where(temperature == 0.0, best, ids)
     logprobs = logits.gather(1, ids) - top - total.log()
     return ids[:, 0], logprobs[:, 0]
 
 
-def entropy(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+def entropy(logits: torch.Tensor, temperature: float | torch.Tensor) -> torch.Tensor:
     """Entropy in nats, float32 [n], of the distribution that `draw` gives log-probs of; logits float32 [n, V]."""
-    logprobs = torch.log_softmax(logits if temperature == 0.0 else logits / temperature, dim=-1)
+    logprobs = torch.log_softmax(_tempered(logits, temperature), dim=-1)
     return -(logprobs.exp() * logprobs).sum(dim=-1)
+
+
+def _tempered(logits: torch.Tensor, temperature: float | torch.Tensor) -> torch.Tensor:
+    if isinstance(temperature, torch.Tensor):
+        return logits / torch.where(temperature == 0.0, 1.0, temperature)
+    return logits if temperature in (0.0, 1.0) else logits / temperature

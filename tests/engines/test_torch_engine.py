@@ -9,7 +9,8 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from ssp.engines import Sampling, create
+from ssp.config.role import EngineConfig
+from ssp.engines import Sampling
 from ssp.engines.torch_engine import TorchEngine
 from ssp.errors import Fault, InputError, InvariantError
 
@@ -199,7 +200,7 @@ def test_the_context_ends_a_slot_without_a_stop() -> None:
 def test_a_folder_is_read_like_transformers_reads_it(tmp_path: Path) -> None:
     net, sampling = model(13, False), Sampling(1.0, 8, ())
     net.save_pretrained(tmp_path)
-    engine, same = create("torch", tmp_path), engine_of(net)
+    engine, same = create(EngineConfig(), tmp_path), engine_of(net)
     assert engine.step(engine.open([5]), [[20]], sampling) == same.step(same.open([5]), [[20]], sampling)
 
 
@@ -215,7 +216,7 @@ def test_bfloat16_is_close() -> None:
 def test_bad_input_is_refused(tmp_path: Path) -> None:
     net = model(15)
     config = net.config.to_dict()
-    for change in ({"model_type": "llama"}, {"rope_parameters": {"rope_type": "yarn"}}, {"use_sliding_window": True}):
+    for change in ({"model_type": "mistral"}, {"rope_parameters": {"rope_type": "yarn"}}, {"use_sliding_window": True}):
         with pytest.raises(InputError, match="Qwen2"):
             TorchEngine(config | change)
     with pytest.raises(InputError, match="config.json"):

@@ -1,8 +1,9 @@
-"""The Qwen2 architecture for inference: weights packed for speed, one forward over a slot KV cache.
+"""The decoder of the families for inference: weights packed for speed, one forward over a KV cache.
 
 Owns the arithmetic. Promises the same function as the stock model (to float32 rounding): RMSNorm, rotary positions,
-grouped-query attention with QKV bias, SwiGLU, tied or own output matrix. Three rewrites, exact in real numbers: norm
-weights and 1/sqrt(head_dim) are multiplied into the matrices behind them, and "rotate half" is a second projection.
+grouped-query attention with or without QKV bias and norms of queries and keys, SwiGLU, tied or own output matrix.
+Rewrites, exact in real numbers: norm weights and 1/sqrt(head_dim) are multiplied into what comes behind them, and without
+norms of queries and keys "rotate half" is a second projection.
 Refuses to know slots' owners, sampling, versions.
 """
 
@@ -10,98 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ssp.engines.families import Shape
 from ssp.errors import InputError
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes and constants of one model, from its HF configuration."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    mlp: int
-    vocab: int
-    context: int
-    eps: float
-    theta: float
-    tied: bool
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Shape:
-        """From an HF config as a mapping. InputError for anything that this forward does not compute."""
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        facts = {
-            "model_type": (config.get("model_type"), "qwen2"),
-            "hidden_act": (config.get("hidden_act", "silu"), "silu"),
-            "rope type": (rope.get("rope_type", rope.get("type", "default")), "default"),
-            "use_sliding_window": (bool(config.get("use_sliding_window", False)), False),
-        }
-        for name, (found, supported) in facts.items():
-            if found != supported:
-                raise InputError(
-                    f"the torch engine computes Qwen2 models with {name} = {supported}",
-                    f"{name} = {found}",
-                    "use such a checkpoint, or another engine.kind",
-                )
-        needed = ("num_attention_heads", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
-        for name in needed:
-            if not isinstance(config.get(name), int):
-                raise InputError(f"a model's configuration gives {name}", config.get(name), "save the model again")
-        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        return cls(
-            layers=int(config["num_hidden_layers"]),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or hidden // heads),
-            mlp=int(config["intermediate_size"]),
-            vocab=int(config["vocab_size"]),
-            context=int(config.get("max_position_embeddings", 32768)),
-            eps=float(config.get("rms_norm_eps", 1e-6)),
-            theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
-            tied=bool(config.get("tie_word_embeddings", False)),
-        )
-
-    def parameters(self) -> dict[str, tuple[int, ...]]:
-        """HF parameter name → shape, for every parameter that `Weights` reads."""
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        one = {
-            "input_layernorm.weight": (self.hidden,),
-            "post_attention_layernorm.weight": (self.hidden,),
-            "self_attn.q_proj.weight": (q, self.hidden),
-            "self_attn.q_proj.bias": (q,),
-            "self_attn.k_proj.weight": (kv, self.hidden),
-            "self_attn.k_proj.bias": (kv,),
-            "self_attn.v_proj.weight": (kv, self.hidden),
-            "self_attn.v_proj.bias": (kv,),
-            "self_attn.o_proj.weight": (self.hidden, q),
-            "mlp.gate_proj.weight": (self.mlp, self.hidden),
-            "mlp.up_proj.weight": (self.mlp, self.hidden),
-            "mlp.down_proj.weight": (self.hidden, self.mlp),
-        }
-        table: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab, self.hidden)}
-        for layer in range(self.layers):
-            table |= {f"model.layers.{layer}.{name}": size for name, size in one.items()}
-        table["model.norm.weight"] = (self.hidden,)
-        if not self.tied:
-            table["lm_head.weight"] = (self.vocab, self.hidden)
-        return table
 
 
 @dataclass
 class _Layer:
     qkv: Tensor  # [hidden, 2 * (heads + kv_heads) * head_dim + kv_heads * head_dim]: q k, rotated q k, v
     qkv_bias: Tensor
+    qk_norm: Tensor | None  # [heads + kv_heads, head_dim]; where there is one, qkv has no rotated part
     out: Tensor  # [heads * head_dim, hidden]
     gate_up: Tensor  # [hidden, 2 * mlp]
     down: Tensor  # [mlp, hidden]
@@ -109,11 +33,12 @@ class _Layer:
 
 @dataclass(frozen=True)
 class Piece:
-    """Ids to feed to one row, from position `start` on."""
+    """Ids to feed to one row, from position `start` on. `last`: what follows its last token is to be sampled."""
 
     row: int
     start: int
     ids: list[int]
+    last: bool = True
 
     @property
     def end(self) -> int:
@@ -162,6 +87,12 @@ class Cache:
             length = -(-max(length, self.length * 5 // 4) // self.STEP) * self.STEP
         self._allocate(max(rows, self.rows), max(length, self.length))
 
+    def copy(self, here: Tensor, there: Tensor, length: int) -> None:
+        """Make rows `there[i]` those of `here[i]` (int64), positions below `length`."""
+        for tensor in (*self.keys, *self.values):
+            used = tensor[:, :, :length]
+            used[there] = used[here]
+
     def swap(self, here: Tensor, there: Tensor, length: int) -> None:
         """Exchange rows `here[i]` and `there[i]` (int64, all distinct), positions below `length`."""
         for tensor in (*self.keys, *self.values):
@@ -171,7 +102,7 @@ class Cache:
             used[there] = kept
 
 
-class Qwen2:
+class Decoder:
     """Packed weights and the forward over a `Cache`."""
 
     def __init__(self, shape: Shape, weights: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float32) -> None:
@@ -188,24 +119,35 @@ class Qwen2:
         before = take(prefix + "input_layernorm.weight")
         after = take(prefix + "post_attention_layernorm.weight")
         scale = shape.head_dim**-0.5
+
+        def bias(of: str) -> Tensor:
+            return (take(of + ".bias") if shape.bias else torch.zeros(shape.parameters()[of + ".weight"][0]))[:, None]
+
         q, k, v = (
             torch.cat(
                 [
                     take(f"{prefix}self_attn.{x}_proj.weight") * before,
-                    take(f"{prefix}self_attn.{x}_proj.bias")[:, None],
+                    bias(f"{prefix}self_attn.{x}_proj"),
                 ],
                 1,
             )
             for x in "qkv"
         )
-        qk = torch.cat([q * scale, k])
-        first, second = qk.view(-1, 2, shape.head_dim // 2, shape.hidden + 1).unbind(1)
-        rotated = torch.stack([-second, first], 1).view_as(qk)
-        qkv = torch.cat([qk, rotated, v]).to(self.dtype)
+        qk_norm = None
+        if shape.qk_norm:  # the rows' norms are needed before they turn, and take the scale of q away
+            norms = [take(f"{prefix}self_attn.{x}_norm.weight") for x in "qk"]
+            qk_norm = torch.stack([norms[0] * scale] * shape.heads + [norms[1]] * shape.kv_heads).to(self.dtype)
+            qkv = torch.cat([q, k, v]).to(self.dtype)
+        else:
+            qk = torch.cat([q * scale, k])
+            first, second = qk.view(-1, 2, shape.head_dim // 2, shape.hidden + 1).unbind(1)
+            rotated = torch.stack([-second, first], 1).view_as(qk)
+            qkv = torch.cat([qk, rotated, v]).to(self.dtype)
         gate_up = torch.cat([take(prefix + "mlp.gate_proj.weight"), take(prefix + "mlp.up_proj.weight")]) * after
         return _Layer(
             qkv=qkv[:, :-1].t().contiguous(),
             qkv_bias=qkv[:, -1].contiguous(),
+            qk_norm=qk_norm,
             out=take(prefix + "self_attn.o_proj.weight").t().contiguous().to(self.dtype),
             gate_up=gate_up.t().contiguous().to(self.dtype),
             down=take(prefix + "mlp.down_proj.weight").t().contiguous().to(self.dtype),
@@ -213,8 +155,7 @@ class Qwen2:
 
     def _rotary(self, length: int) -> None:
         if len(self._cos) < length:
-            half = torch.arange(0, self.shape.head_dim, 2, dtype=torch.float32) / self.shape.head_dim
-            angle = torch.arange(length, dtype=torch.float32)[:, None] / self.shape.theta**half
+            angle = torch.arange(length, dtype=torch.float32)[:, None] / self.shape.rope.periods(self.shape.head_dim)
             self._cos = torch.cat([angle.cos()] * 2, 1).to(self.dtype)
             self._sin = torch.cat([angle.sin()] * 2, 1).to(self.dtype)
 
@@ -222,10 +163,13 @@ class Qwen2:
         wide = x.float()
         return (wide * (wide.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt_()).to(self.dtype)
 
-    def _forward(self, cache: Cache, ids: Tensor, rows: Tensor, positions: Tensor, attend: _Attend) -> Tensor:
+    def _forward(
+        self, cache: Cache, ids: Tensor, rows: Tensor, positions: Tensor, attend: _Attend, ends: Tensor | None = None
+    ) -> Tensor:
         """Hidden states before the last norm, [n, hidden], of n tokens; fills their places in the cache.
 
-        `ids`, `rows`, `positions`: int64 [n]. `attend` mixes the values of one layer for all n queries.
+        `ids`, `rows`, `positions`: int64 [n]. `attend` mixes the values of one layer for all n queries. With `ends`, int64
+        [m], the last layer gives these of the n only, [m, hidden]: nobody reads what it makes of the others.
         """
         shape, n, d = self.shape, len(ids), self.shape.head_dim
         self._rotary(cache.length)
@@ -233,18 +177,30 @@ class Qwen2:
         cos, sin = self._cos.index_select(0, positions)[:, None], self._sin.index_select(0, positions)[:, None]
         heads = rows[:, None] * shape.kv_heads + torch.arange(shape.kv_heads)
         places = (heads * cache.length + positions[:, None]).view(-1)
-        edges = [shape.heads + shape.kv_heads, shape.heads + shape.kv_heads, shape.kv_heads]
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
-            qkv = torch.addmm(layer.qkv_bias, self._norm(x), layer.qkv).view(n, -1, d)
-            qk, rotated, v = qkv.split(edges, 1)
-            qk = torch.addcmul(qk * cos, rotated, sin)
+            qk, v = self._project(layer, x, cos, sin)
             keys.view(-1, d).index_copy_(0, places, qk[:, shape.heads :].reshape(-1, d))
             values.view(-1, d).index_copy_(0, places, v.reshape(-1, d))
-            mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values)
-            x = torch.addmm(x, mixed.view(n, shape.heads * d), layer.out)
+            mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values).view(n, shape.heads * d)
+            if ends is not None and layer is self.layers[-1]:
+                x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
+            x = torch.addmm(x, mixed, layer.out)
             gate, up = (self._norm(x) @ layer.gate_up).chunk(2, 1)
             x = torch.addmm(x, F.silu(gate).mul_(up), layer.down)
         return x
+
+    def _project(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys with their rotary positions, [n, heads + kv_heads, head_dim], and values."""
+        shape, n, both = self.shape, len(x), self.shape.heads + self.shape.kv_heads
+        qkv = torch.addmm(layer.qkv_bias, self._norm(x), layer.qkv).view(n, -1, shape.head_dim)
+        if layer.qk_norm is None:
+            qk, rotated, v = qkv.split([both, both, shape.kv_heads], 1)
+        else:
+            qk, v = qkv.split([both, shape.kv_heads], 1)
+            qk = self._norm(qk) * layer.qk_norm
+            first, second = qk.chunk(2, 2)
+            rotated = torch.cat([-second, first], 2)
+        return torch.addcmul(qk * cos, rotated, sin), v
 
     def decode(self, cache: Cache, ids: Tensor, positions: Tensor) -> Tensor:
         """One token for each of the rows 0 .. n-1: `ids`, `positions` int64 [n] → hidden states [n, hidden].
@@ -264,7 +220,7 @@ class Qwen2:
         return self._forward(cache, ids, torch.arange(n), positions, attend)
 
     def prefill(self, cache: Cache, pieces: Sequence[Piece]) -> Tensor:
-        """Feed pieces, packed without padding; hidden state of each piece's last token, [len(pieces), hidden].
+        """Feed pieces, packed without padding; hidden state of the last token of each that is `last`.
 
         A piece follows what its row holds, and earlier pieces of the same row in the same call.
         """
@@ -276,8 +232,7 @@ class Qwen2:
             _unseen(torch.arange(piece.start, piece.end), piece.end, self.dtype).repeat_interleave(groups, 0)
             for piece in pieces
         ]
-        ends = counts.cumsum(0)
-        cuts = [0, *(ends * groups).tolist()]
+        cuts = [0, *(counts.cumsum(0) * groups).tolist()]
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             n, kv, _, d = q.shape
@@ -290,7 +245,8 @@ class Qwen2:
             return mixed.view(kv, n, groups * d).transpose(0, 1).reshape(n, -1)
 
         ids = torch.tensor([id for piece in pieces for id in piece.ids])
-        return self._forward(cache, ids, rows, positions, attend).index_select(0, ends - 1)
+        ends = (counts.cumsum(0) - 1)[torch.tensor([piece.last for piece in pieces])]
+        return self._forward(cache, ids, rows, positions, attend, ends)
 
     def logits(self, x: Tensor) -> Tensor:
         """float32 [n, vocab] from hidden states [n, hidden]."""

@@ -1,0 +1,234 @@
+"""The rows of the embedded engine's cache: which slot has which, how far it is filled, what it still owes.
+
+Owns the cache, the model that fills it, and each row's length, random stream and sampled token that is not fed yet.
+Promises that a row's keys and values are its slot's ids and nothing else's, and that a prompt which several slots share is
+read once by each version (`prefix`). Refuses to sample, and to know text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ssp.engines.decoder import Cache, Decoder, Piece
+from ssp.engines.families import Shape
+from ssp.engines.folder import read_config
+from ssp.errors import InputError
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_PREFILL_TOKENS = 512  # tokens in one prefill call, about: large enough for the matrices, small enough for the cache
+_PIECE = 128  # tokens of one row in one product: longer ones waste work on keys that come later
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a slot stood: positions filled, token owed (-1: none)."""
+
+    length: int
+    owed: int
+
+
+class Rows:
+    """`model`: an HF folder, or its configuration as a mapping. InputError for another architecture or dtype."""
+
+    def __init__(self, model: str | Path | Mapping[str, Any], dtype: str, prefix: bool) -> None:
+        if dtype not in _DTYPES:
+            raise InputError(f"engine.dtype must be one of {', '.join(_DTYPES)}", dtype, "set engine.dtype=float32")
+        self.shape = Shape.of(model if isinstance(model, Mapping) else read_config(Path(model)))
+        self.dtype, self.prefix = _DTYPES[dtype], prefix
+        self.cache = Cache(self.shape, self.dtype)
+        self.model: Decoder | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """No slot is open any more. The cache keeps its memory: places beyond a row's length are never read."""
+        self.row: dict[int, int] = {}  # slot → row
+        # by row: slot (-1: free), positions filled, seed, numbers drawn, token sampled but not yet fed (-1: none)
+        self.slot = np.zeros(0, np.int64)
+        self.length = np.zeros(0, np.int64)
+        self.seed = np.zeros(0, np.uint64)
+        self.drawn = np.zeros(0, np.int64)
+        self.owed = np.zeros(0, np.int64)
+        self._holder: dict[tuple[int, ...], int] = {}  # prompt → a slot that this version read it for
+        self._prompt: dict[int, tuple[int, ...]] = {}
+
+    def decoder(self, weights: dict[str, np.ndarray]) -> Decoder:
+        """A decoder of these weights. InputError when a parameter is missing or has another shape."""
+        return Decoder(self.shape, weights, self.dtype)
+
+    def replace(self, model: Decoder, keep: bool) -> None:
+        """Compute with `model` from now on; `keep`: rows stay as they are, and no later slot reads them."""
+        self.model = model
+        if keep:
+            self._holder, self._prompt = {}, {}
+        else:
+            self.forget()
+
+    def wipe(self) -> None:
+        """Forget all, the cache's numbers too: what is not a number would outlive its masking."""
+        self.cache = Cache(self.shape, self.dtype)
+        self.forget()
+
+    def blank(self, slot: int) -> None:
+        """Close one slot whose keys or values are not numbers."""
+        for tensor in (*self.cache.keys, *self.cache.values):
+            tensor[self.row[slot]] = 0.0
+        self.close([slot])
+
+    def open(self, slots: list[int], seeds: list[int]) -> None:
+        """A free row for each slot; seeds are taken modulo 2**64."""
+        free = np.flatnonzero(self.slot < 0)
+        extra = len(seeds) - len(free)
+        if extra > 0:
+            free = np.concatenate([free, np.arange(len(self.slot), len(self.slot) + extra)])
+            for name in ("slot", "length", "seed", "drawn", "owed"):
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate([old, np.zeros(extra, old.dtype)]))
+        rows = free[: len(seeds)]
+        self.slot[rows] = slots
+        self.length[rows] = self.drawn[rows] = 0
+        self.owed[rows] = -1
+        self.seed[rows] = [seed % 2**64 for seed in seeds]
+        self.row.update(zip(slots, rows.tolist(), strict=True))
+
+    def close(self, slots: list[int]) -> None:
+        """Forget slots; closed or forgotten ones are fine."""
+        for slot in slots:
+            row = self.row.pop(slot, None)
+            if row is not None:
+                self.slot[row] = -1
+                self._unshare(slot)
+
+    def _unshare(self, slot: int) -> None:
+        prompt = self._prompt.pop(slot, None)
+        if prompt is not None:
+            del self._holder[prompt]
+
+    def mark(self, slot: int) -> Mark:
+        """Where the slot stands, for `back`."""
+        row = self.row[slot]
+        return Mark(int(self.length[row]), int(self.owed[row]))
+
+    def back(self, slot: int, mark: Mark) -> None:
+        """Undo what was fed since `mark`."""
+        row = self.row[slot]
+        self.length[row], self.owed[row] = mark.length, mark.owed
+        if mark.length == 0:
+            self._unshare(slot)
+
+    def room(self, slot: int, ids: list[int], most: int) -> int:
+        """Tokens that a slot may sample after `ids`, `most` at most; 0 where the context is full."""
+        row = self.row[slot]
+        fed = int(self.length[row]) + int(self.owed[row] >= 0) + len(ids)
+        return max(0, min(most, self.shape.context - fed))
+
+    def gather(self, slots: list[int], first: int, length: int = 0) -> np.ndarray:
+        """Move the slots' rows to `first` and up; returns which of `slots` is in each, int64 [n].
+
+        None of them may be in a lower row. `length`: positions in use by rows that are not booked yet.
+        """
+        n = len(slots)
+        rows = np.array([self.row[slot] for slot in slots])
+        outside = rows[rows >= first + n]
+        inside = np.setdiff1d(np.arange(first, first + n), rows[rows < first + n])
+        self.swap(inside, outside, max(length, int(self.length.max())))
+        index = {slot: i for i, slot in enumerate(slots)}
+        return np.array([index[slot] for slot in self.slot[first : first + n].tolist()])
+
+    def swap(self, here: np.ndarray, there: np.ndarray, length: int) -> None:
+        """Exchange rows, cache (positions below `length`) and bookkeeping alike."""
+        if not len(here):
+            return
+        both = np.concatenate([here, there])
+        if length:
+            self.cache.reserve(len(self.slot), length)
+            self.cache.swap(torch.from_numpy(here), torch.from_numpy(there), length)
+        for array in (self.slot, self.length, self.seed, self.drawn, self.owed):
+            array[both] = array[np.concatenate([there, here])]
+        for row in both.tolist():
+            if self.slot[row] >= 0:
+                self.row[int(self.slot[row])] = row
+
+    def feed(self, first: int, pending: list[list[int]], most: int) -> tuple[Tensor, list[int]]:
+        """Read ragged ids into the rows from `first` on, and make room for `most` more.
+
+        Returns the hidden state of each row's last id, [n, hidden], and that id. InputError for a slot without any.
+        """
+        feeds = self._feeds(first, pending)
+        rows = range(first, first + len(feeds))
+        longest = int(self.length[first : first + len(feeds)].max()) + max(map(len, feeds))
+        self.cache.reserve(len(self.slot), longest + most)
+        sources = self._shared(first, feeds) if self.prefix else list(rows)
+        read = [row for row, source in zip(rows, sources, strict=True) if row == source]
+        hidden = self._prefill(read, [feeds[row - first] for row in read])
+        if len(read) < len(feeds):
+            copies = [row for row, source in zip(rows, sources, strict=True) if row != source]
+            origins = [sources[row - first] for row in copies]
+            length = max(len(feeds[row - first]) for row in copies)
+            self.cache.copy(torch.tensor(origins), torch.tensor(copies), length)
+            self.length[copies] = self.length[origins]
+            place = {row: i for i, row in enumerate(read)}
+            hidden = hidden.index_select(0, torch.tensor([place[source] for source in sources]))
+        return hidden, [ids[-1] for ids in feeds]
+
+    def _feeds(self, first: int, pending: list[list[int]]) -> list[list[int]]:
+        """Pending ids by row, with the token that the row sampled last in front: its keys are not in the cache yet."""
+        feeds = []
+        for row, ids in enumerate(pending, first):
+            owed = int(self.owed[row])
+            feeds.append([owed, *ids] if owed >= 0 else list(ids))
+            if not feeds[-1]:
+                raise InputError(
+                    "a new slot needs at least one token before it can sample", "no tokens", "give a prompt"
+                )
+        return feeds
+
+    def _shared(self, first: int, feeds: list[list[int]]) -> list[int]:
+        """For each row the row that reads its feed, itself or an earlier one with the same prompt.
+
+        What an open slot of an earlier call holds is copied at once, and only the last id is left to feed.
+        """
+        sources, reader = [], dict[tuple[int, ...], int]()
+        for row, ids in enumerate(feeds, first):
+            source = row
+            if self.length[row] == 0:
+                prompt, slot = tuple(ids), int(self.slot[row])
+                source = reader.setdefault(prompt, row)
+                holder = self._holder.setdefault(prompt, slot)
+                if holder == slot:
+                    self._prompt[slot] = prompt
+                elif source == row and len(ids) > 1:
+                    self.cache.copy(torch.tensor([self.row[holder]]), torch.tensor([row]), len(ids) - 1)
+                    self.length[row] = len(ids) - 1
+                    feeds[row - first] = ids[-1:]
+            sources.append(source)
+        return sources
+
+    def _prefill(self, rows: list[int], feeds: list[list[int]]) -> Tensor:
+        """Feed ragged ids to `rows`; returns the hidden state of each row's last one, [n, hidden]."""
+        assert self.model is not None
+        hidden: list[Tensor] = []
+        call: list[Piece] = []
+        for row, ids in zip(rows, feeds, strict=True):
+            start = int(self.length[row])
+            for at in range(0, len(ids), _PIECE):
+                call.append(Piece(row, start + at, ids[at : at + _PIECE], at + _PIECE >= len(ids)))
+                if sum(len(piece.ids) for piece in call) >= _PREFILL_TOKENS:
+                    hidden.append(self.model.prefill(self.cache, call))
+                    call = []
+        if call:
+            hidden.append(self.model.prefill(self.cache, call))
+        self.length[rows] += [len(ids) for ids in feeds]
+        return torch.cat(hidden)
+
+    def book(self, row: int, ids: list[int]) -> None:
+        """A turn in `row` sampled `ids`: all but the last are in the cache."""
+        self.length[row] += len(ids) - 1
+        self.drawn[row] += len(ids)
+        self.owed[row] = ids[-1]

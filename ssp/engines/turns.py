@@ -1,0 +1,254 @@
+"""Turns under way: rows are added, all advance by one token together, each finishes by itself.
+
+Owns the decode batch, which is rows 0 .. n-1 of the cache, so that the hot loop reads views, never copies. Promises exact
+log-probs of what was drawn, the version that drew each token, and that a row which finished leaves the batch as soon as
+moving it pays. Refuses to know who asks, and when rows come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ssp.engines.base import Generation, Sampling
+from ssp.engines.draws import draw, entropy, uniforms
+from ssp.engines.rows import Mark, Rows
+
+_COMPACT_SHARE = 0.25  # finished share of the decode batch from which moving rows pays
+
+
+@dataclass
+class Turn:
+    """One slot's turn: ids to read first, how to sample, tokens that it may sample at most.
+
+    `before`: where the slot stood. `switches`: (tokens sampled before it, version) of each change of weights within.
+    """
+
+    slot: int
+    pending: list[int]
+    sampling: Sampling
+    budget: int
+    version: int
+    before: Mark | None = None
+    switches: list[tuple[int, int]] = field(default_factory=list)
+
+    def generation(self, ids: list[int], logprobs: list[float], entropies: list[float], stopped: bool) -> Generation:
+        """The turn as sampled."""
+        versions = None
+        if self.switches:
+            starts = [(0, self.version), *self.switches, (len(ids), 0)]
+            versions = [
+                version for (at, version), (end, _) in zip(starts, starts[1:], strict=False) for _ in range(end - at)
+            ]
+        return Generation(
+            ids,
+            logprobs,
+            versions[-1] if versions else self.version,
+            stopped,
+            entropies if self.sampling.entropy else None,
+            versions if versions and len(set(versions)) > 1 else None,
+        )
+
+
+class Turns:
+    """The decode batch over the first rows of `rows`. All tensors are by row."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._stops: dict[tuple[int, ...], int] = {}  # stop ids → row of the table
+        self._table = torch.zeros(0, rows.shape.vocab, dtype=torch.bool)
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all turns."""
+        self._turns: list[Turn] = []
+        none = torch.zeros(0, dtype=torch.int64)
+        self._alive = torch.zeros(0, dtype=torch.bool)
+        # tokens sampled, most of them, place of the next in the cache, token fed last, row of the table of stop ids
+        self._count = self._limit = self._place = self._fed = self._stop = none
+        self._temperature = torch.zeros(0)
+        self._numbers = self._logprobs = self._entropies = torch.zeros(0, 0)  # [n, width]
+        self._ids = torch.zeros(0, 0, dtype=torch.int64)
+        self._hidden = torch.zeros(0, self._rows.shape.hidden, dtype=self._rows.dtype)
+        self._look()
+
+    def __len__(self) -> int:
+        """Turns that go on."""
+        return int(self._alive.sum())
+
+    @property
+    def slots(self) -> list[int]:
+        """Their slots."""
+        return [turn.slot for turn, alive in zip(self._turns, self._alive.tolist(), strict=True) if alive]
+
+    def _look(self) -> None:
+        """What the turns of the batch want, once for all their tokens."""
+        samplings = [turn.sampling for turn in self._turns]
+        temperatures = {sampling.temperature for sampling in samplings}
+        self._alike: float | None = temperatures.pop() if len(temperatures) == 1 else None
+        self._wants_entropy = any(sampling.entropy for sampling in samplings)
+        self._has_words = any(sampling.stop_words is not None for sampling in samplings)
+
+    def add(self, turns: list[Turn]) -> None:
+        """Read what is pending, and sample from the next `advance` on."""
+        rows, was = self._rows, len(self._turns)
+        if was:
+            self._squeeze()
+            was = len(self._turns)
+        for turn in turns:
+            turn.before = rows.mark(turn.slot)
+        who = rows.gather([turn.slot for turn in turns], was, self._longest())
+        turns = [turns[i] for i in who.tolist()]
+        most = max(turn.sampling.max_tokens for turn in turns)
+        hidden, fed = rows.feed(was, [turn.pending for turn in turns], most)
+        n, here = len(turns), slice(was, was + len(turns))
+        width = max(turn.budget for turn in turns) + 1  # a row that has finished writes beyond its last token
+        numbers = uniforms(rows.seed[here], rows.drawn[here], width).t()
+        self._turns = self._turns + turns
+        self._alive = torch.cat([self._alive, torch.ones(n, dtype=torch.bool)])
+        self._count = torch.cat([self._count, torch.zeros(n, dtype=torch.int64)])
+        self._limit = torch.cat([self._limit, torch.tensor([turn.budget for turn in turns])])
+        self._place = torch.cat([self._place, torch.from_numpy(rows.length[here].copy())])
+        self._fed = torch.cat([self._fed, torch.tensor(fed)])
+        self._stop = torch.cat([self._stop, torch.tensor([self._stop_row(turn.sampling) for turn in turns])])
+        self._temperature = torch.cat(
+            [self._temperature, torch.tensor([float(turn.sampling.temperature) for turn in turns])]
+        )
+        blank = torch.zeros(n, width)
+        self._numbers = _stack(self._numbers, numbers)
+        self._ids = _stack(self._ids, blank.long())
+        self._logprobs, self._entropies = _stack(self._logprobs, blank), _stack(self._entropies, blank)
+        self._hidden = torch.cat([self._hidden, hidden])
+        self._look()
+
+    def _stop_row(self, sampling: Sampling) -> int:
+        if sampling.stop_ids not in self._stops:
+            new = torch.zeros(1, self._rows.shape.vocab, dtype=torch.bool)
+            new[0, list(sampling.stop_ids)] = True
+            self._stops[sampling.stop_ids] = len(self._table)
+            self._table = torch.cat([self._table, new])
+        return self._stops[sampling.stop_ids]
+
+    def _longest(self) -> int:
+        return int(self._place.max()) if len(self._place) else 0
+
+    def advance(self) -> list[tuple[Turn, Generation]]:
+        """One token for each turn; returns those that it ended, with log-probs that may not be numbers."""
+        model, n = self._rows.model, len(self._turns)
+        assert model is not None
+        logits = model.logits(self._hidden)
+        at = torch.arange(n) * self._ids.shape[1] + self._count
+        temperature = self._temperature[:, None] if self._alike is None else self._alike
+        drawn, logprobs = draw(logits, temperature, self._numbers.view(-1).index_select(0, at))
+        self._ids.view(-1).index_copy_(0, at, drawn)
+        self._logprobs.view(-1).index_copy_(0, at, logprobs)
+        if self._wants_entropy:
+            self._entropies.view(-1).index_copy_(0, at, entropy(logits, temperature))
+        self._count = self._count + self._alive
+        ended = self._table.view(-1).index_select(0, self._stop * self._table.shape[1] + drawn)
+        if self._has_words:
+            ended = ended | self._said(drawn)
+        finished = (ended | (self._limit <= self._count)) & self._alive
+        done: list[tuple[Turn, Generation]] = []
+        if finished.any():
+            done = self._finish(torch.nonzero(finished)[:, 0], ended)
+            self._alive = self._alive & ~finished
+            left = int(self._alive.sum())
+            if not left:
+                self.clear()
+                return done
+            if n - left >= _COMPACT_SHARE * n:
+                drawn = drawn[self._compact(left)]
+        self._fed = drawn
+        self._hidden = model.decode(self._rows.cache, drawn, self._place)
+        self._place = self._place + self._alive
+        return done
+
+    def _said(self, drawn: Tensor) -> Tensor:
+        """Which turns have just completed a stop string, bool [n]."""
+        said = torch.zeros(len(drawn), dtype=torch.bool)
+        rows = zip(self._turns, drawn.tolist(), self._count.tolist(), self._alive.tolist(), strict=True)
+        for row, (turn, last, count, alive) in enumerate(rows):
+            words = turn.sampling.stop_words
+            if alive and words is not None and words.may_end(last):
+                said[row] = words.hit(self._ids[row, max(0, count - words.window) : count].tolist())
+        return said
+
+    def _finish(self, rows: Tensor, ended: Tensor) -> list[tuple[Turn, Generation]]:
+        """Cut each to what was sampled, and book it."""
+        columns = (self._ids, self._logprobs, self._entropies)
+        ids, logprobs, entropies = (column.index_select(0, rows).tolist() for column in columns)
+        done = []
+        for i, row in enumerate(rows.tolist()):
+            turn, count = self._turns[row], int(self._count[row])
+            self._rows.book(row, ids[i][:count])
+            generation = turn.generation(ids[i][:count], logprobs[i][:count], entropies[i][:count], bool(ended[row]))
+            done.append((turn, generation))
+        return done
+
+    def _squeeze(self) -> None:
+        """Bring every row that goes on to the front, the hidden states too."""
+        left = len(self)
+        if not left:
+            self.clear()
+        elif left < len(self._turns):
+            self._hidden = self._hidden[self._compact(left)]
+
+    def _compact(self, left: int) -> Tensor:
+        """Bring the rows that go on to 0 .. left-1; returns the old place of each, int64 [left]."""
+        gaps = torch.nonzero(~self._alive[:left])[:, 0]
+        movers = left + torch.nonzero(self._alive[left:])[:, 0]
+        self._rows.swap(gaps.numpy(), movers.numpy(), self._longest())
+        order = torch.arange(left)
+        order[gaps] = movers
+        for name in (
+            "count",
+            "limit",
+            "place",
+            "fed",
+            "stop",
+            "temperature",
+            "numbers",
+            "ids",
+            "logprobs",
+            "entropies",
+        ):
+            setattr(self, f"_{name}", getattr(self, f"_{name}")[order])
+        self._turns = [self._turns[row] for row in order.tolist()]
+        self._alive = torch.ones(left, dtype=torch.bool)
+        self._look()
+        return order
+
+    def drop(self, slots: set[int]) -> list[Turn]:
+        """End the turns of these slots without a result; the slots stand where they stood before them."""
+        gone = [row for row, turn in enumerate(self._turns) if turn.slot in slots and bool(self._alive[row])]
+        for row in gone:
+            turn = self._turns[row]
+            self._alive[row] = False
+            assert turn.before is not None
+            self._rows.back(turn.slot, turn.before)
+        turns = [self._turns[row] for row in gone]
+        self._squeeze()
+        return turns
+
+    def switch(self, version: int) -> None:
+        """The rows' model was replaced: every token from here on is drawn by `version`.
+
+        The token that was fed last is fed again, so that the next one is drawn by the new weights alone, over the old keys.
+        """
+        self._squeeze()
+        if not self._turns:
+            return
+        assert self._rows.model is not None
+        self._hidden = self._rows.model.decode(self._rows.cache, self._fed, self._place - 1)
+        for turn, count in zip(self._turns, self._count.tolist(), strict=True):
+            turn.switches.append((count, version))
+
+
+def _stack(above: Tensor, below: Tensor) -> Tensor:
+    """Both, one above the other, as wide as the wider one."""
+    width = max(above.shape[1], below.shape[1])
+    return torch.cat([F.pad(x, (0, width - x.shape[1])) for x in (above, below)])
