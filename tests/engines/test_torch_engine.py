@@ -10,7 +10,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ssp.config.role import EngineConfig
-from ssp.engines import Sampling
+from ssp.engines import Sampling, create
 from ssp.engines.torch_engine import TorchEngine
 from ssp.errors import Fault, InputError, InvariantError
 
