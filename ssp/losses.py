@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ssp.config.role import CorrectionConfig
-from ssp.errors import InputError, InvariantError
+from ssp.errors import InputError
 
 LOG_RATIO_LIMIT = 20.0  # exp stays finite in float32; the bound that the reference systems use
 
@@ -27,7 +27,8 @@ class Tokens:
 
     `logprobs` (with gradient) of the policy in training and `behaviour` of the policy that sampled, both at the
     sampling temperature; `advantages`; `rows`, the row that each token belongs to (for losses over sequences);
-    `proximal`, without gradient: log-probs of the policy in training as it was when the update began (None: nobody asked).
+    `proximal`: log-probs of the policy in training as it was when the update began; None: that is the policy as it is,
+    which holds for all of an update's first optimizer step.
     """
 
     logprobs: Tensor
@@ -40,13 +41,13 @@ class Tokens:
         """exp(logprobs - behaviour), the log clamped to ±20. [M], with gradient."""
         return _exp(self.logprobs - self.behaviour)
 
-    def start_ratio(self) -> Tensor:
-        """exp(proximal - behaviour), the log clamped to ±20: how far trainer and sampler were apart when the update began.
+    def start(self) -> Tensor:
+        """`proximal`, or the log-probs as they are. [M], without gradient."""
+        return (self.logprobs if self.proximal is None else self.proximal).detach()
 
-        Without `proximal` of the log-probs as they are, which is the same up to the first optimizer step. No gradient.
-        """
-        start = self.logprobs if self.proximal is None else self.proximal
-        return _exp((start - self.behaviour).detach())
+    def start_ratio(self) -> Tensor:
+        """exp(start - behaviour), the log clamped to ±20: how far trainer and sampler were apart as the update began."""
+        return _exp(self.start() - self.behaviour.detach())
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,10 @@ def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
 
     The clip keeps the policy near the one that the update began with, the weight corrects for the older one that sampled.
     Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL, Fu et al. 2025 (arXiv 2505.24298), eq. 5;
-    the cap is that of `tis`. InvariantError without `proximal`.
+    the cap is that of `tis`, whose gradient it has in an update's first optimizer step.
     """
-    if tokens.proximal is None:
-        raise InvariantError("the decoupled loss needs the proximal log-probs of its tokens")
     weight = tokens.start_ratio()
-    drift = _exp(tokens.logprobs - tokens.proximal.detach())
+    drift = _exp(tokens.logprobs - tokens.start())
     loss, clipped = _clipped(drift, tokens.advantages, options)
     return weight.clamp(max=options.tis_cap) * loss, clipped | (weight > options.tis_cap)
 
@@ -205,7 +204,7 @@ _LOSSES: dict[str, Loss] = {
 }
 
 NEEDS_PROXIMAL = ("decoupled",)
-"""Losses that need `Tokens.proximal`."""
+"""Losses that need `Tokens.proximal` from an update's second optimizer step on."""
 
 
 def names() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import torch
 
 from ssp import losses
 from ssp.config.role import CorrectionConfig
-from ssp.errors import InputError, InvariantError
+from ssp.errors import InputError
 
 
 def run(name, logprobs, behaviour, advantages, proximal=None, rows=None, dtype=torch.float32, **options):
@@ -153,14 +153,14 @@ def test_decoupled_clips_against_the_start_and_weighs_against_the_sampler():
     assert clipped.tolist() == [False, True, True, True]
 
 
-def test_decoupled_at_the_start_is_tis_and_without_a_start_a_bug():
+@pytest.mark.parametrize("given", [True, False])
+def test_decoupled_in_the_first_step_has_the_gradient_of_tis(given):
+    """The start is then the policy as it is, whether anybody computed it or not."""
     options, leaf = losses.LossOptions(), torch.tensor(logs(3.0, 0.4, 1.1), dtype=DOUBLE, requires_grad=True)
     old, advantages = torch.zeros(3, dtype=DOUBLE), torch.tensor([1.0, -1.0, 0.5], dtype=DOUBLE)
-    tokens = losses.Tokens(leaf, old, advantages, torch.zeros(3).long(), leaf.detach())
+    tokens = losses.Tokens(leaf, old, advantages, torch.zeros(3).long(), leaf.detach() if given else None)
     grads = [torch.autograd.grad(losses.get(name)(tokens, options)[0].sum(), leaf)[0] for name in ("decoupled", "tis")]
     torch.testing.assert_close(*grads)
-    with pytest.raises(InvariantError, match="proximal"):
-        losses.decoupled(losses.Tokens(leaf, old, advantages, torch.zeros(3).long()), options)
     assert set(losses.NEEDS_PROXIMAL) <= set(losses.names())
 
 
