@@ -1,7 +1,7 @@
-"""Model folders and checkpoints: the Hugging Face layout plus `optimizer.pt` and `ssp.json`, where there is a critic
-`critic.pt`, and where the KL's reference moves the folder `anchor/`, a policy in the same layout.
+"""Model folders and checkpoints: the Hugging Face layout, `ssp.json`, and what a learner adds to go on from it
+(`ssp.learning.store`).
 
-Owns what is written and what is refused. Promises that a checkpoint folder appears whole or not at all (written aside,
+Owns how it is written and what is refused. Promises that a checkpoint folder appears whole or not at all (written aside,
 then renamed), that its model part loads with `AutoModelForCausalLM`, and that a changed, missing or foreign file is
 refused by name before anything is taken from the folder (law 6, law 8).
 Refuses to choose versions or to prune.
@@ -13,20 +13,20 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from ssp.errors import InputError, InvariantError
+from ssp.learning.ranks import SOLO, Ranks
 
-RECORD, OPTIMIZER, WEIGHTS, MODEL_CONFIG = "ssp.json", "optimizer.pt", "model.safetensors", "config.json"
-CRITIC, ANCHOR = "critic.pt", "anchor"
+RECORD, WEIGHTS, MODEL_CONFIG = "ssp.json", "model.safetensors", "config.json"
 SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -97,51 +97,58 @@ def load_model(folder: Path) -> PreTrainedModel:
     return model.eval()
 
 
+def shapes(folder: Path) -> dict[str, list[int]]:
+    """The shape of every tensor in the folder's model files, which are not read any further."""
+    found: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                found |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise InputError("weights must be readable", f"{path}: {error}", "use another checkpoint") from error
+    return found
+
+
 def require(path: Path) -> None:
     """InputError when `path` is not a file."""
     if not path.is_file():
         raise InputError("a checkpoint must be complete", f"no file {path}", "use another checkpoint")
 
 
-@dataclass(frozen=True)
-class Stored:
-    """What a checkpoint holds beside `record` (its `ssp.json`): `critic` and `anchor` where the learner has them."""
+def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any], ranks: Ranks = SOLO) -> None:
+    """Write a checkpoint to `folder`: every rank's `fill` writes its part aside, then all is renamed at once.
 
-    model: PreTrainedModel
-    optimizer: dict[str, Any]
-    critic: dict[str, Any] | None = None
-    anchor: PreTrainedModel | None = None
-
-
-def write(folder: Path, stored: Stored, record: Mapping[str, Any], source: Path) -> None:
-    """Write a checkpoint to `folder`, aside first, then renamed; tokenizer files are copied from `source`.
-
-    `ssp.json` is `record` plus the SHA-256 of every other file. InvariantError when `folder` exists:
-    versions are never used twice. On any failure the unfinished folder is removed and the error goes on.
+    `ssp.json` is `record` plus the SHA-256 of every other file. InvariantError when `folder` exists: versions are never
+    used twice. On any failure the unfinished folder is removed and the error goes on.
     """
+    aside = ranks.agree(lambda: _aside(folder))
+    try:
+        fill(aside)
+        ranks.total([0.0])  # all have written
+        ranks.agree(lambda: _finish(aside, folder, record))
+    except BaseException:
+        if ranks.rank == 0:
+            shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def _aside(folder: Path) -> Path:
     if folder.exists():
         raise InvariantError(f"a checkpoint folder is written once, but {folder} exists")
     aside = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    try:
-        _write_policy(aside, stored.model, source)
-        if stored.anchor is not None:
-            _write_policy(aside / ANCHOR, stored.anchor, source)
-            _write_record(aside / ANCHOR, record)
-        torch.save(stored.optimizer, aside / OPTIMIZER)
-        if stored.critic is not None:
-            torch.save(stored.critic, aside / CRITIC)
-        digests = {str(p.relative_to(aside)): _sha256(p) for p in sorted(aside.rglob("*")) if p.is_file()}
-        _write_record(aside, {**record, "sha256": digests})
-        os.rename(aside, folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+    return aside
 
 
-def read(folder: Path, protocol: str, critic: bool = False, anchor: bool = False) -> tuple[Stored, dict[str, Any]]:
-    """A checkpoint of `protocol` and its record, with what is asked for. Checks everything before it returns.
+def _finish(aside: Path, folder: Path, record: Mapping[str, Any]) -> None:
+    digests = {str(p.relative_to(aside)): _sha256(p) for p in sorted(aside.rglob("*")) if p.is_file()}
+    write_record(aside, {**record, "sha256": digests})
+    os.rename(aside, folder)
+
+
+def read(folder: Path, protocol: str, names: Iterable[str]) -> dict[str, Any]:
+    """The record of a checkpoint of `protocol` that has all files in `names`, once everything is checked.
 
     InputError naming the file: missing, not as written (SHA-256), unreadable, or of another protocol.
     """
@@ -149,7 +156,7 @@ def read(folder: Path, protocol: str, critic: bool = False, anchor: bool = False
     record = read_record(folder)
     protocol_of(folder)  # a checkpoint says it itself
     protocol_of(folder, protocol)
-    for name in (MODEL_CONFIG, OPTIMIZER, *([CRITIC] if critic else []), *([f"{ANCHOR}/{RECORD}"] if anchor else [])):
+    for name in (MODEL_CONFIG, *names):
         require(folder / name)
     for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict)):
         if not isinstance(record.get(key), kind):
@@ -161,23 +168,20 @@ def read(folder: Path, protocol: str, critic: bool = False, anchor: bool = False
             raise InputError(
                 "a checkpoint must be as it was written", f"{folder / name} has changed", "use another one"
             )
-    stored = Stored(
-        load_model(folder),
-        torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True),
-        torch.load(folder / CRITIC, map_location="cpu", weights_only=True) if critic else None,
-        load_model(folder / ANCHOR) if anchor else None,
-    )
-    return stored, record
+    return record
 
 
-def _write_policy(folder: Path, model: PreTrainedModel, source: Path) -> None:
-    model.save_pretrained(folder)
+def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Write `weights`, by the names of `model`, in the Hugging Face layout; tokenizer files are copied from `source`."""
+    folder.mkdir(exist_ok=True)
+    model.save_pretrained(folder, state_dict=dict(weights))
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
 
 
-def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write the folder's `ssp.json`."""
     (folder / RECORD).write_text(json.dumps(dict(record), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

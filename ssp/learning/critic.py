@@ -7,51 +7,67 @@ start at exactly 0, and that a saved critic continues bit for bit. Refuses to kn
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ssp.config.role import CriticConfig, LearnerConfig
 from ssp.errors import InvariantError
-from ssp.learning import checkpoint
-from ssp.learning.batch import Batch, lengths, micro_batches
+from ssp.learning import backend, checkpoint
+from ssp.learning.batch import Batch, lengths
 from ssp.learning.figures import Figures
 from ssp.learning.forward import states
+from ssp.learning.memory import Memory
+from ssp.learning.pieces import measured, pieces
+from ssp.learning.policy import checkpoint_layers
+from ssp.learning.ranks import SOLO, Ranks
+
+
+class ValueNet(nn.ModuleDict):
+    """A model's `body` and a linear `head` that starts at 0."""
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """[M]: the value before each token of `ids` [B, T] where `mask` is true."""
+        out: Tensor = self["head"](states(self["body"], ids, mask)).squeeze(-1)  # type: ignore[arg-type]
+        return out
 
 
 class Critic:
-    """Values of one role's states. `source`: the folder of the start model."""
+    """Values of one role's states. `source`: the folder of the start model; trained by the role's backend, at its own
+    rate."""
 
-    def __init__(self, source: Path, config: CriticConfig, learner: LearnerConfig) -> None:
+    def __init__(
+        self,
+        source: Path,
+        config: CriticConfig,
+        learner: LearnerConfig,
+        ranks: Ranks = SOLO,
+        memory: Memory | None = None,
+    ) -> None:
         """InputError for a model folder that is missing or broken."""
-        self._config, self._learner = config, learner
+        self._config, self._ranks = config, ranks
+        self._memory = memory or Memory(learner.token_budget, ranks)
         model = checkpoint.load_model(source)
+        if learner.checkpointing:
+            checkpoint_layers(model)
         head = nn.Linear(model.config.get_text_config().hidden_size, 1)
         for parameter in head.parameters():
             nn.init.zeros_(parameter)
-        self.net = nn.ModuleDict({"body": model.base_model, "head": head})
-        self._optimizer = torch.optim.AdamW(
-            self.net.parameters(),
-            lr=config.lr,
-            betas=(learner.beta1, learner.beta2),
-            weight_decay=learner.weight_decay,
-            fused=False,
-        )
+        self.net = ValueNet({"body": model.base_model, "head": head})
+        self.backend = backend.make(self.net, learner, config.lr, ranks)
 
-    @torch.no_grad()
     def values(self, batch: Batch, trained: Tensor) -> Tensor:
         """float32 [N, T]: the value before each token that is true in `trained` [N, T], 0 elsewhere."""
-        out = torch.zeros(trained.shape)
-        rows = torch.nonzero(trained.any(dim=1)).squeeze(1)
-        for part, mask in self._parts(trained, rows):
-            here = torch.zeros(mask.shape)
-            here[mask] = self._values(batch, part, mask)
-            out[part, : mask.shape[1]] = here
-        return out
+
+        def compute(rows: Tensor, mask: Tensor) -> Tensor:
+            found: Tensor = self.backend(batch.ids[rows, : mask.shape[1]], mask)
+            return found
+
+        return measured(trained, self._memory, self._ranks, compute, self.backend.local)
 
     def step(self, batch: Batch, trained: Tensor, rows: Tensor, targets: Tensor, figures: Figures) -> None:
         """One optimizer step on `rows`: 0.5 mean over model tokens of max((V - G)², (clip(V, V_old ± c) - G)²).
@@ -61,46 +77,40 @@ class Critic:
         not finite.
         """
         rows = rows[trained[rows].any(dim=1)]
-        total, whole, old = int(trained[rows].sum()), 0.0, batch.values
+        total, old = int(trained[rows].sum()), batch.values
         if not total or old is None:
             return
-        self._optimizer.zero_grad(set_to_none=True)
-        clip = self._config.value_clip
-        for part, mask in self._parts(trained, rows):
-            length = mask.shape[1]
-            value = self._values(batch, part, mask)
-            before, target = old[part, :length][mask], targets[part, :length][mask]
+
+        def attempt() -> tuple[float, Figures]:
+            return self._gradient(batch, trained, rows, targets, copy.deepcopy(figures))
+
+        whole, seen = self._memory.within(attempt, self.backend.zero, self.backend.local)
+        (whole,) = self._ranks.total([whole])
+        norm = self.backend.step(self._config.lr) if math.isfinite(whole) else math.nan
+        if not (math.isfinite(whole) and math.isfinite(norm)):
+            self.backend.zero()
+            raise InvariantError(f"the critic's loss {whole} and gradient norm {norm} must be finite")
+        vars(figures).update(vars(replace(seen, value_loss=seen.value_loss + whole)))
+
+    def _gradient(
+        self, batch: Batch, trained: Tensor, rows: Tensor, targets: Tensor, figures: Figures
+    ) -> tuple[float, Figures]:
+        """This rank's loss, its gradient left in the backend; and `figures`, filled on."""
+        self.backend.zero()
+        total, whole, old, ends = int(trained[rows].sum()), 0.0, batch.values, lengths(trained)
+        assert old is not None
+        parts, clip = pieces(ends, rows, self._memory.tokens, self._ranks), self._config.value_clip
+        for place, piece in enumerate(parts, 1):
+            length = int(ends[piece.rows].max())
+            mask = trained[piece.rows, :length]
+            value = self.backend(batch.ids[piece.rows, :length], mask)
+            before = old[piece.rows, :length][mask].to(value.device)
+            target = targets[piece.rows, :length][mask].to(value.device)
             plain = (value - target).square()
             bounded = (before + (value - before).clamp(-clip, clip) - target).square()
             loss = 0.5 * torch.maximum(plain, bounded).sum() / total
-            loss.backward()
-            whole += loss.item()
-            figures.add_values(value, bounded > plain)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), self._learner.max_grad_norm))
-        if not (math.isfinite(whole) and math.isfinite(norm)):
-            self._optimizer.zero_grad(set_to_none=True)
-            raise InvariantError(f"the critic's loss {whole} and gradient norm {norm} must be finite")
-        self._optimizer.step()
-        figures.value_loss += whole
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights and optimizer, for the checkpoint."""
-        return {"net": self.net.state_dict(), "optimizer": self._optimizer.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`. The learning rate stays the config's."""
-        self.net.load_state_dict(state["net"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._config.lr
-
-    def _parts(self, trained: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Micro-batches of `rows`: (row indices, their part of `trained`)."""
-        ends = lengths(trained)
-        parts = micro_batches(ends, rows, self._learner.token_budget)
-        return [(part, trained[part, : int(ends[part].max())]) for part in parts]
-
-    def _values(self, batch: Batch, part: Tensor, mask: Tensor) -> Tensor:
-        hidden = states(self.net["body"], batch.ids[part, : mask.shape[1]], mask)  # type: ignore[arg-type]
-        out: Tensor = self.net["head"](hidden).squeeze(-1)
-        return out
+            self.backend.backward(loss if piece.counts else 0.0 * loss, last=place == len(parts))
+            if piece.counts:
+                whole += loss.item()
+                figures.add_values(value, bounded > plain)
+        return whole, figures

@@ -1,240 +1,170 @@
-"""One role's learner: a batch in, optimizer steps, figures out.
+"""A learner: batches in, optimizer steps, figures out.
 
-Owns the role's weights in training, its optimizer, its reference model (only with KL), its critic (only for estimators
-that need one), its estimator and its step counter. Promises one optimizer step an update at most (a mini-batch, where
-these are set), a gradient that does not depend on the micro-batch split, weights untouched by a step whose loss or
-gradient is not finite, and a save/load/continue run that is bit for bit the uninterrupted one (law 7). Refuses to know
-which algorithm or loss it runs, versions, games and Ray.
-
-Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the step, also of rows whose
-advantage is 0 (those cost no compute without KL or entropy). Rows that must not count, such as groups without spread, are
-dropped by the caller.
+Owns the weights in training, by way of a backend, the schools of the roles that train them, and the step counter.
+Promises one optimizer step an update at most (a mini-batch, where these are set), a gradient that does not depend on the
+split into micro-batches and ranks, weights untouched by a step whose loss or gradient is not finite, and a
+save/load/continue run that is bit for bit the uninterrupted one (law 7). Refuses to know which algorithm or loss it runs,
+versions, games and Ray.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ssp import algorithms, losses
 from ssp.config.role import RoleConfig
-from ssp.errors import InputError, InvariantError
-from ssp.learning import checkpoint
-from ssp.learning.batch import Batch, lengths, micro_batches, mini_batches
-from ssp.learning.critic import Critic
-from ssp.learning.divergence import Divergence
-from ssp.learning.estimate import Estimate, estimate
+from ssp.errors import InvariantError
+from ssp.learning import backend, checkpoint, store
+from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
-from ssp.learning.forward import score
+from ssp.learning.memory import Memory
+from ssp.learning.policy import Policy, checkpoint_layers
+from ssp.learning.ranks import SOLO, Ranks
+from ssp.learning.school import Lesson, School, Turn
 
 
-class TorchLearner:
-    """AdamW on a Hugging Face causal model, float32, on the CPU, on as many threads as torch is set to.
+class Learner:
+    """One policy, a Hugging Face causal model, trained by one role, or by two that share it.
 
-    `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must), and, when
-    `kl.coef` > 0, the reference of the KL term. `steps`: updates in all, for a schedule that falls.
+    `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must), and, when a role's
+    `kl.coef` > 0, the reference of the KL term. `roles`: the block of each role, in the order of their steps; roles that
+    share have the same `learner` block. `steps`: updates in all, for a schedule that falls. `ranks`: the processes that
+    make every call together, each with the same arguments; rank 0 gives weights and writes files.
     """
 
     def __init__(
         self,
         model_dir: str | Path,
-        config: RoleConfig,
+        roles: Mapping[str, RoleConfig],
         protocol: str = "",
         steps: int = 0,
+        ranks: Ranks = SOLO,
     ) -> None:
         """InputError: unknown algorithm, loss or KL name; a folder that is missing, broken or of another protocol."""
-        self._source = Path(model_dir)
-        self._config = config
-        self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam)
-        self._loss = losses.get(config.loss)
-        self._options = losses.LossOptions(config.clip_low, config.clip_high, config.tis_cap, config.clip_dual)
-        self.protocol = checkpoint.protocol_of(self._source, protocol)
-        self.model = checkpoint.load_model(self._source)
-        self.divergence = Divergence(config.kl, config.sampling.temperature)
-        if config.kl.coef:
-            self.divergence.adopt(checkpoint.load_model(self._source))
-        self.critic = Critic(self._source, config.critic, config.learner) if self.algorithm.needs_values else None
-        self._parameters = dict(self.model.named_parameters())
-        learner = config.learner
-        self._optimizer = torch.optim.AdamW(
-            self._parameters.values(),
-            lr=learner.lr,
-            betas=(learner.beta1, learner.beta2),
-            weight_decay=learner.weight_decay,
-            fused=False,
-        )
-        self._steps = steps
+        self.source, self.ranks = Path(model_dir), ranks
+        self.config = next(iter(roles.values())).learner
+        self.protocol = checkpoint.protocol_of(self.source, protocol)
+        self.memory = Memory(self.config.token_budget, ranks)
+        self.schools = {role: School(config, self.source, self.memory, ranks, steps) for role, config in roles.items()}
+        held = [school for school in self.schools.values() if school.config.kl.coef]
+        self.policy = _policy(self.source, self.config, bool(held))
+        self.backend = backend.make(self.policy, self.config, self.config.lr, ranks)
+        for school in held:
+            moves = school.config.kl.ema_tau < 1
+            school.divergence.adopt(self.policy.held_to, self.backend.local_tensors("reference") if moves else ())
         self.step = 0
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """Train on `batch`; the figures by their names in metrics.jsonl.
+    def update(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
+        """Train on each role's batch; the figures of each by their names in metrics.jsonl.
 
-        A mini-batch without any signal (all advantages 0, no KL in the loss, no entropy bonus) is measured but makes no
-        optimizer step; the step counter moves all the same. So does a batch without a model token of a valid row, of
-        which there is nothing to measure. InvariantError: a loss or gradient that is not finite (weights, optimizer and
-        counter are then as before, but for earlier mini-batches).
+        Roles that share take their optimizer steps one after the other, or, with `learner.combine`, together, on the sum
+        of their gradients. A mini-batch without any signal is measured but makes no optimizer step; the step counter
+        moves all the same. So does a batch without a model token of a valid row, of which there is nothing to measure.
+        InvariantError: a loss or gradient that is not finite (weights, optimizer and counter are then as before, but for
+        earlier mini-batches). OutOfMemory: see `ssp.learning.memory`.
         """
         started = time.perf_counter()
-        trained = batch.mask & batch.valid[:, None]
-        if bool(trained[:, :1].any()):
-            raise InvariantError("a row starts with a model token, which nothing predicts")
-        figures, lr = Figures(), self._lr()
-        batch, found = self._estimate(batch, trained, figures)
-        for rows in mini_batches(batch.sources, self._config.learner.minibatch):
-            if bool(trained[rows].any()):
-                self._optimize(batch, found, trained, rows, figures, lr)
-                if self.critic is not None and found.targets is not None:
-                    self.critic.step(batch, trained, rows, found.targets, figures)
+        names = [role for role in self.schools if role in batches]
+        lessons: dict[str, Lesson] = {}
+        for group in [names] if self.config.combine else [[name] for name in names]:
+            for role in group:
+                lessons[role] = self.schools[role].begin(batches[role], self.backend, self.step + 1)
+            turns = [self.schools[role].turns(lessons[role], self.step + 1) for role in group]
+            for together in zip_longest(*turns):
+                self._optimize([turn for turn in together if turn is not None])
         self.step += 1
-        summary = {**figures.summary(), **self.divergence.figures()}
-        self.divergence.after(summary, int(batch.valid.sum()), self.model, self.step)
-        return {
-            **summary,
-            "lr": lr,
-            "tokens": float(trained.sum()),
-            "advantage/mean_abs": float(found.advantages[trained].abs().mean()) if bool(trained.any()) else 0.0,
-            "seconds": time.perf_counter() - started,
-        }
+        figures = {role: self.schools[role].finish(lesson, self.backend, self.step) for role, lesson in lessons.items()}
+        for found in figures.values():
+            found["seconds"] = time.perf_counter() - started
+            if self.memory.halved:
+                found["token_budget"] = float(self.memory.tokens)
+        return figures
 
-    def _estimate(self, batch: Batch, trained: Tensor, figures: Figures) -> tuple[Batch, Estimate]:
-        """Advantages by the policy, the critic and the reference as they are now."""
-        if self.critic is not None:
-            batch = replace(batch, values=self.critic.values(batch, trained))
-        penalty = None
-        if not self.divergence.in_loss:
-            penalty = self.divergence.penalty(batch, trained, self._config.learner.token_budget, figures)
-        return batch, estimate(self.algorithm, batch, penalty, self._config.kl.place)
+    def _optimize(self, turns: list[Turn]) -> None:
+        """One optimizer step of the policy on `turns`, where they have signal; and one of each critic."""
 
-    def _optimize(
-        self, batch: Batch, found: Estimate, trained: Tensor, rows: Tensor, figures: Figures, lr: float
-    ) -> None:
-        """One optimizer step on `rows`; none where there is no signal, nor while the critic warms up."""
-        rows = rows[trained[rows].any(dim=1)]
-        everywhere = self.divergence.in_loss or self._config.entropy_coef > 0
-        signal = rows if everywhere else rows[(found.advantages[rows] != 0).any(dim=1)]
-        warming = self.critic is not None and self.step < self._config.critic.warmup_steps
-        learns = len(signal) > 0 and not warming
-        weights = self._weights(batch, trained, rows)
-        self._optimizer.zero_grad(set_to_none=True)
-        row_lengths, whole = lengths(trained), 0.0
-        for part in micro_batches(row_lengths, signal if learns else rows, self._config.learner.token_budget):
-            mask = trained[part, : int(row_lengths[part].max())]
-            with torch.set_grad_enabled(learns):
-                loss = self._part_loss(batch, found.advantages, part, mask, weights, figures)
-            whole += loss.item()
-            if learns:
-                loss.backward()
-        figures.steps += 1
-        figures.loss += whole
-        figures.norm += self._apply(whole, lr) if learns else 0.0
+        def attempt() -> list[tuple[float, Figures]]:
+            return self._gradient(turns)
 
-    def _part_loss(
-        self, batch: Batch, advantages: Tensor, part: Tensor, mask: Tensor, weights: Tensor, figures: Figures
-    ) -> Tensor:
-        """Weighted loss of the rows `part`; `mask` [len(part), length] is true on their trained tokens."""
-        length, coef = mask.shape[1], self._config.entropy_coef
-        ids, behaviour = batch.ids[part, :length], batch.logprobs[part, :length][mask]
-        versus = self.divergence.versus(behaviour) if self.divergence.in_loss else None
-        scores = score(self.model, ids, mask, self._config.sampling.temperature, versus, coef > 0)
-        rows = part[:, None].expand(-1, length)[mask]
-        tokens = losses.Tokens(scores.logprobs, behaviour, advantages[part, :length][mask], rows)
-        values, clipped = self._loss(tokens, self._options)
-        figures.add(tokens, clipped, scores.entropy)
-        if coef:
-            values = values - coef * scores.entropy
-        if versus is not None:
-            figures.add_kl(scores.kl)
-            values = values + self.divergence.coef * scores.kl
-        return (values * weights[rows]).sum()
+        found = self.memory.within(attempt, self.backend.zero, self.backend.local)
+        losses = self.ranks.total([loss for loss, _ in found])
+        learning = [loss for turn, loss in zip(turns, losses, strict=True) if turn.learns]
+        norm = self._apply(sum(learning), turns[0].lesson.lr) if learning else 0.0
+        for turn, loss, (_, figures) in zip(turns, losses, found, strict=True):
+            figures.steps += 1
+            figures.loss += loss
+            figures.norm += norm if turn.learns else 0.0
+            turn.lesson.figures = figures
+            turn.school.teach_critic(turn)
 
-    def _weights(self, batch: Batch, trained: Tensor, rows: Tensor) -> Tensor:
-        """float32 [N]: what a token of each row weighs in an optimizer step on `rows`; continuations as their episode."""
-        sources = batch.sources
-        counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, sources[rows], trained[rows].sum(dim=1))
-        per_episode = losses.token_weights(counts, self._config.aggregate, self._config.limits.total_tokens)
-        return per_episode[sources].float()
-
-    def _lr(self) -> float:
-        """Update k (from 1) of w runs at k/w of the rate, so the first one is not lost at rate 0; then constant, or the
-        half cosine that would be 0 one update after the last."""
-        learner, k = self._config.learner, self.step + 1
-        peak = max(learner.warmup_steps, 1)
-        if k < peak:
-            return learner.lr * k / peak
-        if learner.schedule == "constant":
-            return learner.lr
-        done = min((k - peak) / max(self._steps + 1 - peak, 1), 1.0)
-        return learner.lr * 0.5 * (1.0 + math.cos(math.pi * done))
+    def _gradient(self, turns: list[Turn]) -> list[tuple[float, Figures]]:
+        """This rank's loss of each turn and the lesson's figures, filled on; the gradient is left in the backend."""
+        self.backend.zero()
+        out = []
+        work = [turn.pieces(self.memory.tokens, self.ranks) for turn in turns]
+        left = sum(len(parts) for turn, parts in zip(turns, work, strict=True) if turn.learns)
+        for turn, parts in zip(turns, work, strict=True):
+            whole, figures = 0.0, copy.deepcopy(turn.lesson.figures)
+            for piece in parts:
+                with torch.set_grad_enabled(turn.learns):
+                    loss = turn.school.loss(self.backend, turn, piece.rows, figures if piece.counts else Figures())
+                if piece.counts:
+                    whole += loss.item()
+                if turn.learns:
+                    left -= 1
+                    self.backend.backward(loss if piece.counts else 0.0 * loss, last=left == 0)
+            out.append((whole, figures))
+        return out
 
     def _apply(self, loss: float, lr: float) -> float:
         """Clip and step; the gradient's norm before clipping. InvariantError, with nothing changed, when not finite."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._config.learner.max_grad_norm))
+        norm = self.backend.step(lr) if math.isfinite(loss) else math.nan
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            self._optimizer.zero_grad(set_to_none=True)
+            self.backend.zero()
             raise InvariantError(f"update {self.step + 1}: loss {loss} and gradient norm {norm} must be finite")
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        self._optimizer.step()
         return norm
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated."""
+        """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated. Adapters are
+        merged. Empty on other ranks than 0."""
         return {
-            name: p.detach().numpy().astype(np.float32, order="C", copy=True) for name, p in self._parameters.items()
+            name: tensor.numpy().astype(np.float32, order="C", copy=True)
+            for name, tensor in store.weights(self.policy, self.backend).items()
         }
 
     def save(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
-        """Write a checkpoint (see `checkpoint.write`). `meta` (role, version, incarnation, ...: JSON data) goes to
+        """Write a checkpoint (see `ssp.learning.store`). `meta` (role, version, incarnation, ...: JSON data) goes to
         `ssp.json` beside protocol, step and estimator state; InvariantError when it contradicts them."""
-        own = {
-            "protocol": self.protocol,
-            "step": self.step,
-            "algorithm": {"name": self.algorithm.name, "state": self.algorithm.state_dict()},
-            "kl_coef": self.divergence.coef,
-        }
-        for key, value in own.items():
-            if key in meta and meta[key] != value:
-                raise InvariantError(f"meta says {key}={meta[key]} but the learner has {value}")
-        stored = checkpoint.Stored(
-            self.model,
-            self._optimizer.state_dict(),
-            None if self.critic is None else self.critic.state_dict(),
-            self.divergence.moving,
-        )
-        checkpoint.write(Path(folder), stored, {**meta, **own}, self._source)
+        store.save(self, Path(folder), meta)
 
     def load(self, folder: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; its `ssp.json`. The learning rate stays the config's.
 
-        InputError, with nothing changed: a file missing or changed, another protocol, estimator or architecture.
+        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or layout.
         """
-        moving = self.divergence.moving is not None
-        stored, record = checkpoint.read(Path(folder), self.protocol, self.critic is not None, moving)
-        algorithm = record["algorithm"]
-        if algorithm.get("name") != self.algorithm.name:
-            raise InputError(
-                f"the checkpoint must be of algorithm {self.algorithm.name}",
-                f"{folder} is of {algorithm.get('name')}",
-                f"set algorithm={algorithm.get('name')}",
-            )
-        loaded = dict(stored.model.named_parameters())
-        if {n: p.shape for n, p in loaded.items()} != {n: p.shape for n, p in self._parameters.items()}:
-            raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {self._source}")
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(loaded[name])
-        self._optimizer.load_state_dict(stored.optimizer)
-        if self.critic is not None and stored.critic is not None:
-            self.critic.load_state_dict(stored.critic)
-        self.divergence.restore(stored.anchor, record.get("kl_coef"))
-        self.algorithm.load_state_dict(algorithm.get("state", {}))
-        self.step = record["step"]
-        return record
+        return store.load(self, Path(folder))
+
+
+def _policy(source: Path, config: Any, held: bool) -> Policy:
+    """The model of `source` as `config` has it trained, with what it is `held` to."""
+    model = checkpoint.load_model(source)
+    reference: Any = None
+    if config.lora.rank:
+        # Here, because peft takes a second to import.
+        from ssp.learning import lora
+
+        lora.put_on(model, config.lora)
+        reference = lora.Bare(model) if held else None
+    elif held:
+        reference = checkpoint.load_model(source).requires_grad_(False)
+    if config.checkpointing:
+        checkpoint_layers(model)
+    return Policy(model, reference)

@@ -22,11 +22,12 @@ class Learner:
 
     def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
         # Here, because players and judges use this module too and should start without transformers' models.
-        from ssp.learning.learner import TorchLearner
+        from ssp.learning import learner
 
-        block = cfg.block(role)
+        self._role, block = role, cfg.block(role)
         self._temperature = block.sampling.temperature
-        self._inner = TorchLearner(Path(model_dir), block, protocol=protocols.get(cfg.protocol).id, steps=cfg.steps)
+        protocol = protocols.get(cfg.protocol).id
+        self._inner = learner.Learner(Path(model_dir), {role: block}, protocol=protocol, steps=cfg.steps)
 
     def weights(self) -> tuple[Weights, dict[str, float]]:
         """Current weights under Hugging Face names (numpy, float32)."""
@@ -44,7 +45,7 @@ class Learner:
         started = time.perf_counter()
         chosen = [_scored(blocks[block][row]) for block, row, _, _ in plan]
         batch = collate(chosen, [reward for _, _, reward, _ in plan], [group for _, _, _, group in plan])
-        stats = self._inner.update(batch)
+        stats = self._inner.update({self._role: batch})[self._role]
         stats["busy"] = time.perf_counter() - started
         return self._inner.weights(), stats
 

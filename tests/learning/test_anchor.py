@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from solo import SoloLearner
 from torch import nn
 
 from ssp.errors import InputError
 from ssp.learning.anchor import Anchor
-from ssp.learning.learner import TorchLearner
 
 
 class Small(nn.Module):
@@ -96,7 +96,7 @@ def anchored(role):
 
 
 def test_a_learners_anchor_follows_its_policy(model_dir, make_batch, anchored):
-    learner = TorchLearner(model_dir, anchored)
+    learner = SoloLearner(model_dir, anchored)
     start = learner.weights()
     learner.update(make_batch(seed=0))
     name = "model.norm.weight"
@@ -109,11 +109,11 @@ def test_a_learners_anchor_follows_its_policy(model_dir, make_batch, anchored):
 @pytest.mark.covers("EP-10")
 def test_a_saved_anchor_goes_on_bit_for_bit_and_is_a_policy_folder(tmp_path, model_dir, make_batch, anchored):
     anchored.kl.target = 0.01
-    learner = TorchLearner(model_dir, anchored)
+    learner = SoloLearner(model_dir, anchored)
     for seed in range(3):
         learner.update(make_batch(seed=seed))
     learner.save(tmp_path / "v3", {"role": "solver"})
-    resumed = TorchLearner(model_dir, anchored)
+    resumed = SoloLearner(model_dir, anchored)
     resumed.load(tmp_path / "v3")
     assert resumed.divergence.coef == learner.divergence.coef != 0.05
     for seed in range(3, 6):
@@ -121,9 +121,9 @@ def test_a_saved_anchor_goes_on_bit_for_bit_and_is_a_policy_folder(tmp_path, mod
         assert {**learner.update(batch), "seconds": 0} == {**resumed.update(batch), "seconds": 0}
     ours, theirs = (dict(x.divergence.reference.named_parameters()) for x in (learner, resumed))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    alone = TorchLearner(tmp_path / "v3" / "anchor", anchored)
+    alone = SoloLearner(tmp_path / "v3" / "anchor", anchored)
     assert alone.protocol == "mini"
     assert not np.array_equal(alone.weights()["model.norm.weight"], learner.weights()["model.norm.weight"])
     (tmp_path / "v3" / "anchor" / "ssp.json").unlink()
     with pytest.raises(InputError, match="anchor"):
-        TorchLearner(model_dir, anchored).load(tmp_path / "v3")
+        SoloLearner(model_dir, anchored).load(tmp_path / "v3")

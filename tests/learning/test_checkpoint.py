@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from solo import SoloLearner
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from ssp.errors import InputError, InvariantError
-from ssp.learning.learner import TorchLearner
 
 META = {"role": "solver", "version": 7, "incarnation": 1}
 
@@ -24,7 +24,7 @@ def same(a, b):
 def saved(tmp_path, model_dir, make_batch, role):
     """A learner after two updates and its checkpoint."""
     role.learner.warmup_steps = 4
-    learner = TorchLearner(model_dir, role)
+    learner = SoloLearner(model_dir, role)
     for seed in range(2):
         learner.update(make_batch(seed=seed))
     learner.save(tmp_path / "v7", META)
@@ -33,7 +33,7 @@ def saved(tmp_path, model_dir, make_batch, role):
 
 def test_save_load_continue_is_bit_exact(saved, model_dir, make_batch, role):
     learner, folder = saved
-    resumed = TorchLearner(model_dir, role)
+    resumed = SoloLearner(model_dir, role)
     record = resumed.load(folder)
     assert {k: record[k] for k in META} == META and record["step"] == resumed.step == 2
     assert same(learner.weights(), resumed.weights())
@@ -47,7 +47,7 @@ def test_save_load_continue_is_bit_exact(saved, model_dir, make_batch, role):
 def test_two_runs_are_the_same(model_dir, make_batch, role):
     runs = []
     for _ in range(2):
-        learner = TorchLearner(model_dir, role)
+        learner = SoloLearner(model_dir, role)
         losses = [learner.update(make_batch(seed=s))["loss"] for s in range(3)]
         runs.append((losses, learner.weights()))
     assert runs[0][0] == runs[1][0] and same(runs[0][1], runs[1][1])
@@ -67,7 +67,7 @@ def test_layout_loads_with_transformers_and_starts_a_learner(saved, role):
     assert same(learner.weights(), {n: p.detach().numpy() for n, p in model.named_parameters()})
     record = json.loads((folder / "ssp.json").read_text())
     assert record["protocol"] == "mini" and record["algorithm"] == {"name": "grpo", "state": {}}
-    assert same(TorchLearner(folder, role).weights(), learner.weights())
+    assert same(SoloLearner(folder, role).weights(), learner.weights())
 
 
 def test_a_folder_is_written_once_and_meta_may_not_lie(saved, tmp_path):
@@ -104,11 +104,11 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_changes_nothing(saved, mode
     else:
         content[len(content) // 2] ^= 0xFF
         file.write_bytes(content)
-    fresh = TorchLearner(model_dir, role)
+    fresh = SoloLearner(model_dir, role)
     before = fresh.weights()
     with pytest.raises(InputError, match=name):
         fresh.load(folder)
-    assert fresh.step == 0 and not fresh._optimizer.state and same(before, fresh.weights())
+    assert fresh.step == 0 and not fresh.optimizer.state and same(before, fresh.weights())
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_foreign_record_is_refused(saved, model_dir, role, key, value, message
     record = json.loads((folder / "ssp.json").read_text())
     (folder / "ssp.json").write_text(json.dumps({**record, key: value}))
     with pytest.raises(InputError, match=message):
-        TorchLearner(model_dir, role).load(folder)
+        SoloLearner(model_dir, role).load(folder)
 
 
 def test_another_architecture_is_refused(saved, tmp_path, role):
@@ -135,19 +135,19 @@ def test_another_architecture_is_refused(saved, tmp_path, role):
     config = Qwen2Config(vocab_size=40, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
     Qwen2ForCausalLM(config).save_pretrained(other)
     with pytest.raises(InputError, match="shapes"):
-        TorchLearner(other, role, protocol="mini").load(folder)
+        SoloLearner(other, role, protocol="mini").load(folder)
 
 
 def test_a_model_folder_that_is_absent_broken_or_incomplete_is_refused(tmp_path, model_dir, role):
     with pytest.raises(InputError, match="config.json"):
-        TorchLearner(tmp_path / "none", role, protocol="mini")
+        SoloLearner(tmp_path / "none", role, protocol="mini")
     broken = shutil.copytree(model_dir, tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"not weights at all")
     with pytest.raises(InputError, match="model.safetensors"):
-        TorchLearner(broken, role)
+        SoloLearner(broken, role)
     larger = shutil.copytree(model_dir, tmp_path / "larger")
     config = json.loads((larger / "config.json").read_text())
     config["num_hidden_layers"], config["layer_types"] = 3, None
     (larger / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match="lacks model.layers.2"):
-        TorchLearner(larger, role)
+        SoloLearner(larger, role)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from solo import SoloLearner
 
 from ssp.errors import InputError, InvariantError
 from ssp.learning.critic import Critic
 from ssp.learning.figures import Figures
-from ssp.learning.learner import TorchLearner
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_the_loss_is_half_the_worse_of_plain_and_clipped(model_dir, make_batch, 
 
 def test_it_learns_what_the_returns_are(model_dir, make_batch, ppo):
     batch = make_batch(12)
-    learner = TorchLearner(model_dir, ppo)
+    learner = SoloLearner(model_dir, ppo)
     losses = [learner.update(batch)["value/loss"] for _ in range(15)]
     assert losses[-1] < 0.5 * losses[0]
     assert set(learner.update(batch)) >= {"value/loss", "value/mean", "value/clip_fraction"}
@@ -87,7 +87,7 @@ def test_it_learns_what_the_returns_are(model_dir, make_batch, ppo):
 @pytest.mark.covers("SR-09")
 def test_while_it_warms_up_the_policy_stays_as_it_is(model_dir, make_batch, ppo):
     ppo.critic.warmup_steps = 3
-    learner, batch = TorchLearner(model_dir, ppo), make_batch(8)
+    learner, batch = SoloLearner(model_dir, ppo), make_batch(8)
     start = learner.weights()
     for step in range(4):
         assert all(np.array_equal(start[n], w) for n, w in learner.weights().items())
@@ -109,11 +109,11 @@ def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, ppo):
 
 
 def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, ppo):
-    learner = TorchLearner(model_dir, ppo)
+    learner = SoloLearner(model_dir, ppo)
     for seed in range(2):
         learner.update(make_batch(seed=seed))
     learner.save(tmp_path / "v2", {"role": "solver"})
-    resumed = TorchLearner(model_dir, ppo)
+    resumed = SoloLearner(model_dir, ppo)
     resumed.load(tmp_path / "v2")
     for seed in range(2, 5):
         batch = make_batch(seed=seed, noise=0.1)
@@ -122,14 +122,14 @@ def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, ppo):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     (tmp_path / "v2" / "critic.pt").write_bytes(b"no critic")
     with pytest.raises(InputError, match=r"critic\.pt has changed"):
-        TorchLearner(model_dir, ppo).load(tmp_path / "v2")
+        SoloLearner(model_dir, ppo).load(tmp_path / "v2")
 
 
 def test_a_resumed_critic_keeps_the_configs_rate(tmp_path, model_dir, make_batch, ppo):
-    learner = TorchLearner(model_dir, ppo)
+    learner = SoloLearner(model_dir, ppo)
     learner.update(make_batch())
     learner.save(tmp_path / "v1", {})
     ppo.critic.lr = 0.5
-    resumed = TorchLearner(model_dir, ppo)
+    resumed = SoloLearner(model_dir, ppo)
     resumed.load(tmp_path / "v1")
-    assert resumed.critic._optimizer.param_groups[0]["lr"] == 0.5
+    assert resumed.critic.backend.optimizer.param_groups[0]["lr"] == 0.5

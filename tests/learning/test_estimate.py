@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from solo import SoloLearner
 
 from ssp import algorithms
 from ssp.learning.batch import Batch, collate, mini_batches
 from ssp.learning.estimate import estimate
-from ssp.learning.learner import TorchLearner
 from ssp.tokenlog import Kind
 
 
@@ -66,7 +66,7 @@ def test_a_critics_advantages_are_whitened_over_model_tokens_and_its_targets_are
 def test_the_penalty_is_the_coefficient_times_the_gap_to_the_reference(model_dir, make_batch, role):
     """r_t ← r_t - beta (log pi_old - log pi_ref), off the observations."""
     role.kl.coef, role.kl.kind, role.kl.place = 0.5, "k1", "reward"
-    learner, batch = TorchLearner(model_dir, role), make_batch(8)
+    learner, batch = SoloLearner(model_dir, role), make_batch(8)
     on = batch.mask
     shift = torch.randn(on.shape, generator=torch.Generator().manual_seed(0))
     moved = replace(batch, logprobs=torch.where(on, batch.logprobs + shift, float("nan")))
@@ -82,7 +82,7 @@ def test_the_penalty_is_the_coefficient_times_the_gap_to_the_reference(model_dir
 def test_a_steered_coefficient_follows_the_measured_kl(model_dir, make_batch, role, place):
     role.kl.coef, role.kl.kind, role.kl.place, role.kl.target, role.kl.horizon = 0.5, "k3", place, 1e-4, 100.0
     role.learner.lr = 1e-2
-    learner, seen = TorchLearner(model_dir, role), []
+    learner, seen = SoloLearner(model_dir, role), []
     for seed in range(3):
         seen.append(learner.update(make_batch(8, seed=seed, noise=0.2 * seed)))
     assert seen[0]["kl/coef"] == 0.5 and seen[0]["kl"] < 1e-4  # the start is the reference: less weight
@@ -134,9 +134,9 @@ def test_a_continuation_gets_its_episodes_advantage_and_enters_no_baseline(dropp
 @pytest.mark.parametrize("aggregate", ["token-mean", "sequence-mean", "fixed-length"])
 def test_an_episode_weighs_the_same_in_one_context_or_two(model_dir, dropped, role, aggregate):
     role.aggregate = aggregate
-    learner = TorchLearner(model_dir, role)
+    learner = SoloLearner(model_dir, role)
     batch = collate(dropped, [1.0, 0.0] * 4, [e.game for e in dropped])
-    weights = learner._weights(batch, batch.mask, torch.arange(10))
+    weights = learner.school.weights(batch, batch.mask, torch.arange(10))
     tokens = batch.mask.sum(dim=1)
     lengths = tokens[:8].clone()
     lengths[:2] += tokens[8:]

@@ -9,19 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from solo import SoloLearner
 from transformers import AutoModelForCausalLM
 
 from ssp import losses
 from ssp.errors import InputError, InvariantError
 from ssp.learning.batch import collate
 from ssp.learning.forward import score
-from ssp.learning.learner import TorchLearner
 
 
 def gradients(learner, batch):
     """The gradient of one update before clipping, by name; the optimizer does not step."""
-    learner._config.learner.max_grad_norm = 1e9
-    learner._optimizer.step = lambda: None
+    learner.school.config.learner.max_grad_norm = 1e9
+    learner.optimizer.step = lambda: None
     figures = learner.update(batch)
     return {n: p.grad.clone() for n, p in learner.model.named_parameters()}, figures
 
@@ -50,7 +50,7 @@ def test_only_positions_that_predict_model_tokens_get_gradient(model_dir, make_b
     """The last hidden state feeds the logits and nothing else: zero there is zero at the logits."""
     role.loss, role.kl.coef, role.kl.kind, role.entropy_coef = name, coef, kind, entropy
     role.learner.token_budget = 10**6
-    learner, batch = TorchLearner(model_dir, role), make_batch(8, noise=0.3)
+    learner, batch = SoloLearner(model_dir, role), make_batch(8, noise=0.3)
     for parameter in learner.model.parameters():  # off the start, so that the KL has a gradient
         parameter.data.add_(0.05)
     seen = []
@@ -81,8 +81,8 @@ def test_numbers_at_other_positions_change_nothing(model_dir, make_batch, role, 
     noisy.versions[~batch.mask] = 99
     last = (batch.mask * torch.arange(batch.mask.shape[1])).amax(1)
     noisy.ids[torch.arange(batch.mask.shape[1])[None] > last[:, None]] = 5  # template tail and padding
-    ours, _ = gradients(TorchLearner(model_dir, role), batch)
-    theirs, _ = gradients(TorchLearner(model_dir, role), noisy)
+    ours, _ = gradients(SoloLearner(model_dir, role), batch)
+    theirs, _ = gradients(SoloLearner(model_dir, role), noisy)
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
 
 
@@ -105,7 +105,7 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model_dir, make_batc
     batch, results = make_batch(24, noise=0.2), []
     for budget in (1, 150, 10**6):
         role.learner.token_budget = budget
-        results.append(gradients(TorchLearner(model_dir, role), batch))
+        results.append(gradients(SoloLearner(model_dir, role), batch))
     whole, figures = results[-1]
     for other, other_figures in results[:-1]:
         for parameter in whole:
@@ -120,12 +120,12 @@ def test_the_gradient_is_the_token_mean_over_the_whole_batch(model_dir, make_bat
     batch = make_batch(12)
     batch.rewards[4:8] = 1.0  # a group without spread: no gradient, but its tokens count
     batch.rewards[0], batch.valid[0] = float("nan"), False
-    got, figures = gradients(TorchLearner(model_dir, role), batch)
+    got, figures = gradients(SoloLearner(model_dir, role), batch)
     model = AutoModelForCausalLM.from_pretrained(model_dir).eval()
     logits = model(batch.ids).logits
     logits.retain_grad()
     logprobs = torch.log_softmax(logits, -1)[:, :-1].gather(2, batch.ids[:, 1:, None]).squeeze(2)
-    advantages = TorchLearner(model_dir, role).algorithm.advantages(batch)
+    advantages = SoloLearner(model_dir, role).algorithm.advantages(batch)
     counted = batch.mask & batch.valid[:, None]
     loss = -(advantages[:, 1:] * logprobs)[counted[:, 1:]].sum() / counted.sum()
     loss.backward()
@@ -142,8 +142,8 @@ def test_a_void_row_leaves_no_trace(model_dir, make_batch, role):
     batch.rewards[3], batch.valid[3] = float("nan"), False
     keep = torch.tensor([0, 1, 2, 4, 5, 6, 7])
     fields = {n: getattr(batch, n)[keep] for n in ("ids", "mask", "logprobs", "rewards", "valid", "groups", "versions")}
-    ours, a = gradients(TorchLearner(model_dir, role), batch)
-    theirs, b = gradients(TorchLearner(model_dir, role), replace(batch, **fields))
+    ours, a = gradients(SoloLearner(model_dir, role), batch)
+    theirs, b = gradients(SoloLearner(model_dir, role), replace(batch, **fields))
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
     assert {**a, "seconds": 0} == {**b, "seconds": 0}
 
@@ -152,28 +152,28 @@ def test_figures_on_policy_and_off_policy(model_dir, make_batch, role):
     names = {"loss", "grad_norm", "lr", "ratio/mean", "ratio/max", "clip_fraction", "entropy", "tokens", "seconds"}
     names |= {f"logprob_mismatch/{name}" for name in ("kl", "p99", "max")} | {"advantage/mean_abs", "ratio/samples"}
     names |= {f"clip_fraction/{name}" for name in ("low", "high", "dual")}
-    figures = TorchLearner(model_dir, role).update(make_batch())
+    figures = SoloLearner(model_dir, role).update(make_batch())
     assert set(figures) == names and all(isinstance(v, float) for v in figures.values())
     assert figures["logprob_mismatch/max"] < 2e-5 and figures["logprob_mismatch/kl"] < 1e-9
     assert figures["ratio/mean"] == pytest.approx(1, abs=1e-5) and figures["clip_fraction"] == 0
     assert 0 < figures["entropy"] <= math.log(40) and figures["grad_norm"] > 0
-    off = TorchLearner(model_dir, role).update(make_batch(noise=0.3))
+    off = SoloLearner(model_dir, role).update(make_batch(noise=0.3))
     assert off["clip_fraction"] > 0.05 and off["ratio/max"] > 1.5
     assert off["logprob_mismatch/kl"] == pytest.approx(0.045, rel=0.5)  # sigma² / 2
 
 
 def test_mini_batches_after_the_first_are_no_mismatch(model_dir, make_batch, role):
     role.learner.minibatch, role.learner.lr = 4, 1e-2
-    figures = TorchLearner(model_dir, role).update(make_batch(8))
+    figures = SoloLearner(model_dir, role).update(make_batch(8))
     assert figures["ratio/max"] > 1.01, "the policy has moved between them"
     assert figures["logprob_mismatch/max"] < 2e-5
 
 
 def test_kl_term(model_dir, make_batch, role):
     batch = make_batch()
-    assert TorchLearner(model_dir, role).divergence.reference is None
+    assert SoloLearner(model_dir, role).divergence.reference is None
     role.kl.coef = 0.5
-    learner = TorchLearner(model_dir, role)
+    learner = SoloLearner(model_dir, role)
     first = learner.update(batch)
     assert first["kl"] == pytest.approx(0, abs=1e-6)
     moved = learner.update(batch)
@@ -183,16 +183,16 @@ def test_kl_term(model_dir, make_batch, role):
 
 def test_temperature_divides_the_logits(model_dir, make_batch, role):
     role.sampling.temperature = 0.5
-    figures = TorchLearner(model_dir, role).update(make_batch(temperature=0.5))
+    figures = SoloLearner(model_dir, role).update(make_batch(temperature=0.5))
     assert figures["logprob_mismatch/max"] < 2e-5
     role.sampling.temperature = 0.0  # greedy: the engine records log-probs at temperature 1
-    assert TorchLearner(model_dir, role).update(make_batch())["logprob_mismatch/max"] < 2e-5
+    assert SoloLearner(model_dir, role).update(make_batch())["logprob_mismatch/max"] < 2e-5
 
 
 @pytest.mark.parametrize("name", losses.names())
 def test_updates_raise_the_good_episodes_probability(model_dir, make_batch, role, name):
     role.loss, role.learner.lr = name, 3e-3
-    learner, batch = TorchLearner(model_dir, role), make_batch()
+    learner, batch = SoloLearner(model_dir, role), make_batch()
     advantages = learner.algorithm.advantages(batch)[batch.mask]
 
     def gain():
@@ -209,7 +209,7 @@ def test_updates_raise_the_good_episodes_probability(model_dir, make_batch, role
 def test_the_gradient_is_the_aggregate_over_the_whole_batch(model_dir, make_batch, role, aggregate):
     """Against a direct computation, episode by episode, KL and entropy with the same weights."""
     role.loss, role.aggregate, role.entropy_coef, role.kl.coef, role.kl.kind = "pg", aggregate, 0.3, 0.2, "k2"
-    batch, learner = make_batch(8), TorchLearner(model_dir, role)
+    batch, learner = make_batch(8), SoloLearner(model_dir, role)
     for parameter in learner.model.parameters():  # off the reference
         parameter.data.add_(0.02)
     model = copy.deepcopy(learner.model)
@@ -238,11 +238,11 @@ def test_mini_batches_are_optimizer_steps_of_their_own(model_dir, make_batch, ro
     """Two halves, trained one after the other with the batch's advantages, are one update of two mini-batches."""
     role.algorithm = "reinforce"
     batch = make_batch(8)
-    whole = TorchLearner(model_dir, role)
+    whole = SoloLearner(model_dir, role)
     advantages = whole.algorithm.advantages(batch)
     whole.update(batch)
     role.learner.minibatch = 4
-    learner, by_hand = TorchLearner(model_dir, role), TorchLearner(model_dir, role)
+    learner, by_hand = SoloLearner(model_dir, role), SoloLearner(model_dir, role)
     figures = learner.update(batch)
     norms = []
     for rows in (torch.arange(4), torch.arange(4, 8)):
@@ -275,7 +275,7 @@ def test_what_the_policy_recalled_is_not_trained(model_dir, make_episodes, role)
     for row, (start, end) in enumerate(spans):
         assert batch.ids[row, start:end].tolist() == [7, 8, 9, 10] and not batch.mask[row, start:end].any()
         assert (batch.versions[row, start:end] == -1).all() and (batch.logprobs[row, start:end] == 0).all()
-    learner, seen = TorchLearner(model_dir, role), []
+    learner, seen = SoloLearner(model_dir, role), []
 
     def keep(module, args, output):
         if output.last_hidden_state.requires_grad:
@@ -293,19 +293,19 @@ def test_what_the_policy_recalled_is_not_trained(model_dir, make_episodes, role)
 
 
 def test_no_signal_makes_no_step_but_is_measured(model_dir, make_batch, role):
-    learner, batch = TorchLearner(model_dir, role), make_batch()
+    learner, batch = SoloLearner(model_dir, role), make_batch()
     batch.rewards[:] = 1.0
     before = learner.weights()
     figures = learner.update(batch)
     assert figures["loss"] == figures["grad_norm"] == 0.0 and figures["entropy"] > 0 and learner.step == 1
     assert all(np.array_equal(before[n], w) for n, w in learner.weights().items())
-    assert not learner._optimizer.state
+    assert not learner.optimizer.state
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, role, bad):
     role.loss = "tis"
-    learner = TorchLearner(model_dir, role)
+    learner = SoloLearner(model_dir, role)
     learner.update(make_batch())
     before, batch = learner.weights(), make_batch(seed=5)
     row = int(torch.nonzero(learner.algorithm.advantages(batch).abs().sum(1))[0])
@@ -323,7 +323,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, role, 
 @pytest.mark.parametrize("place", ["loss", "reward", "advantage"])
 def test_nothing_to_train_is_a_clean_zero_step(model_dir, make_batch, role, name, place):
     role.algorithm, role.kl.coef, role.kl.place, role.kl.target = name, 0.1, place, 0.1
-    learner, batch = TorchLearner(model_dir, role), make_batch(4)
+    learner, batch = SoloLearner(model_dir, role), make_batch(4)
     before = learner.weights()
     void = replace(batch, rewards=torch.full((4,), math.nan), valid=torch.zeros(4, dtype=torch.bool))
     silent = replace(batch, mask=torch.zeros_like(batch.mask))
@@ -331,12 +331,12 @@ def test_nothing_to_train_is_a_clean_zero_step(model_dir, make_batch, role, name
         figures = learner.update(empty)
         assert all(math.isfinite(value) for value in figures.values())
         assert figures["loss"] == figures["grad_norm"] == figures["tokens"] == 0.0
-    assert learner.step == 2 and not learner._optimizer.state and learner.divergence.coef == 0.1
+    assert learner.step == 2 and not learner.optimizer.state and learner.divergence.coef == 0.1
     assert all(np.array_equal(before[n], w) for n, w in learner.weights().items())
 
 
 def test_a_model_token_that_nothing_predicts_is_a_bug(model_dir, make_batch, role):
-    learner, batch = TorchLearner(model_dir, role), make_batch(4)
+    learner, batch = SoloLearner(model_dir, role), make_batch(4)
     mask = batch.mask.clone()
     mask[0, 0] = True
     with pytest.raises(InvariantError, match="nothing predicts"):
@@ -347,12 +347,12 @@ def test_a_model_token_that_nothing_predicts_is_a_bug(model_dir, make_batch, rol
 def test_the_rate_warms_up_linearly_then_stays_or_falls(model_dir, make_batch, role):
     role.learner.warmup_steps, role.learner.lr = 4, 1e-3
     batch = make_batch(8)
-    learner = TorchLearner(model_dir, role)
+    learner = SoloLearner(model_dir, role)
     rates = [learner.update(batch)["lr"] for _ in range(6)]
     assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3, 1e-3])
-    assert learner._optimizer.param_groups[0]["lr"] == rates[-1]
+    assert learner.optimizer.param_groups[0]["lr"] == rates[-1]
     role.learner.schedule = "cosine"
-    learner = TorchLearner(model_dir, role, steps=10)
+    learner = SoloLearner(model_dir, role, steps=10)
     rates = [learner.update(batch)["lr"] for _ in range(11)]
     falling = [1e-3 * 0.5 * (1 + math.cos(math.pi * k / 7)) for k in range(1, 7)]
     assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, *falling, 0.0])
@@ -362,12 +362,12 @@ def test_the_rate_warms_up_linearly_then_stays_or_falls(model_dir, make_batch, r
 @pytest.mark.covers("SR-09")
 def test_the_optimizer_is_adamw_with_the_configs_numbers(model_dir, role):
     role.learner.beta1, role.learner.beta2, role.learner.weight_decay = 0.8, 0.99, 0.01
-    (group,) = TorchLearner(model_dir, role)._optimizer.param_groups
+    (group,) = SoloLearner(model_dir, role).optimizer.param_groups
     assert group["betas"] == (0.8, 0.99) and group["weight_decay"] == 0.01
 
 
 def test_weights_are_copies_in_hugging_face_names(model_dir, make_batch, role):
-    learner = TorchLearner(model_dir, role)
+    learner = SoloLearner(model_dir, role)
     weights = learner.weights()
     want = AutoModelForCausalLM.from_pretrained(model_dir)
     assert set(weights) == {n for n, _ in want.named_parameters()}
@@ -385,7 +385,7 @@ def test_the_protocol_must_be_known(tmp_path, model_dir, role):
     for name in ("config.json", "model.safetensors"):
         (bare / name).write_bytes((model_dir / name).read_bytes())
     with pytest.raises(InputError, match="name its tag protocol"):
-        TorchLearner(bare, role)
-    assert TorchLearner(bare, role, protocol="mini").protocol == "mini"
+        SoloLearner(bare, role)
+    assert SoloLearner(bare, role, protocol="mini").protocol == "mini"
     with pytest.raises(InputError, match="of protocol mini"):
-        TorchLearner(model_dir, role, protocol="search-r1")
+        SoloLearner(model_dir, role, protocol="search-r1")

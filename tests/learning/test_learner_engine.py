@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from solo import SoloLearner
 
 from ssp.engines.base import Sampling
 from ssp.engines.torch_engine import TorchEngine
 from ssp.episode import Episode, Outcome
 from ssp.learning.batch import collate
-from ssp.learning.learner import TorchLearner
 from ssp.tokenlog import Kind
 
 
@@ -31,7 +31,7 @@ def play(engine, n, temperature):
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_log_probs_agree_and_published_weights_earn_more(model_dir, role, temperature):
     role.algorithm, role.sampling.temperature, role.learner.lr = "reinforce", temperature, 5e-3
-    learner, engine = TorchLearner(model_dir, role), TorchEngine(model_dir)
+    learner, engine = SoloLearner(model_dir, role), TorchEngine(model_dir)
     earned = []
     for version in range(1, 13):
         batch, mean = play(engine, 64, temperature)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from solo import SoloLearner
 
 from ssp import algorithms
 from ssp.engines.base import Sampling
 from ssp.engines.torch_engine import TorchEngine
 from ssp.episode import Episode, Outcome
 from ssp.learning.batch import Batch, collate
-from ssp.learning.learner import TorchLearner
 from ssp.tokenlog import Kind
 
 GOOD = frozenset(range(6))
@@ -39,7 +39,7 @@ def test_the_toy_is_learned(model_dir, role, name):
     role.algorithm, role.learner.lr, role.critic.lr = name, 3e-3, 1e-2
     role.clip_high = 0.2
     role.kl.coef, role.kl.kind, role.kl.place = (0.001, "k1", "reward") if name == "gae" else (0.0, "k3", "loss")
-    learner, engine, shares = TorchLearner(model_dir, role), TorchEngine(model_dir), []
+    learner, engine, shares = SoloLearner(model_dir, role), TorchEngine(model_dir), []
     for version in range(1, 201):
         batch, share = play(engine, version)
         shares.append(share)

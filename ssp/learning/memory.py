@@ -1,0 +1,74 @@
+"""How many tokens a micro-batch may have, and what happens when memory does not suffice after all.
+
+Owns that number. Promises that it is halved at most once in the life of a learner, on all ranks together, that the work is
+then done again from the start, and that a second shortage ends the run with what to change (law 6: nothing smaller is
+tried in silence). Refuses to know what is computed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from ssp.errors import SspError
+from ssp.learning.ranks import SOLO, Ranks
+
+T = TypeVar("T")
+
+SAYS = ("not enough memory", "can't allocate memory")
+"""What torch says where the host's memory is short, as a plain RuntimeError."""
+
+
+class OutOfMemory(SspError):
+    """A micro-batch does not fit, and its size was halved already, or cannot be by this process alone."""
+
+
+class Memory:
+    """`tokens` in one micro-batch of a rank. `name`: the key of the number that a user would lower."""
+
+    def __init__(self, tokens: int, ranks: Ranks = SOLO, name: str = "learner.token_budget") -> None:
+        self.tokens, self.halved = tokens, False
+        self._ranks, self._name = ranks, name
+
+    def within(self, attempt: Callable[[], T], clear: Callable[[], None], local: bool = True) -> T:
+        """What `attempt` gives; once again after `clear`, with half the tokens, where a rank has not the memory for it.
+
+        `local`: the attempt needs no other rank, so that all ranks can begin again together. OutOfMemory.
+        """
+        while True:
+            short = ""
+            try:
+                done = attempt()
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                if not is_shortage(error):
+                    raise
+                short = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            if short and not local:
+                raise self._refusal(short)
+            if not self._ranks.most([float(bool(short))])[0]:
+                return done
+            if self.halved:
+                raise self._refusal(short or "another rank has run out of memory")
+            self.tokens, self.halved = max(1, self.tokens // 2), True
+            clear()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            print(
+                f"out of memory ({short or 'another rank'}): {self._name} is {self.tokens} from now on", file=sys.stderr
+            )
+
+    def _refusal(self, found: str) -> OutOfMemory:
+        return OutOfMemory(
+            f"an update does not fit into memory with {self.tokens} tokens a micro-batch: {found}. Next: set "
+            f"{self._name}={max(1, self.tokens // 2)}, or learner.checkpointing=true"
+        )
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether this exception says that memory, of the host or of a GPU, was not enough."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in SAYS)

@@ -1,0 +1,35 @@
+"""A learner of one role, spoken to as if there were no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ssp.config.role import RoleConfig
+from ssp.learning.learner import Learner
+from ssp.learning.ranks import SOLO, Ranks
+
+
+class SoloLearner:
+    """`Learner` of the role `solver`, and the parts that tests look into."""
+
+    def __init__(
+        self, model_dir: str | Path, config: RoleConfig, protocol: str = "", steps: int = 0, ranks: Ranks = SOLO
+    ) -> None:
+        self.inner = Learner(model_dir, {"solver": config}, protocol, steps, ranks)
+        self.school = self.inner.schools["solver"]
+        self.model = self.inner.policy.model
+        self.optimizer = self.inner.backend.optimizer
+        self.algorithm, self.divergence, self.critic = self.school.algorithm, self.school.divergence, self.school.critic
+        self.weights, self.save, self.load, self.protocol = (
+            self.inner.weights,
+            self.inner.save,
+            self.inner.load,
+            self.inner.protocol,
+        )
+
+    @property
+    def step(self) -> int:
+        return self.inner.step
+
+    def update(self, batch):
+        return self.inner.update({"solver": batch})["solver"]
