@@ -20,11 +20,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from launch import machine
 from launch.cli import Parsed, Parser, parse
 from ssp.config.schema import Config
 from ssp.episode import State
 from ssp.errors import InputError, InvariantError
 from ssp.ledger import Ledger
+from ssp.memory import size
+from ssp.placement import make
 from ssp.runfolder import START_BYTES, resolve
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -33,7 +36,6 @@ NEEDED = (
     "uvicorn httpx regex openai math-verify"
 ).split()
 EXTRAS = ("vllm", "deepspeed", "faiss-gpu")
-MEMORY_BYTES = 6_000_000_000
 SHM_BYTES = 64_000_000
 RAY_FOLDER = Path("/tmp/ray")
 
@@ -75,7 +77,7 @@ def examine(cfg: Config) -> Iterator[Check]:
     )
     yield from _packages()
     yield _cores()
-    yield _bytes("memory", _memory(), MEMORY_BYTES, WARN, "close other programs, or lower placement.* and ray.*")
+    yield _plan(cfg)
     shm = Path("/dev/shm")
     needed = max(SHM_BYTES, cfg.ray.object_store_mb * 1_000_000)
     if shm.is_dir():
@@ -102,7 +104,7 @@ def _packages() -> Iterator[Check]:
 
 def _cores() -> Check:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = _number(Path("/sys/fs/cgroup/cpu.max"))
+    limit = machine.first_number(Path("/sys/fs/cgroup/cpu.max"))
     quota = f", limited to {limit / 100_000:.1f}" if limit else ""
     usable = min(count, limit / 100_000) if limit else count
     return Check(
@@ -110,21 +112,19 @@ def _cores() -> Check:
     )
 
 
-def _memory() -> int:
-    """Free bytes: the machine's, or what a container's limit leaves."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    info = Path("/proc/meminfo")
-    if info.is_file():
-        lines = dict(line.split(":", 1) for line in info.read_text().splitlines())
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    limit, used = _number(Path("/sys/fs/cgroup/memory.max")), _number(Path("/sys/fs/cgroup/memory.current"))
-    return min(free, limit - used) if limit else free
-
-
-def _number(path: Path) -> int:
-    """The first number of a control file, 0 when there is no file or no limit."""
-    words = path.read_text().split() if path.is_file() else []
-    return int(words[0]) if words and words[0].isdigit() else 0
+def _plan(cfg: Config) -> Check:
+    """Whether the run fits this machine, or the nodes that `placement.nodes` describes."""
+    nodes = machine.nodes(cfg)
+    try:
+        plan = make(cfg, nodes)
+    except InputError as error:
+        return Check("memory", FAIL, f"{error.rule}: {error.found}", error.next_step)
+    if plan.placed:
+        fullest = max(plan.used().values())
+        return Check("memory", OK, f"the fullest GPU takes {size(fullest)}; ssp train --dry-run has the tables")
+    needed = plan.host(0, cfg)
+    left = f" of {size(nodes[0].host)} free" if nodes[0].host else ""
+    return Check("memory", OK, f"the run takes {size(needed)}{left}")
 
 
 def _bytes(what: str, free: int, needed: int, status: str, next_step: str) -> Check:

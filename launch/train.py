@@ -10,12 +10,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from launch.cli import Parser, parse
 from ssp.config.rules import warnings
 from ssp.config.schema import Config
+from ssp.placement import DoesNotFit
 from ssp.tiny.settings import shrunk
 
 EXIT_INTERRUPTED = 130
@@ -31,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from launch.dryrun import describe
 
         _warn(cfg)
-        print(describe(cfg))
+        with _explained():
+            print(describe(cfg))
         return 0
     # Actors share the cores: one thread a process, set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -70,6 +73,16 @@ def train(cfg: Config, config_name: str) -> int:
     finally:
         console.stop()
         cluster.disconnect()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What does not fit is shown as a table, before the paragraph that says what to type."""
+    try:
+        yield
+    except DoesNotFit as error:
+        print(error.table)
+        raise
 
 
 def _warn(cfg: Config) -> None:

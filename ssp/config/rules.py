@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ssp import protocols
-from ssp.config import game_rules, judge_rules, learning_rules, referee_rules, reward_rules
+from ssp.config import game_rules, judge_rules, learning_rules, placement_rules, referee_rules, reward_rules
 from ssp.config.schema import Config
 from ssp.config.tables import (
     CHOICES,
@@ -273,6 +273,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     run_name_is_a_name,
     *judge_rules.RULES,
     *reward_rules.RULES,
+    *placement_rules.RULES,
 )
 
 

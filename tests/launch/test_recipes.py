@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from safetensors.numpy import save_file
 
 from launch import dryrun
 from launch import main as console
-from ssp import build, config, models
+from ssp import build, config, memory, models
 from ssp.config.rules import get
 from ssp.config.schema import Config
 from ssp.data.published import PUBLISHED
@@ -93,11 +92,11 @@ def test_a_recipe_has_the_published_values(name: str) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_dry_run_needs_nothing_to_be_there(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert console.main(["train", "--config", name, "--dry-run"]) == 0
-    out, model = capsys.readouterr().out, config.load(name).solver.model
-    size = re.search(r"(\d+)B", model)
-    assert size and f"{model} is not here: {size[1]} billion parameters by its name" in out
-    player = next(part for part in dryrun.actors(config.load(name)) if part.name == SOLVER)
-    assert player.megabytes == pytest.approx(350 + int(size[1]) * 2e9 / 2**20)  # bfloat16
+    out, cfg = capsys.readouterr().out, config.load(name)
+    assert f"{cfg.solver.model} is not here: its size is the published one" in out
+    player = next(process for process in memory.processes(cfg) if process.name == SOLVER)
+    weights = next(need.bytes for need in player.needs if need.what == "weights")
+    assert weights == 2 * memory.find(cfg.solver.model).parameters  # bfloat16
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -167,12 +166,13 @@ def test_models_are_found_where_they_were_put(tmp_path: Path, monkeypatch: pytes
     assert models.find("Org/Model-7B", "solver.model") == folder == models.find(str(folder), "solver.model")
     save_file({"a": np.zeros((2**10, 2**10), np.float16), "b": np.zeros(5, np.float16)}, folder / "model.safetensors")
     (folder / "config.json").write_text(
-        '{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64, "num_hidden_layers": 3}'
+        '{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64, "num_hidden_layers": 3, '
+        '"intermediate_size": 8, "vocab_size": 9}'
     )
     cfg = config.load(
         "quickstart", ["solver.model=Org/Model-7B", "solver.batch=1", "game.attempts=2", "placement.solvers=1"]
     )
-    parts = {part.name: part.megabytes for part in dryrun.actors(cfg)}
+    parts = {process.name: process.megabytes for process in memory.processes(cfg)}
     cache = 2 * cfg.solver.limits.total_tokens * 3 * 2 * 2 * 16
     assert parts["solver"] == pytest.approx(350 + (2**20 + 5 + cache) * 4 / 2**20)
     assert "is not here" not in dryrun.describe(cfg)

@@ -1,0 +1,53 @@
+"""This machine as a node of a plan: its GPUs and its memory.
+
+Owns the look at it. Promises to start nothing but `nvidia-smi`. Refuses to ask a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from ssp.config.schema import Config
+from ssp.memory import MB
+from ssp.placement import Node, parse
+
+SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+
+
+def nodes(cfg: Config) -> list[Node]:
+    """What `placement.nodes` describes, else this machine."""
+    return parse(cfg.placement.nodes) if cfg.placement.nodes else [here()]
+
+
+def here() -> Node:
+    """This machine: its GPUs, the memory that is free."""
+    gpus = gpu_bytes()
+    return Node("this machine", len(gpus), min(gpus, default=0), free_bytes(), float(os.cpu_count() or 1))
+
+
+def gpu_bytes() -> list[int]:
+    """Bytes of each GPU here; none without nvidia-smi."""
+    try:
+        done = subprocess.run(SMI, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [int(line) * MB for line in done.stdout.split() if line.isdigit()]
+
+
+def free_bytes() -> int:
+    """Free bytes: the machine's, or what a container's limit leaves."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    info = Path("/proc/meminfo")
+    if info.is_file():
+        lines = dict(line.split(":", 1) for line in info.read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    limit, used = first_number(Path("/sys/fs/cgroup/memory.max")), first_number(Path("/sys/fs/cgroup/memory.current"))
+    return min(free, limit - used) if limit else free
+
+
+def first_number(path: Path) -> int:
+    """The first number of a control file, 0 when there is no file or no limit."""
+    words = path.read_text().split() if path.is_file() else []
+    return int(words[0]) if words and words[0].isdigit() else 0

@@ -1,0 +1,11 @@
+"""The memory planner: bytes of every process, part by part, on its device and on its host, before anything starts.
+
+Owns the sums. Promises to start nothing and to import neither Ray nor torch, and to say what it guessed. Refuses to place
+processes (`ssp.placement`).
+"""
+
+from ssp.memory.needs import GB, MB, Need, Process, size
+from ssp.memory.processes import learners, notes, processes, ranks
+from ssp.memory.shapes import Model, Shape, find
+
+__all__ = ["GB", "MB", "Model", "Need", "Process", "Shape", "find", "learners", "notes", "processes", "ranks", "size"]

@@ -1,0 +1,88 @@
+"""What one engine needs: weights, the KV cache of its episodes, and room to work.
+
+Owns the sums of the embedded engine and of vLLM. Promises to say when a cache is too small for one whole episode, since
+such an engine could not even start. Refuses to know placement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssp.config.role import RoleConfig
+from ssp.memory.learner import width
+from ssp.memory.needs import GB, MB, Need, size
+from ssp.memory.shapes import Model
+
+BATCHED = 8192
+"""Tokens that vLLM computes at a time (its max_num_batched_tokens for offline use on data-centre GPUs)."""
+GRAPHS = GB
+"""CUDA graphs, which vLLM captures beside its share of the memory; none with engine.eager."""
+RESIDUE = GB
+"""What a sleeping engine leaves on its GPU: context, communicators, graphs. Users of other systems report 1 to 4 GB."""
+CPU_KV = 256 * MB
+"""vLLM's cache on a CPU when engine.kv_mb is 0."""
+
+
+@dataclass(frozen=True)
+class EngineNeeds:
+    """Needs of one engine, what to know of its cache, and what is short ("" = nothing)."""
+
+    needs: tuple[Need, ...]
+    note: str = ""
+    short: str = ""
+
+
+def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0) -> EngineNeeds:
+    """An engine of `role` that plays so many episodes at a time, on GPUs of `gpu` bytes (0 = on CPUs)."""
+    if role.engine.kind == "endpoint":
+        return EngineNeeds(())
+    if role.engine.kind == "vllm":
+        return _vllm(model, role, episodes, gpu)
+    weights = Need("weights", model.parameters * width(role.engine.dtype))
+    return EngineNeeds((weights, Need("KV cache", episodes * _full(model, role))))
+
+
+def _full(model: Model, role: RoleConfig) -> int:
+    """Bytes that one episode of the greatest length takes in the cache."""
+    numbers = 0 if model.shape is None else model.shape.kv_numbers
+    return numbers * role.limits.total_tokens * width(role.engine.dtype)
+
+
+def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int) -> EngineNeeds:
+    cfg, ranks = role.engine, role.engine.tensor_parallel
+    # Adapters are loaded beside the base; merged weights need no more than the base.
+    weights = -(-model.parameters * width(cfg.dtype) // ranks)
+    work = _work(model, role)
+    one = -(-_full(model, role) // ranks)
+    share = int(cfg.memory * gpu)
+    if cfg.kv_mb:
+        cache = cfg.kv_mb * MB
+    else:
+        cache = max(share - weights - work, 0) if gpu else CPU_KV
+    needs = [
+        Need("weights", weights, turn=True),
+        Need("KV cache", cache, turn=True),
+        Need("workspace", work, turn=True),
+    ]
+    if gpu:
+        graphs = 0 if cfg.eager else GRAPHS
+        needs += [Need("graphs", graphs, turn=True), Need("context", RESIDUE)]
+    wanted = min(episodes, cfg.sequences)
+    note = f"its cache holds {cache // one} of {wanted} episodes at full length" if one and cache < wanted * one else ""
+    short = ""
+    if cache < one:
+        short = (
+            f"{size(one)} of KV cache for one episode of {role.limits.total_tokens} tokens, where {size(cache)} are left "
+            f"beside {size(weights)} of weights"
+        )
+    return EngineNeeds(tuple(needs), note, short)
+
+
+def _work(model: Model, role: RoleConfig) -> int:
+    """Activations of one step of vLLM, and the sampler's float32 logits of every sequence (three copies)."""
+    if model.shape is None:
+        return 0
+    shape, cfg = model.shape, role.engine
+    tokens = min(BATCHED, role.limits.total_tokens * cfg.sequences)
+    layer = tokens * (2 * shape.mlp // cfg.tensor_parallel + 4 * shape.hidden) * width(cfg.dtype)
+    return layer + 3 * 4 * cfg.sequences * shape.vocab

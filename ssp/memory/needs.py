@@ -1,0 +1,75 @@
+"""The words of the memory plan: what one process needs, part by part, on the device that it computes on and on its host.
+
+Owns sums and how sizes are written. Refuses to know where a number comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+MB, GB = 2**20, 2**30
+"""Binary, as tools show GPU memory: an "80 GB" card holds about 80 x 2**30 bytes."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes of one part of a process. `host`: it lies in the host's memory even where the process computes on a GPU.
+
+    `turn`: only while it is this process's turn on a GPU that it shares (an engine awake, a learner in an update).
+    """
+
+    what: str
+    bytes: int
+    host: bool = False
+    turn: bool = False
+
+
+@dataclass(frozen=True)
+class Process:
+    """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads, what it needs.
+
+    `gpus`: the share of each of its `spread` GPUs, 0 = it computes on CPUs and `spread` is 1. Device needs are of one GPU.
+    `fits`: of a device part that takes what is left, whether that is enough ("" = yes, else what is short).
+    """
+
+    name: str
+    count: int
+    cpus: float
+    task: str
+    needs: tuple[Need, ...]
+    gpus: float = 0.0
+    spread: int = 1
+    note: str = ""
+    short: str = ""
+
+    def device(self, turn: bool | None = None) -> int:
+        """Bytes on one GPU: all, or only those with that `turn`. 0 for a process on CPUs."""
+        if not self.gpus:
+            return 0
+        return sum(n.bytes for n in self.needs if not n.host and turn in (None, n.turn))
+
+    @property
+    def on_host(self) -> int:
+        """Bytes in the host's memory."""
+        return sum(need.bytes for need in self.needs if need.host or not self.gpus)
+
+    @property
+    def megabytes(self) -> float:
+        """`on_host` in MB."""
+        return self.on_host / MB
+
+
+def scaled(needs: Iterable[Need], prefix: str) -> tuple[Need, ...]:
+    """The same needs under another name: `prefix` before each."""
+    return tuple(replace(need, what=f"{prefix} {need.what}") for need in needs)
+
+
+def size(count: float) -> str:
+    """Bytes as people read them: `350 MB`, `15.2 GB`."""
+    return f"{count / MB:.0f} MB" if count < 10_000 * MB else f"{count / GB:.1f} GB"
+
+
+def largest(needs: Iterable[Need]) -> Need:
+    """The largest part."""
+    return max(needs, key=lambda need: need.bytes)

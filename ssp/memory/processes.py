@@ -1,0 +1,123 @@
+"""Every process of a run with what it needs, before anything starts.
+
+Owns the list, in the data's order. Promises bytes a part, on the device and on the host. Refuses to place anything
+(`ssp.placement`) and to import Ray or torch.
+"""
+
+from __future__ import annotations
+
+from ssp import corpora
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER
+from ssp.memory import engine, learner, services
+from ssp.memory.needs import Process
+from ssp.memory.services import base
+from ssp.memory.shapes import find
+from ssp.selfplay.cast import queue_names
+
+FLEET = "engine"
+"""Process name of the engines that play both roles (placement.layout=shared-base)."""
+
+
+def processes(cfg: Config, gpu: int = 0) -> list[Process]:
+    """All processes but the coordinator and Ray. `gpu`: bytes of the GPUs that engines take a share of."""
+    place, queues = cfg.placement, queue_names(cfg)
+    cpus = place.cpus
+    held = f"hands over references: {queues[0]}, one batch queue a role"
+    return [
+        *(_player(cfg, role, gpu) for role in cfg.roles),
+        *([_fleet(cfg, gpu)] if place.layout == "shared-base" else []),
+        _judge(cfg, gpu),
+        *_retriever(cfg),
+        *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
+        Process("queue", len(queues), cpus, held, tuple(base("plain"))),
+        Process("ledger", 1, cpus, "every episode's state and cause (SQLite)", tuple(base("plain"))),
+    ]
+
+
+def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
+    """Learners of a run: name → the roles that each trains, the one whose `learner.*` counts first."""
+    if all(cfg.block(role).policy == "shared" for role in cfg.roles):
+        return {"learner-shared": tuple(reversed(cfg.roles))}
+    return {f"learner-{role}": (role,) for role in cfg.roles}
+
+
+def ranks(cfg: Config, roles: tuple[str, ...]) -> int:
+    """Processes of the learner of `roles`; a frozen policy has one that only holds it."""
+    block = cfg.block(roles[0])
+    return 1 if block.policy == "frozen" else block.learner.ranks
+
+
+def episodes(cfg: Config, role: str) -> int:
+    """What one engine of the role plays at a time: its share of a batch."""
+    if role == PROPOSER:
+        return -(-cfg.proposer.batch * cfg.game.proposals // cfg.placement.proposers)
+    return -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
+
+
+def notes(cfg: Config) -> list[str]:
+    """What was guessed of models that are not here, and where the object store is small."""
+    names = [cfg.block(role).model for role in cfg.roles] + [cfg.judge.model] * (cfg.judge.kind == "engine")
+    found = [note for name in dict.fromkeys(names) if (note := find(name).note)]
+    wanted, there = services.published(cfg), cfg.ray.object_store_mb * 10**6
+    if cfg.transfer.kind in ("auto", "object_store") and wanted > there:
+        found.append(
+            f"Weights of two versions are {wanted / 1e6:.0f} MB as float32: ray.object_store_mb={cfg.ray.object_store_mb} "
+            "makes Ray spill them to disk."
+        )
+    return found
+
+
+def _player(cfg: Config, role: str, gpu: int) -> Process:
+    count = cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers
+    task = "searches and asks a question" if role == PROPOSER else "searches and answers"
+    cpus, gpus, block = cfg.placement.cpus, cfg.placement.engine_gpus, cfg.block(role)
+    if cfg.placement.layout == "shared-base":
+        return Process(role, count, cpus, f"{task}; the fleet generates", tuple(base("policy")))
+    found = engine.engine(find(block.model), block, episodes(cfg, role), gpu if gpus else 0)
+    needs = (*base("policy", gpus)[: 1 if block.engine.kind == "vllm" else 2], *found.needs)
+    spread = block.engine.tensor_parallel if gpus else 1
+    return Process(role, count, cpus, task, needs, gpus, spread, found.note, found.short)
+
+
+def _fleet(cfg: Config, gpu: int) -> Process:
+    """Engines for both roles: the solver's settings, the episodes of both."""
+    place, block = cfg.placement, cfg.solver
+    both = sum(episodes(cfg, role) for role in cfg.roles)
+    found = engine.engine(find(block.model), block, both, gpu if place.engine_gpus else 0)
+    needs = (*base("policy", place.engine_gpus)[:1], *found.needs)
+    task = "generates for both roles, an adapter each"
+    spread = block.engine.tensor_parallel if place.engine_gpus else 1
+    return Process(FLEET, place.solvers, place.cpus, task, needs, place.engine_gpus, spread, found.note, found.short)
+
+
+def _judge(cfg: Config, gpu: int) -> Process:
+    place = cfg.placement
+    task = "checks questions (rules, evidence), grades answers" if PROPOSER in cfg.roles else "grades answers"
+    found, spread = services.judge(cfg, gpu if place.judge_gpus else 0), max(1, int(place.judge_gpus))
+    share = place.judge_gpus / spread
+    return Process("judge", place.judges, place.cpus, task, found.needs, share, spread, found.note, found.short)
+
+
+def _retriever(cfg: Config) -> list[Process]:
+    block, cpus = cfg.retriever, cfg.placement.cpus
+    copies = f", {block.replicas} copies each" if block.replicas > 1 else ""
+    spread = max(1, int(block.gpus))
+    gpus = block.gpus / spread
+    task = f"searches one shard of each corpus{copies}"
+    found = [Process("retriever", block.shards * block.replicas, cpus, task, services.shard(cfg), gpus, spread)]
+    if count := corpora.encoders(cfg):
+        task = "encodes queries, reranks documents"
+        found.append(Process("encoder", count, cpus, task, services.encoder(cfg), gpus, spread))
+    return found
+
+
+def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
+    blocks, gpus = [cfg.block(role) for role in roles], cfg.placement.learner_gpus
+    model = find(blocks[0].model)
+    if blocks[0].policy == "frozen":
+        needs, gpus, task = learner.frozen(model), 0.0, "holds the frozen policy"
+    else:
+        needs = learner.rank(model, blocks)
+        task = "updates the policy of both roles" if len(roles) > 1 else f"updates the {roles[0]}'s policy"
+    return Process(name, ranks(cfg, roles), cfg.placement.cpus, task, (*base("policy", gpus), *needs), gpus)

@@ -1,0 +1,206 @@
+"""How large a model is: its parameters and the sizes that memory follows from, without loading it.
+
+Owns the count. Promises exact numbers for a model that is here (its files) and for the public models of the table, and
+says what it guessed of any other. Refuses to import torch, and to fetch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ssp import models
+from ssp.errors import InputError
+
+OWN = ("coldstart", "tiny")
+"""Policies that this package makes itself; both are as large as the embedded one."""
+_ARTEFACT = Path(__file__).resolve().parent.parent / "coldstart" / "artefact"
+_SAID = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)B\b")
+"""A model's size in its name, as in Qwen2.5-7B-Instruct."""
+_BIASED = ("qwen2",)
+"""Model types whose query, key and value projections always have a bias."""
+_NORMED = ("qwen3",)
+"""Model types that normalise each head's queries and keys."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a decoder of the Llama family: grouped-query attention, gated MLP, RMSNorm."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    vocab: int
+    tied: bool
+    bias: bool = False
+    qk_norm: bool = False
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Shape:
+        """From a Hugging Face `config.json`. KeyError where it lacks a size."""
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        kind = config.get("model_type", "")
+        return cls(
+            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or hidden // heads),
+            mlp=int(config["intermediate_size"]),
+            vocab=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings", False)),
+            bias=bool(config.get("attention_bias", kind in _BIASED)),
+            qk_norm=kind in _NORMED,
+        )
+
+    @property
+    def query(self) -> int:
+        """Numbers in a token's queries."""
+        return self.heads * self.head_dim
+
+    @property
+    def key(self) -> int:
+        """Numbers in a token's keys, and in its values."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def linears(self) -> dict[str, tuple[int, int]]:
+        """Linear layers of one block: name → (inputs, outputs)."""
+        h = self.hidden
+        return {
+            "q_proj": (h, self.query),
+            "k_proj": (h, self.key),
+            "v_proj": (h, self.key),
+            "o_proj": (self.query, h),
+            "gate_proj": (h, self.mlp),
+            "up_proj": (h, self.mlp),
+            "down_proj": (self.mlp, h),
+        }
+
+    @property
+    def parameters(self) -> int:
+        """All weights; a tied output matrix counts once."""
+        block = sum(i * o for i, o in self.linears.values()) + 2 * self.hidden
+        block += (self.query + 2 * self.key) * self.bias + 2 * self.head_dim * self.qk_norm
+        return self.layers * block + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
+
+    @property
+    def kv_numbers(self) -> int:
+        """Numbers that one token puts into the KV cache."""
+        return 2 * self.layers * self.key
+
+    def adapter(self, rank: int, targets: Sequence[str]) -> int:
+        """Parameters of a LoRA of that rank on these linear layers: rank x (inputs + outputs) each.
+
+        InputError for a layer that the model has not.
+        """
+        if missing := [name for name in targets if name not in self.linears]:
+            known = ", ".join(self.linears)
+            raise InputError(f"learner.lora.targets names linear layers: {known}", missing[0], "leave it out")
+        return self.layers * sum(rank * sum(self.linears[name]) for name in targets)
+
+
+_QWEN2 = {"head_dim": 128, "vocab": 152_064, "bias": True}
+_QWEN3 = {"head_dim": 128, "vocab": 151_936, "qk_norm": True, "kv_heads": 8}
+_LLAMA = {"head_dim": 128, "vocab": 128_256, "kv_heads": 8}
+
+
+def _shape(defaults: dict[str, Any], *sizes: int, **more: Any) -> Shape:
+    """`sizes`: layers, hidden, heads, mlp."""
+    names = ("layers", "hidden", "heads", "mlp")
+    return Shape(**{"tied": False, **defaults, **dict(zip(names, sizes, strict=True)), **more})
+
+
+PUBLIC: dict[str, Shape] = {
+    "Qwen2.5-0.5B": _shape(_QWEN2, 24, 896, 14, 4864, kv_heads=2, head_dim=64, vocab=151_936, tied=True),
+    "Qwen2.5-1.5B": _shape(_QWEN2, 28, 1536, 12, 8960, kv_heads=2, vocab=151_936, tied=True),
+    "Qwen2.5-3B": _shape(_QWEN2, 36, 2048, 16, 11_008, kv_heads=2, vocab=151_936, tied=True),
+    "Qwen2.5-7B": _shape(_QWEN2, 28, 3584, 28, 18_944, kv_heads=4),
+    "Qwen2.5-14B": _shape(_QWEN2, 48, 5120, 40, 13_824, kv_heads=8),
+    "Qwen2.5-32B": _shape(_QWEN2, 64, 5120, 40, 27_648, kv_heads=8),
+    "Qwen2.5-72B": _shape(_QWEN2, 80, 8192, 64, 29_568, kv_heads=8),
+    "Qwen3-0.6B": _shape(_QWEN3, 28, 1024, 16, 3072, tied=True),
+    "Qwen3-1.7B": _shape(_QWEN3, 28, 2048, 16, 6144, tied=True),
+    "Qwen3-4B": _shape(_QWEN3, 36, 2560, 32, 9728, tied=True),
+    "Qwen3-8B": _shape(_QWEN3, 36, 4096, 32, 12_288),
+    "Qwen3-14B": _shape(_QWEN3, 40, 5120, 40, 17_408),
+    "Qwen3-32B": _shape(_QWEN3, 64, 5120, 64, 25_600),
+    "Llama-3.1-8B": _shape(_LLAMA, 32, 4096, 32, 14_336),
+    "Llama-3.1-70B": _shape(_LLAMA, 80, 8192, 64, 28_672),
+    "Llama-3.2-1B": _shape(_LLAMA, 16, 2048, 32, 8192, head_dim=64, tied=True),
+    "Llama-3.2-3B": _shape(_LLAMA, 28, 3072, 24, 8192, tied=True),
+}
+"""Public models by the name that their variants share (-Instruct, -Base), from their config.json."""
+
+ENCODERS = {"intfloat/e5-base-v2": 109_482_240}
+"""Parameters of encoders that published indexes were made with."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's size. `shape` is None for what is no such decoder; `note` says what was guessed, "" when nothing was."""
+
+    name: str
+    parameters: int
+    shape: Shape | None
+    note: str = ""
+
+
+def find(name: str) -> Model:
+    """The model that a setting names: one of ours, a folder or model of the hub that is here, a public one, or a guess
+    by its name. InputError when its config.json is broken."""
+    if name in OWN:
+        return _in_folder(name, _ARTEFACT)
+    folder = models.find(name, "model")
+    if folder is not None:
+        return _in_folder(name, folder)
+    said = name.rpartition("/")[2]
+    for public, shape in PUBLIC.items():
+        if re.fullmatch(rf"(Meta-)?{re.escape(public)}(-Instruct|-Base)?", said):
+            return Model(name, shape.parameters, shape, f"{name} is not here: its size is the published one.")
+    if name in ENCODERS:
+        return Model(name, ENCODERS[name], None)
+    size = _SAID.search(said)
+    if size is None:
+        note = f"{name} is not here, and its name does not say how large it is: its memory comes on top."
+        return Model(name, 0, None, note)
+    count = float(size[1]) * 1e9
+    like = min(PUBLIC, key=lambda public: abs(math.log(PUBLIC[public].parameters / count)))
+    note = f"{name} is not here: {size[1]} billion parameters by its name, KV cache and activations as of {like}."
+    return Model(name, int(count), PUBLIC[like], note)
+
+
+def _in_folder(name: str, folder: Path) -> Model:
+    """By its weight files, where there are some; else by its config.json."""
+    shape = _config_shape(folder / "config.json")
+    count = sum(_count(file) for file in folder.glob("*.safetensors"))
+    return Model(name, count or (0 if shape is None else shape.parameters), shape)
+
+
+def _config_shape(path: Path) -> Shape | None:
+    """None when the file is not there or describes another kind of model."""
+    if not path.is_file():
+        return None
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError("config.json of a model is JSON", f"{path}: {error}", "download or copy it again") from error
+    try:
+        return Shape.of(config)
+    except KeyError:
+        return None
+
+
+def _count(file: Path) -> int:
+    """Numbers in a safetensors file, by its header."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")

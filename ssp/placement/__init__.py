@@ -1,0 +1,12 @@
+"""Where a run's processes go: units, nodes, and the plan that brings them together.
+
+Owns the plan as a value. Promises that it is a pure function of configuration and node descriptions, so that a cluster
+nobody has can be planned. Refuses to know Ray (`actors.placement` carries a plan out).
+"""
+
+from ssp.placement.advice import DoesNotFit
+from ssp.placement.nodes import Node, parse
+from ssp.placement.plan import Plan, Slot, assign, make
+from ssp.placement.units import Seat, Unit, units
+
+__all__ = ["DoesNotFit", "Node", "Plan", "Seat", "Slot", "Unit", "assign", "make", "parse", "units"]
