@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ LOCK = ".lock"
 LONGEST_NAME = 230
 """Bytes of one name in the run folder's path; file systems take 255, and a name is written with an ending first."""
 
-MAY_CHANGE = ("steps", "resume", "run", "save", "placement", "ray")
+MAY_CHANGE = ("steps", "resume", "run", "save", "health", "placement", "ray")
 """Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
 
 RAY_COPY = "runtime_resources/working_dir_files"
@@ -248,12 +248,13 @@ class RunFolder:
             raise InputError(rule, f"{self.state} names {missing}", "restore these folders, or start a new run")
         return state
 
-    def prune(self, keep: int) -> list[Path]:
-        """Delete all but each role's newest `keep` checkpoints and those that state.json names. Returns the gone."""
+    def prune(self, keep: int, needed: Collection[str] = ()) -> list[Path]:
+        """Delete all but each role's newest `keep` checkpoints, those that state.json names, and the folders `needed`
+        (as `relative` gives them). Returns the gone."""
         state = self.read_state()
         if state is None:
             raise InvariantError("checkpoints are pruned only after state.json names a pair")
-        named = {self.absolute(folder) for folder in state["folders"].values()}
+        named = {self.absolute(folder) for folder in [*state["folders"].values(), *needed]}
         gone: list[Path] = []
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
             found = sorted((path for path in role.iterdir() if _VERSION.match(path.name)), key=_number)

@@ -1,22 +1,24 @@
 """Checkpoints of a run: a consistent set of learners (the pair, or the solver alone), and what it takes to go on.
 
 Owns when a set is complete and what state.json says. Promises that state.json always names complete folders of the same
-step, one a role that plays (each is written aside and renamed, state.json last), and that going back to it is one
-operation, used for a resumed run and for a dead learner alike. Refuses to know what is inside a learner's folder.
+step, one a role that plays (each is written aside and renamed, state.json last), that going back to it is one operation,
+used for a resumed run, a dead learner and a collapse alike, and, while a collapse is watched for, that a set whose weights
+later figures vouched for stays on the disk. Refuses to know what is inside a learner's folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ssp import build
 from ssp.config.schema import Config
-from ssp.errors import InputError
+from ssp.errors import InputError, InvariantError
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.health import Memory
 from ssp.selfplay.learning import call_learner
 from ssp.selfplay.targets import Targets
 
@@ -24,19 +26,33 @@ SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
 
 
-KINDS = {"step": int, "folders": dict, "versions": dict, "pool": list, "cursor": dict}
+KINDS = {
+    "step": int,
+    "folders": dict,
+    "versions": dict,
+    "pool": list,
+    "cursor": dict,
+    "health": dict,
+    "rollbacks": int,
+    "good": dict,
+}
 """What state.json holds, with its types."""
 
 
 @dataclass
 class State:
-    """What state.json holds: the step all learners are at, their folders and versions, replay pool and data cursor."""
+    """What state.json holds: the step all learners are at, their folders and versions, replay pool and data cursor, what
+    is known of each role's health, and how often the run went back after a collapse. `good`: the newest state whose
+    weights have shown no sign of one; empty when it is this one, or nobody watches."""
 
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     pool: list[dict[str, Any]] = field(default_factory=list)
     cursor: dict[str, Any] = field(default_factory=lambda: {"next": 0, "open": []})
+    health: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rollbacks: int = 0
+    good: dict[str, Any] = field(default_factory=dict)
 
 
 def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
@@ -44,13 +60,22 @@ def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
     found = folder.read_state()
     if found is None:
         return None
-    wrong = _odd(found, KINDS) or _odd({"mark": "", **found["cursor"]}, {"next": int, "open": list, "mark": str})
-    if not wrong and not set(roles) == set(found["folders"]) == set(found["versions"]):
-        wrong = ["folders"]
+    wrong = _wrong(found, roles) or (_wrong(found["good"], roles) if found["good"] else [])
     if wrong:
         rule = "state.json must be as it was written"
         raise InputError(rule, f"{folder.state}: {', '.join(wrong)}", "restore the file, or start a new run")
     return State(**found)
+
+
+def _wrong(found: dict[str, Any], roles: Sequence[str]) -> list[str]:
+    """Names in a state that are not as they were written."""
+    wrong = _odd(found, KINDS) or _odd({"mark": "", **found["cursor"]}, {"next": int, "open": list, "mark": str})
+    if not wrong and not set(roles) == set(found["folders"]) == set(found["versions"]):
+        wrong = ["folders"]
+    known = {entry.name for entry in fields(Memory)}
+    if not wrong and not all(isinstance(memory, dict) and set(memory) == known for memory in found["health"].values()):
+        wrong = ["health"]
+    return wrong
 
 
 def _odd(found: dict[str, Any], kinds: dict[str, type]) -> list[str]:
@@ -73,9 +98,12 @@ class Checkpoints:
 
     def __init__(self, cfg: Config, cast: Cast, folder: RunFolder) -> None:
         self._cfg, self._cast, self._folder = cfg, cast, folder
-        self._half: dict[int, dict[str, tuple[str, int]]] = {}
+        self._half: dict[int, dict[str, tuple[str, int, dict[str, Any]]]] = {}
         self._kept: dict[int, dict[str, Any]] = {}
         self._written: dict[str, int] = {}
+        self._watched = cfg.health.collapse > 0 and cfg.health.on_collapse != "warn"
+        self._states: list[State] = []  # the good one, then those that wait to be vouched for
+        self._vouched: dict[str, int] = {}
         self.saved = -1
 
     def due(self, step: int) -> bool:
@@ -91,8 +119,11 @@ class Checkpoints:
         on_the_way = {earlier: kept for earlier, kept in self._kept.items() if self.due(earlier)}
         self._kept = on_the_way | {step: {"pool": pool, "cursor": cursor}}
 
-    async def save(self, role: str, step: int, version: int, meta: dict[str, Any]) -> None:
-        """Save one role at `step`; the last one of them lets state.json name them all, and old folders go. LearnerLost."""
+    async def save(
+        self, role: str, step: int, version: int, meta: dict[str, Any], health: dict[str, Any] | None = None
+    ) -> None:
+        """Save one role at `step`, and what is known of its `health`; the last one of them lets state.json name them all,
+        and old folders go. LearnerLost."""
         path = self._folder.checkpoint(role, version)
         if self._written.get(role) != version:  # a role that published nothing since is on disk already
             self._folder.check_space(SAVE_BYTES)
@@ -100,21 +131,52 @@ class Checkpoints:
             await call_learner(self._cast, role, "save", str(path), full)
             self._written[role] = version
         half = self._half.setdefault(step, {})
-        half[role] = (self._folder.relative(path), version)
+        half[role] = (self._folder.relative(path), version, health or {})
         if len(half) < len(self._cfg.roles):
             return
         del self._half[step]
         state = State(
             step=step,
-            folders={name: folder for name, (folder, _) in half.items()},
-            versions={name: number for name, (_, number) in half.items()},
+            folders={name: folder for name, (folder, _, _) in half.items()},
+            versions={name: number for name, (_, number, _) in half.items()},
+            health={name: known for name, (_, _, known) in half.items() if known},
+            rollbacks=self.rollbacks,
             **self._kept.get(step, {}),
         )
         self._kept = {later: kept for later, kept in self._kept.items() if later > step}
+        good = self._good()
+        self._states = [*self._states, state] if self._watched else [state]
+        if self._watched and good is not None:
+            state.good = asdict(replace(good, good={}))
         self._folder.write_state(asdict(state))
         # A learner that runs ahead has saved steps that the next pairs will name: these stay too.
-        self._folder.prune(self._cfg.save.keep + len(self._half))
+        waiting = [folder for waits in self._states for folder in waits.folders.values()]
+        self._folder.prune(self._cfg.save.keep + len(self._half), waiting)
         self.saved = step
+
+    def vouch(self, role: str, step: int) -> None:
+        """Figures of `role` show no sign of a collapse in its weights up to `step`."""
+        self._vouched[role] = max(self._vouched.get(role, step), step)
+
+    def back(self) -> int:
+        """Let state.json name the good state; its step. It stays as good for `restore`."""
+        good = self._good()
+        if good is None:
+            raise InvariantError("a run goes back only after its first checkpoint")
+        self._folder.write_state(asdict(replace(good, rollbacks=self.rollbacks + 1, good={})))
+        return good.step
+
+    @property
+    def rollbacks(self) -> int:
+        """How often the run went back after a collapse."""
+        return self._states[-1].rollbacks if self._states else 0
+
+    def _good(self) -> State | None:
+        """The newest saved state that all roles vouch for; else the oldest that is known."""
+        proven = min((self._vouched.get(role, -1) for role in self._cfg.roles), default=-1)
+        while len(self._states) > 1 and self._states[1].step <= proven:
+            self._states.pop(0)
+        return self._states[0] if self._states else None
 
     async def restore(self) -> State:
         """Load what state.json names into the learners and roll the ledger back to it.
@@ -125,6 +187,10 @@ class Checkpoints:
         self._kept.clear()
         found = read(self._folder, self._cfg.roles)
         state = found or State()
+        self._vouched.clear()
+        self._states = [] if found is None else [found]
+        if found is not None and found.good and self._watched:
+            self._states.insert(0, State(**found.good))
         self.saved = state.step if found else -1
         for role, folder in state.folders.items():
             await call_learner(self._cast, role, "load", str(self._folder.absolute(folder)))

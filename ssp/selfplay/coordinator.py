@@ -26,6 +26,7 @@ from ssp.selfplay.channel import Channel
 from ssp.selfplay.checkpoint import Checkpoints
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.evaluator import Evaluator
+from ssp.selfplay.health import Collapse, HealthWatch
 from ssp.selfplay.learning import LearnerLost, Schooling
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.report import Report
@@ -54,7 +55,7 @@ class SelfPlay:
         self._checkpoints = Checkpoints(cfg, cast, folder)
         self._schooling = Schooling(cfg, cast, self._store)
         self._evaluator = evaluator
-        self._watch = JunkWatch(cfg.referee)
+        self._watch, self._health = JunkWatch(cfg.referee), HealthWatch(cfg.health, cfg.roles)
         self._pace: Pace
         self._turns: Pace
         self._first = self._cut = self._restores = 0
@@ -66,20 +67,15 @@ class SelfPlay:
         self._stopping, self._why = True, self._why or why
 
     async def run(self) -> None:
-        """Play to the end. Raises VoidLimit or JunkAlarm after saving; any other error propagates as it was raised."""
+        """Play to the end. Raises VoidLimit or JunkAlarm after saving, Collapse after going back to the last good
+        checkpoint; any other error propagates as it was raised."""
         while True:
             try:
                 await self._restore()
                 await self._play()
                 break
             except (LearnerLost, ExceptionGroup) as error:
-                cause = _first(error)
-                if not isinstance(cause, LearnerLost):
-                    raise cause from error
-                self._restores += 1
-                if self._restores > self._cfg.placement.restarts:
-                    raise SspError(f"learners died {self._restores} times: giving up") from cause
-                self._report.say(f"{cause}; back to the last checkpoint")
+                await self._go_back(_first(error))
         if not self._stopping:  # someone is waiting for the end
             await self._evaluate(self._pace.done[SOLVER], final=True)
         await self._ledger("check")
@@ -87,6 +83,24 @@ class SelfPlay:
         why = self._why or self._gate.verdict()
         if why is not None:
             raise why
+
+    async def _go_back(self, cause: Exception) -> None:
+        """Where the run goes on after `cause`: at its last checkpoint, or the last good one; raises what ends it."""
+        if isinstance(cause, Collapse):
+            spent = self._checkpoints.rollbacks
+            step = self._checkpoints.back()
+            if self._cfg.health.on_collapse == "stop" or spent >= self._cfg.health.rollbacks:
+                await self._ledger("rollback", dict.fromkeys(self._roles, step))
+                known = f"went back {spent} times before" if spent else "health.on_collapse=stop"
+                raise Collapse(f"{cause} ({known}; the run folder is as it was at step {step})") from cause
+            self._report.say(f"{cause} Back to the checkpoint of step {step}, with other draws")
+            return
+        if not isinstance(cause, LearnerLost):
+            raise cause
+        self._restores += 1
+        if self._restores > self._cfg.placement.restarts:
+            raise SspError(f"learners died {self._restores} times: giving up") from cause
+        self._report.say(f"{cause}; back to the last checkpoint")
 
     async def _play(self) -> None:
         """Rounds and learners until no further round is admitted; ends saved."""
@@ -173,7 +187,8 @@ class SelfPlay:
             self.stop(alarm)
         for role in self._roles:
             items = settled.items[role]
-            batch = TrainBatch(role, round_ + 1, items, [item.reward for item in items], settled.nbytes[role])
+            rewards = [item.reward for item in items]
+            batch = TrainBatch(role, round_ + 1, items, rewards, settled.nbytes[role], settled.figures(role))
             await self._queues[role].put(round_, batch, len(items), batch.nbytes)
         await self._turns.advance(TURN)
 
@@ -203,9 +218,10 @@ class SelfPlay:
             batch = await self._queues[role].take(round_)
             if batch is None:
                 return
-            stats = await self._schooling.learn(batch)
+            stats = {**batch.figures, **await self._schooling.learn(batch)}
             await self._queues[role].ack(round_)
             step = round_ + 1
+            stats["health/alarms"] = self._examine(role, step, stats)
             if self._checkpoints.due(step):
                 await self._save(role, step)
             if role == SOLVER:
@@ -213,6 +229,18 @@ class SelfPlay:
             if self._report.learned(role, step, stats):
                 await self._ledger("check")
             await self._pace.advance(role)
+
+    def _examine(self, role: str, step: int, stats: dict[str, float]) -> float:
+        """Let the figures of an update be judged; the number of alarms that last. Collapse, unless it is only said."""
+        found = self._health.see(role, step, stats)
+        fatal = [alarm.text for alarm in found if alarm.collapse and self._cfg.health.on_collapse != "warn"]
+        if fatal:
+            raise Collapse(" ".join(fatal))
+        for alarm in found:
+            self._report.say(alarm.text)
+        if not self._health.suspects(role):  # what was played with these weights was well
+            self._checkpoints.vouch(role, step - 1 - getattr(self._cfg.schedule.max_staleness, role))
+        return float(self._health.alarms(role))
 
     async def _evaluate(self, step: int, final: bool = False) -> None:
         if not self._evaluator.due(step, final):
@@ -231,6 +259,8 @@ class SelfPlay:
         self._first, self._cut = state.step, self._cfg.steps
         self._stages.incarnation = await self._ledger("next_version", "run")
         self._schooling.incarnation = self._stages.incarnation
+        self._stages.redraws = state.rollbacks
+        self._health.restore(state.health)
         self._batches.restore(state.pool)
         self._targets.restore(state.cursor)
         for queue in self._queues.values():
@@ -248,7 +278,8 @@ class SelfPlay:
 
     async def _save(self, role: str, step: int) -> None:
         meta = {"role": role, **protocols.get(self._cfg.protocol).mark, "incarnation": self._stages.incarnation}
-        await self._checkpoints.save(role, step, self._store.latest(role).version, meta)
+        version, health = self._store.latest(role).version, self._health.state(role)
+        await self._checkpoints.save(role, step, version, meta, health)
 
     async def _from_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
         """Questions reach the solvers through their queue, which holds them until they have been played."""

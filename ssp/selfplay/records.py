@@ -139,10 +139,12 @@ class TrainItem:
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """What one learner step consumes. `rewards` are the items'; `nbytes` estimates the payload behind them."""
+    """What one learner step consumes. `rewards` are the items'; `nbytes` estimates the payload behind them; `figures` are
+    of all the role's episodes of the round, trained or not."""
 
     role: str
     step: int
     items: list[TrainItem]
     rewards: list[float]
     nbytes: int
+    figures: dict[str, float] = field(default_factory=dict)

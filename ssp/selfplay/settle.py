@@ -27,19 +27,25 @@ WITHIN_GROUP = ("grpo", "dr_grpo", "rloo")
 
 @dataclass
 class Settled:
-    """A settled round: ledger rows of episodes and games, the items each learner gets, counts by cause, bytes."""
+    """A settled round: ledger rows of episodes and games, the items each learner gets, counts by cause, bytes.
+
+    `paid`: (group, reward, searches) of each episode with a reward, trained or not.
+    """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
     items: dict[str, list[TrainItem]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
     counts: Counter[str] = field(default_factory=Counter)
+    paid: dict[str, list[tuple[int, float, int]]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
     nbytes: Counter[str] = field(default_factory=Counter)
 
     def add(
-        self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, **more: Any
+        self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, group: int, **more: Any
     ) -> None:
         """One episode's row. A dropped row's cause is the drop's; `reject` counts the outcome's own all the same."""
         self.rows.append(played.brief.entry(state, outcome, cause, reward=reward, **more))
+        if reward is not None:
+            self.paid[played.brief.role].append((group, reward, played.brief.searches))
         if outcome is Outcome.VOID:
             self.counts[f"void/{cause}"] += 1
 
@@ -52,6 +58,22 @@ class Settled:
         brief = played.brief
         self.items[brief.role].append(TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min))
         self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
+
+    def figures(self, role: str) -> dict[str, float]:
+        """Mean reward and searches of the role's paid episodes, and the share of groups (of two and more) without
+        spread; those that there are."""
+        paid = self.paid[role]
+        if not paid:
+            return {}
+        groups: dict[int, list[float]] = {}
+        for group, reward, _ in paid:
+            groups.setdefault(group, []).append(reward)
+        spreads = [len(set(rewards)) > 1 for rewards in groups.values() if len(rewards) > 1]
+        return {
+            "reward/all": sum(reward for _, reward, _ in paid) / len(paid),
+            "searches": sum(searches for _, _, searches in paid) / len(paid),
+            **({"groups/flat": spreads.count(False) / len(spreads)} if spreads else {}),
+        }
 
 
 def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None) -> Settled:
@@ -97,7 +119,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         brief = played.brief
         if _right(game, played) is None:
             cause = brief.cause if brief.outcome is Outcome.VOID else game.grades[brief.id].void_cause
-            settled.add(played, State.VOIDED, Outcome.VOID, cause, None, **opponent)
+            settled.add(played, State.VOIDED, Outcome.VOID, cause, None, group, **opponent)
             continue
         rejected = brief.final is None
         if rejected:
@@ -105,10 +127,10 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         outcome, cause = (Outcome.REJECTED, brief.stopped) if rejected else (Outcome.SCORED, "")
         reward = rewards[brief.id]
         if signal:
-            settled.add(played, State.QUEUED, outcome, cause, reward, **opponent)
+            settled.add(played, State.QUEUED, outcome, cause, reward, group, **opponent)
             settled.train(played, reward, group)
         else:
-            settled.add(played, State.DROPPED, outcome, "no_signal", reward, **opponent)
+            settled.add(played, State.DROPPED, outcome, "no_signal", reward, group, **opponent)
 
 
 def _right(game: Game, played: Played) -> bool | None:
@@ -123,22 +145,22 @@ def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> N
     assert played is not None
     opponent = {"opponent_version_min": game.solver_version, "opponent_version_max": game.solver_version}
     if game.void_cause:
-        settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None)
+        settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None, group)
     elif not game.valid:
         reward = cfg.proposer.invalid_reward
         settled.reject(game.rule)
         if cfg.game.batch == "resample":  # another target took its place, and it learns from the valid ones only (SSP)
-            settled.add(played, State.DROPPED, Outcome.REJECTED, "surplus", reward)
+            settled.add(played, State.DROPPED, Outcome.REJECTED, "surplus", reward, group)
         else:
-            settled.add(played, State.QUEUED, Outcome.REJECTED, game.rule, reward)
+            settled.add(played, State.QUEUED, Outcome.REJECTED, game.rule, reward, group)
             settled.train(played, reward, group)
     elif not game.chosen:
-        settled.add(played, State.DROPPED, Outcome.SCORED, "surplus", None)
+        settled.add(played, State.DROPPED, Outcome.SCORED, "surplus", None, group)
     elif game.win_rate is None:
-        settled.add(played, State.VOIDED, Outcome.VOID, TOO_FEW, None, **opponent)
+        settled.add(played, State.VOIDED, Outcome.VOID, TOO_FEW, None, group, **opponent)
     else:
         reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
-        settled.add(played, State.QUEUED, Outcome.SCORED, "", reward, **opponent)
+        settled.add(played, State.QUEUED, Outcome.SCORED, "", reward, group, **opponent)
         settled.train(played, reward, group)
 
 

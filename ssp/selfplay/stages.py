@@ -45,11 +45,12 @@ class Part:
 
 
 class Stages:
-    """Plays blocks of games on the crews of `cast`. `incarnation` marks the ids of this start of the run."""
+    """Plays blocks of games on the crews of `cast`. `incarnation` marks the ids of this start of the run; `redraws` counts
+    how often it went back after a collapse: the same draws would lead there again."""
 
     def __init__(self, cfg: Config, cast: Cast, gate: VoidGate) -> None:
         self._cfg, self._cast, self._gate = cfg, cast, gate
-        self.incarnation = 0
+        self.incarnation = self.redraws = 0
 
     async def propose(
         self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0
@@ -61,7 +62,7 @@ class Stages:
                 game=game.id,
                 role=PROPOSER,
                 attempt=0,
-                seed=derive(self._cfg.seed, PROPOSER, game.number, 0),
+                seed=self._draw(PROPOSER, game.number, 0),
                 fields={"target": game.target, **game.hints},
             )
             for game in games
@@ -111,7 +112,7 @@ class Stages:
                 game=game.id,
                 role=SOLVER,
                 attempt=attempt,
-                seed=derive(self._cfg.seed, SOLVER, round_, game.number, attempt),
+                seed=self._draw(SOLVER, round_, game.number, attempt),
                 fields={"question": game.question},
             )
             for game in games
@@ -154,6 +155,10 @@ class Stages:
     async def keep(self, briefs: Sequence[Brief]) -> None:
         """Evaluation episodes end as `kept` (or voided)."""
         await self._ledger("advance", [kept(brief) for brief in briefs])
+
+    def _draw(self, *names: str | int) -> int:
+        """The seed of one episode's draws."""
+        return derive(self._cfg.seed, *names, *([self.redraws] if self.redraws else []))
 
     async def _play(
         self, part: Part, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock

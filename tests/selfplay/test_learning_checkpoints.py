@@ -210,12 +210,30 @@ def test_a_role_that_published_nothing_is_not_saved_again(tmp_path: Path) -> Non
 
 
 def test_a_learner_may_be_several_saves_ahead(tmp_path: Path) -> None:
-    school = School(config(save__keep=1), tmp_path / "run")
+    school = School(config(save__keep=1, health__collapse=0.0), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for role, step in [(PROPOSER, 1), (PROPOSER, 2), (PROPOSER, 3), (SOLVER, 1), (SOLVER, 2), (SOLVER, 3)]:
         asyncio.run(checkpoints.save(role, step, step + 1, {}))
     assert checkpoints.saved == 3
     assert sorted(path.name for path in (school.folder.checkpoints / PROPOSER).iterdir()) == ["v4"]
+
+
+def test_what_nobody_vouched_for_yet_does_not_push_out_the_good_pair(tmp_path: Path) -> None:
+    school = School(config(save__keep=1), tmp_path / "run")
+    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    for step in range(5):
+        for role in ROLES:
+            asyncio.run(checkpoints.save(role, step, step + 1, {}))
+        checkpoints.vouch(PROPOSER, step)
+        checkpoints.vouch(SOLVER, min(step, 2) - 1)
+    state = saved(school)
+    assert state is not None and (state["step"], state["good"]["step"], state["good"]["good"]) == (4, 1, {})
+    assert sorted(path.name for path in (school.folder.checkpoints / SOLVER).iterdir()) == ["v2", "v3", "v4", "v5"]
+    again = Checkpoints(school.cfg, school.cast, school.folder)
+    asyncio.run(again.restore())
+    assert (again.saved, again.back(), again.rollbacks) == (4, 1, 0)
+    asyncio.run(again.restore())
+    assert (again.saved, again.rollbacks) == (1, 1)
 
 
 def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
