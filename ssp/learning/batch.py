@@ -134,12 +134,15 @@ def lengths(mask: Tensor) -> Tensor:
     return (mask * positions).amax(dim=1) if mask.shape[1] else torch.zeros(mask.shape[0], dtype=torch.long)
 
 
-def micro_batches(row_lengths: Tensor, rows: Tensor, token_budget: int) -> list[Tensor]:
-    """Split `rows` (indices, long [K]) into index tensors of at most `token_budget` padded tokens each.
+def micro_batches(row_lengths: Tensor, rows: Tensor, token_budget: int, packing: bool = False) -> list[Tensor]:
+    """Split `rows` (indices, long [K]) into index tensors of at most `token_budget` tokens each, padding included.
 
-    Rows are sorted by length (ties by index), so that a micro-batch has little padding; a row longer than the budget
-    is a micro-batch of its own.
+    Rows are sorted by length (ties by index), so that a micro-batch has little padding. With `packing` there is none:
+    rows stay in order, so that those of one prompt stay together, in the fewest parts and these as equal as can be.
+    A row longer than the budget is a micro-batch of its own.
     """
+    if packing:
+        return _even_parts(row_lengths[rows].tolist(), rows, token_budget)
     order = rows[torch.sort(row_lengths[rows], stable=True).indices]
     out: list[Tensor] = []
     start = 0
@@ -150,6 +153,26 @@ def micro_batches(row_lengths: Tensor, rows: Tensor, token_budget: int) -> list[
     if len(order):
         out.append(order[start:])
     return out
+
+
+def _even_parts(sizes: list[int], rows: Tensor, token_budget: int) -> list[Tensor]:
+    """Consecutive parts of at most `token_budget`, the fewest, with the largest as small as so many allow."""
+
+    def cut(most: int) -> list[int]:
+        counts, filled = [], token_budget + 1
+        for size in sizes:
+            if filled + size > most:
+                counts.append(0)
+                filled = 0
+            counts[-1] += 1
+            filled += size
+        return counts
+
+    fewest, low, high = len(cut(token_budget)), 1, token_budget
+    while low < high:  # the smallest bound that needs no more parts
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(cut(middle)) <= fewest else (middle + 1, high)
+    return list(rows.split(cut(high))) if sizes else []
 
 
 def mini_batches(sources: Tensor, size: int) -> list[Tensor]:

@@ -1,8 +1,9 @@
 """Log-probabilities of the tokens that a policy wrote, and what else is read off the same distributions.
 
-Owns the one forward pass that training uses. Promises that only positions which predict a model token reach the
-vocabulary projection or the value head: every other position has no logits, hence exactly zero gradient there (law 1),
-and costs no softmax; and that at most `CELLS` logits of a model exist at a time, however many tokens and words there are.
+Owns the one forward pass that training uses, padded or packed (`ssp.learning.packing`). Promises that only positions
+which predict a model token reach the vocabulary projection or the value head: every other position has no logits, hence
+exactly zero gradient there (law 1), and costs no softmax; and that at most `CELLS` logits of a model exist at a time,
+however many tokens and words there are.
 Refuses to know losses and coefficients. Needs a causal model whose logits are its output embedding applied to its last
 hidden state.
 """
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+
+from ssp.learning.packing import Line, lay_out, packs
 
 CELLS = 2**26
 """Logits at a time (256 MB in float32); the chunks of a longer micro-batch are computed again in the backward pass."""
@@ -46,11 +49,15 @@ class Scores:
     kl: Tensor
 
 
-def states(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+def states(model: PreTrainedModel, ids: Tensor, mask: Tensor, line: Line | None = None) -> Tensor:
     """[M, H]: last hidden states at the positions that predict the tokens of `ids` [B, T] where `mask` is true.
 
-    No padding mask: under causal attention padding on the right cannot reach a token before it.
+    No padding mask: under causal attention padding on the right cannot reach a token before it. Where the model packs
+    (`enable_packing`), rows lie side by side instead; `line`: how, where it is known already.
     """
+    if packs(model):
+        packed: Tensor = model.base_model(line=lay_out(ids, mask) if line is None else line)
+        return packed
     hidden: Tensor = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     return hidden[mask[:, 1:]]
 
@@ -69,9 +76,10 @@ def score(
     Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1, as there.
     """
     sampled = ids[:, 1:][mask[:, 1:]]
-    hidden = states(model, ids, mask)
+    line = lay_out(ids, mask) if packs(model) else None
+    hidden = states(model, ids, mask, line)
     with torch.no_grad():
-        other = hidden if versus is None else states(versus.reference, ids, mask)
+        other = hidden if versus is None else states(versus.reference, ids, mask, line)
 
     def distribution(of: PreTrainedModel, hidden: Tensor) -> Tensor:
         logits = of.get_output_embeddings()(hidden).float()

@@ -1,0 +1,296 @@
+"""Rows side by side: the padded forward's numbers and gradients, no row seen by another, every model family."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from ssp import kl
+from ssp.errors import InputError, InvariantError
+from ssp.kl_full import TopK
+from ssp.learning.attention import Segments, attend, rotate
+from ssp.learning.batch import lengths, micro_batches
+from ssp.learning.forward import Versus, score, states
+from ssp.learning.packing import enable_packing, lay_out, packs
+
+VOCAB = 50
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+    "max_position_embeddings": 128,
+}
+SCALED = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+MODELS = {
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=True)),
+    "qwen2-window": lambda: Qwen2ForCausalLM(
+        Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1)
+    ),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=SCALED)),
+}
+
+
+def pair(name):
+    """The same weights, padded and packed."""
+    torch.manual_seed(0)
+    padded = MODELS[name]().eval()
+    packed = copy.deepcopy(padded)
+    enable_packing(packed)
+    return padded, packed
+
+
+def ragged(rows=9, longest=37, seed=0):
+    """ids and mask [rows, longest]: rows 1 to 3 share a prompt, 4 and 5 another, row 6 has nothing to predict, row 7 is
+    as long as row 8, row 2 predicts one token only."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, VOCAB, (rows, longest), generator=generator)
+    mask = torch.rand(rows, longest, generator=generator) < 0.3
+    ids[2:4, :6], ids[5, :9] = ids[1, :6], ids[4, :9]
+    for row, (first, end) in enumerate([(3, 37), (6, 20), (6, 7), (6, 33), (9, 25), (9, 25), (1, 1), (2, 14), (5, 14)]):
+        mask[row, :first] = mask[row, end:] = False
+        mask[row, first] = mask[row, end - 1] = end > first
+    return ids, mask
+
+
+def outcome(model, ids, mask, versus=None, cells=2**26):
+    """Scores and the gradient of a loss that weighs every token and every term differently."""
+    model.zero_grad()
+    scores = score(model, ids, mask, 0.7, versus, entropy_gradient=True, cells=cells)
+    weights = torch.linspace(-1, 1, len(scores.logprobs))
+    loss = (weights * scores.logprobs).sum() + 0.3 * (weights * scores.entropy).sum()
+    if versus is not None:
+        loss = loss + 0.2 * (weights * scores.kl).sum()
+    (loss / len(weights)).backward()
+    return scores, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def same(one, other):
+    """Scores to 1e-5, gradients of the mean loss to 1e-6."""
+    for name in ("logprobs", "entropy", "kl"):
+        torch.testing.assert_close(getattr(one[0], name), getattr(other[0], name), atol=1e-5, rtol=0)
+    for name, grad in one[1].items():
+        torch.testing.assert_close(other[1][name], grad, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.covers("SR-10", "SR-11")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["", "k3", "full", "topk_reverse"])
+def test_packed_is_padded(name, kind):
+    padded, packed = pair(name)
+    ids, mask = ragged()
+    versus = dict.fromkeys((padded, packed))
+    if kind:
+        reference = copy.deepcopy(padded).requires_grad_(False)
+        for parameter in reference.parameters():
+            parameter.add_(0.004)
+
+        def compare(policy, other, sampled, behaviour):
+            if kind in kl.SAMPLED:
+                policy, other = (x.gather(1, sampled[:, None]).squeeze(1) for x in (policy, other))
+                return kl.get(kind)(policy, other)
+            return kl.get(kind)(policy, other, sampled, behaviour, TopK(3))
+
+        twin = copy.deepcopy(reference)
+        enable_packing(twin)
+        versus = {padded: Versus(reference, compare), packed: Versus(twin, compare)}
+    same(outcome(padded, ids, mask, versus[padded]), outcome(packed, ids, mask, versus[packed]))
+
+
+@pytest.mark.covers("SR-10")
+def test_states_of_a_body_without_head():
+    """What a critic reads."""
+    padded, packed = pair("qwen3")
+    ids, mask = ragged()
+    one = states(padded.base_model, ids, mask)
+    torch.testing.assert_close(states(packed.base_model, ids, mask), one, atol=1e-5, rtol=0)
+    body = copy.deepcopy(padded.base_model)
+    enable_packing(body)
+    torch.testing.assert_close(states(body, ids, mask), one, atol=1e-5, rtol=0)
+
+
+@pytest.mark.covers("SR-10")
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_do_not_see_each_other(name):
+    _, packed = pair(name)
+    ids, mask = ragged()
+    with torch.no_grad():
+        before = score(packed, ids, mask, 1.0).logprobs
+        for row in range(len(ids)):
+            other = ids.clone()
+            other[row] = (ids[row] + 1) % VOCAB
+            after = score(packed, other, mask, 1.0).logprobs
+            owner = torch.arange(len(ids))[:, None].expand_as(mask)[mask]
+            torch.testing.assert_close(after[owner != row], before[owner != row], atol=2e-6, rtol=0)
+            assert not mask[row].any() or not torch.allclose(after[owner == row], before[owner == row], atol=1e-3)
+
+
+def test_what_follows_the_last_predicted_token_is_not_computed():
+    ids, mask = ragged()
+    line = lay_out(ids, mask)
+    sizes = lengths(mask)
+    shared = 2 * 6 + 9  # prompts that are there once, not three times and twice
+    assert len(line.ids) == int((sizes[sizes > 0] - 1).sum()) - shared == len(line.positions)
+    assert len(line.asked) == int(mask.sum())
+    # places that are asked for hold the token before the predicted one, at its position
+    rows, positions = mask.nonzero().unbind(1)
+    assert line.ids[line.asked].tolist() == ids[rows, positions - 1].tolist()
+    assert line.positions[line.asked].tolist() == (positions - 1).tolist()
+
+
+def test_a_line_needs_a_token_to_predict():
+    ids, mask = ragged()
+    none = torch.zeros_like(mask)
+    none[:, 0] = True  # nothing predicts the first token
+    with pytest.raises(InvariantError, match="needs a token"):
+        lay_out(ids, none)
+
+
+@pytest.mark.covers("SR-10")
+@pytest.mark.parametrize("name", ["qwen2", "llama"])
+@pytest.mark.parametrize("side", ["padded", "packed"])
+def test_checkpointing_changes_no_gradient(name, side, monkeypatch):
+    model = dict(zip(("padded", "packed"), pair(name), strict=True))[side]
+    ids, mask = ragged()
+    plain = outcome(model, ids, mask)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for layer in model.base_model.layers:
+        layer.training = True
+    calls = []
+    inner = model.base_model.layers[0].mlp.forward
+    monkeypatch.setattr(model.base_model.layers[0].mlp, "forward", lambda x: calls.append(1) or inner(x))
+    same(plain, outcome(model, ids, mask))
+    assert len(calls) == 2  # forward, and again in the backward pass
+
+
+@pytest.mark.covers("SR-10")
+def test_mixed_precision_stays_near():
+    """autocast in bfloat16: float32 weights and gradients, log-probs within what eight bits of mantissa allow."""
+    for name in MODELS:
+        padded, packed = pair(name)
+        ids, mask = ragged()
+        with torch.no_grad():
+            exact = score(padded, ids, mask, 1.0).logprobs
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = score(packed, ids, mask, 1.0).logprobs
+        assert rough.dtype == torch.float32
+        rough.sum().backward()
+        assert all(p.grad.dtype == torch.float32 for p in packed.parameters())
+        assert 0 < float((rough.detach() - exact).abs().max()) < 0.3
+
+
+def test_models_that_it_cannot_compute_are_refused():
+    other = MistralForCausalLM(MistralConfig(**SIZES))
+    with pytest.raises(InputError, match="qwen2, qwen3, llama"):
+        enable_packing(other)
+    with pytest.raises(InputError, match="dropout"):
+        enable_packing(Qwen2ForCausalLM(Qwen2Config(**SIZES, attention_dropout=0.1)))
+    assert not packs(other)
+
+
+def test_packing_leaves_the_model_as_it_is(tmp_path):
+    padded, packed = pair("qwen2")
+    ids, _ = ragged()
+    with torch.no_grad():
+        torch.testing.assert_close(packed(ids).logits, padded(ids).logits, atol=0, rtol=0)
+    packed.save_pretrained(tmp_path / "packed")
+    padded.save_pretrained(tmp_path / "padded")
+    read = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("packed", "padded")]
+    assert read[0] == read[1]
+    twin = copy.deepcopy(packed)
+    with torch.no_grad():
+        next(twin.parameters()).add_(1.0)
+        mask = torch.zeros_like(ids, dtype=torch.bool)
+        mask[:, 3] = True
+        assert not torch.allclose(states(twin, ids, mask), states(packed, ids, mask))  # a copy computes its own weights
+
+
+def test_rotation_has_the_gradient_of_its_formula():
+    torch.manual_seed(0)
+    x = torch.randn(5, 3, 8, dtype=torch.float64, requires_grad=True)
+    angle = torch.randn(5, 1, 4, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: rotate(x, angle.cos(), angle.sin()), x)
+
+
+@pytest.mark.parametrize("window", [None, 1, 3])
+def test_attention_by_hand(window):
+    """Pieces of 3, 2 and 2 tokens; the second and third continue the first."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(7, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
+    segments = Segments.of([3, 2, 2], [-1, 0, 0], torch.device("cpu"))
+    assert segments.runs == ((1, 3, 3), (2, 2, 5)) and segments.longest == (3, 5)
+    assert segments.own.tolist() == [0, 3, 5, 7] and segments.ends.tolist() == [0, 3, 8, 13]
+    got = attend(query, key, value, segments, 0.5, window)
+    sees = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5], 6: [0, 1, 2, 5, 6]}
+    for token, places in sees.items():
+        places = places[-window:] if window else places
+        for head in range(4):
+            weight = torch.softmax(0.5 * key[places, head // 2] @ query[token, head], 0)
+            torch.testing.assert_close(got[token, head], weight @ value[places, head // 2], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("budget", [1, 30, 45, 100, 10_000])
+def test_packed_micro_batches_are_few_and_even(budget):
+    sizes = torch.tensor([7, 30, 12, 12, 3, 25, 9, 12])
+    rows = torch.tensor([0, 1, 2, 3, 5, 6, 7])
+    parts = micro_batches(sizes, rows, budget, packing=True)
+    assert torch.cat(parts).tolist() == rows.tolist()
+    totals = [int(sizes[part].sum()) for part in parts]
+    assert all(total <= budget or len(part) == 1 for total, part in zip(totals, parts, strict=True))
+    expected = {1: [7, 30, 12, 12, 25, 9, 12], 45: [37, 24, 34, 12], 100: [49, 58], 10_000: [107]}
+    assert totals == expected.get(budget, totals)
+    assert micro_batches(sizes, rows[:0], budget, packing=True) == []
+
+
+class Widest(torch.utils._python_dispatch.TorchDispatchMode):
+    """The most elements of any result whose last axis is the vocabulary, but for gradients of the output layer."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        self.hidden, self.cells = hidden, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and out.dim() == 2 and out.shape == (out.shape[0], VOCAB):
+            self.cells = max(self.cells, 0 if out.shape[0] == self.hidden else out.numel())
+        return out
+
+
+@pytest.mark.covers("EP-03", "SR-10")
+@pytest.mark.parametrize("kind", ["", "full", "topk_reverse"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_logits_of_the_whole_batch_never_exist(kind, checkpointing):
+    """Packed, with layers computed again or not: no more logits at a time than asked for, and the same numbers."""
+    _, packed = pair("qwen2")
+    ids, mask = ragged()
+    versus = None
+    if kind:
+        twin = copy.deepcopy(packed).requires_grad_(False)
+        next(twin.parameters()).add_(0.05)
+        versus = Versus(twin, lambda p, q, s, b: kl.get(kind)(p, q, s, b, TopK(3)))
+    if checkpointing:
+        packed.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for layer in packed.base_model.layers:
+            layer.training = True
+    whole = outcome(packed, ids, mask, versus)
+    with Widest(16) as widest:
+        chunked = outcome(packed, ids, mask, versus, cells=VOCAB * 5)
+    same(whole, chunked)
+    assert 0 < widest.cells <= VOCAB * 5
