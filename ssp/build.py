@@ -59,12 +59,24 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
     return loaded
 
 
-def engine(cfg_role: RoleConfig, model_dir: Path | str) -> Engine:
-    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind."""
+def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) -> Engine:
+    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind.
+
+    `sleeps`: it shares its GPUs with a learner, and takes turns with it.
+    """
     chosen = cfg_role.engine
     if chosen.kind == "endpoint":
         return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env), chosen.timeout)
-    return engines.create(chosen.kind, _folder(model_dir), chosen.dtype)
+    return engines.create(chosen, _folder(model_dir), sleeps)
+
+
+def check_engines(cfg: Config) -> None:
+    """InputError when the software that an engine needs is not installed. Makes none: where it runs is for others to say."""
+    if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, SOLVER}):
+        # Here, because it is of use to vLLM only.
+        from ssp.engines import vllm_setup
+
+        vllm_setup.require()
 
 
 def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | None = None) -> Path:
@@ -90,7 +102,12 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
     for folders that a user brings, as `model_dir` gave them."""
     if cfg.block(role).model != COLDSTART:
         renderer(cfg, role, folder).stops(role)
-        engine(cfg.block(role), folder)
+        if cfg.block(role).engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
+            from ssp.engines import vllm_setup
+
+            vllm_setup.shapes(folder)
+        else:
+            engine(cfg.block(role), folder)
 
 
 def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:

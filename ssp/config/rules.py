@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ssp import protocols
-from ssp.config import game_rules, judge_rules, learning_rules, placement_rules, referee_rules, reward_rules
+from ssp.config import engine_rules, game_rules, judge_rules, learning_rules, placement_rules, referee_rules, reward_rules
 from ssp.config.schema import Config
 from ssp.config.tables import (
     CHOICES,
@@ -263,6 +263,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     turn_fits_episode,
     episode_fits_its_parts,
     engines_have_an_address,
+    *engine_rules.RULES,
     retriever_has_an_address,
     data_corpus_has_one_source,
     hedges_have_a_replica,

@@ -1,6 +1,6 @@
 """Engines: what turns token ids into sampled token ids.
 
-Owns the choice by name. Promises that importing this package does not import torch.
+Owns the choice by configuration. Promises that importing this package imports neither torch nor vLLM.
 Refuses to know text, roles, rewards.
 """
 
@@ -8,18 +8,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ssp.config.role import EngineConfig
 from ssp.engines.base import Engine, Generation, Sampling, StopWords
 from ssp.engines.scripted import Script, ScriptedEngine
 from ssp.errors import InputError
 
 
-def create(kind: str, model_dir: str | Path, dtype: str = "float32") -> Engine:
-    """The engine `kind` with the model of the HF folder `model_dir`. InputError for an unknown kind."""
-    if kind != "torch":
-        raise InputError("engine.kind must be torch", kind, "set engine.kind=torch")
-    from ssp.engines.torch_engine import TorchEngine
+def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:
+    """The configured engine with the model of the HF folder `model_dir`. `sleeps`: a learner on the same GPUs takes turns
+    with it. InputError for a kind that is not made from a folder, for vLLM where it is not installed."""
+    if config.kind == "torch" and config.continuous:
+        from ssp.engines.continuous import ContinuousEngine
 
-    return TorchEngine(model_dir, dtype=dtype)
+        return ContinuousEngine(model_dir, dtype=config.dtype)
+    if config.kind == "torch":
+        from ssp.engines.torch_engine import TorchEngine
+
+        return TorchEngine(model_dir, dtype=config.dtype)
+    if config.kind == "vllm":
+        from ssp.engines.vllm_engine import VllmEngine
+
+        return VllmEngine(model_dir, config, sleeps=sleeps)
+    raise InputError("engine.kind must be torch or vllm", config.kind, "set engine.kind=torch")
 
 
 __all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "StopWords", "create"]

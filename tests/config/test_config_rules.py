@@ -81,7 +81,7 @@ def test_ranges(typed: str, rule: str) -> None:
         ("solver.policy=shared", True),
         ("solver.algorithm=remax", True),
         ("solver.loss=gspo", True),
-        ("solver.engine.kind=vllm", True),
+        ("solver.engine.kind=simulated", True),
         ("solver.engine.kind=scripted", False),
         ("solver.learner.kind=deepspeed", True),
         ("solver.kl.kind=k6", False),
@@ -230,3 +230,33 @@ def test_an_endpoints_address_holds_no_key() -> None:
 
 def test_an_unknown_protocol_is_named_before_what_depends_on_it() -> None:
     assert "protocol must be one of" in refused("protocol=nope").rule
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule"),
+    [
+        (["solver.engine.tensor_parallel=2"], "solver.engine.tensor_parallel belongs to engine.kind=vllm"),
+        (["defaults.engine.kv_mb=64"], "proposer.engine.kv_mb belongs to engine.kind=vllm"),
+        (["solver.engine.prefix_cache=false"], "solver.engine.prefix_cache belongs to engine.kind=vllm"),
+        (["solver.engine.kind=vllm", "solver.engine.lanes=2"], "solver.engine.lanes belongs to engine.kind=torch"),
+        (["solver.engine.kind=vllm", "solver.engine.continuous=true"], "solver.engine.continuous belongs to"),
+        (
+            ["solver.engine.kind=vllm", "solver.engine.timeout=5"],
+            "solver.engine.timeout belongs to engine.kind=endpoint",
+        ),
+        (
+            ["solver.engine.kind=vllm", "solver.engine.tensor_parallel=2", "transfer.verify=true"],
+            "transfer.verify reads weights back from engines of one rank",
+        ),
+    ],
+)
+def test_a_key_of_another_kind_of_engine_is_refused(typed: list[str], rule: str) -> None:
+    assert refused(*typed).rule.startswith(rule)
+
+
+def test_vllm_gives_no_whole_distributions() -> None:
+    search = ["solver.search.kind=entropy", "solver.search.entropy=full"]
+    load("ssrl-qwen2.5-7b", search)
+    with pytest.raises(InputError, match="search.entropy is sampled with solver.engine.kind=vllm"):
+        load("ssrl-qwen2.5-7b", [*search, "solver.engine.kind=vllm"])
+    load("quickstart", ["defaults.engine.kind=vllm", "defaults.engine.kv_mb=64", "defaults.engine.eager=true"])

