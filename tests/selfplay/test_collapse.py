@@ -120,7 +120,7 @@ def seeds(stage: Stage) -> dict[int, set[int]]:
     """Seeds of the solver's episodes, by incarnation."""
     found: dict[int, set[int]] = {}
     for _, method, args in stage.cast.solvers.calls:
-        if method == "play":
+        if method == "play" and args[1].stem.startswith(SOLVER):
             for task in args[0]:
                 found.setdefault(int(task.id.rsplit("-i", 1)[1].split(".")[0]), set()).add(task.seed)
     return found
