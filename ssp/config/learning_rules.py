@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ssp.config import effect_rules
 from ssp.config.schema import Config
 from ssp.config.tables import DISTRIBUTION_KL, GROUP_BASELINE, TRUST_REGION
 from ssp.episode import PROPOSER
 from ssp.errors import InputError
+
+SEQUENCE_CLIP = 0.1
+"""A bound on a sequence's ratio above this is one meant for a token's."""
 
 
 def stale_role_needs_trust_region(cfg: Config) -> None:
@@ -93,6 +97,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     dropped_context_needs_one_advantage,
     grpo_needs_attempts,
     proposer_is_a_group_of_one,
+    *effect_rules.RULES,
 )
 
 
@@ -102,3 +107,8 @@ def warnings(cfg: Config) -> Iterator[str]:
         block = cfg.block(role)
         if block.policy == "own" and block.algorithm == "gae" and block.kl.coef == 0:
             yield f"{role}.algorithm=gae without a KL term: PPO may drift far from its start (set {role}.kl.coef=0.001)"
+        if block.policy == "own" and block.loss == "gspo" and block.clip_high > SEQUENCE_CLIP:
+            yield (
+                f"{role}.loss=gspo with {role}.clip_high={block.clip_high}: the mean log-ratio of a long sequence never gets"
+                f" there (the paper: {role}.clip_low=0.0003 {role}.clip_high=0.0004)"
+            )
