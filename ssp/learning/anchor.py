@@ -12,7 +12,6 @@ from itertools import chain
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from ssp.errors import InvariantError
 
@@ -78,22 +77,6 @@ class Average:
             odd = sorted(name for name in {*ours, *given} if name not in given or ours.get(name) != given[name].shape)
             raise InvariantError(f"an average follows tensors of its own names and shapes, unlike {', '.join(odd[:3])}")
         return given
-
-
-class Anchor(Average):
-    """The average as a whole model: `model`, frozen."""
-
-    def __init__(self, model: PreTrainedModel, tau: float = 1.0, every: int = 10) -> None:
-        self.model = model.requires_grad_(False)
-        super().__init__(named(model), tau, every)
-
-    def follow(self, policy: nn.Module | Named, step: int) -> None:
-        """Take in the policy, or its tensors by name, after its update number `step`."""
-        super().follow(named(policy) if isinstance(policy, nn.Module) else policy, step)
-
-    def take(self, stored: nn.Module | Named) -> None:
-        """Become the anchor of a checkpoint."""
-        super().take(named(stored) if isinstance(stored, nn.Module) else stored)
 
 
 def named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
