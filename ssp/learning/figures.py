@@ -32,7 +32,7 @@ class Figures:
 
     `low`, `high`, `dual`: tokens that were clipped because their ratio was small; large, with an advantage of at least
     0; large, with a negative one. `masked`: tokens that a correction took out. `sizes`: how many log-ratios of trainer
-    to sampler are of which size, by bins of `OCTAVES`.
+    to sampler are of which size, by bins of `OCTAVES`. `work`: operations (`ssp.learning.flops`).
     """
 
     steps: int = 0
@@ -57,6 +57,7 @@ class Figures:
     values: float = 0.0
     values_clipped: float = 0.0
     values_tokens: int = 0
+    work: float = 0.0
 
     @torch.no_grad()
     def add(self, tokens: Tokens, clipped: Tensor, entropy: Tensor, masked: Tensor | None = None) -> None:

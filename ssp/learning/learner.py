@@ -25,6 +25,7 @@ from ssp.errors import InvariantError
 from ssp.learning import backend, checkpoint, store
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
+from ssp.learning.flops import Work, matrix_rate
 from ssp.learning.memory import Memory
 from ssp.learning.policy import Policy, checkpoint_layers
 from ssp.learning.ranks import SOLO, Ranks
@@ -56,7 +57,10 @@ class Learner:
         self.schools = {role: School(config, self.source, self.memory, ranks, steps) for role, config in roles.items()}
         held = [school for school in self.schools.values() if school.config.kl.coef]
         self.policy = _policy(self.source, self.config, bool(held))
+        self.work = Work.of(self.policy.model)
         self.backend = backend.make(self.policy, self.config, self.config.lr, ranks)
+        kind = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
+        self.rate = ranks.world * matrix_rate(str(self.backend.device), kind)
         for school in held:
             moves = school.config.kl.ema_tau < 1
             school.divergence.adopt(self.policy.held_to, self.backend.local_tensors("reference") if moves else ())
@@ -82,8 +86,9 @@ class Learner:
                 self._optimize([turn for turn in together if turn is not None])
         self.step += 1
         figures = {role: self.schools[role].finish(lesson, self.backend, self.step) for role, lesson in lessons.items()}
-        for found in figures.values():
+        for role, found in figures.items():
             found["seconds"] = time.perf_counter() - started
+            found["mfu"] = lessons[role].figures.work / (found["seconds"] * self.rate)
             if self.memory.halved:
                 found["token_budget"] = float(self.memory.tokens)
         return figures
@@ -118,6 +123,8 @@ class Learner:
                     loss = turn.school.loss(self.backend, turn, piece.rows, figures if piece.counts else Figures())
                 if piece.counts:
                     whole += loss.item()
+                    rows = turn.lesson.ends[piece.rows].tolist()
+                    figures.work += self.work.operations(rows, int(turn.lesson.trained[piece.rows].sum()), turn.learns)
                 if turn.learns:
                     left -= 1
                     self.backend.backward(loss if piece.counts else 0.0 * loss, last=left == 0)

@@ -19,11 +19,12 @@ Span = Callable[[str, str, float, float], None]
 
 
 class Clock:
-    """Seconds of one round. `span` receives every stage for the timeline."""
+    """Seconds of one round; `generated`: on engines, by crew. `span` receives every stage for the timeline."""
 
     def __init__(self, span: Span = lambda track, name, start, end: None) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         self.searches: dict[str, float] = {}
+        self.generated: dict[str, float] = {}
         self.coverage: float | None = None
         self.busy = 0.0
         self._span = span
@@ -36,6 +37,7 @@ class Clock:
         slowest = max(workers, key=lambda seconds: seconds.get("busy", 0.0))
         for kind in KINDS:
             self.seconds[kind] += slowest.get(kind, 0.0)
+        self.generated[track] = self.generated.get(track, 0.0) + slowest.get("generate", 0.0)
         for key in slowest:
             if key.startswith(STAGE) and key != COVERAGE:
                 name = f"time/search_{key.removeprefix(STAGE)}"

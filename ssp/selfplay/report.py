@@ -40,7 +40,7 @@ class Report:
 
     def __init__(self, sink: Sink, oracle: World | None, workers: int, roles: Sequence[str]):
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
-        self._rounds: dict[int, tuple[dict[str, float], Clock]] = {}
+        self._rounds: dict[int, tuple[dict[str, float], dict[str, int], Clock]] = {}
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
         self._last = time.perf_counter()
 
@@ -78,7 +78,8 @@ class Report:
             mine = [p.brief for p in played if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
-        self._rounds[step] = values, clock
+        tokens = {role: sum(p.brief.tokens for p in played if p.brief.role == role) for role in self._roles}
+        self._rounds[step] = values, tokens, clock
 
     def learned(self, role: str, step: int, stats: dict[str, float]) -> bool:
         """One learner finished `step`. True when it was the last one: the step's rows are written then."""
@@ -88,7 +89,7 @@ class Report:
             return False
         now = time.perf_counter()
         wall, self._last = now - self._last, now
-        figures, clock = self._rounds.pop(step)
+        figures, tokens, clock = self._rounds.pop(step)
         learn = max(stats.get("busy", 0.0) for stats in done.values())
         clock.busy += sum(stats.get("busy", 0.0) for stats in done.values())
         values = {**figures, **clock.shares(wall, self._workers, learn)}
@@ -97,6 +98,7 @@ class Report:
         for name in self._roles:
             row = {key: value for key, value in done[name].items() if key != "busy"}
             row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
+            row["generate/tokens_per_second"] = tokens[name] / max(clock.generated.get(name, 0.0), 1e-9)
             self._sink.write(step, name, row)
         del self._learned[step]
         return True

@@ -19,7 +19,7 @@ from ssp.telemetry import episodes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
-TIMES = ("time", "seconds", "tokens_per_second")
+TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu")
 """Figures that may differ between equal runs."""
 
 

@@ -117,7 +117,7 @@ def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, ppo):
     resumed.load(tmp_path / "v2")
     for seed in range(2, 5):
         batch = make_batch(seed=seed, noise=0.1)
-        assert {**learner.update(batch), "seconds": 0} == {**resumed.update(batch), "seconds": 0}
+        assert {**learner.update(batch), "seconds": 0, "mfu": 0} == {**resumed.update(batch), "seconds": 0, "mfu": 0}
     ours, theirs = learner.critic.net.state_dict(), resumed.critic.net.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     (tmp_path / "v2" / "critic.pt").write_bytes(b"no critic")

@@ -110,7 +110,7 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model_dir, make_batc
     for other, other_figures in results[:-1]:
         for parameter in whole:
             torch.testing.assert_close(other[parameter], whole[parameter], atol=1e-6, rtol=0)
-        for key in set(figures) - {"seconds"}:
+        for key in set(figures) - {"seconds", "mfu"}:
             assert other_figures[key] == pytest.approx(figures[key], abs=1e-5), key
 
 
@@ -145,18 +145,18 @@ def test_a_void_row_leaves_no_trace(model_dir, make_batch, role):
     ours, a = gradients(SoloLearner(model_dir, role), batch)
     theirs, b = gradients(SoloLearner(model_dir, role), replace(batch, **fields))
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
-    assert {**a, "seconds": 0} == {**b, "seconds": 0}
+    assert {**a, "seconds": 0, "mfu": 0} == {**b, "seconds": 0, "mfu": 0}
 
 
 def test_figures_on_policy_and_off_policy(model_dir, make_batch, role):
-    names = {"loss", "grad_norm", "lr", "ratio/mean", "ratio/max", "clip_fraction", "entropy", "tokens", "seconds"}
+    names = {"loss", "grad_norm", "lr", "ratio/mean", "ratio/max", "clip_fraction", "entropy", "tokens", "seconds", "mfu"}
     names |= {f"logprob_mismatch/{name}" for name in ("kl", "p99", "max")} | {"advantage/mean_abs", "ratio/samples"}
     names |= {f"clip_fraction/{name}" for name in ("low", "high", "dual")}
     figures = SoloLearner(model_dir, role).update(make_batch())
     assert set(figures) == names and all(isinstance(v, float) for v in figures.values())
     assert figures["logprob_mismatch/max"] < 2e-5 and figures["logprob_mismatch/kl"] < 1e-9
     assert figures["ratio/mean"] == pytest.approx(1, abs=1e-5) and figures["clip_fraction"] == 0
-    assert 0 < figures["entropy"] <= math.log(40) and figures["grad_norm"] > 0
+    assert 0 < figures["entropy"] <= math.log(40) and figures["grad_norm"] > 0 and figures["mfu"] > 0
     off = SoloLearner(model_dir, role).update(make_batch(noise=0.3))
     assert off["clip_fraction"] > 0.05 and off["ratio/max"] > 1.5
     assert off["logprob_mismatch/kl"] == pytest.approx(0.045, rel=0.5)  # sigma² / 2
