@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+HALF = (torch.float16, torch.bfloat16)
+
 
 @dataclass(frozen=True)
 class Segments:
@@ -56,7 +58,7 @@ class Segments:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions: x [T, heads, D], cos and sin [T, 1, D / 2] → [T, heads, D], of x's type."""
+    """Rotary positions: x [T, heads, D], cos and sin [T, 1, D / 2] → [T, heads, D], of the wider type."""
     out: Tensor = _Rotate.apply(x, cos, sin)
     return out
 
@@ -68,16 +70,17 @@ class _Rotate(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, cos, sin):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(cos, sin)
-        return _rotated(x, cos, sin)
+        ctx.dtype = x.dtype
+        return _rotated(x, cos, sin, torch.promote_types(x.dtype, cos.dtype))
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         cos, sin = ctx.saved_tensors
-        return _rotated(grad, cos, -sin), None, None
+        return _rotated(grad, cos, -sin, ctx.dtype), None, None
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
+    out = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
     (a, b), (first, second) = x.chunk(2, -1), out.chunk(2, -1)
     first.copy_(torch.addcmul(a * cos, b, sin, value=-1))
     second.copy_(torch.addcmul(b * cos, a, sin))
@@ -87,15 +90,30 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def attend(
     query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float, window: int | None = None
 ) -> Tensor:
-    """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D].
+    """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
 
     `window`: a token sees at most so many, itself included. On a GPU in half precision one call of
-    `torch.nn.attention.varlen`; else `scaled_dot_product_attention` for each run of pieces of equal size.
+    `torch.nn.attention.varlen`; else `scaled_dot_product_attention` for each run of pieces of equal size. On a CPU that is
+    in float32, in which its kernel is faster than in bfloat16 (backward: twice).
     """
-    if segments.seen is not None:
-        key, value = (x.flatten(1).index_select(0, segments.seen).view(-1, *x.shape[1:]) for x in (key, value))
-    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
-        return _varlen(query, key, value, segments, scale, window)
+    dtype = value.dtype
+    if query.is_cuda and dtype in HALF:
+        return _varlen(query.to(dtype), *_seen(key.to(dtype), value, segments), segments, scale, window)
+    with torch.autocast(query.device.type, enabled=False):
+        if dtype in HALF:
+            query, key, value = query.float(), key.float(), value.float()
+        return _runs(query, *_seen(key, value, segments), segments, scale, window).to(dtype)
+
+
+def _seen(key: Tensor, value: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
+    """Keys and values piece by piece, those of a prompt before each piece that continues it."""
+    if segments.seen is None:
+        return key, value
+    keys, values = (x.flatten(1).index_select(0, segments.seen).view(-1, *x.shape[1:]) for x in (key, value))
+    return keys, values
+
+
+def _runs(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float, window: int | None) -> Tensor:
     own = [count * size for count, size, _ in segments.runs]
     total = [count * size for count, _, size in segments.runs]
     out, parts = [], zip(query.split(own), key.split(total), value.split(total), segments.runs, strict=True)

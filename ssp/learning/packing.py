@@ -119,7 +119,7 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, 
     query, key, value = (getattr(attention, f"{name}_proj")(normed).view(size) for name in "qkv")
     if hasattr(attention, "q_norm"):
         query, key = attention.q_norm(query), attention.k_norm(key)
-    query, key = rotate(query, cos, sin).to(value.dtype), rotate(key, cos, sin).to(value.dtype)
+    query, key = rotate(query, cos, sin), rotate(key, cos, sin)
     window = getattr(attention, "sliding_window", None)
     mixed = attend(query, key, value, segments, attention.scaling, window).flatten(1)
     if asked is not None:
