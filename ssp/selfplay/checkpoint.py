@@ -19,7 +19,7 @@ from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.health import Memory
-from ssp.selfplay.learning import call_learner
+from ssp.selfplay.lost import call_learner
 from ssp.selfplay.targets import Targets
 
 SAVE_BYTES = 50_000_000

@@ -25,9 +25,11 @@ from ssp.selfplay.cast import Cast
 from ssp.selfplay.channel import Channel
 from ssp.selfplay.checkpoint import Checkpoints
 from ssp.selfplay.clock import Clock
+from ssp.selfplay.courier import Courier
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import Collapse, HealthWatch
-from ssp.selfplay.learning import LearnerLost, Schooling
+from ssp.selfplay.learning import Schooling
+from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
@@ -48,8 +50,8 @@ class SelfPlay:
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
         self._roles = cfg.roles
         self._gate = VoidGate(cfg.void, report.say, self._judges_answer)
-        self._stages = Stages(cfg, cast, self._gate)
-        self._store = WeightStore(cast.ledger)
+        self._store = WeightStore(cast.ledger, Courier(cfg, cast, folder.name, str(folder.path), report.say))
+        self._stages = Stages(cfg, cast, self._gate, self._store)
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
         self._queues = {name: Channel(crew, cfg.queue.timeout) for name, crew in cast.queues.items()}
         self._checkpoints = Checkpoints(cfg, cast, folder)
@@ -268,8 +270,7 @@ class SelfPlay:
         bounds = {role: getattr(self._cfg.schedule.max_staleness, role) for role in self._roles}
         self._pace, self._turns = Pace(bounds, done=state.step), Pace({TURN: 0}, done=state.step)
         for role in self._roles:
-            weights = await self._schooling.weights(role)
-            await self._store.publish(role, weights, self._stages.incarnation, state.step)
+            await self._schooling.start(role, state.step)
         if self._checkpoints.saved < 0:
             for role in self._roles:
                 await self._save(role, 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-PAYLOAD_METHODS = frozenset({"play", "update", "weights"})
+PAYLOAD_METHODS = frozenset({"play", "update", "weights", "again"})
 """Methods that return `(payload, report)`; every other method returns one small value."""
 
 

@@ -19,7 +19,8 @@ from ssp.judge import Item
 from ssp.referee import EndpointVerifier, EngineVerifier, Referee
 from ssp.referee.verifier import Verifier
 from ssp.rewards.score import graded
-from ssp.selfplay.player import Weights
+from ssp.selfplay.fittings import Fittings
+from ssp.transfer.parcel import Parcel
 
 
 class Judge:
@@ -33,19 +34,19 @@ class Judge:
         if PROPOSER in cfg.roles:
             self._engine, verifier = _verifier(cfg, model_dir)
             self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed)
-        self._version: int | None = None
+        self._fittings: Fittings | None = None
+        if self._engine is not None and cfg.referee.verifier == "solver":
+            self._fittings = Fittings(cfg, SOLVER, self._engine, plays=False)
 
     def verify(
-        self, block: list[Episode], targets: list[str], version: int = -1, weights: Weights | None = None
+        self, block: list[Episode], targets: list[str], version: int = -1, parcel: Parcel | None = None
     ) -> tuple[list[Verdict], float]:
-        """One verdict an episode, and the seconds it took. With weights, the live solver of `version` verifies."""
+        """One verdict an episode, and the seconds it took. With a parcel, the live solver of `version` verifies."""
         if self._referee is None:
             raise InvariantError("nobody proposes in this game, so there is nothing to verify")
         started = time.perf_counter()
-        if weights is not None and self._engine is not None and self._version != version:
-            self._engine.load(weights, version)
-            self._version = version
-
+        if parcel is not None and self._fittings is not None:
+            self._fittings.fit(version, parcel)
         found = {document.id: document for episode in block for document in episode.documents}
         pool = [document for _, document in sorted(found.items())]
         verdicts = self._referee.check(block, targets, lambda episode: pool)

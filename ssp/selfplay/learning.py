@@ -10,22 +10,10 @@ from typing import Any
 
 from ssp.config.schema import Config
 from ssp.episode import State
-from ssp.errors import Fault, SspError
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.records import Ref, TrainBatch, TrainItem
+from ssp.selfplay.lost import call_learner
+from ssp.selfplay.records import TrainBatch, TrainItem
 from ssp.selfplay.versions import WeightStore
-
-
-class LearnerLost(SspError):
-    """A learner died: its state is gone, and the run goes back to the last checkpoint."""
-
-
-async def call_learner(cast: Cast, role: str, method: str, *args: Any) -> Any:
-    """Call the learner of `role`; its fault is a LearnerLost, whatever it was asked to do."""
-    try:
-        return await cast.learners[role].call(0, method, *args)
-    except Fault as fault:
-        raise LearnerLost(f"{role} learner: {fault}") from fault
 
 
 class Schooling:
@@ -35,10 +23,11 @@ class Schooling:
         self._cfg, self._cast, self._store = cfg, cast, store
         self.incarnation = 0
 
-    async def weights(self, role: str) -> Ref:
-        """A reference to the learner's current weights."""
-        weights, _ = await call_learner(self._cast, role, "weights")
-        return weights
+    async def start(self, role: str, step: int) -> None:
+        """Publish what the learner has, after a start at `step` or a return to it; first, choose how weights travel."""
+        await self._store.courier.prepare(role)
+        weights, figures = await call_learner(self._cast, role, "weights")
+        await self._store.publish(role, weights, self.incarnation, step, int(figures["serial"]))
 
     async def learn(self, batch: TrainBatch) -> dict[str, float]:
         """Train one batch and publish; figures of the step. A role that does not learn now keeps its episodes."""
@@ -70,10 +59,11 @@ class Schooling:
         places = {id_: place for place, id_ in enumerate(blocks)}
         plan = [(places[item.block.id], item.index, item.reward, item.group) for item in items]
         weights, stats = await call_learner(self._cast, role, "update", plan, *blocks.values())
-        published = await self._store.publish(role, weights, self.incarnation, step)
+        serial = int(stats.pop("serial"))
+        published = await self._store.publish(role, weights, self.incarnation, step, serial)
         ids = [item.id for item in items]
         await self._cast.ledger.call(0, "commit", role, self.incarnation, step, published.version, ids)
-        return dict(stats)
+        return {**stats, **self._store.courier.figures(role)}
 
     async def _mark(self, items: list[TrainItem], state: State, cause: str) -> None:
         rows: list[dict[str, Any]] = [{"id": item.id, "state": state.value} for item in items]

@@ -1,7 +1,7 @@
 """The player: episodes of one role, played on one engine.
 
 Owns the engine and the tokenizer of one role. Promises that it uses exactly the weights it was handed (a changed version
-reloads and resets every cache), and that transcripts are on disk before the call returns.
+reloads and resets every cache, except in flight), and that transcripts are on disk before the call returns.
 Refuses to know rewards, batches or other workers.
 """
 
@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ssp import build
 from ssp.config.schema import Config
 from ssp.episode import Episode, Task
 from ssp.rollout import Search, rollout
+from ssp.selfplay.fittings import Fittings
 from ssp.selfplay.records import Brief, PlayReport
 from ssp.telemetry import episodes as transcripts
-
-Weights = dict[str, np.ndarray]
+from ssp.transfer.broadcast import Call
+from ssp.transfer.parcel import Parcel, Place
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,20 @@ class Player:
         block = cfg.block(role)
         self._renderer = build.renderer(cfg, role, model_dir)
         self._engine = build.engine(block, model_dir)
-        self._version: int | None = None
+        self._fittings = Fittings(cfg, role, self._engine)
 
     def play(
-        self, tasks: Sequence[Task], order: PlayOrder, version: int, weights: Weights
+        self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Parcel
     ) -> tuple[list[Episode], PlayReport]:
-        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order."""
+        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order.
+
+        In flight a newer version that came by `refresh` is used, also from the middle of a turn on.
+        """
         started = time.perf_counter()
-        if self._version != version:
-            self._engine.load(weights, version)
-            self._version = version
-        loaded = time.perf_counter()
+        synced = self._fittings.fit(version, parcel)
         settings = build.settings(self._cfg, self._role, order.temperature)
         block, seconds = rollout(self._engine, self._renderer, self._search, list(tasks), settings)
-        seconds["sync"] = loaded - started
+        seconds |= synced
         file = ""
         if order.stem:
             file = f"{order.stem}.parquet"
@@ -62,3 +61,27 @@ class Player:
             seconds["write"] = time.perf_counter() - writing
         seconds["busy"] = time.perf_counter() - started
         return block, PlayReport([Brief.of(e, file, row) for row, e in enumerate(block)], seconds)
+
+    def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
+        """Take new weights while `play` goes on in another thread (in flight); seconds of transfer and load."""
+        return self._fittings.fit(version, parcel)
+
+    def place(self) -> Place:
+        """Where this process is."""
+        return self._fittings.place(self.host())
+
+    def host(self) -> str:
+        """The address at which the other processes of the run reach this one."""
+        return "127.0.0.1"
+
+    def join(self, call: Call, rank: int, host: str) -> None:
+        """Become a member of a group of broadcasts. Fault `broadcast_failed`."""
+        self._fittings.join(call, rank, host)
+
+    def receive(self, version: int, parcel: Parcel) -> dict[str, float]:
+        """Take part in a broadcast; seconds. Fault `broadcast_failed`."""
+        return self._fittings.receive(version, parcel)
+
+    def leave(self) -> None:
+        """Leave the group of broadcasts."""
+        self._fittings.leave()

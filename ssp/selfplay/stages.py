@@ -20,10 +20,11 @@ from ssp.seeds import derive
 from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.clock import Clock
+from ssp.selfplay.courier import LOST
 from ssp.selfplay.crew import Crew, split
 from ssp.selfplay.player import PlayOrder
 from ssp.selfplay.records import Block, Brief, Game, Played
-from ssp.selfplay.versions import Published
+from ssp.selfplay.versions import Published, WeightStore
 
 T = TypeVar("T")
 
@@ -43,13 +44,18 @@ class Part:
     role: str
     together: int = 1
 
+    @property
+    def policy(self) -> str:
+        """The role whose weights play."""
+        return PROPOSER if self.role == PROPOSER else SOLVER
+
 
 class Stages:
     """Plays blocks of games on the crews of `cast`. `incarnation` marks the ids of this start of the run; `redraws` counts
     how often it went back after a collapse: the same draws would lead there again."""
 
-    def __init__(self, cfg: Config, cast: Cast, gate: VoidGate) -> None:
-        self._cfg, self._cast, self._gate = cfg, cast, gate
+    def __init__(self, cfg: Config, cast: Cast, gate: VoidGate, store: WeightStore) -> None:
+        self._cfg, self._cast, self._gate, self._store = cfg, cast, gate, store
         self.incarnation = self.redraws = 0
 
     async def propose(
@@ -82,7 +88,7 @@ class Stages:
 
     async def verify(self, games: Sequence[Game], solver: Published, clock: Clock) -> None:
         """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and `question`."""
-        live = (solver.version, solver.weights) if self._cfg.referee.verifier == "solver" else ()
+        live = solver if self._cfg.referee.verifier == "solver" else None
         blocks: dict[str, tuple[Any, list[Game]]] = {}
         for game in games:
             assert game.proposal is not None
@@ -90,8 +96,8 @@ class Stages:
             blocks.setdefault(block.id, (block.ref, []))[1].append(game)
 
         async def one(worker: int, block: Any, owned: list[Game]) -> float:
-            args = (block, [game.target for game in owned], *live)
-            verdicts, seconds = await self._judge(worker, "verify", *args)
+            args = (block, [game.target for game in owned])
+            verdicts, seconds = await self._judge(worker, "verify", *args, live=live)
             for game, verdict in zip(owned, verdicts, strict=True):
                 game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
                 assert game.proposal is not None
@@ -185,7 +191,10 @@ class Stages:
             except Fault as fault:
                 await self._lost([task.id for task in issued], fault)
                 await self._gate.admit()
+                if fault.cause in LOST:
+                    weights = await self._store.mend(part.policy, weights, str(fault))
                 continue
+            self._store.courier.note(part.policy, report.seconds)
             for brief in report.briefs:
                 self._gate.record(brief.cause if brief.outcome is Outcome.VOID else "")
             where = Block(named.stem, block)
@@ -199,14 +208,17 @@ class Stages:
         ]
         await self._ledger("advance", rows)
 
-    async def _judge(self, worker: int, method: str, *args: Any) -> Any:
-        """A judge's call is pure: after a fault it is simply made again, on the next judge."""
+    async def _judge(self, worker: int, method: str, *args: Any, live: Published | None = None) -> Any:
+        """A judge's call is pure: after a fault it is simply made again, on the next judge. `live`: weights it needs."""
         judges = self._cast.judges
         for issue in range(REISSUES + 1):
+            weights = () if live is None else (live.version, live.weights)
             try:
-                return await judges.call((worker + issue) % judges.size, method, *args)
-            except Fault:
+                return await judges.call((worker + issue) % judges.size, method, *args, *weights)
+            except Fault as fault:
                 await self._gate.admit()
+                if live is not None and fault.cause in LOST:
+                    live = await self._store.mend(SOLVER, live, str(fault))
         raise SspError(f"the judges failed {REISSUES + 1} times on the same call: see their actors' logs")
 
     async def _ledger(self, method: str, *args: Any) -> Any:

@@ -1,38 +1,54 @@
 """Published weights: one number a publication, never used twice (design: Version).
 
 Owns the newest version of each role and where its weights lie. Promises strictly increasing numbers over the life of a
-run folder, because the ledger hands them out. Refuses to copy weights.
+run folder, because the ledger hands them out, and that a version is the newest only once it was brought on its way.
+Refuses to copy weights.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.records import Ref
 
 
 @dataclass(frozen=True)
 class Published:
-    """Weights of one role at one version."""
+    """Weights of one role at one version: a parcel, and its number at the learner that packed it."""
 
     version: int
     weights: Ref
+    serial: int = 0
 
 
 class WeightStore:
     """The newest publication of each role."""
 
-    def __init__(self, ledger: Crew) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Crew, courier: Courier) -> None:
+        self._ledger, self.courier = ledger, courier
         self._latest: dict[str, Published] = {}
+        self._mended: dict[tuple[str, int], Published] = {}
 
     def latest(self, role: str) -> Published:
         """The newest weights of `role`."""
         return self._latest[role]
 
-    async def publish(self, role: str, weights: Ref, incarnation: int, step: int) -> Published:
+    async def publish(self, role: str, weights: Ref, incarnation: int, step: int, serial: int = 0) -> Published:
         """Give `weights`, the result of learner step `step` in this incarnation, the next version number of `role`."""
         version = await self._ledger.call(0, "next_version", role, incarnation, step)
-        self._latest[role] = Published(version, weights)
+        weights = await self.courier.deliver(role, version, weights, serial)
+        self._latest[role] = Published(version, weights, serial)
         return self._latest[role]
+
+    async def mend(self, role: str, lost: Published, why: str) -> Published:
+        """The same version in another parcel, after a player found that of `lost` gone. LearnerLost when nobody has it."""
+        known = self._mended.get((role, lost.version), lost)
+        if known.weights is lost.weights:
+            known = replace(lost, weights=await self.courier.again(role, lost.version, lost.serial, why))
+            self._mended = {key: kept for key, kept in self._mended.items() if key[0] != role}
+            self._mended[role, lost.version] = known
+        if self._latest[role].version == lost.version:
+            self._latest[role] = known
+        return known

@@ -14,28 +14,33 @@ from ssp import protocols
 from ssp.config.schema import Config
 from ssp.episode import Episode, Outcome
 from ssp.errors import InvariantError
-from ssp.selfplay.player import Weights
+from ssp.selfplay.publishing import Publisher
+from ssp.transfer.parcel import Parcel, Weights
 
 
-class Learner:
+class Learner(Publisher):
     """One role's learner: episodes in, new weights out. The KL reference is the start model `model_dir`."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
         # Here, because players and judges use this module too and should start without transformers' models.
         from ssp.learning import learner
 
-        self._role, block = role, cfg.block(role)
+        self._role, self._model_dir, block = role, Path(model_dir), cfg.block(role)
         self._temperature = block.sampling.temperature
         protocol = protocols.get(cfg.protocol).id
         self._inner = learner.Learner(Path(model_dir), {role: block}, protocol=protocol, steps=cfg.steps)
 
-    def weights(self) -> tuple[Weights, dict[str, float]]:
+    def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32)."""
-        return self._inner.weights(), {}
+        return self._inner.weights()
+
+    def nbytes(self) -> int:
+        """Bytes of the start model's files."""
+        return sum(file.stat().st_size for file in self._model_dir.glob("*.safetensors"))
 
     def update(
         self, plan: list[tuple[int, int, float, int]], *blocks: list[Episode]
-    ) -> tuple[Weights, dict[str, float]]:
+    ) -> tuple[Parcel, dict[str, float]]:
         """One learner step on `plan`: (block, row, reward, group) an episode, in batch order.
 
         InvariantError for an episode that a fault voided while it was played.
@@ -47,7 +52,7 @@ class Learner:
         batch = collate(chosen, [reward for _, _, reward, _ in plan], [group for _, _, _, group in plan])
         stats = self._inner.update({self._role: batch})[self._role]
         stats["busy"] = time.perf_counter() - started
-        return self._inner.weights(), stats
+        return self._publish(stats)
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         """Write a checkpoint folder (Hugging Face layout and optimizer), aside and renamed."""

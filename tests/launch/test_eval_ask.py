@@ -28,6 +28,7 @@ from ssp.evaluation import Play, methods
 from ssp.judge import Decision, Item
 from ssp.selfplay.player import Player, PlayOrder
 from ssp.tokenlog import Kind
+from ssp.transfer.parcel import Parcel
 from ssp.world import tokenizer as words
 
 TINY = ["steps=1", "solver.limits.turn_tokens=6"]
@@ -318,7 +319,7 @@ def test_ask_prints_what_the_training_rollout_logs(
     printed = capsys.readouterr().out
     player = Player(cfg, SOLVER, scripted, corpora.search(cfg, ["world:heldout"]), tmp_path)
     task = Task("t", "g", SOLVER, 0, 5, {"question": question}, "world:heldout")
-    ((episode,), _) = player.play([task], PlayOrder(1.0, ""), 0, {})
+    ((episode,), _) = player.play([task], PlayOrder(1.0, ""), 0, Parcel("object_store", 0, 0, payload={}))
     tokens, protocol = words.build(), protocols.get("mini")
     pieces = [
         transcript.piece(protocol, SOLVER, kind, tokens.decode(episode.log.ids[start:end])).plain

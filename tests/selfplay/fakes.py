@@ -35,6 +35,7 @@ from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
+from ssp.selfplay.publishing import Publisher
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
@@ -111,7 +112,7 @@ def script(ids: list[int], seed: int, turn: int) -> list[int]:
     return list(tokens().encode(said + " <eos>", add_special_tokens=False))
 
 
-class FakeLearner:
+class FakeLearner(Publisher):
     """Counts updates; its only weight is the number of updates in its lineage. `fail_at`: calls that die, by name."""
 
     calls: Counter[str] = Counter()
@@ -132,9 +133,12 @@ class FakeLearner:
             self.updates = 0  # its process is gone, and with it its state
             raise Fault(f"learner-{self.role}_died")
 
-    def weights(self) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    def exported(self) -> dict[str, np.ndarray]:
+        return {"w": np.array([self.updates], np.float32)}
+
+    def weights(self) -> Any:
         self._maybe_die("weights")
-        return {"w": np.array([self.updates], np.float32)}, {}
+        return super().weights()
 
     def update(self, plan: list[tuple[int, int, float, int]], *blocks: Any) -> tuple[Any, dict[str, float]]:
         self._maybe_die("update")
@@ -142,7 +146,7 @@ class FakeLearner:
         assert all(e.role == self.role and e.outcome is not Outcome.VOID and len(e.log) for e in episodes)
         self.updates += 1
         FakeLearner.seen.append((self.role, self.updates, [e.id for e in episodes]))
-        return {"w": np.array([self.updates], np.float32)}, {"loss": 0.0, "tokens": 1.0, "busy": 0.0}
+        return self._publish({"loss": 0.0, "tokens": 1.0, "busy": 0.0})
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         self._maybe_die("save")

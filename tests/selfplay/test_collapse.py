@@ -54,24 +54,19 @@ class Spoilt(FakeLearner):
     done = 0
     restored: list[int] = []
 
-    def weights(self) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        super().weights()
-        return self._now(), {}
+    def exported(self) -> dict[str, np.ndarray]:
+        return {"w": np.array([-1 if self.updates >= 1000 else self.updates], np.float32)}
 
-    def update(self, plan: Any, *blocks: Any) -> tuple[Any, dict[str, float]]:
-        _, figures = super().update(plan, *blocks)
-        if self.role == SOLVER and self.updates == SPOILED and Spoilt.done < Spoilt.times:
+    def _publish(self, stats: dict[str, float]) -> Any:
+        if stats and self.role == SOLVER and self.updates == SPOILED and Spoilt.done < Spoilt.times:
             Spoilt.done += 1
             self.updates += 1000
-        return self._now(), figures
+        return super()._publish(stats)
 
     def load(self, folder: str) -> None:
         super().load(folder)
         if self.role == SOLVER:
             Spoilt.restored.append(self.updates)
-
-    def _now(self) -> dict[str, np.ndarray]:
-        return {"w": np.array([-1 if self.updates >= 1000 else self.updates], np.float32)}
 
 
 @pytest.fixture(autouse=True)

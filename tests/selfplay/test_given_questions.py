@@ -152,7 +152,8 @@ def test_seven_questions_over_four_workers_are_seven(tmp_path: Path) -> None:
     cfg = given(solver__batch=7, game__attempts=1, solver__algorithm="reinforce", placement__solvers=4, steps=1)
     stage = Stage(cfg, tmp_path / "run")
     stage.play()
-    sizes = [len(args[0]) for _, method, args in stage.cast.solvers.calls if args[1].stem.startswith("solver-")]  # type: ignore[attr-defined]
+    plays = [call for call in stage.cast.solvers.calls if call[1] == "play"]  # type: ignore[attr-defined]
+    sizes = [len(args[0]) for _, method, args in plays if args[1].stem.startswith("solver-")]
     assert len(sizes) == 4 and sum(sizes) == 7
     assert stage.figures()[0]["game/played"] == 7 and stage.figures("solver")[0]["episodes"] == 7
     assert len(FakeLearner.seen[0][2]) == 7 == sum(stage.settled()["solver"].values())

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +18,14 @@ from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.checkpoint import Checkpoints
+from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import LocalCrew
-from ssp.selfplay.learning import LearnerLost, Schooling
+from ssp.selfplay.learning import Schooling
+from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
 from ssp.selfplay.versions import WeightStore
 from ssp.tokenlog import Kind
+from ssp.transfer.parcel import here
 
 
 @pytest.fixture(autouse=True)
@@ -36,17 +40,18 @@ class School:
         self.cfg, self.folder = cfg, RunFolder(path)
         self.folder.checkpoints.mkdir(parents=True)
         self.ledger = Ledger(path / "ledger.db")
-        nobody = LocalCrew("nobody", lambda i: None, 0)
+        player = LocalCrew("player", lambda i: SimpleNamespace(place=lambda: here("127.0.0.1")))
         self.learners = {
             role: FaultyCrew(LocalCrew(role, lambda i, role=role: FakeLearner(cfg, role, path)))  # type: ignore[misc]
             for role in ROLES
         }
-        self.cast = Cast(nobody, nobody, nobody, dict(self.learners), {}, LocalCrew("ledger", lambda i: self.ledger))
-        self.store = WeightStore(self.cast.ledger)
+        self.cast = Cast(player, player, player, dict(self.learners), {}, LocalCrew("ledger", lambda i: self.ledger))
+        courier = Courier(cfg, self.cast, "run", str(path), print)
+        self.store = WeightStore(self.cast.ledger, courier)
         self.schooling = Schooling(cfg, self.cast, self.store)
         self.schooling.incarnation = 1
         for role in ROLES:
-            asyncio.run(self.store.publish(role, None, 1, 0))
+            asyncio.run(self.schooling.start(role, 0))
 
     def batch(self, role: str, step: int, versions: Sequence[int]) -> TrainBatch:
         """One queued episode a version, all in one block."""
@@ -74,7 +79,7 @@ def test_a_step_trains_publishes_and_commits(tmp_path: Path) -> None:
     stats = school.learn(school.batch(SOLVER, 1, [1, 1]))
     assert (stats["version"], stats["staleness/max"], stats["episodes"]) == (2, 0, 2)
     assert school.states(SOLVER) == {"trained": 2}
-    assert school.store.latest(SOLVER).weights["w"] == [1.0] and school.store.latest(PROPOSER).version == 1
+    assert school.store.latest(SOLVER).weights.payload["w"] == [1.0] and school.store.latest(PROPOSER).version == 1
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2])
@@ -248,7 +253,8 @@ def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
     assert state.step == 1 and checkpoints.saved == 1
     assert school.states(SOLVER) == school.states(PROPOSER) == {"trained": 1, "dropped": 1}
     assert school.ledger.outcomes() == {"drop/rolled_back": 2}
-    assert asyncio.run(school.schooling.weights(SOLVER))["w"] == [1.0]
+    asyncio.run(school.schooling.start(SOLVER, 1))
+    assert school.store.latest(SOLVER).weights.payload["w"] == [1.0]
 
 
 def test_without_a_checkpoint_the_run_starts_at_zero(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from ssp.ledger import Ledger
 from ssp.selfplay.admission import VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.clock import Clock
+from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.records import Game, PlayReport
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Item, Targets
-from ssp.selfplay.versions import Published
+from ssp.selfplay.versions import Published, WeightStore
 
 
 class FakePlayer:
@@ -60,7 +61,9 @@ class Table:
         self.judges = FaultyCrew(LocalCrew("judge", lambda i: self.judge, 2))
         ledger = LocalCrew("ledger", lambda i: self.book)
         self.gate = VoidGate(self.cfg.void)
-        self.stages = Stages(self.cfg, Cast(self.proposers, self.solvers, self.judges, {}, {}, ledger), self.gate)
+        cast = Cast(self.proposers, self.solvers, self.judges, {}, {}, ledger)
+        store = WeightStore(ledger, Courier(self.cfg, cast, "run", str(path), print))
+        self.stages = Stages(self.cfg, cast, self.gate, store)
         self.stages.incarnation = 4
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -1,0 +1,1 @@
+"""How published weights travel from a learner to the engines that play with them."""

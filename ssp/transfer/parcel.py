@@ -1,0 +1,115 @@
+"""What travels: a parcel of published weights, and what both ends must know of each other.
+
+Owns the records. Promises that a parcel is small wherever its payload lies elsewhere (a file, a group, a device), and
+that what goes through the object store is numpy arrays only. Refuses to know versions: the weight store gives them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Weights = dict[str, np.ndarray]
+"""Hugging Face parameter names → arrays."""
+
+OBJECT_STORE, SHM, DISK, BROADCAST, IPC = KINDS = ("object_store", "shm", "disk", "broadcast", "ipc")
+"""object_store: the arrays themselves, by reference where there is a cluster. shm, disk: one file. broadcast: sent to all
+engines at once by torch.distributed. ipc: handles of memory on a GPU that both ends use."""
+
+SHARED_MEMORY = Path("/dev/shm")
+"""Where files live in memory and every process of the node sees them."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Name, numpy dtype and shape of one tensor."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One publication. `serial` counts the publications of one learner process; `nbytes` of all tensors.
+
+    `payload`: the weights (object_store) or handles (ipc). `path`: the file (shm, disk). `tensors`: what a broadcast
+    will bring, in order. `digests`: of each tensor as it was sent, where they are compared.
+    """
+
+    kind: str
+    serial: int
+    nbytes: int
+    payload: Any = None
+    path: str = ""
+    tensors: tuple[Tensor, ...] = ()
+    digests: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a learner publishes: kind, names for its files, how many publications stay (one a version that may still be
+    played, and one spare), whether digests go along. `folder`: of the run."""
+
+    kind: str
+    run: str
+    role: str
+    folder: str
+    keep: int
+    verify: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process is: `memory` is alike for processes that share /dev/shm, `host` is its node's address,
+    `gpu` the id of the device that it computes on and whose memory it can give or take weights in ("" = none).
+    `nbytes`: of a learner, its weights."""
+
+    memory: str
+    host: str
+    gpu: str = ""
+    nbytes: int = 0
+
+
+def here(host: str, gpu: bool = False, nbytes: int = 0) -> Place:
+    """This process's place; `gpu`: whether it computes on one."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        memory = f"{boot}/{os.stat(SHARED_MEMORY).st_dev}"
+    except OSError:  # not Linux: each host for itself, and no /dev/shm
+        memory = socket.gethostname()
+    return Place(memory, host, _device() if gpu else "", nbytes)
+
+
+def _device() -> str:
+    import torch
+
+    return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+
+
+def on_gpu(weights: Mapping[str, Any]) -> bool:
+    """Whether these are tensors of torch, on a GPU, instead of arrays."""
+    return any(not isinstance(tensor, np.ndarray) for tensor in weights.values())
+
+
+def on_host(weights: Mapping[str, Any]) -> Weights:
+    """The weights as arrays; tensors on a GPU are copied."""
+    return {
+        name: tensor if isinstance(tensor, np.ndarray) else tensor.cpu().numpy() for name, tensor in weights.items()
+    }
+
+
+def size(weights: Mapping[str, np.ndarray]) -> int:
+    """Bytes of all tensors."""
+    return sum(array.nbytes for array in weights.values())
+
+
+def describe(weights: Mapping[str, np.ndarray]) -> tuple[Tensor, ...]:
+    """Names, dtypes and shapes, in order."""
+    return tuple(Tensor(name, array.dtype.str, array.shape) for name, array in weights.items())

@@ -1,0 +1,285 @@
+"""Outbox to inbox: every kind brings the same bits, a difference is named, what is too old is gone."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ssp.config.role import RoleConfig
+from ssp.config.schema import Config
+from ssp.engines.base import Readable
+from ssp.errors import Fault, InputError, InvariantError
+from ssp.selfplay.fittings import Fittings
+from ssp.transfer import digest, files
+from ssp.transfer.broadcast import Call
+from ssp.transfer.choose import LARGE, choose
+from ssp.transfer.digest import WeightsDiffer, check_arrived, check_loaded, digests, rounded
+from ssp.transfer.inbox import Inbox
+from ssp.transfer.outbox import Outbox
+from ssp.transfer.parcel import Parcel, Place, Plan, here
+
+PATIENCE = 60.0
+
+
+def weights(seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in (("a", (9, 4)), ("b", (5,)))}
+
+
+def plan(tmp_path: Path, kind: str, verify: bool = False) -> Plan:
+    return Plan(kind, "run-1", "solver", str(tmp_path), 2, verify)
+
+
+@pytest.fixture(autouse=True)
+def _shelves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = files.MemoryShelf
+    monkeypatch.setattr("ssp.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path))
+
+
+def joined(out: Outbox, boxes: list[Inbox], seconds: float = PATIENCE) -> None:
+    """Form a group in this process, a thread a member."""
+    call = Call("127.0.0.1", out.listen("127.0.0.1"), 1 + len(boxes), False, seconds)
+    joins = [lambda box=box, rank=rank: box.join(call, rank, "127.0.0.1") for rank, box in enumerate(boxes, 1)]
+    together(lambda: out.join(call, "127.0.0.1"), *joins)
+
+
+def together(*calls: Any) -> list[Any]:
+    """Run at once; results, or what was raised."""
+    results: list[Any] = [None] * len(calls)
+
+    def run(at: int) -> None:
+        try:
+            results[at] = calls[at]()
+        except BaseException as error:
+            results[at] = error
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    return results
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("kind", ["object_store", "shm", "disk", "broadcast"])
+def test_every_kind_brings_the_same_bits(tmp_path: Path, kind: str, verify: bool) -> None:
+    out, boxes = Outbox(plan(tmp_path, kind, verify)), [Inbox("solver", 2) for _ in range(2)]
+    if kind == "broadcast":
+        joined(out, boxes)
+    for version, seed in ((5, 0), (9, 1)):
+        parcel, figures = out.pack(weights(seed))
+        travelled = pickle.loads(pickle.dumps(parcel))
+        assert figures["serial"] == seed and figures["sync/bytes"] == 4 * 41 and figures["time/sync_pack"] > 0
+        if kind == "broadcast":
+            took = together(*[partial(box.receive, version, travelled) for box in boxes], partial(out.send, seed))
+            assert all(isinstance(seconds, float) for seconds in took), took
+        if kind != "object_store":
+            assert len(pickle.dumps(parcel)) < 2000  # by reference: a parcel is small
+        for box in boxes:
+            found = box.open(version, travelled)
+            assert {name: array.tobytes() for name, array in found.items()} == {
+                name: array.tobytes() for name, array in weights(seed).items()
+            }
+    out.close()
+    for box in boxes:
+        box.leave()
+
+
+def test_torch_tensors_never_travel(tmp_path: Path) -> None:
+    with pytest.raises(InvariantError, match="numpy"):
+        Outbox(plan(tmp_path, "object_store")).pack({"a": torch.zeros(3)})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("kind", ["shm", "disk"])
+def test_a_changed_byte_is_named_by_role_version_and_tensor(tmp_path: Path, kind: str) -> None:
+    parcel, _ = Outbox(plan(tmp_path, kind, verify=True)).pack(weights())
+    raw = bytearray(Path(parcel.path).read_bytes())
+    raw[-1] ^= 1
+    Path(parcel.path).write_bytes(raw)
+    with pytest.raises(WeightsDiffer, match=r"solver version 7 \(\w+\): b did not arrive"):
+        Inbox("solver", 2).open(7, parcel)
+
+
+def test_a_checksum_travels_with_every_file_on_disk(tmp_path: Path) -> None:
+    assert Outbox(plan(tmp_path, "disk")).pack(weights())[0].digests == digests(weights())
+    assert Outbox(plan(tmp_path, "shm")).pack(weights())[0].digests is None
+
+
+def test_digests_see_dtype_shape_and_names() -> None:
+    base = {"w": np.zeros(4, np.float32)}
+    for other in ({"w": np.zeros((2, 2), np.float32)}, {"w": np.zeros(4, np.int32)}, {"v": np.zeros(4, np.float32)}):
+        with pytest.raises(WeightsDiffer):
+            check_arrived(digests(base), other, "x")
+    check_arrived(digests(base), {"w": np.zeros(8, np.float32)[::2]}, "x")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_rounding_is_torchs(dtype: str) -> None:
+    array = np.random.default_rng(3).standard_normal(10_000).astype(np.float32)
+    array[:3] = [0.0, -0.0, 1.00390625]  # the last lies half-way in bfloat16
+    theirs = torch.from_numpy(array).to(getattr(torch, dtype)).float().numpy()
+    assert rounded(array, dtype).tobytes() == theirs.tobytes()
+
+
+def test_a_broadcast_that_was_missed_is_a_fault_and_may_be_had_again(tmp_path: Path) -> None:
+    out, box = Outbox(plan(tmp_path, "broadcast")), Inbox("solver", 2)
+    parcels = [out.pack(weights(serial))[0] for serial in range(3)]
+    with pytest.raises(Fault, match="weights_missed"):
+        box.open(4, parcels[2])
+    for serial in (1, 2):
+        again, _ = out.again(serial, lambda: weights(2))
+        assert again.kind == "object_store" and np.array_equal(box.open(4, again)["a"], weights(serial)["a"])
+    with pytest.raises(Fault, match="weights_gone"):
+        out.again(0, lambda: weights(2))
+    with pytest.raises(Fault, match="broadcast_failed: this process is in no group"):
+        box.receive(4, parcels[2])
+
+
+def test_a_member_that_does_not_come_ends_the_wait(tmp_path: Path) -> None:
+    out, box = Outbox(plan(tmp_path, "broadcast")), Inbox("solver", 2)
+    call = Call("127.0.0.1", out.listen("127.0.0.1"), 3, False, 1.0)
+    began = time.monotonic()
+    found = together(lambda: out.join(call, "127.0.0.1"), lambda: box.join(call, 1, "127.0.0.1"))
+    assert all(isinstance(error, Fault) and error.cause == "broadcast_failed" for error in found), found
+    assert time.monotonic() - began < 30
+
+
+def test_a_member_that_leaves_ends_the_send_and_a_new_group_stands(tmp_path: Path) -> None:
+    out, boxes = Outbox(plan(tmp_path, "broadcast")), [Inbox("solver", 2) for _ in range(2)]
+    joined(out, boxes, 3.0)
+    parcel, _ = out.pack(weights())
+    boxes[1].leave()
+    found = together(lambda: out.send(0), lambda: boxes[0].receive(1, parcel))
+    assert any(isinstance(error, Fault) and error.cause == "broadcast_failed" for error in found), found
+    out.leave()
+    boxes[0].leave()
+    joined(out, boxes)
+    together(lambda: out.send(0), *[lambda box=box: box.receive(1, parcel) for box in boxes])
+    assert all(np.array_equal(box.open(1, parcel)["b"], weights()["b"]) for box in boxes)
+    out.close()
+
+
+# the choice
+
+NEAR, FAR = Place("m1", "10.0.0.1"), Place("m2", "10.0.0.2")
+
+
+def big(place: Place, nbytes: int = LARGE) -> Place:
+    return Place(place.memory, place.host, place.gpu, nbytes)
+
+
+@pytest.mark.parametrize(
+    ("learner", "engines", "kind"),
+    [
+        (big(NEAR, LARGE - 1), [NEAR, NEAR], "object_store"),
+        (big(NEAR), [NEAR, NEAR], "shm"),
+        (big(NEAR), [NEAR, FAR], "object_store"),
+        (Place("m1", "h", "gpu-0"), [Place("m1", "h", "gpu-0")], "ipc"),
+        (Place("m1", "h", "gpu-0"), [Place("m1", "h", "gpu-1"), Place("m2", "i", "gpu-2")], "broadcast"),
+        (Place("m1", "h", "gpu-0"), [Place("m1", "h", "gpu-1"), Place("m2", "i", "gpu-1")], "object_store"),
+        (Place("m1", "h", "gpu-0"), [NEAR], "object_store"),
+    ],
+)
+def test_auto_goes_by_place_and_size(learner: Place, engines: list[Place], kind: str) -> None:
+    chosen, why = choose("auto", "solver", learner, engines)
+    assert chosen == kind and why
+
+
+@pytest.mark.parametrize(
+    ("kind", "learner", "engines", "said"),
+    [
+        ("shm", NEAR, [NEAR, FAR], "10.0.0.1, 10.0.0.2"),
+        ("ipc", NEAR, [NEAR], "the CPU"),
+        ("ipc", Place("m", "h", "g0"), [Place("m", "h", "g1")], "g0, g1"),
+        ("broadcast", Place("m", "h", "g0"), [Place("m", "h", "g0")], "1 for 2"),
+        ("broadcast", Place("m", "h", "g0"), [Place("m", "h")], "1 for 2"),
+    ],
+)
+def test_a_kind_that_cannot_work_is_refused(kind: str, learner: Place, engines: list[Place], said: str) -> None:
+    with pytest.raises(InputError) as found:
+        choose(kind, "solver", learner, engines)
+    assert said in str(found.value) and "transfer.kind=auto" in str(found.value)
+
+
+def test_processes_of_one_node_know_it() -> None:
+    assert here("127.0.0.1").memory == here("127.0.0.1").memory != ""
+
+
+# what the engine has
+
+
+class Engine:
+    """Holds weights; `stale`: a tensor that `load` forgets to replace, as an engine with packed weights once did."""
+
+    version = -1
+
+    def __init__(self, stale: str = "", narrow: bool = False) -> None:
+        self._held: dict[str, np.ndarray] = {}
+        self._stale, self._narrow = stale, narrow
+
+    def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
+        self.version = version
+        for name, array in weights.items():
+            if name != self._stale or name not in self._held:
+                self._held[name] = rounded(array, "bfloat16") if self._narrow else array
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return self._held
+
+
+def verifying(dtype: str = "float32") -> Config:
+    cfg = Config()
+    cfg.solver = RoleConfig()
+    cfg.solver.engine.dtype, cfg.transfer.verify = dtype, True
+    return cfg
+
+
+def parcel(seed: int) -> Parcel:
+    return Parcel("object_store", seed, 0, payload=weights(seed), digests=digests(weights(seed)))
+
+
+@pytest.mark.parametrize(("dtype", "narrow"), [("float32", False), ("bfloat16", True)])
+def test_an_engine_that_has_what_was_sent_passes(dtype: str, narrow: bool) -> None:
+    engine: Any = Engine(narrow=narrow)
+    assert isinstance(engine, Readable)
+    fittings = Fittings(verifying(dtype), "solver", engine)
+    assert set(fittings.fit(1, parcel(0))) == {"sync_transfer", "sync_load"}
+    assert fittings.fit(1, parcel(0)) == {}  # once a version
+    fittings.fit(2, parcel(1))
+    assert engine.version == fittings.version == 2
+
+
+@pytest.mark.parametrize(("stale", "narrow"), [("b", False), ("", True)])
+def test_a_tensor_that_stayed_old_or_lost_precision_is_named(stale: str, narrow: bool) -> None:
+    engine: Any = Engine(stale, narrow)
+    fittings = Fittings(verifying(), "solver", engine)
+    with pytest.raises(WeightsDiffer, match=r"solver version \d: the engine's [ab] is not what it was handed"):
+        for version in (1, 2):
+            fittings.fit(version, parcel(version))
+    assert fittings.version != 2
+
+
+def test_a_tensor_that_the_engine_lacks_is_named() -> None:
+    with pytest.raises(WeightsDiffer, match="the engine has no b"):
+        check_loaded(weights(), {"a": weights()["a"]}, "float32", "solver version 1")
+
+
+def test_an_engine_that_cannot_be_read_back_is_refused_where_that_is_asked_for() -> None:
+    with pytest.raises(InputError, match=r"transfer\.verify"):
+        Fittings(verifying(), "solver", object())  # type: ignore[arg-type]
+
+
+def test_nothing_is_hashed_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digest.hashlib, "sha256", lambda *a: pytest.fail("hashed"))
+    parcel, _ = Outbox(plan(tmp_path, "object_store")).pack(weights())
+    Inbox("solver", 2).open(1, parcel)
