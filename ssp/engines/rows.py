@@ -33,6 +33,11 @@ class Mark:
     length: int
     owed: int
 
+    @property
+    def empty(self) -> bool:
+        """Nothing was read yet."""
+        return self.length == 0 and self.owed < 0
+
 
 class Rows:
     """`model`: an HF folder, or its configuration as a mapping. InputError for another architecture or dtype."""

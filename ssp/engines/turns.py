@@ -92,6 +92,7 @@ class Turns:
         self._wants_entropy = any(sampling.entropy for sampling in samplings)
         self._has_words = any(sampling.stop_words is not None for sampling in samplings)
 
+    @torch.inference_mode()
     def add(self, turns: list[Turn]) -> None:
         """Read what is pending, and sample from the next `advance` on."""
         rows, was = self._rows, len(self._turns)
@@ -222,6 +223,7 @@ class Turns:
         self._look()
         return order
 
+    @torch.inference_mode()
     def drop(self, slots: set[int]) -> list[Turn]:
         """End the turns of these slots without a result; the slots stand where they stood before them."""
         gone = [row for row, turn in enumerate(self._turns) if turn.slot in slots and bool(self._alive[row])]
@@ -234,6 +236,7 @@ class Turns:
         self._squeeze()
         return turns
 
+    @torch.inference_mode()
     def switch(self, version: int) -> None:
         """The rows' model was replaced: every token from here on is drawn by `version`.
 
