@@ -6,7 +6,7 @@ combinations (`ssp.config.rules`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -164,6 +164,18 @@ class LimitsConfig:
     overlong: int = 0
     stages: list[StageConfig] = field(default_factory=list)
 
+    def at(self, step: int | None) -> LimitsConfig:
+        """The limits of update `step`; None: those of the last stage, for who plays outside a run."""
+        reached = [stage for stage in self.stages if step is None or stage.step <= step]
+        if not reached:
+            return self
+        return replace(self, turn_tokens=reached[-1].turn_tokens, total_tokens=reached[-1].total_tokens)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest episode in any stage."""
+        return max([self.total_tokens, *(stage.total_tokens for stage in self.stages)])
+
 
 @dataclass
 class SourceConfig:
@@ -189,10 +201,11 @@ class RoleConfig:
     `ssp.rewards` or a function's dotted path, given `reward_options`. While the step is at most
     `warmup_steps`, only this role learns; after step `freeze_after` (0 = never) it learns no more.
     `clip_low`/`clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for
-    negative advantages, 0 = none. `gamma` and `lam` (gae) discount a policy token. `aggregate`: what a token weighs in
-    the loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus.
-    `baseline` of algorithm=reinforce: batch, running (mean of earlier rewards), or none. `group` of a proposer's baseline:
-    target (questions to one target), hops (of the question), or seed (of the target).
+    negative advantages, 0 = none; `tis_cap`: the largest importance weight of tis and decoupled. `gamma` and `lam` (gae)
+    discount a policy token. `aggregate`: what a token weighs in the loss: token-mean, sequence-mean or fixed-length (by
+    `limits.total_tokens`). `entropy_coef`: entropy bonus.
+    `baseline` of algorithm=reinforce: batch, running (fading mean of earlier batches), or none. `group` of a proposer's
+    baseline: target (questions to one target), hops (of the question), or seed (of the target).
     """
 
     model: str = "coldstart"

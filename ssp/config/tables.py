@@ -11,7 +11,7 @@ import math
 PRESETS = {"sync": (0, 0), "one-step-off": (1, 1), "async": (4, 4)}
 """Staleness bounds (proposer, solver) that `schedule.preset` stands for."""
 
-TRUST_REGION = ("ppo_clip", "tis")
+TRUST_REGION = ("ppo_clip", "tis", "decoupled", "gspo", "cispo")
 """Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5)."""
 
 GROUP_BASELINE = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
@@ -43,7 +43,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "gae",
         "rae",
     ),
-    "{role}.loss": ("pg", "ppo_clip", "tis"),
+    "{role}.loss": ("pg", *TRUST_REGION),
     "proposer.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only"),
     "{role}.template": ("", "plain", "chatml", "llama3", "tokenizer"),
     "{role}.limits.overflow": ("stop", "drop"),
@@ -53,9 +53,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.engine.dtype": ("float32", "bfloat16"),
     "{role}.learner.dtype": ("float32",),
     "{role}.learner.offload": ("none",),
-    "{role}.baseline": ("batch",),
+    "{role}.baseline": ("batch", "running", "none"),
     "{role}.group": ("target",),
-    "{role}.correction.mask": ("none",),
+    "{role}.correction.mask": ("none", "token", "sequence"),
     "transfer.kind": ("auto", "object_store"),
     "health.on_collapse": ("warn", "stop", "rollback"),
     "placement.layout": ("separate",),
@@ -71,14 +71,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
 PLANNED: dict[str, tuple[str, ...]] = {
     "{role}.policy": ("shared",),
     "{role}.algorithm": ("remax",),
-    "{role}.loss": ("decoupled", "gspo", "cispo"),
     "{role}.engine.kind": ("simulated",),
     "{role}.learner.kind": ("deepspeed",),
     "{role}.learner.dtype": ("bfloat16",),
     "{role}.learner.offload": ("optimizer", "all"),
-    "{role}.baseline": ("running", "none"),
     "{role}.group": ("hops", "seed"),
-    "{role}.correction.mask": ("token", "sequence"),
     "transfer.kind": ("shm", "disk", "broadcast", "ipc"),
     "placement.layout": ("colocate", "shared-base"),
 }

@@ -10,6 +10,7 @@ import pytest
 
 from ssp.config import load, rules
 from ssp.config.schema import Config
+from ssp.config.tables import TRUST_REGION
 from ssp.errors import InputError
 
 
@@ -80,7 +81,9 @@ def test_ranges(typed: str, rule: str) -> None:
         ("game.batch=sometimes", False),
         ("solver.policy=shared", True),
         ("solver.algorithm=remax", True),
-        ("solver.loss=gspo", True),
+        ("solver.loss=grpo", False),
+        ("solver.baseline=mean", False),
+        ("solver.correction.mask=icepop", False),
         ("solver.engine.kind=simulated", True),
         ("solver.engine.kind=scripted", False),
         ("solver.learner.kind=deepspeed", True),
@@ -124,7 +127,7 @@ def test_a_search_server_has_an_address_without_a_password(url: str) -> None:
 def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
     bound = f"schedule.max_staleness.{role}=1"
     assert refused(bound, f"{role}.loss=pg").next_step == f"add {role}.loss=tis, or set the bound to 0"
-    for loss in ("tis", "ppo_clip"):
+    for loss in TRUST_REGION:
         assert getattr(load("quickstart", [bound, f"{role}.loss={loss}"]), role).loss == loss
 
 

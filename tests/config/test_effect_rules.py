@@ -38,6 +38,9 @@ def refused(*typed: str) -> InputError:
         ([KL, "solver.kl.horizon=5"], "solver.kl.horizon counts only with a kl.target above 0"),
         ([KL, "solver.kl.ema_every=5"], "solver.kl.ema_every counts only with kl.ema_tau below 1"),
         ([KL, "solver.kl.kind=full", "solver.kl.weight=true"], "solver.kl.weight corrects sampled tokens"),
+        (["solver.baseline=running"], "solver.baseline counts only with solver.algorithm=reinforce"),
+        (["solver.correction.mask=token", "solver.correction.low=1.5"], "solver.correction.low is at most 1"),
+        (["solver.correction.mask=sequence", "solver.correction.high=0.9"], "solver.correction.low is at most 1"),
     ],
 )
 def test_a_setting_without_effect_is_refused(typed: list[str], rule: str) -> None:
@@ -57,6 +60,8 @@ def test_the_message_says_both_ways_out() -> None:
         ["solver.lam=0.9", "solver.gamma=0.9", "solver.algorithm=gae", "solver.critic.lr=1e-4"],
         ["solver.loss=tis", "solver.tis_cap=3"],
         ["solver.clip_high=0.3", "solver.clip_dual=3"],
+        ["solver.algorithm=reinforce", "solver.baseline=running"],
+        ["solver.correction.mask=token", "solver.correction.high=3"],
         [KL, "solver.kl.kind=topk_forward", "solver.kl.topk=8", "solver.kl.variant=paper", "solver.kl.weight=true"],
         [KL, "solver.kl.weight=true", "solver.kl.weight_low=0.5", "solver.kl.weight_high=2"],
         [KL, "solver.kl.target=0.1", "solver.kl.horizon=5", "solver.kl.ema_tau=0.9", "solver.kl.ema_every=5"],
@@ -75,8 +80,7 @@ def test_the_table_speaks_of_names_that_there_are() -> None:
 
 
 def test_a_bound_for_tokens_on_a_sequence_is_worth_a_word() -> None:
-    cfg = load("quickstart", [])
-    cfg.solver.loss = "gspo"
-    assert any("the mean log-ratio of a long sequence never gets there" in line for line in warnings(cfg))
-    cfg.solver.clip_high = 4e-4
-    assert not any("gspo" in line for line in warnings(cfg))
+    wide = warnings(load("quickstart", ["solver.loss=gspo"]))
+    assert any("the mean log-ratio of a long sequence never gets there" in line for line in wide)
+    tight = ["solver.loss=gspo", "solver.clip_low=0.0003", "solver.clip_high=0.0004"]
+    assert not any("gspo" in line for line in warnings(load("quickstart", tight)))
