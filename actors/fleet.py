@@ -20,6 +20,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living, names
+from actors.placement import Where, nowhere
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp import corpora
 from ssp.config.schema import Config
@@ -162,8 +163,9 @@ class RayRouter(Router):
         )
 
 
-def start(cfg: Config, run: str) -> list[Any]:
-    """Start the shards and encoders of `run`, and give their handles; who searches finds them by name."""
+def start(cfg: Config, run: str, where: Where = nowhere) -> list[Any]:
+    """Start the shards and encoders of `run`, and give their handles; who searches finds them by name. `where`: their
+    GPUs, by kind and number in the plan."""
     block = cfg.retriever
     actors: list[tuple[str, int, Any, tuple[Any, ...], int]] = [
         (SHARD, shard, ShardActor, (cfg, shard), replica)
@@ -171,8 +173,12 @@ def start(cfg: Config, run: str) -> list[Any]:
         for shard in range(block.shards)
     ]
     actors += [(ENCODER, 0, EncoderActor, (cfg,), replica) for replica in range(corpora.encoders(cfg))]
+    process = {SHARD: "retriever", ENCODER: "encoder"}
     return [
-        actor.options(name=actor_name(run, kind, part, replica), **placed(cfg)).remote(*args)
+        actor.options(
+            name=actor_name(run, kind, part, replica),
+            **{**placed(cfg), **where(process[kind], replica * (block.shards if kind == SHARD else 1) + part)},
+        ).remote(*args)
         for kind, part, actor, args, replica in actors
     ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ray
 
-from actors.process import Calm
+from actors.process import Guarded
 from ssp.selfplay.judge_worker import Judge
 
 
 @ray.remote
-class JudgeActor(Calm, Judge):
+class JudgeActor(Guarded, Judge):
     """See `ssp.selfplay.judge_worker.Judge`."""

@@ -10,12 +10,12 @@ from pathlib import Path
 import ray
 
 from actors.fleet import connect_search
-from actors.process import Calm
+from actors.process import Guarded
 from ssp.config.schema import Config
 from ssp.selfplay.player import Player
 
 
-class _Player(Calm, Player):
+class _Player(Guarded, Player):
     """See `ssp.selfplay.player.Player`. It searches over the retriever actors of `run`."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:

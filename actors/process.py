@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from actors import reaper
+from ssp.config.schema import Config
+
 
 class Alive:
     """Mix-in with the liveness probe that supervision calls."""
@@ -14,12 +17,29 @@ class Alive:
         return os.getpid()
 
 
+TOLD = "SSP_GPUS_TOLD"
+"""Set in the environment of an actor whose GPUs are named by its placement, not given by Ray."""
+
+
 class Calm(Alive):
-    """Mix-in before a worker that computes: one thread. Actors share cores, and two OpenMP pools on one core make each
-    other many times slower."""
+    """Mix-in before a worker that computes: one thread, and the GPUs that it was given. Actors share cores, and two
+    OpenMP pools on one core make each other many times slower; one without a GPU would see, and use, everybody's."""
 
     def __init__(self, *args: Any) -> None:
+        import ray
+
+        if TOLD not in os.environ and not ray.get_runtime_context().get_accelerator_ids().get("GPU"):
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
         import torch
 
         torch.set_num_threads(1)
         super().__init__(*args)
+
+
+class Guarded(Calm):
+    """Mix-in before a worker with engines: the processes that vLLM starts end with the actor, however it ends."""
+
+    def __init__(self, cfg: Config, *args: Any) -> None:
+        if any(cfg.block(role).engine.kind == "vllm" for role in cfg.roles):
+            reaper.guard()
+        super().__init__(cfg, *args)

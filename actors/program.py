@@ -17,10 +17,12 @@ from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
+from actors.placement import Groups, nowhere
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
+from ssp.placement import Plan
 from ssp.selfplay.cast import Cast, proposers, queue_names
 
 REPEATS = 3
@@ -50,8 +52,16 @@ def computing(cfg: Config) -> int:
 class Program:
     """All actors of one run."""
 
-    def __init__(self, cfg: Config, run: str, sites: Sites, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cfg: Config, run: str, sites: Sites, say: Callable[[str], None], plan: Plan | None = None
+    ) -> None:
+        """`plan`: where what needs GPUs goes; without one, or without GPUs in it, all actors ask for CPUs only.
+
+        InputError when the cluster does not give what the plan asks for.
+        """
         self._cfg, self._run, self._say = cfg, run, say
+        self._groups = None if plan is None else Groups(plan, cfg, run)
+        self._where = nowhere if self._groups is None else self._groups.where
         self._crews: list[RayCrew] = []
         self._handles: list[Any] = []
         place = cfg.placement
@@ -85,12 +95,14 @@ class Program:
         await asyncio.gather(*[crew.ready() for crew in self._crews])
 
     def end(self) -> None:
-        """Stop the actors of this program, and only these."""
+        """Stop the actors of this program, and only these, and give back its placement groups."""
         fleet.stop(self._run, self._handles)
+        if self._groups is not None:
+            self._groups.end()
 
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""
-        handles = fleet.start(self._cfg, self._run)
+        handles = fleet.start(self._cfg, self._run, self._where)
         self._add("retriever", handles, Patience(self._cfg.placement.call_timeout, self._cfg.ray.start_timeout))
 
     def _crew(
@@ -103,6 +115,7 @@ class Program:
                 num_cpus=place.cpus,
                 max_restarts=place.restarts,
                 max_task_retries=-1 if idempotent else 0,
+                **self._where(name, i),
             ).remote(*args(i))
             for i in range(count)
         ]

@@ -20,14 +20,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from launch import machine
 from launch.cli import Parsed, Parser, parse
 from ssp.config.schema import Config
 from ssp.episode import State
 from ssp.errors import InputError, InvariantError
 from ssp.ledger import Ledger
 from ssp.memory import size
-from ssp.placement import make
+from ssp.placement import machine, make
 from ssp.runfolder import START_BYTES, resolve
 
 OK, WARN, FAIL = "ok", "warn", "fail"

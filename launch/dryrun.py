@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launch import machine
 from ssp import corpora
 from ssp.config import to_yaml
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER
 from ssp.memory import Process, notes
-from ssp.placement import Plan, make, tables
+from ssp.placement import Plan, machine, make, tables
 from ssp.placement.tables import table
 from ssp.world import files
 

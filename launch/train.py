@@ -17,7 +17,7 @@ from typing import Any
 from launch.cli import Parser, parse
 from ssp.config.rules import warnings
 from ssp.config.schema import Config
-from ssp.placement import DoesNotFit
+from ssp.placement import DoesNotFit, Plan, machine, make
 from ssp.tiny.settings import shrunk
 
 EXIT_INTERRUPTED = 130
@@ -60,16 +60,23 @@ def train(cfg: Config, config_name: str) -> int:
         check_resumable(runfolder.RunFolder(place.path), scene.cfg, scene.targets())
     _warn(cfg)
     cluster.environment(cfg.ray)
+    if not os.environ.get("RAY_ADDRESS"):
+        with _explained():  # at once; a cluster that is joined is asked below
+            make(cfg, [machine.here()])
+    from actors import placement
     from actors.program import needed_cpus
 
+    placement.wired(cfg)
     connection = cluster.connect(cfg.ray, needed_cpus(cfg))
     try:
         _end_politely()  # Ray puts its own handler there, which prints a stack
+        with _explained():
+            plan = placement.planned(cfg)
         folder = runfolder.open_run(cfg, config_name)
         print(f"run folder: {folder.path}", flush=True)
         if connection.dashboard:
             print(f"dashboard: http://{connection.dashboard}", flush=True)
-        return asyncio.run(_play(scene, folder, console))
+        return asyncio.run(_play(scene, folder, console, plan))
     finally:
         console.stop()
         cluster.disconnect()
@@ -97,7 +104,7 @@ def _end_politely() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-async def _play(scene: Any, folder: Any, console: Any) -> int:
+async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
     from actors.metrics import RayMetrics
     from actors.program import Program, Sites
@@ -107,7 +114,7 @@ async def _play(scene: Any, folder: Any, console: Any) -> int:
 
     cfg = scene.cfg
     sites = Sites(scene.models, folder.ledger, folder.episodes)
-    program = Program(cfg, folder.name, sites, console.event)
+    program = Program(cfg, folder.name, sites, console.event, plan)
     # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
     from ssp.telemetry.display import Display
 

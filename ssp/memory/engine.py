@@ -17,8 +17,8 @@ BATCHED = 8192
 """Tokens that vLLM computes at a time (its max_num_batched_tokens for offline use on data-centre GPUs)."""
 GRAPHS = GB
 """CUDA graphs, which vLLM captures beside its share of the memory; none with engine.eager."""
-RESIDUE = GB
-"""What a sleeping engine leaves on its GPU: context, communicators, graphs. Users of other systems report 1 to 4 GB."""
+RESIDUE = 2 * GB
+"""What a sleeping engine may leave on its GPU (context, communicators): it refuses to sleep with more."""
 CPU_KV = 256 * MB
 """vLLM's cache on a CPU when engine.kv_mb is 0."""
 
@@ -45,7 +45,7 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0) -> Engin
 def _full(model: Model, role: RoleConfig) -> int:
     """Bytes that one episode of the greatest length takes in the cache."""
     numbers = 0 if model.shape is None else model.shape.kv_numbers
-    return numbers * role.limits.total_tokens * width(role.engine.dtype)
+    return numbers * role.limits.longest * width(role.engine.dtype)
 
 
 def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int) -> EngineNeeds:
@@ -72,7 +72,7 @@ def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int) -> EngineNeed
     short = ""
     if cache < one:
         short = (
-            f"{size(one)} of KV cache for one episode of {role.limits.total_tokens} tokens, where {size(cache)} are left "
+            f"{size(one)} of KV cache for one episode of {role.limits.longest} tokens, where {size(cache)} are left "
             f"beside {size(weights)} of weights"
         )
     return EngineNeeds(tuple(needs), note, short)
@@ -83,6 +83,6 @@ def _work(model: Model, role: RoleConfig) -> int:
     if model.shape is None:
         return 0
     shape, cfg = model.shape, role.engine
-    tokens = min(BATCHED, role.limits.total_tokens * cfg.sequences)
+    tokens = min(BATCHED, role.limits.longest * cfg.sequences)
     layer = tokens * (2 * shape.mlp // cfg.tensor_parallel + 4 * shape.hidden) * width(cfg.dtype)
     return layer + 3 * 4 * cfg.sequences * shape.vocab

@@ -39,7 +39,7 @@ def rank(model: Model, blocks: Sequence[RoleConfig]) -> tuple[Need, ...]:
     if block.algorithm == "gae":
         needs.append(Need("critic", sum(n.bytes for n in states(critic(model), critic(model), learner))))
     # An episode that is longer than the budget is a micro-batch of its own.
-    tokens = max(max(b.learner.token_budget, b.limits.total_tokens) for b in blocks)
+    tokens = max(max(b.learner.token_budget, b.limits.longest) for b in blocks)
     if model.shape is not None:
         held = activations.kept(model.shape, tokens, numbers, learner.checkpointing)
         needs += [

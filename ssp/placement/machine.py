@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ssp.config.schema import Config
 from ssp.memory import MB
-from ssp.placement import Node, parse
+from ssp.placement.nodes import Node, parse
 
 SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 
