@@ -69,7 +69,7 @@ async def train(
         places = generator(seed, "warmup", "epoch", epoch).permutation(len(learn)).tolist()
         for at in range(0, len(places), cfg.batch):
             block = [learn[i] for i in places[at : at + cfg.batch]]
-            _, figures = await crew.call(0, "update", _plan(block), block)
+            figures = await crew.call(0, "learn", _plan(block), block)
             step += 1
             tell(step, figures[NLL])
     return Summary(step, len(learn), held, before, await _measure(crew, test, cfg.batch))
