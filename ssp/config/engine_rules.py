@@ -20,7 +20,7 @@ KEYS = {
     "memory": ("vllm",),
     "kv_mb": ("vllm",),
     "sequences": ("vllm",),
-    "prefix_cache": ("vllm",),
+    "prefix_cache": ("torch", "vllm"),
     "eager": ("vllm",),
     "url": ("endpoint",),
     "model": ("endpoint",),
@@ -60,4 +60,24 @@ def asked_is_given(cfg: Config) -> None:
             raise InputError(rule, block.engine.tensor_parallel, "set transfer.verify=false")
 
 
-RULES: tuple[Callable[[Config], None], ...] = (keys_belong_to_the_kind, asked_is_given)
+def free_running_is_not_repeatable(cfg: Config) -> None:
+    """Law 7: with both bounds 0 a run is repeatable, which turns that meet in a batch by chance are not; and episodes that
+    run on their own have no lanes."""
+    bounds = cfg.schedule.max_staleness
+    for role in _ROLES:
+        engine = cfg.block(role).engine
+        if engine.continuous and bounds.proposer == 0 and bounds.solver == 0:
+            rule = f"{role}.engine.continuous needs a staleness bound above 0: with both at 0 a run is repeatable"
+            raise InputError(rule, "schedule.max_staleness=0, 0", "set schedule.preset=one-step-off, or leave it out")
+        if engine.continuous and engine.lanes > 1:
+            rule = (
+                f"{role}.engine.lanes belongs to lock-step engines: with continuous=true each episode runs on its own"
+            )
+            raise InputError(rule, engine.lanes, f"set {role}.engine.lanes=1")
+
+
+RULES: tuple[Callable[[Config], None], ...] = (
+    keys_belong_to_the_kind,
+    asked_is_given,
+    free_running_is_not_repeatable,
+)

@@ -20,11 +20,11 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
     if config.kind == "torch" and config.continuous:
         from ssp.engines.continuous import ContinuousEngine
 
-        return ContinuousEngine(model_dir, dtype=config.dtype)
+        return ContinuousEngine(model_dir, config.dtype, prefix_cache=config.prefix_cache)
     if config.kind == "torch":
         from ssp.engines.torch_engine import TorchEngine
 
-        return TorchEngine(model_dir, dtype=config.dtype)
+        return TorchEngine(model_dir, config.dtype, prefix_cache=config.prefix_cache)
     if config.kind == "vllm":
         from ssp.engines.vllm_engine import VllmEngine
 

@@ -240,7 +240,7 @@ def test_an_unknown_protocol_is_named_before_what_depends_on_it() -> None:
     [
         (["solver.engine.tensor_parallel=2"], "solver.engine.tensor_parallel belongs to engine.kind=vllm"),
         (["defaults.engine.kv_mb=64"], "proposer.engine.kv_mb belongs to engine.kind=vllm"),
-        (["solver.engine.prefix_cache=false"], "solver.engine.prefix_cache belongs to engine.kind=vllm"),
+        (["solver.engine.eager=true"], "solver.engine.eager belongs to engine.kind=vllm"),
         (["solver.engine.kind=vllm", "solver.engine.lanes=2"], "solver.engine.lanes belongs to engine.kind=torch"),
         (["solver.engine.kind=vllm", "solver.engine.continuous=true"], "solver.engine.continuous belongs to"),
         (

@@ -4,7 +4,7 @@ A factory gives a name, whether its engine is live (`LiveEngine`: submit, abort,
 `make(folder, prefix_cache)`: an engine over the Hugging Face folder, in float32, with room for 64 slots of 512 tokens.
 The suite makes few engines and uses them again: each test loads the weights that it needs first.
 
-`vllm` comes from `vllmfactory.make`, imported when the first test asks for it; its tests carry the mark `ray`.
+Tests of `vllm` carry the mark `ray`, and are skipped where it is not installed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ssp.config.role import EngineConfig
 from ssp.engines import Engine
 
 
@@ -38,10 +39,9 @@ def _continuous(folder: Path, prefix_cache: bool) -> Engine:
 
 
 def _vllm(folder: Path, prefix_cache: bool) -> Engine:
-    from vllmfactory import make
+    from ssp.engines.vllm_engine import VllmEngine
 
-    engine: Engine = make(folder, prefix_cache)
-    return engine
+    return VllmEngine(folder, EngineConfig(kind="vllm", kv_mb=64, sequences=64, prefix_cache=prefix_cache, eager=True))
 
 
 FACTORIES = {

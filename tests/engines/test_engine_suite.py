@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from factories import FACTORIES
 from suite_models import STOP, VOCAB, after_switch, arrays, greedy, logprobs, network, save
+from vllmfactory import needs_vllm
 
 from ssp.engines import Engine, Generation, Sampling, StopWords
 from ssp.engines.base import LiveEngine
@@ -19,7 +20,7 @@ from ssp.errors import Fault, InvariantError
 MODEL = "qwen2-tied"  # tied: an engine that packs its output head apart must pack it again
 CLOSE = 1e-4
 COLD = 1e-5
-_VLLM = pytest.mark.ray
+_VLLM = (pytest.mark.ray, needs_vllm)
 EACH = [pytest.param(name, marks=_VLLM if name == "vllm" else ()) for name in FACTORIES]
 LIVE = [pytest.param(name, marks=_VLLM if name == "vllm" else ()) for name in FACTORIES if FACTORIES[name].live]
 

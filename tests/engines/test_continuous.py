@@ -1,0 +1,176 @@
+"""The free-running embedded engine: equal to the lock-step one, failures that reach who they hit, a thread that ends."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+import numpy as np
+import pytest
+from suite_models import STOP, VOCAB, arrays, logprobs, network
+
+from ssp.engines import Generation, Sampling
+from ssp.engines.base import LiveEngine
+from ssp.engines.continuous import ContinuousEngine
+from ssp.engines.torch_engine import TorchEngine
+from ssp.errors import Fault, InputError, InvariantError
+
+MODEL = "qwen2-tied"
+NET = network(MODEL)
+
+
+def made(version: int = 0) -> ContinuousEngine:
+    engine = ContinuousEngine(NET.config.to_dict())
+    engine.load(arrays(NET), version)
+    return engine
+
+
+def words(seed: int, turn: int) -> list[int]:
+    rng = np.random.default_rng((seed, turn))
+    return rng.integers(8, VOCAB, int(rng.integers(1, 30))).tolist()
+
+
+def test_it_is_a_live_engine() -> None:
+    engine = made(4)
+    assert isinstance(engine, LiveEngine) and engine.version == 4
+    engine.stop()
+
+
+def test_turns_that_come_and_go_equal_the_lock_step_engine() -> None:
+    """60 slots of 1 to 4 turns, each asked for as soon as the one before is there; different samplings side by side."""
+    n, engine, steady = 60, made(), TorchEngine(NET.config.to_dict())
+    steady.load(arrays(NET), 0)
+    samplings = [Sampling(1.0, 12, (STOP,)), Sampling(0.7, 5, (STOP, 9, 11), entropy=True), Sampling(0.0, 17, ())]
+    slots, found = engine.open(list(range(n))), dict[int, list[Generation]]((i, []) for i in range(n))
+    flying: dict[Future[Generation], int] = {}
+
+    def go(i: int) -> None:
+        flying[engine.submit(slots[i], words(i // 2, len(found[i])), samplings[i % 3])] = i
+
+    for i in range(n):
+        go(i)
+    while flying:
+        for future in wait(flying, return_when=FIRST_COMPLETED).done:
+            i = flying.pop(future)
+            found[i].append(future.result())
+            if len(found[i]) <= i % 4:
+                go(i)
+    for i in range(n):
+        (slot,) = steady.open([i])
+        for turn, generation in enumerate(found[i]):
+            (expected,) = steady.step([slot], [words(i // 2, turn)], samplings[i % 3])
+            assert (generation.ids, generation.stopped) == (expected.ids, expected.stopped)
+            assert np.allclose(generation.logprobs, expected.logprobs, atol=2e-5, rtol=0)
+            assert (generation.entropies is None) == (expected.entropies is None)
+            assert np.allclose(generation.entropies or [], expected.entropies or [], atol=2e-5, rtol=0)
+    engine.stop()
+
+
+def test_a_full_context_ends_a_turn() -> None:
+    engine = made()
+    slots = engine.open([1, 2])
+    over, full = engine.step(slots, [[20] * 512, [20] * 505], Sampling(1.0, 20, ()))
+    assert (over.ids, over.stopped, len(full.ids), full.stopped) == ([], False, 7, False)
+    engine.stop()
+
+
+def test_what_is_asked_wrongly_is_refused_and_the_engine_goes_on() -> None:
+    engine = ContinuousEngine(NET.config.to_dict())
+    slots = engine.open([1])
+    with pytest.raises(InputError, match="weights"):
+        engine.step(slots, [[20]], Sampling(1.0, 1, ()))
+    with pytest.raises(InputError, match="model.norm.weight"):
+        engine.load({name: array for name, array in arrays(NET).items() if name != "model.norm.weight"}, 1)
+    engine.load(arrays(NET), 1)
+    with pytest.raises(InvariantError, match="load"):
+        engine.submit(slots[0], [20], Sampling(1.0, 1, ()))
+    slots = engine.open([1])
+    with pytest.raises(InputError, match="at least one token"):
+        engine.step(slots, [[]], Sampling(1.0, 1, ()))
+    assert len(engine.step(slots, [[20]], Sampling(1.0, 3, ()))[0].ids) == 3
+    engine.stop()
+
+
+def test_a_turn_whose_numbers_are_none_is_a_fault_of_its_own() -> None:
+    """Weights with a NaN in the embedding of one id: turns that read it fail, their neighbours never notice."""
+    engine, weights = made(), {name: array.copy() for name, array in arrays(NET).items()}
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
+    untied = ContinuousEngine(NET.config.to_dict() | {"tie_word_embeddings": False})
+    weights["model.embed_tokens.weight"][50] = np.nan
+    untied.load(weights, 1)
+    slots = untied.open([1, 2, 3])
+    sampling = Sampling(0.0, 12, ())
+    futures = [untied.submit(slot, ids, sampling) for slot, ids in zip(slots, ([20], [21, 50], [22]), strict=True)]
+    with pytest.raises(Fault, match="engine_nonfinite"):
+        futures[1].result(60)
+    fine = [futures[0].result(60), futures[2].result(60)]
+    expected = engine.step(engine.open([1, 2]), [[20], [22]], sampling)
+    assert all(50 not in generation.ids for generation in fine), "the greedy texts do not hold it either"
+    assert [generation.ids for generation in fine] == [generation.ids for generation in expected]
+    again = untied.step(untied.open([5]), [[20]], sampling)[0]
+    assert again.ids == fine[0].ids, "the row that it had is clean"
+    untied.stop()
+    engine.stop()
+
+
+def test_an_error_of_the_thread_reaches_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = made()
+    slots = engine.open([1, 2, 3])
+    engine.step(slots, [[20]] * 3, Sampling(1.0, 2, ()))
+
+    def broken(*args: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr("ssp.engines.decoder.Decoder.decode", broken)
+    futures = [engine.submit(slot, [21], Sampling(1.0, 9, ())) for slot in slots]
+    for future in futures:
+        with pytest.raises(RuntimeError, match="out of luck"):
+            future.result(60)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        engine.submit(slots[0], [21], Sampling(1.0, 9, ())).result(60)
+    engine.stop()
+
+
+def test_stop_aborts_and_ends_the_thread() -> None:
+    before = threading.active_count()
+    engine = made()
+    future = engine.submit(engine.open([1])[0], [20], Sampling(1.0, 500, ()))
+    engine.stop()
+    with pytest.raises(Fault, match="aborted"):
+        future.result(60)
+    assert threading.active_count() == before
+
+
+def test_an_engine_that_nobody_has_leaves_no_thread() -> None:
+    before = threading.active_count()
+    made()
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+def test_the_prompt_of_an_open_slot_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, read = made(), list[int]()
+    from ssp.engines.decoder import Decoder
+
+    prefill = Decoder.prefill
+
+    def counting(self: Decoder, cache: object, pieces: object) -> object:
+        read.append(sum(len(piece.ids) for piece in pieces))  # type: ignore[attr-defined]
+        return prefill(self, cache, pieces)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Decoder, "prefill", counting)
+    prompt, sampling = words(1, 1) + list(range(30, 70)), Sampling(1.0, 6, ())
+    first = engine.step(engine.open([1, 2, 3]), [prompt] * 3, sampling)
+    later = engine.step(engine.open([4, 1]), [prompt] * 2, sampling)
+    assert sum(read) <= 3 * len(prompt) + 2, "a group that comes one by one may be admitted one by one"
+    assert read[-1] <= 2, "of a prompt that an open slot holds only the last id is left"
+    assert later[1].ids == first[0].ids
+    for generation in (*first, *later):
+        expected = logprobs(NET, prompt + generation.ids)[len(prompt) - 1 :]
+        assert np.allclose(generation.logprobs, expected, atol=1e-4, rtol=0)
+    engine.stop()
