@@ -47,6 +47,7 @@ class Figures:
     dual: float = 0.0
     masked: float | None = None
     entropy: float = 0.0
+    nll: float = 0.0
     compared: int = 0
     mismatch: float = 0.0
     mismatch_max: float = 0.0
@@ -77,10 +78,11 @@ class Figures:
             (clipped & large & ~gains).sum(),
             ratio.new_zeros(()) if masked is None else masked.sum(),
             entropy.sum(),
+            -tokens.logprobs.sum(),
             (torch.expm1(log_ratio) - log_ratio).sum(),
             log_ratio.abs().max(),
         ]
-        total, squares, most, low, high, dual, out, spread, mismatch, largest = torch.stack(
+        total, squares, most, low, high, dual, out, spread, nll, mismatch, largest = torch.stack(
             [value.double() for value in found]
         ).tolist()
         self.tokens += ratio.numel()
@@ -91,6 +93,7 @@ class Figures:
         if masked is not None:
             self.masked = (self.masked or 0.0) + out
         self.entropy += spread
+        self.nll += nll
         if self.steps:  # an earlier mini-batch has moved the policy, which is no mismatch of the two programs
             return
         self.compared += ratio.numel()
@@ -153,6 +156,7 @@ class Figures:
             "clip_fraction/high": self.high / tokens,
             "clip_fraction/dual": self.dual / tokens,
             "entropy": self.entropy / tokens,
+            "nll": self.nll / tokens,
             "logprob_mismatch/kl": self.mismatch / max(self.compared, 1),
             "logprob_mismatch/p99": min(self.quantile(0.99), self.mismatch_max),
             "logprob_mismatch/max": self.mismatch_max,

@@ -13,6 +13,7 @@ import copy
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,17 @@ class Learner:
                 found["token_budget"] = float(self.memory.tokens)
         return figures
 
+    def measure(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
+        """The figures that `update` would give of each role's batch, without learning: nothing changes."""
+        found: dict[str, dict[str, float]] = {}
+        for role, batch in batches.items():
+            lesson = self.schools[role].begin(batch, self.backend, self.step + 1)
+            for turn in self.schools[role].turns(lesson, self.step + 1):
+                ((_, lesson.figures),) = self._gradient([replace(turn, rows=turn.part, learns=False)])
+            lesson.figures.reduce(self.ranks)
+            found[role] = {**lesson.figures.summary(), "tokens": float(lesson.trained.sum())}
+        return found
+
     def _optimize(self, turns: list[Turn]) -> None:
         """One optimizer step of the policy on `turns`, where they have signal; and one of each critic."""
 
@@ -151,6 +163,10 @@ class Learner:
         """Write a checkpoint (see `ssp.learning.store`). `meta` (role, version, incarnation, ...: JSON data) goes to
         `ssp.json` beside protocol, step and estimator state; InvariantError when it contradicts them."""
         store.save(self, Path(folder), meta)
+
+    def export(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
+        """Write the policy alone as a model folder that a run can start from."""
+        store.export(self, Path(folder), meta)
 
     def load(self, folder: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; its `ssp.json`. The learning rate stays the config's.

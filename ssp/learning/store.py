@@ -80,6 +80,17 @@ def save(learner: Learner, folder: Path, meta: Mapping[str, Any]) -> None:
     checkpoint.write(folder, fill, record, learner.ranks)
 
 
+def export(learner: Learner, folder: Path, meta: Mapping[str, Any]) -> None:
+    """Write the policy alone, adapters merged, as a model folder to start from; `meta` goes to its `ssp.json`."""
+
+    def fill(aside: Path) -> None:
+        whole = weights(learner.policy, learner.backend)
+        if learner.ranks.rank == 0:
+            checkpoint.write_policy(aside, learner.policy.model, whole, learner.source)
+
+    checkpoint.write(folder, fill, {**meta, "protocol": learner.protocol}, learner.ranks)
+
+
 def load(learner: Learner, folder: Path) -> dict[str, Any]:
     """Go on from `folder`; see `ssp.learning.learner.Learner.load`."""
     record = learner.ranks.agree(lambda: _checked(learner, folder))
