@@ -6,9 +6,10 @@ from __future__ import annotations
 import ray
 
 from actors.process import Calm
+from actors.transfer import Hosted
 from ssp.selfplay.workers import Learner
 
 
 @ray.remote
-class LearnerActor(Calm, Learner):
+class LearnerActor(Hosted, Calm, Learner):
     """See `ssp.selfplay.workers.Learner`."""

@@ -11,22 +11,23 @@ import ray
 
 from actors.fleet import connect_search
 from actors.process import Guarded
+from actors.transfer import TRANSFER, Receiving
 from ssp.config.schema import Config
 from ssp.selfplay.player import Player
 
 
-class _Player(Guarded, Player):
+class _Player(Receiving, Guarded, Player):
     """See `ssp.selfplay.player.Player`. It searches over the retriever actors of `run`."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)
 
 
-@ray.remote
+@ray.remote(concurrency_groups=TRANSFER)
 class ProposerActor(_Player):
     """Writes questions."""
 
 
-@ray.remote
+@ray.remote(concurrency_groups=TRANSFER)
 class SolverActor(_Player):
     """Answers them."""

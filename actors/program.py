@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import ray
 
 from actors import fleet
 from actors.crew import Patience, RayCrew
@@ -27,6 +30,9 @@ from ssp.selfplay.cast import Cast, proposers, queue_names
 
 REPEATS = 3
 """How often a lost call to an idempotent actor is made again before it counts as a fault."""
+
+CLOSING = 5.0
+"""Seconds that learners get at a run's end to remove what they published."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +102,19 @@ class Program:
 
     def end(self) -> None:
         """Stop the actors of this program, and only these, and give back its placement groups."""
+        self._give_up_weights()
         fleet.stop(self._run, self._handles)
         if self._groups is not None:
             self._groups.end()
+
+    def _give_up_weights(self) -> None:
+        """Learners remove the files that they published; those of one that does not answer go at the next start."""
+        asked = []
+        for role in self._cfg.roles:
+            with suppress(ValueError):  # it has died for good
+                asked.append(ray.get_actor(f"{self._run}-learner-{role}-0").close.remote())
+        if asked:
+            ray.wait(asked, num_returns=len(asked), timeout=CLOSING)
 
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""

@@ -1,0 +1,53 @@
+"""Ray's part of weight transfer: where a process is, and the thread in which a player takes weights while it plays.
+
+Owns the concurrency group of transfers. Promises that taking weights never waits for `play` to end, and that torch keeps to
+one thread in each of the actor's threads. Refuses to know what weights are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+TRANSFER = {"transfer": 1}
+"""The concurrency group of a player beside the one of `play`: one thread."""
+
+
+class Hosted:
+    """Mix-in before a worker that meets others over the network."""
+
+    def host(self) -> str:
+        """The address at which the other processes of the cluster reach this one."""
+        return str(ray.util.get_node_ip_address())
+
+
+class Receiving(Hosted):
+    """Mix-in before a player: its methods of transfer run in a thread of their own."""
+
+    def play(self, *args: Any) -> Any:
+        """See `ssp.selfplay.player.Player.play`."""
+        import torch
+
+        torch.set_num_threads(1)  # with OpenMP the number belongs to the thread, which is not the constructor's
+        return super().play(*args)  # type: ignore[misc]
+
+    @ray.method(concurrency_group="transfer")
+    def refresh(self, *args: Any) -> Any:
+        """See `Player.refresh`."""
+        return super().refresh(*args)  # type: ignore[misc]
+
+    @ray.method(concurrency_group="transfer")
+    def join(self, *args: Any) -> Any:
+        """See `Player.join`."""
+        return super().join(*args)  # type: ignore[misc]
+
+    @ray.method(concurrency_group="transfer")
+    def receive(self, *args: Any) -> Any:
+        """See `Player.receive`."""
+        return super().receive(*args)  # type: ignore[misc]
+
+    @ray.method(concurrency_group="transfer")
+    def leave(self) -> Any:
+        """See `Player.leave`."""
+        return super().leave()  # type: ignore[misc]
