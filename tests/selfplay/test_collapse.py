@@ -98,8 +98,9 @@ def test_a_collapse_goes_back_to_the_last_good_checkpoint(tmp_path: Path, bounds
     (said,) = alarms(stage)
     first_played = SPOILED + 1 + bounds[1]  # a batch may be `bound` versions old
     assert any(f"of the solver at step {step}:" in said for step in range(first_played, first_played + 5)), said
-    good = max(range(0, SPOILED, every))
-    assert f"Back to the checkpoint of step {good}," in said
+    # With a bound the first spoiled batch comes up to so many steps sooner, by who was faster.
+    possible = list(range(0, SPOILED, every))[-1 - bounds[1] :]
+    (good,) = [step for step in possible if f"Back to the checkpoint of step {step}," in said]
     assert Spoilt.restored == [good]  # the updates in the lineage of what was loaded: none of them spoiled it
     stage.settled()
     state = stage.state()
