@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ssp import protocols
-from ssp.config import engine_rules, game_rules, judge_rules, learning_rules, placement_rules, referee_rules, reward_rules
+from ssp.config import engine_rules, game_rules, judge_rules, learning_rules, placement_rules, referee_rules, reward_rules, transfer_rules
 from ssp.config.schema import Config
 from ssp.config.tables import (
     CHOICES,
@@ -264,6 +264,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     episode_fits_its_parts,
     engines_have_an_address,
     *engine_rules.RULES,
+    *transfer_rules.RULES,
     retriever_has_an_address,
     data_corpus_has_one_source,
     hedges_have_a_replica,

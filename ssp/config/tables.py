@@ -56,7 +56,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.baseline": ("batch", "running", "none"),
     "{role}.group": ("target",),
     "{role}.correction.mask": ("none", "token", "sequence"),
-    "transfer.kind": ("auto", "object_store"),
+    "transfer.kind": ("auto", "object_store", "shm", "disk", "broadcast", "ipc"),
     "health.on_collapse": ("warn", "stop", "rollback"),
     "placement.layout": ("separate",),
     "{role}.learner.kind": ("torch",),
@@ -76,7 +76,6 @@ PLANNED: dict[str, tuple[str, ...]] = {
     "{role}.learner.dtype": ("bfloat16",),
     "{role}.learner.offload": ("optimizer", "all"),
     "{role}.group": ("hops", "seed"),
-    "transfer.kind": ("shm", "disk", "broadcast", "ipc"),
     "placement.layout": ("colocate", "shared-base"),
 }
 """Names that a later release knows: the message says so, and they are refused all the same."""

@@ -1,0 +1,70 @@
+"""Which settings of weight transfer may stand together.
+
+Owns the rules about `transfer.*` and `schedule.in_flight`. Promises that weights change in the middle of play only where
+every law allows it. Refuses to look at the machine: whether processes share a node or a GPU is found out at the start
+(`ssp.transfer.choose`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, SOLVER
+from ssp.errors import InputError
+
+
+def in_flight_needs_live_engines(cfg: Config) -> None:
+    """Laws 1 and 5: only engines that take weights in the middle of a turn, only for roles that may be stale."""
+    if not cfg.schedule.in_flight:
+        return
+    stale = [role for role in cfg.roles if getattr(cfg.schedule.max_staleness, role) > 0]
+    if not any(cfg.block(role).policy != "frozen" for role in stale):
+        rule = "schedule.in_flight concerns roles that learn with schedule.max_staleness.<role> above 0"
+        raise InputError(rule, "there is none", "set schedule.preset=one-step-off, or leave schedule.in_flight out")
+    for role in stale:
+        engine = cfg.block(role).engine
+        if engine.kind != "vllm" and not (engine.kind == "torch" and engine.continuous):
+            rule = f"schedule.in_flight needs {role}.engine.continuous=true or {role}.engine.kind=vllm"
+            found = f"engine.kind={engine.kind}, continuous={str(engine.continuous).lower()}"
+            raise InputError(rule, found, f"set {role}.engine.continuous=true, or leave schedule.in_flight out")
+
+
+def in_flight_keeps_one_grader(cfg: Config) -> None:
+    """Law 4: attempts at one question may then be by several versions of the solver, so what they grade, a question,
+    must not share its baseline with others."""
+    moves = cfg.schedule.in_flight and cfg.schedule.max_staleness.solver > 0 and cfg.solver.policy != "frozen"
+    block = cfg.proposer
+    if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":
+        return
+    alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1 and block.group == "target"
+    alone = alone or block.algorithm in ("rae", "gae")
+    if not (alone or (block.algorithm == "reinforce" and block.baseline != "batch")):
+        rule = "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
+        found = f"proposer.algorithm={block.algorithm} baseline={block.baseline} group={block.group}"
+        step = "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out"
+        raise InputError(rule, found, step)
+
+
+def broadcasts_reach_players_only(cfg: Config) -> None:
+    """A verifier that plays the live solver fetches weights when it is asked; a broadcast, or a GPU's memory, it misses."""
+    if cfg.transfer.kind in ("broadcast", "ipc") and PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER:
+        rule = f"transfer.kind={cfg.transfer.kind} reaches players only, so referee.verifier is not solver"
+        raise InputError(rule, "referee.verifier=solver", "set transfer.kind=auto, or referee.verifier=frozen")
+
+
+def ipc_needs_a_gpu(cfg: Config) -> None:
+    """CUDA IPC is memory of a GPU."""
+    place = cfg.placement
+    if cfg.transfer.kind == "ipc" and (place.engine_gpus == 0 or place.learner_gpus == 0):
+        rule = "transfer.kind=ipc needs engines and learners on a GPU (it has never been run)"
+        found = f"placement.engine_gpus={place.engine_gpus:g} learner_gpus={place.learner_gpus:g}"
+        raise InputError(rule, found, "set transfer.kind=auto")
+
+
+RULES: tuple[Callable[[Config], None], ...] = (
+    in_flight_needs_live_engines,
+    in_flight_keeps_one_grader,
+    broadcasts_reach_players_only,
+    ipc_needs_a_gpu,
+)

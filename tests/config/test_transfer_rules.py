@@ -1,0 +1,50 @@
+"""Rules of weight transfer: what may be in flight, and which kinds go with what."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp.config import load
+from ssp.errors import InputError
+
+LIVE = ["defaults.engine.continuous=true", "schedule.in_flight=true"]
+SOLVER = ["game.questions=dataset", "data.questions=q.jsonl", "schedule.max_staleness.solver=1", *LIVE]
+BOTH = ["schedule.preset=one-step-off", "proposer.loss=tis", *LIVE]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        SOLVER,
+        [*BOTH, "proposer.algorithm=grpo"],
+        [*BOTH, "proposer.algorithm=rae"],
+        [*BOTH, "proposer.policy=frozen"],
+        [*BOTH[1:], "schedule.max_staleness.proposer=1"],
+        *[[f"transfer.kind={kind}"] for kind in ("auto", "object_store", "shm", "disk", "broadcast")],
+        ["transfer.verify=true"],
+        ["transfer.kind=shm", "referee.verifier=solver"],
+    ],
+    ids=" ".join,
+)
+def test_allowed(given: list[str]) -> None:
+    load("quickstart", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["schedule.in_flight=true"], "there is none"),
+        ([*SOLVER, "solver.policy=frozen"], "there is none"),
+        ([*SOLVER, "solver.engine.continuous=false"], "set solver.engine.continuous=true"),
+        ([*BOTH, "proposer.algorithm=reinforce"], "share no baseline"),
+        ([*BOTH, "proposer.algorithm=reinforce_pp"], "share no baseline"),
+        (["transfer.kind=broadcast", "referee.verifier=solver"], "reaches players only"),
+        (["transfer.kind=ipc"], "never been run"),
+        (["transfer.kind=carrier_pigeon"], "transfer.kind is one of"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_refused(given: list[str], said: str) -> None:
+    with pytest.raises(InputError) as found:
+        load("quickstart", given)
+    assert said in str(found.value)
