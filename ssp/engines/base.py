@@ -127,6 +127,14 @@ class Readable(Protocol):
 
 
 @runtime_checkable
+class Comparable(Protocol):
+    """An engine that packs its weights so that they cannot be read back, and compares packed ones (`transfer.verify`)."""
+
+    def differs(self, weights: dict[str, np.ndarray]) -> str:
+        """The first parameter, or pack of them, with which it does not compute as `weights` would have it; "" for none."""
+
+
+@runtime_checkable
 class DeviceEngine(Protocol):
     """An engine that takes weights which are on its GPU already."""
 

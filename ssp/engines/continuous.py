@@ -60,6 +60,11 @@ class ContinuousEngine:
             if not keep:
                 self._open.clear()
 
+    def differs(self, weights: dict[str, np.ndarray]) -> str:
+        """The first pack of weights that is not the one that `weights` give; "" for none."""
+        model = self._batch.rows.model
+        return "all of it" if model is None else model.differs(weights)
+
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed (any integer; taken modulo 2**64)."""
         with self._gate:

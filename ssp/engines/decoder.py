@@ -114,6 +114,17 @@ class Decoder:
         self.head = (head * take("model.norm.weight")).t().contiguous().to(dtype)
         self._cos = self._sin = torch.zeros(0, shape.head_dim)
 
+    def differs(self, weights: Mapping[str, np.ndarray]) -> str:
+        """The first pack that is not, bit for bit, the one that `weights` give; "" for none."""
+        other = Decoder(self.shape, weights, self.dtype)
+        pairs: list[tuple[str, Tensor | None, Tensor | None]] = [("model.embed_tokens", self.embed, other.embed)]
+        for index, (mine, theirs) in enumerate(zip(self.layers, other.layers, strict=True)):
+            pairs += [(f"model.layers.{index}.{k}", getattr(mine, k), getattr(theirs, k)) for k in vars(mine)]
+        for name, one, two in [*pairs, ("lm_head", self.head, other.head)]:
+            if one is not None and two is not None and not torch.equal(one, two):
+                return name
+        return ""
+
     def _pack(self, take: _Reader, index: int) -> _Layer:
         prefix, shape = f"model.layers.{index}.", self.shape
         before = take(prefix + "input_layernorm.weight")

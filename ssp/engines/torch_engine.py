@@ -49,6 +49,10 @@ class TorchEngine:
         self._rows.replace(self._rows.decoder(weights), keep=False)
         self.version = version
 
+    def differs(self, weights: dict[str, np.ndarray]) -> str:
+        """The first pack of weights that is not the one that `weights` give; "" for none."""
+        return "all of it" if self._rows.model is None else self._rows.model.differs(weights)
+
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed (any integer; taken modulo 2**64)."""
         slots = list(range(self._next, self._next + len(seeds)))

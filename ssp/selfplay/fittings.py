@@ -13,12 +13,12 @@ from typing import Any
 
 from ssp.config.schema import Config
 from ssp.engines import Engine
-from ssp.engines.base import DeviceEngine, LiveEngine, Readable
+from ssp.engines.base import Comparable, DeviceEngine, LiveEngine, Readable
 from ssp.errors import InputError, InvariantError
 from ssp.transfer.broadcast import Call
-from ssp.transfer.digest import check_loaded
+from ssp.transfer.digest import WeightsDiffer, check_loaded
 from ssp.transfer.inbox import Inbox
-from ssp.transfer.parcel import Parcel, Place, here, on_gpu, on_host
+from ssp.transfer.parcel import Parcel, Place, Weights, here, on_gpu, on_host
 
 
 def spare(cfg: Config, role: str) -> int:
@@ -36,7 +36,7 @@ class Fittings:
         if self._live and not isinstance(engine, LiveEngine):
             rule = f"schedule.in_flight needs a {role} engine whose weights can change in the middle of a turn"
             raise InputError(rule, type(engine).__name__, f"set {role}.engine.continuous=true, or leave it out")
-        if cfg.transfer.verify and not isinstance(engine, Readable):
+        if cfg.transfer.verify and not isinstance(engine, Readable | Comparable):
             rule = f"transfer.verify needs a {role} engine that can be read back"
             raise InputError(rule, type(engine).__name__, f"set {role}.engine.kind=torch, or transfer.verify=false")
         self.version: int | None = None
@@ -67,8 +67,16 @@ class Fittings:
         else:
             self._engine.load(weights, version, keep)
         if self._cfg.transfer.verify:
-            assert isinstance(self._engine, Readable)
-            check_loaded(on_host(weights), self._engine.weights(), self._dtype, f"{self._role} version {version}")
+            self._compare(on_host(weights), f"{self._role} version {version}")
+
+    def _compare(self, weights: Weights, who: str) -> None:
+        if isinstance(self._engine, Readable):
+            check_loaded(weights, self._engine.weights(), self._dtype, who)
+            return
+        assert isinstance(self._engine, Comparable)
+        name = self._engine.differs(weights)
+        if name:
+            raise WeightsDiffer(f"{who}: the engine's {name} is not what it was handed")
 
     def place(self, host: str) -> Place:
         """Where this process is."""

@@ -114,7 +114,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
     # What voids have left of a group is no group of one, whose advantage would be its reward.
     remnant = cfg.solver.algorithm in GROUP_BASELINE and len(rewards) == 1 < cfg.game.attempts
     signal = not remnant and (not alone or len(set(rewards.values())) > 1)
-    opponent = {"opponent_version_min": asked_by, "opponent_version_max": asked_by}
+    opponent = _versions([] if game.proposal is None else [game.proposal], asked_by)
     for played in game.attempts:
         brief = played.brief
         if _right(game, played) is None:
@@ -143,7 +143,7 @@ def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> N
     """A proposal shares its target with no other one, so that it is a group of its own (SSP)."""
     played = game.proposal
     assert played is not None
-    opponent = {"opponent_version_min": game.solver_version, "opponent_version_max": game.solver_version}
+    opponent = _versions(game.attempts, game.solver_version)
     if game.void_cause:
         settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None, group)
     elif not game.valid:
@@ -162,6 +162,16 @@ def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> N
         reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
         settled.add(played, State.QUEUED, Outcome.SCORED, "", reward, group, **opponent)
         settled.train(played, reward, group)
+
+
+def _versions(opponents: Sequence[Played], given: int | None) -> dict[str, int | None]:
+    """Lowest and highest version of the other role's episodes; `given` where none of them has a token. In flight one
+    episode may have several."""
+    written = [played.brief for played in opponents if played.brief.version_min >= 0]
+    return {
+        "opponent_version_min": min((brief.version_min for brief in written), default=given),
+        "opponent_version_max": max((brief.version_max for brief in written), default=given),
+    }
 
 
 def all_played(games: Sequence[Game]) -> Iterator[Played]:
