@@ -160,7 +160,7 @@ def player(
 def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
     """Tasks → episodes by a baseline method (`ssp.evaluation.methods`), same engine, search and limits as `role`."""
     block, steps = cfg.block(role), methods.get(method)
-    bench = Bench(engine(block, folder), tokenizer(folder), search, block.limits, temperature, cfg.retriever.topk)
+    bench = Bench(engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, cfg.retriever.topk)
     return lambda tasks: bench.play(steps, tasks)
 
 
@@ -169,10 +169,10 @@ def renderer(cfg: Config, role: str, folder: Path | str) -> Renderer:
     return Renderer(protocols.get(cfg.protocol), tokenizer(folder), cfg.block(role).template)
 
 
-def settings(cfg: Config, role: str, temperature: float) -> Settings:
-    """How `role` plays at this temperature."""
+def settings(cfg: Config, role: str, temperature: float, step: int | None = None) -> Settings:
+    """How `role` plays at this temperature, for its update `step`; None: as in the last stage of its limits."""
     block = cfg.block(role)
-    return Settings(block.limits, temperature, cfg.retriever.topk, block.search, block.engine.lanes)
+    return Settings(block.limits.at(step), temperature, cfg.retriever.topk, block.search, block.engine.lanes)
 
 
 def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:

@@ -13,7 +13,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ssp import protocols
-from ssp.config import engine_rules, game_rules, judge_rules, learning_rules, placement_rules, referee_rules, reward_rules, transfer_rules
+from ssp.config import (
+    engine_rules,
+    game_rules,
+    judge_rules,
+    learning_rules,
+    limit_rules,
+    placement_rules,
+    referee_rules,
+    reward_rules,
+    transfer_rules,
+)
 from ssp.config.schema import Config
 from ssp.config.tables import (
     CHOICES,
@@ -120,34 +130,6 @@ def proposer_can_search_enough(cfg: Config) -> None:
         )
 
 
-def turn_fits_episode(cfg: Config) -> None:
-    """One turn must fit into the episode."""
-    for role in cfg.roles:
-        limits = cfg.block(role).limits
-        if limits.turn_tokens >= limits.total_tokens:
-            raise InputError(
-                f"{role}.limits.turn_tokens is below {role}.limits.total_tokens",
-                f"{limits.turn_tokens} against {limits.total_tokens}",
-                "raise total_tokens",
-            )
-
-
-def episode_fits_its_parts(cfg: Config) -> None:
-    """The longest episode that the other limits allow must fit, or the question would run out of context (Search-R1)."""
-    for role in ("proposer", "solver"):
-        limits = cfg.block(role).limits
-        needed = limits.prompt_tokens + limits.turn_tokens * (limits.searches + 1)
-        needed += limits.observation_tokens * limits.searches
-        if limits.overflow == "stop" and limits.total_tokens < needed:
-            raise InputError(
-                f"{role}.limits: total_tokens is at least prompt_tokens + turn_tokens x (searches + 1) + "
-                "observation_tokens x searches, unless overflow=drop",
-                f"{limits.total_tokens} against {limits.prompt_tokens} + {limits.turn_tokens} x {limits.searches + 1} + "
-                f"{limits.observation_tokens} x {limits.searches} = {needed}",
-                f"set {role}.limits.total_tokens={needed}, or {role}.limits.overflow=drop",
-            )
-
-
 def protocol_exists(cfg: Config) -> None:
     """`protocol` is a shipped id or a readable file, knows the roles that play, and lets a policy that is to answer
     itself go on after its search."""
@@ -215,7 +197,7 @@ def batch_fits_queue(cfg: Config) -> None:
             f"queue.items={cfg.queue.items} for a batch of {largest}",
             f"set queue.items={2 * largest}",
         )
-    nbytes = BYTES_A_TOKEN * max(size * cfg.block(role).limits.total_tokens for role, size in sizes.items())
+    nbytes = BYTES_A_TOKEN * max(size * cfg.block(role).limits.longest for role, size in sizes.items())
     if nbytes > cfg.queue.bytes:
         raise InputError(
             f"queue.bytes holds the longest training batch ({BYTES_A_TOKEN} bytes a token of limits.total_tokens)",
@@ -260,8 +242,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     training_samples,
     temperatures_are_usable,
     proposals_can_be_checked,
-    turn_fits_episode,
-    episode_fits_its_parts,
+    *limit_rules.RULES,
     engines_have_an_address,
     *engine_rules.RULES,
     *transfer_rules.RULES,

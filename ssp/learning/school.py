@@ -121,7 +121,7 @@ class School:
             rows = part[lesson.trained[part].any(dim=1)]
             signal = rows if everywhere else rows[(lesson.found.advantages[rows] != 0).any(dim=1)]
             learns = len(signal) > 0 and not warming
-            weights = self.weights(lesson.batch, lesson.trained, rows)
+            weights = self.weights(lesson.batch, lesson.trained, rows, step)
             yield Turn(self, lesson, rows, signal if learns else rows, learns, weights)
 
     def loss(self, policy: Backend, turn: Turn, rows: Tensor, figures: Figures) -> Tensor:
@@ -160,11 +160,12 @@ class School:
         if self.critic is not None and targets is not None:
             self.critic.step(turn.lesson.batch, turn.lesson.trained, turn.part, targets, turn.lesson.figures)
 
-    def weights(self, batch: Batch, trained: Tensor, rows: Tensor) -> Tensor:
-        """float32 [N]: what a token of each row weighs in an optimizer step on `rows`; continuations as their episode."""
+    def weights(self, batch: Batch, trained: Tensor, rows: Tensor, step: int) -> Tensor:
+        """float32 [N]: what a token of each row weighs in an optimizer step on `rows`, in update `step`; continuations as
+        their episode."""
         sources = batch.sources
         counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, sources[rows], trained[rows].sum(dim=1))
-        per_episode = losses.token_weights(counts, self.config.aggregate, self.config.limits.total_tokens)
+        per_episode = losses.token_weights(counts, self.config.aggregate, self.config.limits.at(step).total_tokens)
         return per_episode[sources].float()
 
     def lr(self, step: int) -> float:

@@ -177,7 +177,8 @@ class SelfPlay:
         if self._turns.done[TURN] < round_:
             self._cut = min(self._cut, round_)
             return
-        settled = settle(self._cfg, [*games, *refills], None if proposer is None else proposer.version)
+        asked_by = None if proposer is None else proposer.version
+        settled = settle(self._cfg, [*games, *refills], asked_by, round_ + 1)
         self._batches.remember(round_, [*games, *refills])
         self._checkpoints.remember(round_ + 1, self._batches.state(), self._targets.state(round_))
         await self._ledger("judge_games", settled.games)

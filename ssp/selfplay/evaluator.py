@@ -61,7 +61,7 @@ class Evaluator:
             replace(task, id=f"{task.id}@{mark}")
             for task in evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
         ]
-        briefs = await stages.evaluate(f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
+        briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
         await stages.keep(briefs)
         return [
             Scored(

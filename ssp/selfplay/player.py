@@ -25,10 +25,12 @@ from ssp.transfer.parcel import Parcel, Place
 
 @dataclass(frozen=True)
 class PlayOrder:
-    """How a block is played: sampling temperature, and the file stem of its transcripts ("" = none are written)."""
+    """How a block is played: sampling temperature, the file stem of its transcripts ("" = none are written), and the
+    update of the role whose limits hold (None: those of the last stage)."""
 
     temperature: float
     stem: str
+    step: int | None = None
 
 
 class Player:
@@ -50,7 +52,7 @@ class Player:
         """
         started = time.perf_counter()
         synced = self._fittings.fit(version, parcel)
-        settings = build.settings(self._cfg, self._role, order.temperature)
+        settings = build.settings(self._cfg, self._role, order.temperature, order.step)
         block, seconds = rollout(self._engine, self._renderer, self._search, list(tasks), settings)
         seconds |= synced
         file = ""

@@ -15,7 +15,8 @@ from ssp.config.schema import Config
 from ssp.config.tables import GROUP_BASELINE
 from ssp.episode import PROPOSER, SOLVER, Outcome, State
 from ssp.rewards import proposer as proposer_rewards
-from ssp.selfplay.records import Game, Played, TrainItem
+from ssp.rewards.overlong import penalty
+from ssp.selfplay.records import Brief, Game, Played, TrainItem
 from ssp.tokenlog import BYTES_A_TOKEN
 
 TOO_FEW = "too_few_attempts"
@@ -29,7 +30,8 @@ WITHIN_GROUP = ("grpo", "dr_grpo", "rloo")
 class Settled:
     """A settled round: ledger rows of episodes and games, the items each learner gets, counts by cause, bytes.
 
-    `paid`: (group, reward, searches) of each episode with a reward, trained or not.
+    `paid`: (group, reward, searches) of each episode with a reward, trained or not. `overlong`: what each of them lost
+    because it was long, where that is set.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -37,7 +39,18 @@ class Settled:
     items: dict[str, list[TrainItem]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
     counts: Counter[str] = field(default_factory=Counter)
     paid: dict[str, list[tuple[int, float, int]]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
+    overlong: dict[str, list[float]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
     nbytes: Counter[str] = field(default_factory=Counter)
+    step: int = 0
+
+    def shaped(self, cfg: Config, brief: Brief, reward: float) -> float:
+        """The reward of an episode as long as it is (DAPO); takes note of what that costs."""
+        limits = cfg.block(brief.role).limits
+        if not limits.overlong:
+            return reward
+        loss = penalty(brief.length, limits.at(self.step).total_tokens, limits.overlong)
+        self.overlong[brief.role].append(loss)
+        return reward + loss
 
     def add(
         self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, group: int, **more: Any
@@ -73,12 +86,14 @@ class Settled:
             "reward/all": sum(reward for _, reward, _ in paid) / len(paid),
             "searches": sum(searches for _, _, searches in paid) / len(paid),
             **({"groups/flat": spreads.count(False) / len(spreads)} if spreads else {}),
+            **({"reward/overlong": sum(losses) / len(losses)} if (losses := self.overlong[role]) else {}),
         }
 
 
-def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None) -> Settled:
-    """Settle one round whose attempts are graded; `proposer_version` asked (None: nobody). Sets each win rate."""
-    settled = Settled()
+def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, step: int = 0) -> Settled:
+    """Settle one round, of update `step`, whose attempts are graded; `proposer_version` asked (None: nobody). Sets each
+    win rate."""
+    settled = Settled(step=step)
     for group, game in enumerate(games):
         if game.chosen:
             scores = [_right(game, played) for played in game.attempts]
@@ -103,9 +118,11 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None) -> 
 
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
     rewards = {
-        played.brief.id: cfg.solver.invalid_reward
-        if played.brief.final is None
-        else game.grades[played.brief.id].reward
+        played.brief.id: settled.shaped(
+            cfg,
+            played.brief,
+            cfg.solver.invalid_reward if played.brief.final is None else game.grades[played.brief.id].reward,
+        )
         for played in game.attempts
         if _right(game, played) is not None
     }
@@ -147,7 +164,7 @@ def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> N
     if game.void_cause:
         settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None, group)
     elif not game.valid:
-        reward = cfg.proposer.invalid_reward
+        reward = settled.shaped(cfg, played.brief, cfg.proposer.invalid_reward)
         settled.reject(game.rule)
         if cfg.game.batch == "resample":  # another target took its place, and it learns from the valid ones only (SSP)
             settled.add(played, State.DROPPED, Outcome.REJECTED, "surplus", reward, group)
@@ -159,7 +176,8 @@ def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> N
     elif game.win_rate is None:
         settled.add(played, State.VOIDED, Outcome.VOID, TOO_FEW, None, group, **opponent)
     else:
-        reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
+        earned = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
+        reward = settled.shaped(cfg, played.brief, earned)
         settled.add(played, State.QUEUED, Outcome.SCORED, "", reward, group, **opponent)
         settled.train(played, reward, group)
 

@@ -74,7 +74,7 @@ class Stages:
             for game in games
         ]
         stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}"
-        order = PlayOrder(self._cfg.proposer.sampling.temperature, stem)
+        order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
         played = await self._play(Part(self._cast.proposers, PROPOSER), tasks, order, weights, clock)
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal
@@ -124,7 +124,8 @@ class Stages:
             for game in games
             for attempt in range(self._cfg.game.attempts)
         ]
-        order = PlayOrder(self._cfg.solver.sampling.temperature, f"{SOLVER}-{round_:06d}-i{self.incarnation}")
+        stem = f"{SOLVER}-{round_:06d}-i{self.incarnation}"
+        order = PlayOrder(self._cfg.solver.sampling.temperature, stem, round_ + 1)
         by_game = {game.id: game for game in games}
         part = Part(self._cast.solvers, SOLVER, together=self._cfg.game.attempts)
         for played in await self._play(part, tasks, order, weights, clock):
@@ -152,9 +153,11 @@ class Stages:
         seconds = await _together([one(i % self._cast.judges.size, *pair) for i, pair in enumerate(blocks.values())])
         clock.stage("judge", "judge", started, [{"judge": s, "busy": s} for s in seconds])
 
-    async def evaluate(self, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock) -> list[Brief]:
-        """Play evaluation tasks on the solvers; one brief a task, in order."""
-        order = PlayOrder(self._cfg.eval.temperature, stem)
+    async def evaluate(
+        self, step: int, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock
+    ) -> list[Brief]:
+        """Play evaluation tasks on the solvers, within the limits of update `step`; one brief a task, in order."""
+        order = PlayOrder(self._cfg.eval.temperature, stem, step)
         part = Part(self._cast.solvers, EVAL)
         return [played.brief for played in await self._play(part, tasks, order, weights, clock)]
 

@@ -106,7 +106,7 @@ class EvalStages:
         self.asked: list[tuple[str, list[str]]] = []
         self.kept: list[Brief] = []
 
-    async def evaluate(self, stem: str, tasks: Any, weights: Any, clock: Any) -> list[Brief]:
+    async def evaluate(self, step: int, stem: str, tasks: Any, weights: Any, clock: Any) -> list[Brief]:
         self.asked.append((stem, [task.id for task in tasks]))
         self.seeds = [task.seed for task in tasks]
         return [
