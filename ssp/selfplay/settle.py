@@ -131,7 +131,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
     # What voids have left of a group is no group of one, whose advantage would be its reward.
     remnant = cfg.solver.algorithm in GROUP_BASELINE and len(rewards) == 1 < cfg.game.attempts
     signal = not remnant and (not alone or len(set(rewards.values())) > 1)
-    opponent = _versions([] if game.proposal is None else [game.proposal], asked_by)
+    opponent = _versions(cfg, [] if game.proposal is None else [game.proposal], asked_by)
     for played in game.attempts:
         brief = played.brief
         if _right(game, played) is None:
@@ -160,7 +160,7 @@ def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> N
     """A proposal shares its target with no other one, so that it is a group of its own (SSP)."""
     played = game.proposal
     assert played is not None
-    opponent = _versions(game.attempts, game.solver_version)
+    opponent = _versions(cfg, game.attempts, game.solver_version)
     if game.void_cause:
         settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None, group)
     elif not game.valid:
@@ -182,10 +182,9 @@ def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> N
         settled.train(played, reward, group)
 
 
-def _versions(opponents: Sequence[Played], given: int | None) -> dict[str, int | None]:
-    """Lowest and highest version of the other role's episodes; `given` where none of them has a token. In flight one
-    episode may have several."""
-    written = [played.brief for played in opponents if played.brief.version_min >= 0]
+def _versions(cfg: Config, opponents: Sequence[Played], given: int | None) -> dict[str, int | None]:
+    """Lowest and highest version of the other role: the one that was given, in flight those of its episodes' tokens."""
+    written = [played.brief for played in opponents if cfg.schedule.in_flight and played.brief.version_min >= 0]
     return {
         "opponent_version_min": min((brief.version_min for brief in written), default=given),
         "opponent_version_max": max((brief.version_max for brief in written), default=given),
