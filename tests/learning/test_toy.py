@@ -6,6 +6,7 @@ import pytest
 from solo import SoloLearner
 
 from ssp import algorithms
+from ssp.config.role import CorrectionConfig
 from ssp.engines.base import Sampling
 from ssp.engines.torch_engine import TorchEngine
 from ssp.episode import Episode, Outcome
@@ -39,6 +40,32 @@ def test_the_toy_is_learned(model_dir, role, name):
     role.algorithm, role.learner.lr, role.critic.lr = name, 3e-3, 1e-2
     role.clip_high = 0.2
     role.kl.coef, role.kl.kind, role.kl.place = (0.001, "k1", "reward") if name == "gae" else (0.0, "k3", "loss")
+    learn(model_dir, role)
+
+
+@pytest.mark.covers("SR-03")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"loss": "gspo", "clip_low": 0.05, "clip_high": 0.05},
+        {"loss": "cispo"},
+        {"loss": "decoupled", "correction": CorrectionConfig("token", 0.9, 1.1)},
+        {"loss": "tis", "correction": CorrectionConfig("sequence", 0.9, 1.1)},
+        {"algorithm": "reinforce", "baseline": "running"},
+        {"algorithm": "reinforce", "baseline": "none"},
+    ],
+    ids=str,
+)
+def test_the_toy_is_learned_with_every_loss_and_baseline(model_dir, role, settings):
+    """In mini-batches, so that ratios are not 1."""
+    role.learner.lr, role.learner.minibatch = 3e-3, 24
+    for name, value in settings.items():
+        setattr(role, name, value)
+    learn(model_dir, role)
+
+
+def learn(model_dir, role):
+    """At most 200 updates."""
     learner, engine, shares = SoloLearner(model_dir, role), TorchEngine(model_dir), []
     for version in range(1, 201):
         batch, share = play(engine, version)
