@@ -79,9 +79,12 @@ class VllmEngine:
         self._tied = bool(read_config(folder).get("tie_word_embeddings"))
         self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
         self._vllm = vllm_setup.start(folder, config, sleeps)
-        if config.tensor_parallel == 1:
+        if self._ranks > 1:
+            self._vllm.collective_rpc(vllm_worker.watch)
+        else:
             self._vllm.engine_core._finalizer.detach()  # would take down what other engines here use; see `stop`
         self.context: int = self._vllm.model_config.max_model_len
+        self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, _Slot] = {}
         self._next, self._loads = 0, 0
         self._turns: dict[str, _Turn] = {}
@@ -125,6 +128,10 @@ class VllmEngine:
             raise InputError(rule, "asked for", "set search.entropy=sampled, or engine.kind=torch")
         begin = len(state.ids)
         state.ids.extend(pending)
+        if pending and not 0 <= min(pending) <= max(pending) < self._vocabulary:
+            del state.ids[begin:]
+            rule = f"ids lie in the model's vocabulary of {self._vocabulary}"
+            raise InputError(rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model")
         if not state.ids:
             raise InputError("a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
         most = min(sampling.max_tokens, self.context - len(state.ids))

@@ -51,14 +51,19 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool) -> Any:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of vLLM's and torch's own making
-        from vllm.engine.arg_utils import EngineArgs
         from vllm.platforms import current_platform
+
+        if current_platform.is_cpu():
+            _compile_nothing()
+        from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
         cpu = current_platform.is_cpu()
         if cpu and sleeps:
             rule = "engines that sleep while the learner works run on GPUs"
             raise InputError(rule, "vLLM's CPU build", "set placement.layout=separate")
+        if cpu:
+            _check_heads(model_dir)
         chosen = EngineArgs(**arguments(model_dir, config, cpu), enable_sleep_mode=sleeps)
         try:
             made = LLMEngine.from_engine_args(chosen)
@@ -118,6 +123,25 @@ def shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
             rule = f"{file} must be a readable safetensors file"
             raise InputError(rule, error, "copy or save the model again") from error
     return found
+
+
+def _compile_nothing() -> None:
+    """vLLM compiles a few small functions even when told to be eager: ten seconds and a C++ compiler on a CPU."""
+    import torch._dynamo
+
+    os.environ["TORCH_COMPILE_DISABLE"] = "1"  # of worker processes
+    torch._dynamo.config.disable = True
+
+
+def _check_heads(model_dir: Path) -> None:
+    """vLLM's CPU attention has kernels for some widths only, and says so no sooner than at the first token."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    read, known = read_config(model_dir), CPUAttentionBackend.get_supported_head_sizes()
+    width = read.get("head_dim") or read["hidden_size"] // read["num_attention_heads"]
+    if width not in known:
+        rule = f"heads are {', '.join(map(str, known))} wide for vLLM on a CPU"
+        raise InputError(rule, f"{width} in {model_dir}", "set engine.kind=torch")
 
 
 def _overrides(model_dir: Path) -> dict[str, Any]:

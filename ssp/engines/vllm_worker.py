@@ -7,6 +7,10 @@ wrapper, as `collective_rpc` passes it.
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,6 +40,21 @@ def repair_head(model: Any) -> None:
 
     if current_platform.is_cpu() and getattr(model.config, "tie_word_embeddings", False):
         dispatch_cpu_unquantized_gemm(model.lm_head, remove_weight=False)
+
+
+def watch(wrapper: Any) -> None:
+    """Have this worker, a process of its own, end with the engine's process, in a second and whatever it is doing then.
+
+    vLLM's own watch closes the queues only, which a worker that waits for other ranks does not notice.
+    """
+    parent = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=look, name="parent-watch", daemon=True).start()
 
 
 def clear_cache(wrapper: Any) -> None:

@@ -1,0 +1,263 @@
+"""The real vLLM engine on this machine's CPU: what is vLLM's own; tests/engines/test_engine_suite.py has what every engine owes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from trainruns import REPO, until
+from vllmfactory import VOCAB, arrays, engine, model, needs_vllm, saved
+
+from ssp.engines.base import LiveEngine, Readable, Sampling
+from ssp.errors import Fault, InputError, InvariantError
+
+pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]
+
+FIRST, SECOND = model(1), model(2)
+PROMPT = np.random.default_rng(0).integers(8, VOCAB, 70).tolist()
+"""More than two blocks of the prefix cache."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One engine of the tied model FIRST, for tests that leave it usable."""
+    with engine(saved(FIRST, tmp_path_factory.mktemp("first"))) as living:
+        yield living
+
+
+def full_logprobs(net: torch.nn.Module, ids: list[int], drawn: int, temperature: float = 1.0) -> np.ndarray:
+    """Log-probs of the last `drawn` ids by one forward pass of transformers."""
+    with torch.no_grad():
+        logits = net(torch.tensor([ids])).logits[0, :-1] / temperature
+    chosen = torch.log_softmax(logits, -1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+    return chosen[-drawn:].numpy()
+
+
+def worst(living: Any, net: torch.nn.Module) -> float:
+    """Largest difference of log-probs between one long turn of two slots and `net`."""
+    slots = living.open([1, 2])
+    turns = living.step(slots, [PROMPT, PROMPT[:50]], Sampling(1.0, 12))
+    living.close(slots)
+    return max(
+        float(np.abs(np.array(turn.logprobs) - full_logprobs(net, ids + turn.ids, len(turn.ids))).max())
+        for ids, turn in zip((PROMPT, PROMPT[:50]), turns, strict=True)
+    )
+
+
+def test_a_load_reaches_every_layer_and_can_be_read_back(made: Any) -> None:
+    assert isinstance(made, LiveEngine) and isinstance(made, Readable)
+    for version, net in enumerate((SECOND, FIRST, SECOND, FIRST), start=10):
+        made.load(arrays(net), version)
+        assert worst(made, net) < 1e-4
+        held = made.weights()
+        assert np.array_equal(held.pop("lm_head.weight"), held["model.embed_tokens.weight"])
+        assert held.keys() == arrays(net).keys()
+        assert all(np.array_equal(held[name], array) for name, array in arrays(net).items())
+
+
+def test_without_the_repair_the_head_would_be_stale(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why `repair_head` is there; when this fails, vLLM has repaired it itself."""
+    made.load(arrays(FIRST), 20)
+    with monkeypatch.context() as patch:
+        patch.setattr("ssp.engines.vllm_worker.repair_head", lambda net: None)
+        made.load(arrays(SECOND), 21)
+    assert worst(made, SECOND) > 0.1
+    with pytest.raises(InvariantError, match="not reloaded"):
+        made.weights()
+    made.load(arrays(SECOND), 22)
+    assert worst(made, SECOND) < 1e-4
+
+
+def test_either_guard_keeps_old_blocks_from_new_turns_and_one_is_needed(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for reset, salted in ((True, False), (False, True), (False, False)):
+        made.load(arrays(FIRST), 30)
+        assert worst(made, FIRST) < 1e-4  # its blocks are in the cache now
+        loads = made._loads
+        with monkeypatch.context() as patch:
+            if not reset:
+                patch.setattr(made, "_empty_cache", lambda: None)
+            made.load(arrays(SECOND), 31)
+        if not salted:
+            made._loads = loads
+        stale = worst(made, SECOND)
+        assert (stale < 1e-4) is (reset or salted), (reset, salted, stale)
+        made._loads = loads + 1
+    made.load(arrays(FIRST), 32)
+
+
+def test_the_prefix_cache_is_hit_within_a_version(made: Any) -> None:
+    pool = made._vllm.engine_core.engine_core.scheduler.kv_cache_manager
+    hits: list[int] = []
+    asked = pool.get_computed_blocks
+
+    def noted(request: Any) -> Any:
+        blocks = asked(request)
+        hits.append(blocks[1])
+        return blocks
+
+    pool.get_computed_blocks = noted
+    try:
+        slots = made.open([1, 2])
+        made.step(slots[:1], [PROMPT], Sampling(1.0, 4))
+        made.step(slots[1:], [PROMPT], Sampling(1.0, 4))
+        made.step(slots[:1], [[9]], Sampling(1.0, 4))
+    finally:
+        pool.get_computed_blocks = asked
+    assert hits[1:] == [64, 64]
+
+
+def test_weights_that_are_not_this_models_are_refused_and_nothing_changes(made: Any) -> None:
+    made.load(arrays(FIRST), 50)
+    weights = arrays(SECOND)
+    for bad in (
+        {name: array for name, array in weights.items() if name != "model.norm.weight"},
+        {**weights, "model.norm.weight": np.zeros(3, np.float32)},
+        {**weights, "model.other.weight": np.zeros(3, np.float32)},
+    ):
+        with pytest.raises(InputError, match="weights hold"):
+            made.load(bad, 51)
+    assert made.version == 50 and worst(made, FIRST) < 1e-4
+
+
+def test_numbers_that_are_none_void_the_turns_and_leave_no_trace(made: Any) -> None:
+    made.load({**arrays(FIRST), "model.norm.weight": np.full(64, np.nan, np.float32)}, 60)
+    for future in [made.submit(slot, PROMPT, Sampling(1.0, 4)) for slot in made.open([1, 2])]:
+        with pytest.raises(Fault, match="engine_nonfinite: version 60"):
+            future.result()
+    made.load(arrays(FIRST), 61)
+    assert worst(made, FIRST) < 1e-4
+
+
+def test_asked_for_what_it_does_not_have(made: Any) -> None:
+    (slot,) = made.open([1])
+    with pytest.raises(InputError, match="entropy"):
+        made.submit(slot, PROMPT, Sampling(1.0, 4, entropy=True))
+    with pytest.raises(InputError, match="stays awake"):
+        made.sleep()
+    with pytest.raises(InputError, match="vocabulary of 61"):  # which would end vLLM
+        made.submit(slot, [5, VOCAB], Sampling(1.0, 4))
+    assert len(made.step([slot], [PROMPT], Sampling(1.0, 4))[0].ids) == 4
+
+
+def test_engines_live_side_by_side_and_a_dead_one_fails_everybody_loudly(made: Any, tmp_path: Path) -> None:
+    """Also bfloat16 and no prefix cache, in the engine that dies."""
+    made.load(arrays(FIRST), 70)
+    with engine(saved(SECOND, tmp_path), dtype="bfloat16", prefix_cache=False) as other:
+        assert 1e-4 < worst(other, SECOND) < 0.5
+        held = other.weights()
+        assert all(np.array_equal(held[name], _rounded(array)) for name, array in arrays(SECOND).items())
+        slots = other.open([1, 2])
+        flying = other.submit(slots[0], PROMPT, Sampling(1.0, 400))
+        other._vllm.step = _broken
+        with pytest.raises(Fault, match="engine_down: RuntimeError: no such kernel"):
+            flying.result()
+        with pytest.raises(Fault, match="engine_down"):
+            other.submit(slots[1], PROMPT, Sampling(1.0, 4)).result()
+        with pytest.raises(Fault, match="engine_down"):
+            other.load(arrays(FIRST), 1)
+    assert worst(made, FIRST) < 1e-4
+
+
+def _broken() -> None:
+    raise RuntimeError("no such kernel")
+
+
+def _rounded(array: np.ndarray) -> np.ndarray:
+    return torch.tensor(array).bfloat16().float().numpy()
+
+
+def test_models_that_vllm_cannot_run_are_refused_at_the_start(tmp_path: Path) -> None:
+    from ssp.config.role import EngineConfig
+    from ssp.engines.vllm_engine import VllmEngine
+
+    narrow = saved(model(3, hidden_size=32), tmp_path / "narrow")
+    with pytest.raises(InputError, match="heads are 32"):
+        VllmEngine(narrow, EngineConfig(kind="vllm"))
+    with pytest.raises(InputError, match="layout=separate"):
+        VllmEngine(saved(FIRST, tmp_path / "first"), EngineConfig(kind="vllm"), sleeps=True)
+    long = saved(model(3, max_position_embeddings=300_000), tmp_path / "long")
+    with pytest.raises(InputError, match="KV cache"):
+        VllmEngine(long, EngineConfig(kind="vllm", kv_mb=32))
+
+
+PARALLEL = """
+import sys, time
+from vllmfactory import *
+from pathlib import Path
+import json, psutil, numpy as np
+from ssp.engines.base import Sampling
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    with engine(folder, tensor_parallel=2) as made:
+        drawn = []
+        for net in (model(1, num_key_value_heads=2), model(2, num_key_value_heads=2)):
+            made.load(arrays(net), len(drawn) + 1)
+            turn = made.step(made.open([1]), [json.loads(sys.argv[2])], Sampling(1.0, 8))[0]
+            drawn.append((turn.ids, turn.logprobs))
+        workers = [child.pid for child in psutil.Process().children(recursive=True)]
+        print(json.dumps({"drawn": drawn, "workers": workers}), flush=True)
+        time.sleep(600)
+"""
+
+
+def test_two_ranks_are_processes_that_end_with_the_engine(tmp_path: Path) -> None:
+    """Tensor parallel with a head of the tied model on each rank; then the engine's process is killed without a word."""
+    import json
+
+    nets = [model(seed, num_key_value_heads=2) for seed in (1, 2)]
+    folder, script = saved(nets[0], tmp_path / "model"), tmp_path / "parallel.py"
+    script.write_text(PARALLEL)
+    path = os.pathsep.join([str(REPO), str(REPO / "tests" / "engines")])
+    before = set(os.listdir("/dev/shm"))
+    program = subprocess.Popen(
+        [sys.executable, str(script), str(folder), json.dumps(PROMPT)],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=(tmp_path / "errors").open("wb"),
+        text=True,
+    )
+    try:
+        assert program.stdout is not None
+        lines = (line for line in program.stdout if line.startswith("{"))
+        told = json.loads(next(lines, "null"))
+        assert told is not None, (tmp_path / "errors").read_text()[-3000:]
+        for net, (ids, logprobs) in zip(nets, told["drawn"], strict=True):
+            assert np.abs(np.array(logprobs) - full_logprobs(net, PROMPT + ids, 8)).max() < 1e-4
+        assert len(told["workers"]) >= 2
+    finally:
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    until("the workers have ended", lambda: not any(map(_lives, told["workers"])), 30.0)
+    for name in set(os.listdir("/dev/shm")) - before:
+        if name.startswith("vllm_dist_"):  # vLLM leaves 4 MB a rank there, on CPUs only
+            os.unlink(f"/dev/shm/{name}")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
+    except OSError:
+        return False
+
+
+def test_stopping_gives_the_turns_back_and_is_final(tmp_path: Path) -> None:
+    with engine(saved(FIRST, tmp_path)) as living:
+        (slot,) = living.open([1])
+        flying = living.submit(slot, PROMPT, Sampling(1.0, 400))
+        time.sleep(0.05)
+        living.stop()
+        with pytest.raises(Fault, match="aborted"):
+            flying.result()
+        with pytest.raises(Fault, match="aborted"):
+            living.load(arrays(FIRST), 1)

