@@ -40,7 +40,9 @@ def in_flight_keeps_one_grader(cfg: Config) -> None:
     alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1 and block.group == "target"
     alone = alone or block.algorithm in ("rae", "gae")
     if not (alone or (block.algorithm == "reinforce" and block.baseline != "batch")):
-        rule = "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
+        rule = (
+            "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
+        )
         found = f"proposer.algorithm={block.algorithm} baseline={block.baseline} group={block.group}"
         step = "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out"
         raise InputError(rule, found, step)

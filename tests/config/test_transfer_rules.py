@@ -34,7 +34,7 @@ def test_allowed(given: list[str]) -> None:
     ("given", "said"),
     [
         (["schedule.in_flight=true"], "there is none"),
-        ([*SOLVER, "solver.policy=frozen"], "there is none"),
+        (["schedule.max_staleness.proposer=1", "proposer.loss=tis", "proposer.policy=frozen", *LIVE], "there is none"),
         ([*SOLVER, "solver.engine.continuous=false"], "set solver.engine.continuous=true"),
         ([*BOTH, "proposer.algorithm=reinforce"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=reinforce_pp"], "share no baseline"),
