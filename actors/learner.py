@@ -7,9 +7,9 @@ import ray
 
 from actors.process import Calm
 from actors.transfer import Hosted
-from ssp.selfplay.workers import Learner
+from ssp.selfplay.learner_worker import Learner
 
 
 @ray.remote
 class LearnerActor(Hosted, Calm, Learner):
-    """See `ssp.selfplay.workers.Learner`."""
+    """See `ssp.selfplay.learner_worker.Learner`."""

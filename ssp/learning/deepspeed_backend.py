@@ -103,7 +103,8 @@ class DeepSpeedBackend:
             yield from named(child)
             return
         for own, parameter in child.named_parameters():
-            yield own, parameter.ds_tensor
+            part: Any = parameter
+            yield own, part.ds_tensor
         yield from child.named_buffers()
 
     def write(self, path: Path, weights: bool) -> None:

@@ -33,9 +33,8 @@ Whole = Callable[[Sequence[nn.Parameter]], AbstractContextManager[Any]]
 
 
 def _peft(config: LoraConfig) -> PeftConfig:
-    return PeftConfig(
-        r=config.rank, lora_alpha=config.alpha, target_modules=list(config.targets), task_type="CAUSAL_LM"
-    )
+    alpha: Any = config.alpha  # peft says int, and divides it by the rank
+    return PeftConfig(r=config.rank, lora_alpha=alpha, target_modules=list(config.targets), task_type="CAUSAL_LM")
 
 
 def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
@@ -100,8 +99,10 @@ def weights(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]
             with whole([parameter]):
                 yield f"{owner}.{rest}" if rest else name, parameter.detach()
             continue
-        with whole([parameter, layer.lora_A[NAME].weight, layer.lora_B[NAME].weight]):
-            delta = layer.lora_B[NAME].weight.detach().float() @ layer.lora_A[NAME].weight.detach().float()
+        down: Any = layer.lora_A[NAME]
+        up: Any = layer.lora_B[NAME]
+        with whole([parameter, down.weight, up.weight]):
+            delta = up.weight.detach().float() @ down.weight.detach().float()
             yield f"{owner}.weight", parameter.detach().float() + delta * layer.scaling[NAME]
 
 
@@ -117,7 +118,7 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig) -> No
     """Write `adapter` to `folder` in peft's layout."""
     folder.mkdir()
     save_file(dict(tensors), folder / SAFETENSORS_WEIGHTS_NAME)
-    _peft(config).save_pretrained(folder)
+    _peft(config).save_pretrained(str(folder))
 
 
 def read(folder: Path, model: PreTrainedModel) -> None:

@@ -33,6 +33,16 @@ def proposers(cfg: Config) -> int:
     return cfg.placement.proposers if PROPOSER in cfg.roles else 0
 
 
+def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
+    """Every learner of a run, by the role that it is called after: the roles that it trains, in the order of their steps.
+
+    Roles with policy=shared have one, called after the last of them, the solver.
+    """
+    shared = tuple(role for role in cfg.roles if cfg.block(role).policy == "shared")
+    own = {role: (role,) for role in cfg.roles if role not in shared}
+    return {**own, shared[-1]: shared} if shared else own
+
+
 def queue_names(cfg: Config) -> tuple[str, ...]:
     """Every queue of a run: questions, and one of batches a role."""
     return ("questions", *cfg.roles)

@@ -15,9 +15,9 @@ from ssp.rollout import Search
 from ssp.selfplay.cast import Cast, proposers, queue_names
 from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.judge_worker import Judge
+from ssp.selfplay.learner_worker import Learner
 from ssp.selfplay.player import Player
 from ssp.selfplay.queue import BoundedQueue
-from ssp.selfplay.workers import Learner
 
 
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:

@@ -17,7 +17,7 @@ from ssp.config.schema import Config, WarmupConfig
 from ssp.episode import Episode, Outcome
 from ssp.errors import InputError
 from ssp.selfplay.crew import LocalCrew
-from ssp.selfplay.workers import Learner
+from ssp.selfplay.learner_worker import Learner
 from ssp.warmup import loop, traces
 
 ROWS = 32

@@ -1,12 +1,13 @@
-"""The learner of one role as a worker: episodes in, new weights out.
+"""The learner as a worker: episodes in, new weights out.
 
-Owns the model that is trained. Refuses to know rewards' origin, versions or other workers.
+Owns the model that is trained by one role, or by the two that share it; with several ranks it is one of them, and all are
+called alike. Promises that only rank 0 publishes. Refuses to know rewards' origin, versions or other workers.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,50 +16,72 @@ from ssp import protocols
 from ssp.config.schema import Config
 from ssp.episode import Episode, Outcome
 from ssp.errors import InvariantError
+from ssp.selfplay.cast import learners
 from ssp.selfplay.publishing import Publisher
 from ssp.transfer.parcel import Parcel, Weights
 
 if TYPE_CHECKING:
     from ssp.learning.batch import Batch
+    from ssp.learning.ranks import Ranks
 
 Plan = list[tuple[int, int, float, int]]
 """Episodes of a batch, in order: (block, row in it, reward, group)."""
 
 
 class Learner(Publisher):
-    """One role's learner: episodes in, new weights out. The KL reference is the start model `model_dir`."""
+    """Trains the policy of `role`, and of the role that it is shared with. The KL reference is the start model `model_dir`.
 
-    def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
+    `ranks`: who else makes every call that computes, None: nobody.
+    """
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
         # Here, because players and judges use this module too and should start without transformers' models.
         from ssp.learning import learner
+        from ssp.learning.ranks import SOLO
 
-        self._role, self._model_dir, block = role, Path(model_dir), cfg.block(role)
-        self._temperature = block.sampling.temperature
+        self._role, self._model_dir, self._ranks = role, Path(model_dir), ranks or SOLO
+        blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
         protocol = protocols.get(cfg.protocol).id
-        self._inner = learner.Learner(Path(model_dir), {role: block}, protocol=protocol, steps=cfg.steps)
+        self._inner = learner.Learner(self._model_dir, blocks, protocol, cfg.steps, self._ranks)
 
     def exported(self) -> Weights:
-        """Current weights under Hugging Face names (numpy, float32)."""
+        """Current weights under Hugging Face names (numpy, float32); nothing on other ranks than 0."""
         return self._inner.weights()
 
     def nbytes(self) -> int:
         """Bytes of the start model's files."""
         return sum(file.stat().st_size for file in self._model_dir.glob("*.safetensors"))
 
+    def on_gpu(self) -> bool:
+        """Whether the weights are on a GPU."""
+        return self._inner.backend.device.type == "cuda"
+
     def update(self, plan: Plan, *blocks: list[Episode]) -> tuple[Parcel, dict[str, float]]:
         """`learn`, and publish."""
         return self._publish(self.learn(plan, *blocks))
 
+    def update_all(
+        self, plans: Mapping[str, Plan], *blocks: list[Episode]
+    ) -> tuple[Parcel, dict[str, dict[str, float]]]:
+        """`update` of the roles that share this policy, a plan each over the same blocks; the figures by role."""
+        stats = self._learn(plans, blocks)
+        parcel, figures = self._publish({})
+        return parcel, {role: {**found, **figures} for role, found in stats.items()}
+
     def learn(self, plan: Plan, *blocks: list[Episode]) -> dict[str, float]:
         """One learner step on `plan`; its figures. InvariantError for an episode that a fault voided in play."""
-        started = time.perf_counter()
-        stats = self._inner.update({self._role: _batch(plan, blocks)})[self._role]
-        stats["busy"] = time.perf_counter() - started
-        return stats
+        return self._learn({self._role: plan}, blocks)[self._role]
 
     def measure(self, plan: Plan, *blocks: list[Episode]) -> dict[str, float]:
         """The figures of `plan` without a step."""
         return self._inner.measure({self._role: _batch(plan, blocks)})[self._role]
+
+    def again(self, serial: int) -> tuple[Any, dict[str, float]]:
+        """See `Publisher.again`."""
+        if self._ranks.world == 1:
+            return super().again(serial)
+        weights = self.exported()  # all ranks together, whether or not the outbox still needs them
+        return self._box().again(serial, lambda: weights) if self._ranks.rank == 0 else ({}, {})
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         """Write a checkpoint folder (Hugging Face layout and optimizer), aside and renamed."""
@@ -71,6 +94,19 @@ class Learner(Publisher):
     def load(self, folder: str) -> None:
         """Read a checkpoint folder back: weights, optimizer, algorithm state."""
         self._inner.load(Path(folder))
+
+    def _learn(self, plans: Mapping[str, Plan], blocks: Sequence[list[Episode]]) -> dict[str, dict[str, float]]:
+        started = time.perf_counter()
+        stats = self._inner.update({role: _batch(plan, blocks) for role, plan in plans.items()})
+        for found in stats.values():
+            found["busy"] = time.perf_counter() - started
+        return stats
+
+    def _publish(self, stats: dict[str, float]) -> tuple[Any, dict[str, Any]]:
+        if self._ranks.rank == 0:
+            return super()._publish(stats)
+        self.exported()  # which all ranks do together
+        return {}, stats
 
 
 def _batch(plan: Plan, blocks: Sequence[list[Episode]]) -> Batch:
