@@ -50,19 +50,22 @@ _Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(queries [n, kv_heads, heads / kv_heads, head_dim], a layer's keys, its values) → n * heads * head_dim values."""
 
 
-def _unseen(positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+def _unseen(positions: Tensor, length: int) -> Tensor:
     """What to add to scores: -inf where a query at `positions[i]` must not see key j: [n, length]."""
-    mask = torch.zeros(len(positions), length, dtype=dtype)
+    mask = torch.zeros(len(positions), length)
     return mask.masked_fill_(torch.arange(length) > positions[:, None], -torch.inf)
 
 
 class Cache:
-    """Keys and values, a layer each: [rows, kv_heads, length, head_dim]. It only grows; unused places are finite."""
+    """Keys and values, a layer each: float32 [rows, kv_heads, length, head_dim]. It only grows; unused places are finite.
+
+    float32 whatever the weights are in: the products of one query with many keys gain nothing from a narrower type here.
+    """
 
     STEP = 64
 
-    def __init__(self, shape: Shape, dtype: torch.dtype) -> None:
-        self.shape, self.dtype = shape, dtype
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
         self.rows = self.length = 0
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -73,7 +76,7 @@ class Cache:
         old, self.keys, self.values = (self.keys, self.values), [], []
         for layer in range(self.shape.layers):
             for tensors, new in zip(old, (self.keys, self.values), strict=True):
-                fresh = torch.zeros(size, dtype=self.dtype)
+                fresh = torch.zeros(size)
                 if self.rows:
                     fresh[: self.rows, :, : self.length] = tensors[layer]
                 new.append(fresh)
@@ -147,7 +150,7 @@ class Decoder:
         qk_norm = None
         if shape.qk_norm:  # the rows' norms are needed before they turn, and take the scale of q away
             norms = [take(f"{prefix}self_attn.{x}_norm.weight") for x in "qk"]
-            qk_norm = torch.stack([norms[0] * scale] * shape.heads + [norms[1]] * shape.kv_heads).to(self.dtype)
+            qk_norm = torch.stack([norms[0] * scale] * shape.heads + [norms[1]] * shape.kv_heads)
             qkv = torch.cat([q, k, v]).to(self.dtype)
         else:
             qk = torch.cat([q * scale, k])
@@ -167,12 +170,14 @@ class Decoder:
     def _rotary(self, length: int) -> None:
         if len(self._cos) < length:
             angle = torch.arange(length, dtype=torch.float32)[:, None] / self.shape.rope.periods(self.shape.head_dim)
-            self._cos = torch.cat([angle.cos()] * 2, 1).to(self.dtype)
-            self._sin = torch.cat([angle.sin()] * 2, 1).to(self.dtype)
+            self._cos = torch.cat([angle.cos()] * 2, 1)
+            self._sin = torch.cat([angle.sin()] * 2, 1)
+
+    def _unit(self, x: Tensor) -> Tensor:
+        return x * (x.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt_()
 
     def _norm(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        return (wide * (wide.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt_()).to(self.dtype)
+        return self._unit(x.float()).to(self.dtype)
 
     def _forward(
         self, cache: Cache, ids: Tensor, rows: Tensor, positions: Tensor, attend: _Attend, ends: Tensor | None = None
@@ -193,6 +198,7 @@ class Decoder:
             keys.view(-1, d).index_copy_(0, places, qk[:, shape.heads :].reshape(-1, d))
             values.view(-1, d).index_copy_(0, places, v.reshape(-1, d))
             mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values).view(n, shape.heads * d)
+            mixed = mixed.to(self.dtype)
             if ends is not None and layer is self.layers[-1]:
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = torch.addmm(x, mixed, layer.out)
@@ -201,14 +207,14 @@ class Decoder:
         return x
 
     def _project(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys with their rotary positions, [n, heads + kv_heads, head_dim], and values."""
+        """Queries and keys with their rotary positions, float32 [n, heads + kv_heads, head_dim], and values."""
         shape, n, both = self.shape, len(x), self.shape.heads + self.shape.kv_heads
-        qkv = torch.addmm(layer.qkv_bias, self._norm(x), layer.qkv).view(n, -1, shape.head_dim)
+        qkv = torch.addmm(layer.qkv_bias, self._norm(x), layer.qkv).float().view(n, -1, shape.head_dim)
         if layer.qk_norm is None:
             qk, rotated, v = qkv.split([both, both, shape.kv_heads], 1)
         else:
             qk, v = qkv.split([both, shape.kv_heads], 1)
-            qk = self._norm(qk) * layer.qk_norm
+            qk = self._unit(qk) * layer.qk_norm
             first, second = qk.chunk(2, 2)
             rotated = torch.cat([-second, first], 2)
         return torch.addcmul(qk * cos, rotated, sin), v
@@ -219,7 +225,7 @@ class Decoder:
         All rows attend in one product over the longest row's length.
         """
         n, length = len(ids), int(positions.max()) + 1
-        unseen = _unseen(positions, length, self.dtype)[:, None]
+        unseen = _unseen(positions, length)[:, None]
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             kv, groups, d = q.shape[1:]
@@ -240,7 +246,7 @@ class Decoder:
         positions = torch.cat([torch.arange(piece.start, piece.end) for piece in pieces])
         groups = self.shape.heads // self.shape.kv_heads
         masks = [
-            _unseen(torch.arange(piece.start, piece.end), piece.end, self.dtype).repeat_interleave(groups, 0)
+            _unseen(torch.arange(piece.start, piece.end), piece.end).repeat_interleave(groups, 0)
             for piece in pieces
         ]
         cuts = [0, *(counts.cumsum(0) * groups).tolist()]

@@ -47,7 +47,7 @@ class Rows:
             raise InputError(f"engine.dtype must be one of {', '.join(_DTYPES)}", dtype, "set engine.dtype=float32")
         self.shape = Shape.of(model if isinstance(model, Mapping) else read_config(Path(model)))
         self.dtype, self.prefix = _DTYPES[dtype], prefix
-        self.cache = Cache(self.shape, self.dtype)
+        self.cache = Cache(self.shape)
         self.model: Decoder | None = None
         self.forget()
 
@@ -77,7 +77,7 @@ class Rows:
 
     def wipe(self) -> None:
         """Forget all, the cache's numbers too: what is not a number would outlive its masking."""
-        self.cache = Cache(self.shape, self.dtype)
+        self.cache = Cache(self.shape)
         self.forget()
 
     def blank(self, slot: int) -> None:
