@@ -57,6 +57,19 @@ def kl_settings_fit(cfg: Config) -> None:
             raise InputError(rule, f"{kl.weight_low} against {kl.weight_high}", "raise the second, or set it to 0")
 
 
+def anchors_that_are_evaluated_move(cfg: Config) -> None:
+    """An anchor that does not move is the start checkpoint; in flight an engine never goes back to other weights."""
+    solver, every = cfg.solver, cfg.eval.anchor_every
+    if every and (solver.policy == "frozen" or solver.kl.coef == 0 or solver.kl.ema_tau == 1):
+        rule = "eval.anchor_every evaluates the solver's KL reference where it follows the solver"
+        raise InputError(
+            rule, f"eval.anchor_every={every}", "set solver.kl.coef and solver.kl.ema_tau, or leave it at 0"
+        )
+    if every and cfg.schedule.in_flight:
+        rule = "eval.anchor_every needs engines that take turns with the anchor's weights, which none does in flight"
+        raise InputError(rule, f"eval.anchor_every={every}", "leave it at 0: the anchor is evaluated at the end")
+
+
 def dropped_context_needs_one_advantage(cfg: Config) -> None:
     """An episode that was cut into several contexts is trained with one advantage, which these settings do not have."""
     for role in cfg.roles:
@@ -94,6 +107,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     stale_role_needs_trust_region,
     minibatches_need_trust_region,
     kl_settings_fit,
+    anchors_that_are_evaluated_move,
     dropped_context_needs_one_advantage,
     grpo_needs_attempts,
     proposer_is_a_group_of_one,

@@ -28,6 +28,7 @@ from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.flops import Work, matrix_rate
 from ssp.learning.memory import Memory
+from ssp.learning.packing import enable_packing
 from ssp.learning.policy import Policy, checkpoint_layers
 from ssp.learning.ranks import SOLO, Ranks
 from ssp.learning.school import Lesson, School, Turn
@@ -54,7 +55,7 @@ class Learner:
         self.source, self.ranks = Path(model_dir), ranks
         self.config = next(iter(roles.values())).learner
         self.protocol = checkpoint.protocol_of(self.source, protocol)
-        self.memory = Memory(self.config.token_budget, ranks)
+        self.memory = Memory(self.config.token_budget, ranks, packing=self.config.packing)
         self.schools = {role: School(config, self.source, self.memory, ranks, steps) for role, config in roles.items()}
         held = [school for school in self.schools.values() if school.config.kl.coef]
         self.policy = _policy(self.source, self.config, bool(held))
@@ -126,7 +127,7 @@ class Learner:
         """This rank's loss of each turn and the lesson's figures, filled on; the gradient is left in the backend."""
         self.backend.zero()
         out = []
-        work = [turn.pieces(self.memory.tokens, self.ranks) for turn in turns]
+        work = [turn.pieces(self.memory, self.ranks) for turn in turns]
         left = sum(len(parts) for turn, parts in zip(turns, work, strict=True) if turn.learns)
         for turn, parts in zip(turns, work, strict=True):
             whole, figures = 0.0, copy.deepcopy(turn.lesson.figures)
@@ -154,10 +155,11 @@ class Learner:
     def weights(self) -> dict[str, np.ndarray]:
         """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated. Adapters are
         merged. Empty on other ranks than 0."""
-        return {
-            name: tensor.numpy().astype(np.float32, order="C", copy=True)
-            for name, tensor in store.weights(self.policy, self.backend).items()
-        }
+        return _arrays(store.weights(self.policy, self.backend))
+
+    def anchor_weights(self) -> dict[str, np.ndarray]:
+        """The same of the reference that the KL is measured to. InvariantError where it has no weights of its own."""
+        return _arrays(store.anchor(self.policy, self.backend))
 
     def save(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
         """Write a checkpoint (see `ssp.learning.store`). `meta` (role, version, incarnation, ...: JSON data) goes to
@@ -176,6 +178,10 @@ class Learner:
         return store.load(self, Path(folder))
 
 
+def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy().astype(np.float32, order="C", copy=True) for name, tensor in tensors.items()}
+
+
 def _policy(source: Path, config: Any, held: bool) -> Policy:
     """The model of `source` as `config` has it trained, with what it is `held` to."""
     model = checkpoint.load_model(source)
@@ -188,6 +194,10 @@ def _policy(source: Path, config: Any, held: bool) -> Policy:
         reference = lora.Bare(model) if held else None
     elif held:
         reference = checkpoint.load_model(source).requires_grad_(False)
+    if config.packing:
+        enable_packing(model)
+        if held and not config.lora.rank:  # `lora.Bare` is the same model
+            enable_packing(reference)
     if config.checkpointing:
         checkpoint_layers(model)
     return Policy(model, reference)

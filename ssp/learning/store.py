@@ -40,6 +40,18 @@ def weights(policy: Policy, backend: Backend) -> dict[str, Tensor]:
     return out
 
 
+def anchor(policy: Policy, backend: Backend) -> dict[str, Tensor]:
+    """The parameters of the reference that the policy is held to, as `weights` gives the policy's own."""
+    if policy.reference is None:
+        raise InvariantError("this policy has no reference of its own")
+    out = {}
+    for name, parameter in policy.reference.named_parameters():
+        with backend.whole([parameter]):
+            if backend.ranks.rank == 0:
+                out[name] = parameter.detach().float().cpu()
+    return out
+
+
 def _whole(policy: Policy, backend: Backend) -> Iterator[tuple[str, Tensor]]:
     if policy.adapted:
         from ssp.learning import lora
@@ -116,6 +128,7 @@ def load(learner: Learner, folder: Path) -> dict[str, Any]:
 
 def _checked(learner: Learner, folder: Path) -> dict[str, Any]:
     """The record of a checkpoint that this learner can go on from."""
+    _same_layout(learner, folder)
     schools = learner.schools.values()
     names = [] if learner.backend.shards else [f"{OPTIMIZER}.pt"]
     names += [f"{CRITIC}.pt" for school in schools if school.critic is not None and not learner.backend.shards]
@@ -128,18 +141,24 @@ def _checked(learner: Learner, folder: Path) -> dict[str, Any]:
             raise InputError(
                 f"the checkpoint must be of algorithm {name}", f"{folder} is of {found}", f"set algorithm={found}"
             )
-    wrote, ours = record.get("layout", {"kind": "torch"}), _layout(learner)
-    if wrote != ours:
-        differ = sorted(key for key in {*wrote, *ours} if wrote.get(key) != ours.get(key))
-        raise InputError(
-            f"a run goes on with the learner that wrote its checkpoint: {_listed(ours, differ)}",
-            f"{folder} is of {_listed(wrote, differ)}",
-            "set learner.* as it was, or start a new run with the folder as <role>.model",
-        )
     shapes = checkpoint.shapes(folder)
     if any(shapes.get(name) != shape for name, shape in learner.policy.shapes.items()):
         raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {learner.source}")
     return record
+
+
+def _same_layout(learner: Learner, folder: Path) -> None:
+    checkpoint.require(folder / checkpoint.RECORD)
+    wrote, ours = checkpoint.read_record(folder).get("layout", {"kind": "torch"}), _layout(learner)
+    if isinstance(wrote, Mapping) and wrote == ours:
+        return
+    wrote = wrote if isinstance(wrote, Mapping) else {}
+    differ = sorted(key for key in {*wrote, *ours} if wrote.get(key) != ours.get(key))
+    raise InputError(
+        f"a run goes on with the learner that wrote its checkpoint: {_listed(ours, differ)}",
+        f"{folder} is of {_listed(wrote, differ)}",
+        "set learner.* as it was, or start a new run with the folder as <role>.model",
+    )
 
 
 def _listed(layout: Mapping[str, Any], keys: list[str]) -> str:

@@ -246,15 +246,20 @@ class SelfPlay:
         return float(self._health.alarms(role))
 
     async def _evaluate(self, step: int, final: bool = False) -> None:
-        if not self._evaluator.due(step, final):
-            return
         started = time.perf_counter()
+        scores: dict[str, float] = {}
         try:
-            scores = await self._evaluator.run(step, self._store.latest(SOLVER), self._stages, final)
+            if self._evaluator.due(step, final):
+                scores |= await self._evaluator.run(step, self._store.latest(SOLVER), self._stages, final)
+            if self._evaluator.anchor_due(step, final):
+                scores |= await self._evaluator.run_anchor(
+                    step, await self._schooling.anchor(step), self._stages, final
+                )
         except VoidLimit as limit:
             await self._give_up(limit)
             return
-        self._report.evaluated(step, scores, time.perf_counter() - started)
+        if scores:
+            self._report.evaluated(step, scores, time.perf_counter() - started)
 
     async def _restore(self) -> None:
         """Put learners, ledger, pool and cursor where the last consistent checkpoint is, and publish its weights."""

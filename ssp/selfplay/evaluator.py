@@ -30,27 +30,48 @@ class QuestionSet:
 
 
 class Evaluator:
-    """Accuracy at sampling temperature `eval.temperature`; the first set periodically, all sets at the end."""
+    """Accuracy at sampling temperature `eval.temperature`; the first set periodically, all sets at the end.
+
+    Where the solver's KL reference follows it (EMA-PG), that policy is evaluated too: on the first set, by the same draws.
+    """
 
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
         self._cfg, self._sets = cfg, sets
         self._runs = 0
+        self._anchored = cfg.solver.policy != "frozen" and cfg.solver.kl.coef > 0 and cfg.solver.kl.ema_tau < 1
 
     def due(self, step: int, final: bool) -> bool:
         """Periodic steps, and the start and end (`final`); the last step's periodic one is left to the final one."""
         every = self._cfg.eval.every
         return bool(self._sets) and (final or (every > 0 and step % every == 0 and step < self._cfg.steps))
 
+    def anchor_due(self, step: int, final: bool) -> bool:
+        """Steps of `eval.anchor_every`, and the end, where the anchor moves; at the start it is the solver."""
+        every = self._cfg.eval.anchor_every
+        periodic = every > 0 and step % every == 0 and step < self._cfg.steps
+        return bool(self._sets) and self._anchored and step > 0 and (final or periodic)
+
+    async def run_anchor(self, step: int, anchor: Published, stages: Stages, final: bool) -> dict[str, float]:
+        """Scores of the anchor on the first set: `eval/anchor_accuracy`, `eval/anchor_accuracy_1hop`, ..."""
+        self._runs += 1
+        scores = await self._scores(step, self._sets[0], anchor, stages, final)
+        return {f"eval/anchor_{name}": value for name, value in scores.items()}
+
     async def run(self, step: int, solver: Published, stages: Stages, final: bool) -> dict[str, float]:
         """Scores by name: `eval/accuracy`, `eval/accuracy_1hop`, and `eval/<set>/...` for the further sets."""
         scores: dict[str, float] = {}
         self._runs += 1
-        per_hop = self._cfg.eval.final_questions_per_hop if final else self._cfg.eval.questions_per_hop
         for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
-            asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
-            rows = await self._ask(step, chosen, evaluation.select(asked, per_hop), solver, stages)
-            scores.update(evaluation.metrics(evaluation.summarise(rows), chosen.name if index else ""))
+            found = await self._scores(step, chosen, solver, stages, final)
+            scores.update(evaluation.metrics(found, chosen.name if index else ""))
         return scores
+
+    async def _scores(
+        self, step: int, chosen: QuestionSet, solver: Published, stages: Stages, final: bool
+    ) -> dict[str, float]:
+        per_hop = self._cfg.eval.final_questions_per_hop if final else self._cfg.eval.questions_per_hop
+        asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
+        return evaluation.summarise(await self._ask(step, chosen, evaluation.select(asked, per_hop), solver, stages))
 
     async def _ask(
         self, step: int, chosen: QuestionSet, questions: Sequence[Question], solver: Published, stages: Stages

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from ssp.config.schema import Config
-from ssp.episode import State
+from ssp.episode import SOLVER, State
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.lost import call_learner
 from ssp.selfplay.records import TrainBatch, TrainItem
-from ssp.selfplay.versions import WeightStore
+from ssp.selfplay.versions import ANCHORS, Published, WeightStore
 
 
 class Schooling:
@@ -28,6 +28,12 @@ class Schooling:
         await self._store.courier.prepare(role)
         weights, figures = await call_learner(self._cast, role, "weights")
         await self._store.publish(role, weights, self.incarnation, step, int(figures["serial"]))
+
+    async def anchor(self, step: int) -> Published:
+        """The policy that the solver is held to after `step`, with a version that no policy has: for an evaluation."""
+        weights, _ = await call_learner(self._cast, SOLVER, "anchor_weights")
+        number = await self._cast.ledger.call(0, "next_version", "anchor", self.incarnation, step)
+        return Published(ANCHORS + number, weights, -1)
 
     async def learn(self, batch: TrainBatch) -> dict[str, float]:
         """Train one batch and publish; figures of the step. A role that does not learn now keeps its episodes."""

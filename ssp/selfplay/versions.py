@@ -13,6 +13,9 @@ from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.records import Ref
 
+ANCHORS = 2**30
+"""Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""
+
 
 @dataclass(frozen=True)
 class Published:
