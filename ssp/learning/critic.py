@@ -22,6 +22,7 @@ from ssp.learning.batch import Batch, lengths
 from ssp.learning.figures import Figures
 from ssp.learning.forward import states
 from ssp.learning.memory import Memory
+from ssp.learning.packing import enable_packing
 from ssp.learning.pieces import measured, pieces
 from ssp.learning.policy import checkpoint_layers
 from ssp.learning.ranks import SOLO, Ranks
@@ -50,8 +51,10 @@ class Critic:
     ) -> None:
         """InputError for a model folder that is missing or broken."""
         self._config, self._ranks = config, ranks
-        self._memory = memory or Memory(learner.token_budget, ranks)
+        self._memory = memory or Memory(learner.token_budget, ranks, packing=learner.packing)
         model = checkpoint.load_model(source)
+        if learner.packing:
+            enable_packing(model)
         if learner.checkpointing:
             checkpoint_layers(model)
         head = nn.Linear(model.config.get_text_config().hidden_size, 1)
@@ -99,7 +102,7 @@ class Critic:
         self.backend.zero()
         total, whole, old, ends = int(trained[rows].sum()), 0.0, batch.values, lengths(trained)
         assert old is not None
-        parts, clip = pieces(ends, rows, self._memory.tokens, self._ranks), self._config.value_clip
+        parts, clip = pieces(ends, rows, self._memory, self._ranks), self._config.value_clip
         for place, piece in enumerate(parts, 1):
             length = int(ends[piece.rows].max())
             mask = trained[piece.rows, :length]

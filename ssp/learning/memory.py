@@ -27,10 +27,13 @@ class OutOfMemory(SspError):
 
 
 class Memory:
-    """`tokens` in one micro-batch of a rank. `name`: the key of the number that a user would lower."""
+    """`tokens` in one micro-batch of a rank, padding included; with `packing` there is none. `name`: the key of the
+    number that a user would lower."""
 
-    def __init__(self, tokens: int, ranks: Ranks = SOLO, name: str = "learner.token_budget") -> None:
-        self.tokens, self.halved = tokens, False
+    def __init__(
+        self, tokens: int, ranks: Ranks = SOLO, name: str = "learner.token_budget", packing: bool = False
+    ) -> None:
+        self.tokens, self.halved, self.packing = tokens, False, packing
         self._ranks, self._name = ranks, name
 
     def within(self, attempt: Callable[[], T], clear: Callable[[], None], local: bool = True) -> T:

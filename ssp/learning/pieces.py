@@ -25,10 +25,10 @@ class Piece:
     counts: bool = True
 
 
-def pieces(row_lengths: Tensor, rows: Tensor, token_budget: int, ranks: Ranks) -> list[Piece]:
+def pieces(row_lengths: Tensor, rows: Tensor, memory: Memory, ranks: Ranks) -> list[Piece]:
     """This rank's micro-batches of `rows` (long [K], K > 0)."""
     shares = [
-        micro_batches(row_lengths, share, token_budget) if len(share) else []
+        micro_batches(row_lengths, share, memory.tokens, memory.packing) if len(share) else []
         for share in deal(row_lengths, rows, ranks.world)
     ]
     mine = [Piece(part) for part in shares[ranks.rank]]
@@ -45,7 +45,7 @@ def measured(
 
     def attempt() -> Tensor:
         out = torch.zeros(trained.shape)
-        for piece in pieces(ends, rows, memory.tokens, ranks) if len(rows) else []:
+        for piece in pieces(ends, rows, memory, ranks) if len(rows) else []:
             mask = trained[piece.rows, : int(ends[piece.rows].max())]
             here = torch.zeros(mask.shape)
             with torch.no_grad():

@@ -70,9 +70,9 @@ class Turn:
     learns: bool
     weights: Tensor
 
-    def pieces(self, tokens: int, ranks: Ranks) -> list[Piece]:
+    def pieces(self, memory: Memory, ranks: Ranks) -> list[Piece]:
         """This rank's micro-batches."""
-        return pieces(self.lesson.ends, self.rows, tokens, ranks)
+        return pieces(self.lesson.ends, self.rows, memory, ranks)
 
 
 class School:
