@@ -1,6 +1,7 @@
-"""`ssp data convert`: question files of any format, one or several, become one file of another format.
+"""`ssp data convert`: question files of any format, one or several, become one file of another format, or traces.
 
-Owns the command line and its report: which split of each source, rows a source. Refuses to replace a file that exists.
+Owns the command line and its report: which split of each source, rows a source. Refuses to replace a file that exists,
+and an option that the format has no use for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from launch.cli import Parser
-from ssp.data import merge, writers
+from ssp import protocols
+from ssp.data import merge, rag, writers
 from ssp.errors import InputError
 
 WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
@@ -21,7 +23,9 @@ WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
     "flashrag": writers.write_flashrag,
     "plain": writers.write_plain,
     "ssp": writers.write_ssp,
+    "traces": writers.write_traces,
 }
+TRACES = "traces"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _convert(args: Namespace) -> None:
+    _check(args)
     found = merge.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
     counts: Counter[str] = Counter()
@@ -46,11 +51,36 @@ def _convert(args: Namespace) -> None:
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""
         print(f"{part.path}: {len(rows):,} rows{split}{missing}")
-    WRITERS[args.to](args.out, [row for rows in read for row in rows])
+    written: list[Any] = [row for rows in read for row in rows]
+    if args.to == TRACES:
+        written = _traces(args, written)
+    WRITERS[args.to](args.out, written)
     for place in dropped or ():
         print(f"left out: {place}", file=sys.stderr)
     each = "".join(f", {source} {count:,}" for source, count in counts.items())
     print(f"{args.out}: {sum(map(len, read)):,} rows, {args.to}{each}")
+
+
+def _check(args: Namespace) -> None:
+    """Traces need what was found and a protocol; no other format takes them."""
+    given = {"--found": args.found, "--protocol": args.protocol, "--topk": args.topk is not None}
+    if args.to != TRACES:
+        for name in (name for name, value in given.items() if value):
+            raise InputError(f"{name} is for --to traces", f"--to {args.to}", f"leave {name} out")
+        return
+    for name in (name for name in ("--found", "--protocol") if not given[name]):
+        raise InputError(f"--to traces needs {name}", "not there", "see ssp data --help")
+    if args.topk is not None and args.topk < 1:
+        raise InputError("--topk is at least 1", args.topk, "give a larger number")
+
+
+def _traces(args: Namespace, questions: list[Any]) -> list[dict[str, Any]]:
+    protocol, topk = protocols.get(args.protocol), rag.TOPK if args.topk is None else args.topk
+    found = rag.read_found(args.found)
+    made = rag.traces(questions, found, protocol, topk)
+    if fewer := sum(len(documents) < topk for documents in found):
+        print(f"{fewer:,} questions have fewer than {topk} documents")
+    return made
 
 
 def _names(text: str) -> list[str]:
@@ -64,6 +94,12 @@ def _parser() -> Parser:
         "src", nargs="+", type=Path, help="jsonl (also .gz, .zst), parquet, or a folder NAME/{train,dev,test}.jsonl"
     )
     parser.add_argument("--to", required=True, choices=list(WRITERS), help="format; ssp keeps the answers only")
+    parser.add_argument(
+        "--found", nargs="+", type=Path, default=[], metavar="FILE",
+        help="traces: what POST /retrieve answered to the questions, in their order (JSON files)",
+    )  # fmt: skip
+    parser.add_argument("--protocol", default="", metavar="ID", help="traces: whose prompt and answer they are")
+    parser.add_argument("--topk", type=int, metavar="K", help=f"traces: documents in a prompt (default {rag.TOPK})")
     parser.add_argument("--out", required=True, type=Path, help="file to make: .jsonl, .jsonl.gz or .parquet")
     parser.add_argument("--source", default="", metavar="A,B", help="one name a SRC, for rows without data_source")
     parser.add_argument(

@@ -86,6 +86,13 @@ def write_plain(path: str | Path, questions: Sequence[Question]) -> None:
     _write(path, rows)
 
 
+def write_traces(path: str | Path, traces: Sequence[dict[str, Any]]) -> None:
+    """Traces of a warm start, one JSON object a line (see `ssp.warmup.traces`); `path` ends in .jsonl."""
+    if Path(path).suffix != ".jsonl":
+        raise InputError("a file of traces ends in .jsonl", path, "give it such a name")
+    _write(path, traces)
+
+
 def _known(question: Question) -> dict[str, Any]:
     known = {"hops": question.hops, "data_source": question.source, "split": question.split}
     return {name: value for name, value in known.items() if value}
