@@ -11,6 +11,8 @@ input.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ssp.memory.shapes import Shape
 
 CELLS = 2**26
@@ -20,24 +22,34 @@ CELL_BYTES = 24
 entropy product, and two gradients, 4 bytes each."""
 
 
-def per_layer(shape: Shape, width: int) -> int:
-    """Bytes a token of one layer, computed in numbers of `width` bytes."""
-    heads = shape.query + shape.key
-    norms = 2 * (_norm(shape.hidden, width) + shape.hidden * width) + 2 * 4
+@dataclass(frozen=True)
+class Way:
+    """How a learner computes: bytes of a number between layers (`stream`) and in matrix products (smaller under
+    autocast); `copies`: attention works on float32 copies and its result is copied (packed rows on a CPU)."""
+
+    stream: int
+    product: int
+    copies: bool = False
+
+
+def per_layer(shape: Shape, way: Way) -> int:
+    """Bytes a token of one layer."""
+    heads, product = shape.query + shape.key, way.product
+    # Under autocast each of the five products behind a norm has a copy of its own of the norm's result.
+    inputs = (5 if product < way.stream else 2) * shape.hidden * product
+    norms = 2 * _norm(shape.hidden, way.stream) + inputs
     if shape.qk_norm:
-        norms += _norm(heads, width) + 4 * (shape.heads + shape.kv_heads)
-    attention = width * 2 * heads + 4 * shape.heads
-    return norms + attention + width * 4 * shape.mlp
+        norms += heads * (4 + product) + 4 * (shape.heads + shape.kv_heads)
+    attention = (4 if way.copies else product) * 2 * heads + 4 * shape.heads + way.copies * product * shape.query
+    return norms + attention + product * 4 * shape.mlp
 
 
-def kept(shape: Shape, tokens: int, width: int, checkpointing: bool) -> int:
+def kept(shape: Shape, tokens: int, way: Way, checkpointing: bool) -> int:
     """Bytes kept of `tokens` tokens until the backward pass; with checkpointing each layer's input, and one layer whole."""
-    layer = per_layer(shape, width)
-    if checkpointing:
-        layers = shape.layers * shape.hidden * width + layer
-    else:
-        layers = shape.layers * layer
-    return tokens * (layers + _norm(shape.hidden, width) + 4)
+    layer = per_layer(shape, way)
+    layers = shape.layers * shape.hidden * way.stream + layer if checkpointing else shape.layers * layer
+    around = 2 * shape.head_dim * way.stream + 16  # rotary angles, ids and places
+    return tokens * (layers + around + _norm(shape.hidden, way.stream))
 
 
 def passing(shape: Shape, tokens: int, width: int) -> int:
@@ -51,5 +63,5 @@ def logits(shape: Shape, tokens: int) -> int:
 
 
 def _norm(numbers: int, width: int) -> int:
-    """An RMSNorm over so many numbers: its input in float32, and the normalised one in the model's type."""
-    return numbers * (4 + width)
+    """An RMSNorm over so many numbers: its input in float32, the normalised one in the model's type, and its scale."""
+    return numbers * (4 + width) + 4

@@ -13,6 +13,7 @@ from ssp.memory import engine, learner, services
 from ssp.memory.needs import Process
 from ssp.memory.services import base
 from ssp.memory.shapes import find
+from ssp.selfplay import cast
 from ssp.selfplay.cast import queue_names
 
 FLEET = "engine"
@@ -36,10 +37,8 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
 
 
 def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
-    """Learners of a run: name → the roles that each trains, the one whose `learner.*` counts first."""
-    if all(cfg.block(role).policy == "shared" for role in cfg.roles):
-        return {"learner-shared": tuple(reversed(cfg.roles))}
-    return {f"learner-{role}": (role,) for role in cfg.roles}
+    """Process name of each learner → the roles that it trains."""
+    return {f"learner-{name}": roles for name, roles in cast.learners(cfg).items()}
 
 
 def ranks(cfg: Config, roles: tuple[str, ...]) -> int:
@@ -118,6 +117,6 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
     if blocks[0].policy == "frozen":
         needs, gpus, task = learner.frozen(model), 0.0, "holds the frozen policy"
     else:
-        needs = learner.rank(model, blocks)
+        needs = learner.rank(model, blocks, gpu=gpus > 0)
         task = "updates the policy of both roles" if len(roles) > 1 else f"updates the {roles[0]}'s policy"
     return Process(name, ranks(cfg, roles), cfg.placement.cpus, task, (*base("policy", gpus), *needs), gpus)

@@ -28,7 +28,7 @@ class DoesNotFit(InputError):
         self.table = table
 
 
-STATES = ("weights", "gradients", "master weights", "moments", "gradients in float32", "critic", "buffers")
+STATES = ("weights", "gradients", "master weights", "moments", "gradients in float32", "critic", "reference")
 
 
 def engine_short(cfg: Config, process: Process) -> InputError:
