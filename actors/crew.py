@@ -40,7 +40,7 @@ class RayCrew:
 
     def __init__(self, name: str, handles: Sequence[Any], patience: Patience, say: Callable[[str], None]) -> None:
         self.name, self.size = name, len(handles)
-        self._handles, self._patience = list(handles), patience
+        self.handles, self._patience = list(handles), patience
         self._down = [False] * len(handles)
         self._say = say
 
@@ -56,7 +56,7 @@ class RayCrew:
     async def _once(self, worker: int, method: str, *args: Any) -> Any:
         if self._down[worker]:
             await self._revived(worker)
-        handle, timeout = self._handles[worker], self._patience.call
+        handle, timeout = self.handles[worker], self._patience.call
         try:
             if method not in PAYLOAD_METHODS:
                 return await asyncio.wait_for(_value(getattr(handle, method).remote(*args)), timeout)
@@ -75,7 +75,7 @@ class RayCrew:
     async def ready(self) -> None:
         """Wait until every actor has started; an exception of a constructor is raised here."""
         deadline = time.monotonic() + self._patience.start
-        for handle in self._handles:
+        for handle in self.handles:
             try:
                 await asyncio.wait_for(_value(handle.ping.remote()), max(0.0, deadline - time.monotonic()))
             except RayTaskError as error:
@@ -90,7 +90,7 @@ class RayCrew:
 
     async def pids(self) -> list[int]:
         """Process ids, for tests and supervision."""
-        return [await _value(handle.ping.remote()) for handle in self._handles]
+        return [await _value(handle.ping.remote()) for handle in self.handles]
 
     def _fault(self, worker: int, kind: str, detail: str) -> Fault:
         self._down[worker] = True
@@ -101,7 +101,7 @@ class RayCrew:
         deadline = time.monotonic() + self._patience.start
         while time.monotonic() < deadline:
             try:
-                await asyncio.wait_for(_value(self._handles[worker].ping.remote()), deadline - time.monotonic())
+                await asyncio.wait_for(_value(self.handles[worker].ping.remote()), deadline - time.monotonic())
             except ActorDiedError as error:
                 raise SspError(
                     f"{self.name}-{worker} died for good: placement.restarts is used up, or it cannot start "

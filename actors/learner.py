@@ -1,15 +1,52 @@
-"""One role's learner as a Ray actor. Its state is weights, optimizer and algorithm: lost with the process, so its death
-takes the run back to the last checkpoint."""
+"""A learner as Ray actors: one, or one a rank. Their state is weights, optimizer and algorithm: lost with the process, so
+the death of one takes the run back to the last checkpoint."""
 
 from __future__ import annotations
+
+import socket
+from pathlib import Path
 
 import ray
 
 from actors.process import Calm
 from actors.transfer import Hosted
+from ssp.config.schema import Config
 from ssp.selfplay.learner_worker import Learner
 
 
 @ray.remote
 class LearnerActor(Hosted, Calm, Learner):
     """See `ssp.selfplay.learner_worker.Learner`."""
+
+
+class _Waiting(Learner):
+    """A learner whose group has not met yet."""
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, rank: int) -> None:
+        self._cfg, self._role, self._model_dir, self._rank = cfg, role, model_dir, rank
+        self._opened: socket.socket | None = None
+
+
+@ray.remote
+class RankActor(Hosted, Calm, _Waiting):
+    """One rank of a learner; it computes once `form` has returned."""
+
+    def node(self) -> tuple[str, str]:
+        """The node's id, and the address at which other nodes reach it."""
+        return ray.get_runtime_context().get_node_id(), self.host()
+
+    def open(self, host: str) -> tuple[str, int]:
+        """As rank 0: the address where the group will form."""
+        from ssp.learning.ranks import listen
+
+        self._opened = listen(host)
+        address, port = self._opened.getsockname()
+        return str(address), int(port)
+
+    def form(self, address: tuple[str, int], seconds: float) -> None:
+        """Meet the other ranks at `address` and make the learner; a collective may take `seconds`."""
+        from ssp.learning.ranks import join
+
+        world = self._cfg.block(self._role).learner.ranks
+        group = join(self._rank, world, address, seconds, self._opened)
+        Learner.__init__(self, self._cfg, self._role, self._model_dir, group)

@@ -15,10 +15,9 @@ from typing import Any
 
 import ray
 
-from actors import fleet
+from actors import fleet, learners
 from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
-from actors.learner import LearnerActor
 from actors.ledger import LedgerActor
 from actors.placement import Groups, nowhere
 from actors.player import ProposerActor, SolverActor
@@ -27,6 +26,8 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.placement import Plan
 from ssp.selfplay.cast import Cast, proposers, queue_names
+from ssp.selfplay.cast import learners as learners_of
+from ssp.selfplay.crew import Crew
 
 REPEATS = 3
 """How often a lost call to an idempotent actor is made again before it counts as a fault."""
@@ -52,7 +53,8 @@ def needed_cpus(cfg: Config) -> float:
 
 def computing(cfg: Config) -> int:
     """Actors that compute: players, judges, learners."""
-    return proposers(cfg) + cfg.placement.solvers + cfg.placement.judges + len(cfg.roles)
+    ranks = sum(cfg.block(role).learner.ranks for role in learners_of(cfg))
+    return proposers(cfg) + cfg.placement.solvers + cfg.placement.judges + ranks
 
 
 class Program:
@@ -68,7 +70,7 @@ class Program:
         self._cfg, self._run, self._say = cfg, run, say
         self._groups = None if plan is None else Groups(plan, cfg, run)
         self._where = nowhere if self._groups is None else self._groups.where
-        self._crews: list[RayCrew] = []
+        self._crews: list[RayCrew | learners.LearnerCrew] = []
         self._handles: list[Any] = []
         place = cfg.placement
         self._retriever()
@@ -83,10 +85,7 @@ class Program:
             proposers=self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER)),
             solvers=self._crew("solver", SolverActor, place.solvers, player(SOLVER)),
             judges=self._crew("judge", JudgeActor, place.judges, lambda i: (cfg, models[SOLVER])),
-            learners={
-                role: self._crew(f"learner-{role}", LearnerActor, 1, _learner(cfg, role, models[role]))
-                for role in cfg.roles
-            },
+            learners=self._learners(models),
             queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in queue_names(cfg)},
             ledger=self._crew("ledger", LedgerActor, 1, lambda i: (sites.ledger,), idempotent=True),
         )
@@ -104,17 +103,37 @@ class Program:
         """Stop the actors of this program, and only these, and give back its placement groups."""
         self._give_up_weights()
         fleet.stop(self._run, self._handles)
+        for crew in self._crews:
+            if isinstance(crew, learners.LearnerCrew):
+                crew.end()
         if self._groups is not None:
             self._groups.end()
 
     def _give_up_weights(self) -> None:
         """Learners remove the files that they published; those of one that does not answer go at the next start."""
-        asked = []
-        for role in self._cfg.roles:
+        asked: list[Any] = []
+        for role in learners_of(self._cfg):
             with suppress(ValueError):  # it has died for good
                 asked.append(ray.get_actor(f"{self._run}-learner-{role}-0").close.remote())
         if asked:
             ray.wait(asked, num_returns=len(asked), timeout=CLOSING)
+
+    def _learners(self, models: dict[str, Path]) -> dict[str, Crew]:
+        """The crew that trains each role; roles that share a policy have the same one."""
+        place, found = self._cfg.placement, dict[str, Crew]()
+        patience = Patience(place.call_timeout, self._cfg.ray.start_timeout)
+        for role, trained in learners_of(self._cfg).items():
+            name = f"learner-{role}"
+
+            def options(rank: int, name: str = name) -> dict[str, Any]:
+                return {"name": f"{self._run}-{name}-{rank}", "num_cpus": place.cpus, **self._where(name, rank)}
+
+            crew = learners.make(self._cfg, role, models[role], name, options, patience, self._say)
+            self._crews.append(crew)
+            if isinstance(crew, RayCrew):
+                self._handles.extend(crew.handles)
+            found |= dict.fromkeys(trained, crew)
+        return found
 
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""
@@ -143,7 +162,3 @@ class Program:
         crew = RayCrew(name, handles, patience, self._say)
         self._crews.append(crew)
         return crew
-
-
-def _learner(cfg: Config, role: str, model: Path) -> Callable[[int], tuple[Any, ...]]:
-    return lambda i: (cfg, role, model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ssp.config import effect_rules
+from ssp.config import effect_rules, learner_rules
 from ssp.config.schema import Config
 from ssp.config.tables import DISTRIBUTION_KL, GROUP_BASELINE, TRUST_REGION
 from ssp.episode import PROPOSER
@@ -112,6 +112,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     grpo_needs_attempts,
     proposer_is_a_group_of_one,
     *effect_rules.RULES,
+    *learner_rules.RULES,
 )
 
 

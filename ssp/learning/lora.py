@@ -39,7 +39,12 @@ def _peft(config: LoraConfig) -> PeftConfig:
 
 def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
     """Freeze `model` and give its layers called `config.targets` a trainable adapter. InputError when one has no layer."""
-    there = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    head = model.get_output_embeddings()  # the log-probs are computed from its weight in chunks
+    there = {
+        name.rpartition(".")[2]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head
+    }
     unknown = [name for name in config.targets if name not in there]
     if unknown or not config.targets:
         rule = f"learner.lora.targets are linear layers of the model: {', '.join(sorted(there))}"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ssp import protocols
 from ssp.config.schema import Config
 from ssp.episode import Episode, Outcome
-from ssp.errors import InvariantError
+from ssp.errors import InputError, InvariantError
 from ssp.selfplay.cast import learners
 from ssp.selfplay.publishing import Publisher
-from ssp.transfer.parcel import Parcel, Weights
+from ssp.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 
 if TYPE_CHECKING:
     from ssp.learning.batch import Batch
@@ -41,12 +41,21 @@ class Learner(Publisher):
 
         self._role, self._model_dir, self._ranks = role, Path(model_dir), ranks or SOLO
         blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
+        wanted = blocks[role].learner.ranks
+        if wanted != self._ranks.world:
+            rule = "a learner of several ranks is several processes, which Ray starts"
+            raise InputError(rule, f"learner.ranks={wanted} in {self._ranks.world}", "set learner.ranks=1 here")
         protocol = protocols.get(cfg.protocol).id
         self._inner = learner.Learner(self._model_dir, blocks, protocol, cfg.steps, self._ranks)
 
     def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32); nothing on other ranks than 0."""
         return self._inner.weights()
+
+    def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
+        """The weights of the reference that the policy is held to, for an evaluation: outside of the publications."""
+        weights = self._inner.anchor_weights()
+        return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
 
     def nbytes(self) -> int:
         """Bytes of the start model's files."""
@@ -64,13 +73,14 @@ class Learner(Publisher):
         self, plans: Mapping[str, Plan], *blocks: list[Episode]
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
         """`update` of the roles that share this policy, a plan each over the same blocks; the figures by role."""
-        stats = self._learn(plans, blocks)
+        stats = self._learn({role: _batch(plan, blocks) for role, plan in plans.items()})
         parcel, figures = self._publish({})
         return parcel, {role: {**found, **figures} for role, found in stats.items()}
 
     def learn(self, plan: Plan, *blocks: list[Episode]) -> dict[str, float]:
         """One learner step on `plan`; its figures. InvariantError for an episode that a fault voided in play."""
-        return self._learn({self._role: plan}, blocks)[self._role]
+        batch = _batch(plan, blocks)
+        return self._learn({self._role: batch})[self._role]
 
     def measure(self, plan: Plan, *blocks: list[Episode]) -> dict[str, float]:
         """The figures of `plan` without a step."""
@@ -95,9 +105,9 @@ class Learner(Publisher):
         """Read a checkpoint folder back: weights, optimizer, algorithm state."""
         self._inner.load(Path(folder))
 
-    def _learn(self, plans: Mapping[str, Plan], blocks: Sequence[list[Episode]]) -> dict[str, dict[str, float]]:
+    def _learn(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
         started = time.perf_counter()
-        stats = self._inner.update({role: _batch(plan, blocks) for role, plan in plans.items()})
+        stats = self._inner.update(batches)
         for found in stats.values():
             found["busy"] = time.perf_counter() - started
         return stats

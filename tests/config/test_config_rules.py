@@ -86,7 +86,7 @@ def test_ranges(typed: str, rule: str) -> None:
         ("solver.correction.mask=icepop", False),
         ("solver.engine.kind=simulated", True),
         ("solver.engine.kind=scripted", False),
-        ("solver.learner.kind=deepspeed", True),
+        ("solver.learner.kind=megatron", False),
         ("solver.kl.kind=k6", False),
         ("judge.kind=oracle", False),
         ("referee.verifier=weak", False),

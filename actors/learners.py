@@ -1,0 +1,205 @@
+"""A learner of several ranks: one actor a rank, called together.
+
+Owns the group's life: the port where it forms, anew each time, and its end. Promises that a call goes to all ranks and
+returns rank 0's answer; that when a rank dies, hangs, or fails where the others do not, all ranks are ended by handle and
+made anew at the next call, without state, which the caller hears as a `Fault`; and that memory which does not suffice
+inside of a collective costs the group once: it forms again with half the tokens a micro-batch.
+Refuses to know what is learned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import ObjectLostError, OwnerDiedError, RayActorError, RayTaskError
+
+from actors.crew import Patience, RayCrew
+from actors.learner import LearnerActor, RankActor
+from ssp.config.schema import Config
+from ssp.errors import Fault, SspError
+from ssp.learning.memory import OutOfMemory
+from ssp.learning.ranks import LOOPBACK
+from ssp.selfplay.crew import PAYLOAD_METHODS
+
+FIRST_ONLY = frozenset({"place", "publish_by", "listen", "join", "send", "leave", "close", "nbytes"})
+"""Methods about publications, which are rank 0's alone."""
+
+GRACE = 10.0
+"""Seconds that the other ranks get to say how a call ended that failed on one of them."""
+
+Options = Callable[[int], dict[str, Any]]
+"""Rank → Ray's options of its actor: name, CPUs, place."""
+
+
+class LearnerCrew:
+    """`ssp.selfplay.crew.Crew` of one worker, which is `ranks` actors."""
+
+    size = 1
+
+    def __init__(
+        self,
+        name: str,
+        cfg: Config,
+        role: str,
+        model: Path,
+        options: Options,
+        patience: Patience,
+        say: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self._cfg, self._role, self._model, self._options = copy.deepcopy(cfg), role, model, options
+        self._patience, self._say = patience, say
+        self._restarts, self._halved = cfg.placement.restarts, False
+        self._formed = False
+        self.handles: list[Any] = []
+        self._start()
+
+    @property
+    def _world(self) -> int:
+        return self._cfg.block(self._role).learner.ranks
+
+    def _start(self) -> None:
+        actor: Any = RankActor
+        self.handles = [
+            actor.options(max_restarts=0, max_task_retries=0, **self._options(rank)).remote(
+                self._cfg, self._role, self._model, rank
+            )
+            for rank in range(self._world)
+        ]
+
+    async def ready(self) -> None:
+        """Wait until all ranks have met and have their model; what one of them cannot start for is raised here."""
+        try:
+            await asyncio.wait_for(self._form(), self._patience.start)
+        except TimeoutError:
+            raise SspError(
+                f"{self.name} did not form its group within ray.start_timeout={self._patience.start:g} s. Next: see whether "
+                f"the cluster has the CPUs ({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
+            ) from None
+        except RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from error
+        except RayActorError as error:
+            raise SspError(f"{self.name} could not start: {str(error).strip().splitlines()[-1]}") from error
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        """One call to all ranks; of a payload method rank 0's `(reference, report)`."""
+        if not self._formed:
+            await self._again()
+        ranks = self.handles[:1] if method in FIRST_ONLY else self.handles
+        payloads = []
+        waits = []
+        for handle in ranks:
+            if method in PAYLOAD_METHODS:
+                payload, report = getattr(handle, method).options(num_returns=2).remote(*args)
+                payloads.append(payload)
+                waits.append(asyncio.ensure_future(_value(report)))
+            else:
+                waits.append(asyncio.ensure_future(_value(getattr(handle, method).remote(*args))))
+        await asyncio.wait(waits, timeout=self._patience.call, return_when=asyncio.FIRST_EXCEPTION)
+        if not all(wait.done() and wait.exception() is None for wait in waits):
+            await self._failed(method, waits)
+        answer = waits[0].result()
+        return (payloads[0], answer) if payloads else answer
+
+    async def pids(self) -> list[int]:
+        """Process ids, for tests and supervision."""
+        return [await _value(handle.ping.remote()) for handle in self.handles]
+
+    async def _form(self) -> None:
+        """Rank 0 opens a port, and all meet there: on this machine's own network where one node has all of them."""
+        places = await asyncio.gather(*[_value(handle.node.remote()) for handle in self.handles])
+        host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
+        address = await _value(self.handles[0].open.remote(host))
+        seconds = self._patience.call
+        await asyncio.gather(*[_value(handle.form.remote(address, seconds)) for handle in self.handles])
+        self._formed = True
+
+    async def _failed(self, method: str, waits: Sequence[asyncio.Future[Any]]) -> None:
+        """Raise what a call ended with. The group stays where all ranks raised the same, which they did together."""
+        late = not any(wait.done() and wait.exception() for wait in waits)
+        if not late:
+            await asyncio.wait(waits, timeout=GRACE)
+        errors = [wait.exception() if wait.done() else None for wait in waits]
+        for wait in waits:
+            wait.cancel()
+        if late:
+            raise self._lost("deadline", f"{method} took longer than {self._patience.call:g} s")
+        if any(isinstance(error, RayActorError) for error in errors):
+            raise self._lost("died", f"the process of a rank ended during {method}")
+        lost = next((error for error in errors if isinstance(error, (ObjectLostError, OwnerDiedError))), None)
+        if lost is not None and all(isinstance(error, (ObjectLostError, OwnerDiedError)) for error in errors):
+            raise Fault("payload_lost", str(lost).splitlines()[0]) from lost
+        causes = [_cause(error) for error in errors]
+        short = next((cause for cause in causes if isinstance(cause, OutOfMemory)), None)
+        if short is not None and not self._halved:
+            self._halve()
+            raise self._lost("memory", f"{short.args[0]}. It goes on with half of them")
+        known = [cause for cause in causes if isinstance(cause, SspError)]
+        together = len({type(cause) for cause in causes}) == 1
+        if not together or short is not None:
+            self.end()
+        if known or together:
+            raise known[0] if known else causes[0]  # type: ignore[misc]
+        raise self._lost("died", f"{method} failed on one rank: {next(cause for cause in causes if cause)}")
+
+    def _halve(self) -> None:
+        """Half the tokens a micro-batch, for what forms next."""
+        self._halved = True
+        for role in self._cfg.roles:
+            learner = self._cfg.block(role).learner
+            learner.token_budget = max(1, learner.token_budget // 2)
+
+    def _lost(self, kind: str, detail: str) -> Fault:
+        self.end()
+        self._say(f"{self.name} {kind}: {detail}")
+        return Fault(f"{self.name}_{kind}", detail)
+
+    def end(self) -> None:
+        """End every rank; the next call makes them anew."""
+        self._formed = False
+        for handle in self.handles:
+            ray.kill(handle, no_restart=True)
+
+    async def _again(self) -> None:
+        """Make all ranks anew."""
+        if not self._restarts:
+            raise SspError(f"{self.name} died for good: placement.restarts is used up")
+        self._restarts -= 1
+        self.end()
+        deadline = time.monotonic() + self._patience.start
+        while True:  # Ray gives an actor's name free a moment after its end
+            try:
+                self._start()
+                break
+            except ValueError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.2)
+        await self.ready()
+        self._say(f"{self.name} is back")
+
+
+def make(
+    cfg: Config, role: str, model: Path, name: str, options: Options, patience: Patience, say: Callable[[str], None]
+) -> RayCrew | LearnerCrew:
+    """The crew of the learner called after `role`, started: one actor, which Ray restarts, or one a rank."""
+    learner = cfg.block(role).learner
+    if learner.ranks > 1 or learner.kind == "deepspeed":
+        return LearnerCrew(name, cfg, role, model, options, patience, say)
+    settings = {"max_restarts": cfg.placement.restarts, "max_task_retries": 0}
+    actor: Any = LearnerActor
+    return RayCrew(name, [actor.options(**settings, **options(0)).remote(cfg, role, model)], patience, say)
+
+
+def _cause(error: BaseException | None) -> BaseException | None:
+    return error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error
+
+
+async def _value(reference: Any) -> Any:
+    return await reference

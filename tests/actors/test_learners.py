@@ -1,0 +1,167 @@
+"""A learner of two ranks on a real cluster: one answer, a rank's death, short memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from trainruns import PATIENCE, POLICY
+
+from actors import learners
+from actors.cluster import connect
+from actors.crew import Patience
+from actors.process import Alive
+from ssp.config import load
+from ssp.config.schema import Config
+from ssp.episode import Episode, Outcome
+from ssp.errors import Fault, InvariantError, SspError
+from ssp.learning.memory import OutOfMemory
+from ssp.selfplay.learner_worker import Learner
+from ssp.tokenlog import Kind
+from ssp.transfer.parcel import OBJECT_STORE, Plan
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+PLAN = [(0, row, float(row % 2), row // 4) for row in range(8)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def joined(ray_cluster) -> Iterator[None]:
+    """This process as a driver of the session's cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", ray_cluster.address)
+        assert not connect(load("quickstart", []).ray).started
+        yield
+        ray.shutdown()
+
+
+def config(*overrides: str) -> Config:
+    return load("quickstart", [f"defaults.model={POLICY}", "placement.restarts=2", *overrides])
+
+
+def crew(cfg: Config, name: str) -> tuple[learners.LearnerCrew, list[str]]:
+    said: list[str] = []
+    made = learners.make(
+        cfg, "solver", POLICY, name, lambda rank: {"num_cpus": 0.1}, Patience(PATIENCE, PATIENCE), said.append
+    )
+    assert isinstance(made, learners.LearnerCrew)
+    return made, said
+
+
+def block() -> list[Episode]:
+    """Eight made-up episodes of the shipped policy's vocabulary."""
+    rng, episodes = np.random.default_rng(0), []
+    for row in range(8):
+        episode = Episode(f"e{row}", f"g{row // 4}", "solver", row % 4, outcome=Outcome.SCORED)
+        episode.log.append(Kind.PROMPT, rng.integers(0, 50, 6).tolist())
+        own = rng.integers(0, 50, 4 + row).tolist()
+        episode.log.append_model(own, [-3.0] * len(own), 0)
+        episodes.append(episode)
+    return episodes
+
+
+@pytest.mark.covers("SR-10")
+def test_two_ranks_answer_as_one_and_a_dead_one_ends_all_and_comes_back(tmp_path: Path) -> None:
+    cfg = config("solver.learner.ranks=2")
+    made, said = crew(cfg, "learner-solver")
+    one = Learner(config(), "solver", POLICY)
+    made_by_one = one.learn(PLAN, block())
+
+    async def play() -> None:
+        await made.ready()
+        await made.call(0, "publish_by", Plan(OBJECT_STORE, "run", "solver", str(tmp_path), 2, False))
+        parcel, stats = await made.call(0, "update", PLAN, block())
+        assert stats["grad_norm"] == pytest.approx(made_by_one["grad_norm"], rel=1e-4)
+        weights = (await parcel).payload
+        for name, weight in one.exported().items():
+            np.testing.assert_allclose(weights[name], weight, atol=1e-5, rtol=0)
+        await made.call(0, "save", str(tmp_path / "v1"), {"role": "solver"})
+        after = await made.call(0, "learn", PLAN, block())
+        with pytest.raises(InvariantError, match="written once"):  # all ranks say so, and go on
+            await made.call(0, "save", str(tmp_path / "v1"), {})
+
+        pids = await made.pids()
+        os.kill(pids[1], signal.SIGKILL)
+        with pytest.raises(Fault, match="learner-solver_died"):
+            await made.call(0, "learn", PLAN, block())
+        await made.call(0, "load", str(tmp_path / "v1"))
+        assert set(await made.pids()).isdisjoint(pids) and said[-1] == "learner-solver is back"
+        again = await made.call(0, "learn", PLAN, block())
+        same = set(after) - {"seconds", "busy", "mfu"}
+        assert {key: again[key] for key in same} == {key: after[key] for key in same}
+
+    try:
+        asyncio.run(play())
+    finally:
+        made.end()
+
+
+@ray.remote(num_cpus=0.1)
+class Short(Alive):
+    """A rank that has no memory for a micro-batch of more than `enough` tokens; the other one waits for it."""
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, rank: int) -> None:
+        self._tokens, self._rank = cfg.block(role).learner.token_budget, rank
+
+    def node(self) -> tuple[str, str]:
+        return "node", "127.0.0.1"
+
+    def open(self, host: str) -> tuple[str, int]:
+        return host, 1
+
+    def form(self, address: tuple[str, int], seconds: float) -> None:
+        assert address == ("127.0.0.1", 1)
+
+    def learn(self, enough: int) -> int:
+        if self._tokens > enough:
+            if self._rank == 0:
+                import time
+
+                time.sleep(3600)
+            raise OutOfMemory(f"{self._tokens} tokens")
+        return self._tokens
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_memory_that_is_short_inside_a_collective_halves_once(monkeypatch: Any, twice: bool) -> None:
+    monkeypatch.setattr(learners, "RankActor", Short)
+    monkeypatch.setattr(learners, "GRACE", 0.5)
+    cfg = config("solver.learner.ranks=2", "solver.learner.token_budget=100")
+    made, said = crew(cfg, "learner-solver")
+
+    async def play() -> None:
+        await made.ready()
+        with pytest.raises(Fault, match="learner-solver_memory"):
+            await made.call(0, "learn", 50)
+        assert "half" in said[-1] and cfg.solver.learner.token_budget == 100
+        if twice:
+            with pytest.raises(OutOfMemory, match="50 tokens"):
+                await made.call(0, "learn", 20)
+        else:
+            assert await made.call(0, "learn", 50) == 50
+
+    try:
+        asyncio.run(play())
+    finally:
+        made.end()
+
+
+def test_restarts_are_counted() -> None:
+    made, _ = crew(config("solver.learner.ranks=2", "placement.restarts=0"), "learner-solver")
+
+    async def play() -> None:
+        await made.ready()
+        made.end()
+        with pytest.raises(SspError, match=r"placement\.restarts"):
+            await made.call(0, "learn", PLAN, block())
+
+    try:
+        asyncio.run(play())
+    finally:
+        made.end()

@@ -1,0 +1,39 @@
+"""Rules of a learner's program: what counts only with something else is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp.config import load
+from ssp.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule"),
+    [
+        ("solver.learner.zero=3", "solver.learner.zero counts only with solver.learner.kind=deepspeed"),
+        ("solver.learner.offload=optimizer", "offload counts only with"),
+        ("solver.learner.kind=deepspeed solver.learner.offload=all", "which solver.learner.zero=3 makes"),
+        ("solver.learner.lora.alpha=8", "count only with a rank above 0"),
+        ("proposer.learner.lora.targets=[q_proj]", "count only with a rank above 0"),
+        ("solver.learner.lora.rank=4 solver.kl.coef=0.1 solver.kl.ema_tau=0.9", "does not move"),
+        ("solver.learner.combine=true", "solver.learner.combine is a setting of policy=shared"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(typed: str, rule: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load("quickstart", typed.split())
+    assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "defaults.learner.kind=deepspeed defaults.learner.zero=3 defaults.learner.offload=all",
+        "defaults.learner.kind=deepspeed defaults.learner.ranks=2 defaults.learner.dtype=bfloat16",
+        "defaults.learner.lora.rank=8 defaults.learner.lora.alpha=16 defaults.learner.lora.targets=[q_proj]",
+        "solver.learner.ranks=2 solver.learner.checkpointing=true solver.kl.coef=0.1 solver.kl.ema_tau=0.9",
+    ],
+)
+def test_what_fits_is_let_through(typed: str) -> None:
+    load("quickstart", typed.split())

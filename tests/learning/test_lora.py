@@ -1,0 +1,98 @@
+"""Adapters: a fresh one changes nothing, only it learns, it is published merged, its base is the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from solo import SoloLearner
+from transformers import AutoModelForCausalLM
+
+from ssp.errors import InputError
+from ssp.learning import lora
+from ssp.learning.forward import score
+
+
+@pytest.fixture
+def adapted(role):
+    role.learner.lora.rank, role.kl.coef, role.learner.lr = 4, 0.1, 1e-2
+    return role
+
+
+def test_a_fresh_adapter_is_the_model_and_only_it_learns(model_dir, make_batch, adapted):
+    learner, batch = SoloLearner(model_dir, adapted), make_batch(8)
+    start = learner.weights()
+    model = AutoModelForCausalLM.from_pretrained(model_dir)
+    assert all(np.array_equal(start[name], p.detach().numpy()) for name, p in model.named_parameters())
+    assert set(start) == {name for name, _ in model.named_parameters()}
+    base = {name: p.detach().clone() for name, p in learner.model.named_parameters() if not lora.is_adapter(name)}
+    first = learner.update(batch)
+    assert first["kl"] == pytest.approx(0, abs=1e-6) and first["grad_norm"] > 0
+    assert learner.update(batch)["kl"] > 1e-4
+    for name, parameter in learner.model.named_parameters():
+        if not lora.is_adapter(name):
+            assert torch.equal(parameter, base[name]) and parameter.grad is None
+    moved = {name for name, weight in learner.weights().items() if not np.array_equal(weight, start[name])}
+    assert moved == {name for name in start if "_proj.weight" in name}
+
+
+def test_what_is_published_computes_what_the_learner_computes(tmp_path, model_dir, make_batch, adapted):
+    learner, batch = SoloLearner(model_dir, adapted), make_batch(8)
+    learner.update(batch)
+    learner.save(tmp_path / "v1", {"role": "solver"})
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "v1").eval()
+    base = AutoModelForCausalLM.from_pretrained(model_dir).eval()
+    with torch.no_grad():
+        ours = score(learner.model, batch.ids, batch.mask, 1.0).logprobs
+        torch.testing.assert_close(ours, score(merged, batch.ids, batch.mask, 1.0).logprobs, atol=1e-4, rtol=0)
+        bare = score(lora.Bare(learner.model), batch.ids, batch.mask, 1.0).logprobs
+        assert torch.equal(bare, score(base, batch.ids, batch.mask, 1.0).logprobs) and not torch.equal(bare, ours)
+        peft = PeftModel.from_pretrained(base, tmp_path / "v1" / "adapter").eval()
+        theirs = score(peft.base_model.model, batch.ids, batch.mask, 1.0).logprobs
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    assert load_file(tmp_path / "v1" / "adapter" / "adapter_model.safetensors")
+
+
+@pytest.mark.covers("SR-14")
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, adapted, checkpointing):
+    adapted.learner.checkpointing = checkpointing
+    learner = SoloLearner(model_dir, adapted)
+    for seed in range(2):
+        learner.update(make_batch(8, seed=seed))
+    learner.save(tmp_path / "v2", {"role": "solver"})
+    resumed = SoloLearner(model_dir, adapted)
+    resumed.load(tmp_path / "v2")
+    for seed in range(2, 4):
+        batch = make_batch(8, seed=seed, noise=0.1)
+        a, b = learner.update(batch), resumed.update(batch)
+        assert {k: a[k] for k in set(a) - {"seconds", "mfu"}} == {k: b[k] for k in set(a) - {"seconds", "mfu"}}
+    ours, theirs = learner.weights(), resumed.weights()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.covers("SR-10")
+@pytest.mark.parametrize("rank", [0, 4])
+def test_checkpointing_gives_the_same_gradient(model_dir, make_batch, adapted, rank):
+    adapted.learner.lora.rank, grads, seen = rank, [], []
+    for on in (False, True):
+        adapted.learner.checkpointing = on
+        learner = SoloLearner(model_dir, adapted)
+        layer, calls = learner.model.model.layers[1].mlp, []
+        layer.register_forward_pre_hook(lambda module, args, calls=calls: calls.append(1))
+        learner.optimizer.step = lambda: None
+        learner.update(make_batch(8))
+        grads.append({n: p.grad.clone() for n, p in learner.model.named_parameters() if p.requires_grad})
+        seen.append(len(calls))
+    assert seen[1] > seen[0], "layers are computed again"
+    for name, grad in grads[0].items():
+        torch.testing.assert_close(grads[1][name], grad, atol=1e-6, rtol=0)
+
+
+def test_targets_are_layers_that_there_are(model_dir, adapted):
+    for targets in (["w_proj"], ["lm_head"], []):
+        adapted.learner.lora.targets = targets
+        with pytest.raises(InputError, match="q_proj"):
+            SoloLearner(model_dir, adapted)

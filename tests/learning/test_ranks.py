@@ -1,0 +1,129 @@
+"""Learners of two ranks, torch and DeepSpeed: the update of one process, killed and gone on with; the deal of rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from rankruns import ALONE, JOBS, TWO, role, spawn
+from transformers import AutoModelForCausalLM
+
+from ssp.errors import InputError
+from ssp.learning.learner import Learner
+from ssp.learning.pieces import pieces
+from ssp.learning.ranks import SOLO, deal
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory, model_dir):
+    """What all jobs left: alone, with two ranks up to their death, and gone on with."""
+    folder = tmp_path_factory.mktemp("ranks")
+    spawn(model_dir, folder, "first", 1)
+    spawn(model_dir, folder, "first", TWO)
+    spawn(model_dir, folder, "again", TWO)
+    return folder
+
+
+def left(out, name, phase="first"):
+    return torch.load(out / f"{name}-{phase}.pt", weights_only=False)
+
+
+@pytest.mark.ray
+@pytest.mark.covers("SR-10", "SR-06")
+@pytest.mark.parametrize("name", [name for name, (alone, _) in JOBS.items() if alone])
+def test_two_ranks_make_the_update_of_one_process(out, name):
+    ours, alone = left(out, name), left(out, JOBS[name][0])
+    for key, weight in alone["weights"].items():
+        np.testing.assert_allclose(ours["weights"][key], weight, atol=1e-5, rtol=0, err_msg=key)
+    for key in set(alone["figures"]) - {"seconds", "mfu"}:
+        assert ours["figures"][key] == pytest.approx(alone["figures"][key], rel=1e-3, abs=1e-5), key
+    elsewhere, predicting = ours["gradient"]
+    assert elsewhere == 0.0 < predicting
+
+
+@pytest.mark.ray
+@pytest.mark.covers("SR-14")
+@pytest.mark.parametrize("name", JOBS)
+def test_killed_and_loaded_is_bit_for_bit_the_uninterrupted_run(out, name):
+    whole, resumed = left(out, name), left(out, name, "again")
+    assert whole["weights"].keys() == resumed["weights"].keys()
+    assert all(np.array_equal(whole["weights"][key], resumed["weights"][key]) for key in whole["weights"])
+    for key in set(whole["figures"]) - {"seconds", "mfu"}:
+        assert whole["figures"][key] == resumed["figures"][key], key
+
+
+@pytest.mark.ray
+def test_bfloat16_learns_about_the_same_and_keeps_a_float32_anchor(out):
+    ours, alone = left(out, "zero2-bf16"), left(out, "ema")
+    assert ours["figures"]["loss"] == pytest.approx(alone["figures"]["loss"], abs=0.02)
+    assert 0 < ours["figures"]["logprob_mismatch/max"] < 0.5
+    anchor = AutoModelForCausalLM.from_pretrained(out / "zero2-bf16-saved" / "anchor", dtype=torch.float32)
+    assert any((p.bfloat16().float() != p).any() for p in anchor.parameters())
+
+
+@pytest.mark.ray
+@pytest.mark.covers("SR-14")
+@pytest.mark.parametrize("name", ["zero1", "zero3", "zero2-lora", "torch-lora"])
+def test_the_checkpoint_is_a_model_folder(out, name):
+    model = AutoModelForCausalLM.from_pretrained(out / f"{name}-saved", dtype=torch.float32)
+    assert not list(out.glob("*.tmp-*"))
+    record = json.loads((out / f"{name}-saved" / "ssp.json").read_text())
+    assert record["step"] == 2 and record["sha256"]
+    block = role({})
+    again = Learner(out / f"{name}-saved", {"solver": block}).weights()
+    assert set(again) == {key for key, _ in model.named_parameters()}
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("zero2", {}, "dtype=none, kind=torch, ranks=none, zero=none"),
+        ("torch-lora", {}, "lora=none"),
+        ("torch-lora", {"learner.lora.rank": 8}, r"lora=\[8"),
+        ("torch", {"learner.lora.rank": 8}, r"lora=\[8"),
+    ],
+)
+def test_what_another_learner_wrote_is_refused(out, model_dir, name, settings, message):
+    learner = Learner(model_dir, {"solver": role(settings)})
+    before = learner.weights()
+    with pytest.raises(InputError, match=message):
+        learner.load(out / f"{name}-saved")
+    assert all(np.array_equal(before[key], weight) for key, weight in learner.weights().items()) and learner.step == 0
+
+
+@pytest.mark.ray
+def test_torch_ranks_leave_a_checkpoint_that_one_process_goes_on_with(out, model_dir):
+    assert ALONE["whole"] == {}
+    learner = Learner(model_dir, {"solver": role({})})
+    learner.load(out / "torch-saved")
+    assert learner.step == 2
+
+
+def test_rows_are_dealt_by_tokens():
+    row_lengths = torch.tensor([10, 1, 9, 2, 8, 3, 0])
+    rows = torch.arange(6)
+    first, second = deal(row_lengths, rows, 2)
+    assert sorted([*first.tolist(), *second.tolist()]) == rows.tolist()
+    assert abs(int(row_lengths[first].sum()) - int(row_lengths[second].sum())) <= 3
+    assert deal(row_lengths, rows, 1)[0] is rows
+
+
+class Of:
+    """A rank that only knows its number."""
+
+    def __init__(self, rank, world):
+        self.rank, self.world = rank, world
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_every_rank_has_as_many_pieces_and_every_row_counts_once(world):
+    row_lengths = torch.tensor([30, 5, 9, 12, 30, 7])
+    found = [pieces(row_lengths, torch.arange(6), 32, Of(rank, world)) for rank in range(world)]
+    assert len({len(parts) for parts in found}) == 1
+    counted = [row for parts in found for piece in parts if piece.counts for row in piece.rows.tolist()]
+    assert sorted(counted) == list(range(6))
+    assert all(piece.rows.tolist() == [1] for parts in found for piece in parts if not piece.counts)
+    assert all(piece.counts for piece in pieces(row_lengths, torch.arange(6), 32, SOLO))
