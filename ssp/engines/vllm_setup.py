@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool) -> Any:
 
         if current_platform.is_cpu():
             _compile_nothing()
+            _let_modules_be_read()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -131,6 +133,14 @@ def _compile_nothing() -> None:
 
     os.environ["TORCH_COMPILE_DISABLE"] = "1"  # of worker processes
     torch._dynamo.config.disable = True
+
+
+def _let_modules_be_read() -> None:
+    """As vLLM starts on a CPU, it looks through every module, and stumbles over llvmlite's library (numba's, which BM25
+    uses), which invents any attribute that it is asked for, `__dict__` too (0.32)."""
+    ffi = sys.modules.get("llvmlite.binding.ffi")
+    if ffi is not None:
+        ffi.lib._fntab.setdefault("__dict__", {})
 
 
 def _check_heads(model_dir: Path) -> None:

