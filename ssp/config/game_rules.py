@@ -92,10 +92,25 @@ def resampling_trains_valid_questions(cfg: Config) -> None:
         )
 
 
+def targets_share_a_batch(cfg: Config) -> None:
+    """All questions to one target are asked in one round."""
+    if cfg.game.proposals > 1 and cfg.game.questions != "proposer":
+        rule = "game.proposals counts the questions of a proposer"
+        found = f"game.proposals={cfg.game.proposals} with game.questions={cfg.game.questions}"
+        raise InputError(rule, found, "set it to 1")
+    if cfg.proposer.batch % cfg.game.proposals:
+        raise InputError(
+            "proposer.batch is a multiple of game.proposals",
+            f"{cfg.proposer.batch} questions a round, {cfg.game.proposals} to a target",
+            f"set proposer.batch={-(-cfg.proposer.batch // cfg.game.proposals) * cfg.game.proposals}",
+        )
+
+
 RULES: tuple[Callable[[Config], None], ...] = (
     questions_have_a_source,
     given_questions_need_no_proposer,
     someone_learns,
     one_role_warms_up,
     resampling_trains_valid_questions,
+    targets_share_a_batch,
 )

@@ -93,13 +93,20 @@ def grpo_needs_attempts(cfg: Config) -> None:
         )
 
 
-def proposer_is_a_group_of_one(cfg: Config) -> None:
-    """One question a target: there are no others, whose mean rloo needs."""
-    if PROPOSER in cfg.roles and cfg.proposer.policy == "own" and cfg.proposer.algorithm == "rloo":
+def proposers_are_compared(cfg: Config) -> None:
+    """Questions share a baseline where there are several to a target, or where targets are put together."""
+    block, learns = cfg.proposer, PROPOSER in cfg.roles and cfg.proposer.policy != "frozen"
+    if cfg.solver.group != "target":
+        rule = "solver.group is target: attempts are compared at one question"
+        raise InputError(rule, f"solver.group={cfg.solver.group}", "set proposer.group alone")
+    if learns and block.group != "target" and block.algorithm not in GROUP_BASELINE:
+        rule = f"proposer.group counts only with an algorithm that compares a group: {', '.join(GROUP_BASELINE)}"
+        raise InputError(rule, f"{block.group} with {block.algorithm}", "set proposer.algorithm=rloo")
+    if learns and block.algorithm == "rloo" and block.group == "target" and cfg.game.proposals == 1:
         raise InputError(
             "proposer.algorithm=rloo compares questions to one target, of which there is one",
-            "proposer.algorithm=rloo",
-            "set proposer.algorithm=reinforce (the batch as baseline), or grpo (the reward itself, as in SSP)",
+            "proposer.algorithm=rloo with game.proposals=1",
+            "set proposer.algorithm=reinforce (the batch as baseline), game.proposals=4, or proposer.group=hops",
         )
 
 
@@ -110,7 +117,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     anchors_that_are_evaluated_move,
     dropped_context_needs_one_advantage,
     grpo_needs_attempts,
-    proposer_is_a_group_of_one,
+    proposers_are_compared,
     *effect_rules.RULES,
     *learner_rules.RULES,
 )

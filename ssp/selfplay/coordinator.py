@@ -234,9 +234,11 @@ class SelfPlay:
             await self._pace.advance(role)
 
     def _examine(self, role: str, step: int, stats: dict[str, float]) -> float:
-        """Let the figures of an update be judged; the number of alarms that last. Collapse, unless it is only said."""
+        """Let the figures of an update be judged; the number of alarms that last. Collapse, unless it is only said, or the
+        run is ending anyway (by the junk alarm, which knows more)."""
         found = self._health.see(role, step, stats)
-        fatal = [alarm.text for alarm in found if alarm.collapse and self._cfg.health.on_collapse != "warn"]
+        ends = self._cfg.health.on_collapse != "warn" and not self._stopping
+        fatal = [alarm.text for alarm in found if alarm.collapse and ends]
         if fatal:
             raise Collapse(" ".join(fatal))
         for alarm in found:

@@ -41,7 +41,8 @@ class Scene:
         """The rows in the run's order, a batch at a time: of the proposer, or of the solver where questions are given."""
         block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
         played = repr((self.items, protocols.get(self.cfg.protocol)))
-        return Targets(self.items, block.batch, self.cfg.seed, hashlib.sha256(played.encode()).hexdigest())
+        mark = hashlib.sha256(played.encode()).hexdigest()
+        return Targets(self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals)
 
 
 def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None) -> Scene:

@@ -7,7 +7,7 @@ gets exactly one row, and that a void enters no batch. Refuses to talk to worker
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,8 +100,6 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
             game.win_rate = proposer_rewards.win_rate(scores, cfg.game.attempts)
             asked_by = game.asked_by if game.proposal is None else proposer_version
             _settle_attempts(cfg, game, group, asked_by, settled)
-        if game.proposal is not None:
-            _settle_proposal(cfg, game, group, settled)
         settled.games.append(
             {
                 "id": game.id,
@@ -113,6 +111,7 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
                 "proposer_version": proposer_version if game.proposal is not None else None,
             }
         )
+    _settle_proposals(cfg, games, settled)
     return settled
 
 
@@ -156,30 +155,77 @@ def _right(game: Game, played: Played) -> bool | None:
     return None if grade is None or played.brief.outcome is Outcome.VOID else grade.right
 
 
-def _settle_proposal(cfg: Config, game: Game, group: int, settled: Settled) -> None:
-    """A proposal shares its target with no other one, so that it is a group of its own (SSP)."""
+def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> None:
+    """Proposals of a round, once it is known what each earned. A game alone with its target is a group of its own (SSP);
+    of several in a group none is trained that has no other one to compare with."""
+    earned: dict[str, float] = {}
+    groups: dict[str, int] = {}
+    paid: dict[int, list[float]] = {}
+    numbers: dict[Hashable, int] = {}
+    for game in games:
+        if game.proposal is None:
+            continue
+        group = groups[game.id] = numbers.setdefault(_label(cfg, game), len(numbers))
+        reward = _earned(cfg, game, settled)
+        if reward is not None:
+            earned[game.id] = reward
+            paid.setdefault(group, []).append(reward)
+    block = cfg.proposer
+    shared = cfg.game.proposals > 1 or block.group != "target"
+    alone = shared and block.algorithm in WITHIN_GROUP and block.kl.coef == 0
+    for game in games:
+        if game.proposal is None:
+            continue
+        rewards = paid.get(groups[game.id], [])
+        remnant = shared and block.algorithm in GROUP_BASELINE and len(rewards) == 1
+        signal = not remnant and (not alone or len(set(rewards)) > 1)
+        _settle_proposal(game, groups[game.id], earned.get(game.id), signal, settled, cfg)
+
+
+def _label(cfg: Config, game: Game) -> Hashable:
+    """What proposals that share a baseline have in common: the drawn target, the number of searches that led to the
+    question, or the target's text, whichever row it is from. Of no real hops: those would need an oracle."""
+    assert game.proposal is not None
+    if cfg.proposer.group == "hops":
+        return game.proposal.brief.searches
+    return game.target if cfg.proposer.group == "seed" else game.number // cfg.game.proposals
+
+
+def _earned(cfg: Config, game: Game, settled: Settled) -> float | None:
+    """The reward that a proposal is trained with; None for one that is void or surplus."""
+    assert game.proposal is not None
+    if game.void_cause or (game.valid and (not game.chosen or game.win_rate is None)):
+        return None
+    if not game.valid and cfg.game.batch == "resample":  # another target took its place: the valid ones teach (SSP)
+        return None
+    reward = cfg.proposer.invalid_reward
+    if game.valid:
+        assert game.win_rate is not None
+        reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
+    return settled.shaped(cfg, game.proposal.brief, reward)
+
+
+def _settle_proposal(game: Game, group: int, reward: float | None, signal: bool, settled: Settled, cfg: Config) -> None:
     played = game.proposal
     assert played is not None
-    opponent = _versions(cfg, game.attempts, game.solver_version)
+    opponent = _versions(cfg, game.attempts, game.solver_version) if game.attempts else {}
+    outcome, cause = (Outcome.SCORED, "") if game.valid else (Outcome.REJECTED, game.rule)
     if game.void_cause:
         settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None, group)
-    elif not game.valid:
-        reward = settled.shaped(cfg, played.brief, cfg.proposer.invalid_reward)
+        return
+    if not game.valid:
         settled.reject(game.rule)
-        if cfg.game.batch == "resample":  # another target took its place, and it learns from the valid ones only (SSP)
-            settled.add(played, State.DROPPED, Outcome.REJECTED, "surplus", reward, group)
-        else:
-            settled.add(played, State.QUEUED, Outcome.REJECTED, game.rule, reward, group)
-            settled.train(played, reward, group)
-    elif not game.chosen:
-        settled.add(played, State.DROPPED, Outcome.SCORED, "surplus", None, group)
-    elif game.win_rate is None:
+    if reward is not None and signal:
+        settled.add(played, State.QUEUED, outcome, cause, reward, group, **opponent)
+        settled.train(played, reward, group)
+    elif reward is not None:
+        settled.add(played, State.DROPPED, outcome, "no_signal", reward, group, **opponent)
+    elif game.valid and game.chosen:
         settled.add(played, State.VOIDED, Outcome.VOID, TOO_FEW, None, group, **opponent)
     else:
-        earned = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
-        reward = settled.shaped(cfg, played.brief, earned)
-        settled.add(played, State.QUEUED, Outcome.SCORED, "", reward, group, **opponent)
-        settled.train(played, reward, group)
+        settled.add(
+            played, State.DROPPED, outcome, "surplus", None if game.valid else cfg.proposer.invalid_reward, group
+        )
 
 
 def _versions(cfg: Config, opponents: Sequence[Played], given: int | None) -> dict[str, int | None]:

@@ -75,7 +75,8 @@ class Stages:
         ]
         stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}"
         order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
-        played = await self._play(Part(self._cast.proposers, PROPOSER), tasks, order, weights, clock)
+        part = Part(self._cast.proposers, PROPOSER, together=self._cfg.game.proposals)
+        played = await self._play(part, tasks, order, weights, clock)
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal
         await self._ledger(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssp.errors import InputError
+from ssp.errors import InputError, InvariantError
 from ssp.seeds import generator
 from ssp.selfplay.records import Game
 
@@ -27,13 +27,15 @@ class Item:
 
 
 class Targets:
-    """Games of a round from a fixed list of rows, a batch at a time. `mark` stands for what the rows are and how they are
-    asked: a cursor counts in nothing else."""
+    """Games of a round from a fixed list of rows, a batch of games at a time; each row that is drawn is `each` games in
+    a row. `mark` stands for what the rows are and how they are asked: a cursor counts in nothing else."""
 
-    def __init__(self, items: Sequence[Item], batch: int, seed: int, mark: str = "") -> None:
+    def __init__(self, items: Sequence[Item], batch: int, seed: int, mark: str = "", each: int = 1) -> None:
         if not items:
             raise InputError("a run needs at least one row to play", "an empty list", "check data.targets")
-        self._items, self._batch, self._seed, self._mark = list(items), batch, seed, mark
+        if batch % each:
+            raise InvariantError(f"a batch of {batch} games is no multiple of {each} a row")
+        self._items, self._batch, self._seed, self._mark, self._each = list(items), batch, seed, mark, each
         self._next = 0
         self._open: list[int] = []
         self._taken: dict[int, list[int]] = {}
@@ -72,7 +74,7 @@ class Targets:
         games = []
         orders: dict[int, Sequence[int]] = {}
         for number in range(batch * self._batch, (batch + 1) * self._batch):
-            epoch, place = divmod(number, len(self._items))
+            epoch, place = divmod(number // self._each, len(self._items))
             if epoch not in orders:
                 orders[epoch] = generator(self._seed, "targets", epoch).permutation(len(self._items)).tolist()
             item = self._items[orders[epoch][place]]

@@ -268,7 +268,7 @@ class Stage:
         questions = [Question(f"q{i}", q.text, [q.answer], q.hops) for i, q in enumerate(world().questions(1, 8, 3))]
         sets = [QuestionSet("one", questions, "train"), QuestionSet("dark", questions, "none")]
         block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
-        targets = Targets(self.items(), block.batch, self.cfg.seed)
+        targets = Targets(self.items(), block.batch, self.cfg.seed, each=self.cfg.game.proposals)
         report = Report(self.sink, world(), workers=6, roles=self.cfg.roles)
         return SelfPlay(self.cfg, self.cast, self.folder, targets, report, Evaluator(self.cfg, sets))
 

@@ -18,7 +18,7 @@ from ssp.config.role import LimitsConfig, StageConfig
 from ssp.engines import ScriptedEngine
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import InputError
-from ssp.selfplay import local, workers
+from ssp.selfplay import learner_worker, local
 from ssp.selfplay.settle import settle
 from ssp.telemetry import episodes as transcripts
 from ssp.tokenlog import Kind
@@ -74,7 +74,7 @@ def test_three_stages_switch_at_their_steps(tmp_path: Path, _wordy: None, bounds
 def test_the_optimizer_goes_on_through_the_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With real learners, also across a stop between two stages."""
     fakes.scripted(monkeypatch)
-    monkeypatch.setattr(local, "Learner", workers.Learner)
+    monkeypatch.setattr(local, "Learner", learner_worker.Learner)
     for steps in (2, 3):
         stages = [StageConfig(2, 30, 960), StageConfig(3, 40, 970)]
         given = {"game__questions": "dataset", "solver__batch": 2, "solver__algorithm": "reinforce", "eval__every": 0}
