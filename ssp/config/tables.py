@@ -54,7 +54,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.learner.dtype": ("float32", "bfloat16"),
     "{role}.learner.offload": ("none", "optimizer", "all"),
     "{role}.baseline": ("batch", "running", "none"),
-    "{role}.group": ("target",),
+    "{role}.group": ("target", "hops", "seed"),
     "{role}.correction.mask": ("none", "token", "sequence"),
     "transfer.kind": ("auto", "object_store", "shm", "disk", "broadcast", "ipc"),
     "health.on_collapse": ("warn", "stop", "rollback"),
@@ -72,7 +72,6 @@ PLANNED: dict[str, tuple[str, ...]] = {
     "{role}.policy": ("shared",),
     "{role}.algorithm": ("remax",),
     "{role}.engine.kind": ("simulated",),
-    "{role}.group": ("hops", "seed"),
     "placement.layout": ("colocate", "shared-base"),
 }
 """Names that a later release knows: the message says so, and they are refused all the same."""
