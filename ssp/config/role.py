@@ -18,7 +18,7 @@ class EngineConfig:
     `continuous` (torch): every episode runs on its own, which hides waits and is not bit for bit repeatable.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
     vllm: `tensor_parallel` GPUs an engine; `memory`: the share of a GPU that it may take; `kv_mb`: its KV cache (0 = what
-    `memory` leaves; on a CPU 256); `sequences` at once; `eager`: no compiled graphs.
+    `memory` leaves; on a CPU 256); `sequences` at once; `eager`: no compiled graphs (never any on a CPU).
     endpoint: `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
     `timeout`: seconds a turn may take there.
     """
