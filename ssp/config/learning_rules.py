@@ -96,6 +96,9 @@ def grpo_needs_attempts(cfg: Config) -> None:
 def proposers_are_compared(cfg: Config) -> None:
     """Questions share a baseline where there are several to a target, or where targets are put together."""
     block, learns = cfg.proposer, PROPOSER in cfg.roles and cfg.proposer.policy != "frozen"
+    if learns and block.algorithm == "remax":
+        rule = "proposer.algorithm=remax needs a greedy question to each target, which nobody asks"
+        raise InputError(rule, "proposer.algorithm=remax", "set proposer.algorithm=reinforce")
     if cfg.solver.group != "target":
         rule = "solver.group is target: attempts are compared at one question"
         raise InputError(rule, f"solver.group={cfg.solver.group}", "set proposer.group alone")

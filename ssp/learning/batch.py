@@ -30,7 +30,8 @@ class Batch:
     versions long [N, T], -1 off the mask; graders long [N] or None: the version that graded each row, for baselines by
     version (law 4); source long [N] or None: the row of the episode that each row continues, its own number for an
     episode's first row, which come first (None: no row continues another); token_rewards and values float [N, T] or
-    None: what a learner adds for its estimator (`ssp.algorithms`).
+    None: what a learner adds for its estimator (`ssp.algorithms`); baseline_rewards float32 [N] or None: what the greedy
+    answer to the same question earned.
     """
 
     ids: Tensor
@@ -44,6 +45,7 @@ class Batch:
     source: Tensor | None = None
     token_rewards: Tensor | None = None
     values: Tensor | None = None
+    baseline_rewards: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
@@ -65,15 +67,17 @@ def collate(
     rewards: Sequence[float | None],
     groups: Sequence[Hashable],
     graders: Sequence[int] | None = None,
+    baselines: Sequence[float] | None = None,
 ) -> Batch:
     """Pad `episodes` into a Batch. `rewards`: None exactly for voids; `groups`: any label, numbered by first
-    appearance. Row i is episode i; continuations follow.
+    appearance. Row i is episode i; continuations follow. `baselines`: see `Batch.baseline_rewards`.
 
     InvariantError: unequal lengths, no rows, an outcome not known yet, a void with a value, a value missing, or a log
     that starts with a model token (nothing precedes it, so it has no log-prob).
     """
     n = len(episodes)
-    if n == 0 or len(rewards) != n or len(groups) != n or (graders is not None and len(graders) != n):
+    given = [column for column in (rewards, groups, graders, baselines) if column is not None]
+    if n == 0 or any(len(column) != n for column in given):
         raise InvariantError(
             f"a batch needs rows of equal count: {n} episodes, {len(rewards)} rewards, {len(groups)} groups"
         )
@@ -107,6 +111,7 @@ def collate(
         versions=torch.where(mask, versions, -1),
         graders=None if graders is None else torch.tensor(list(graders), dtype=torch.long)[source],
         source=None if len(rows) == n else source,
+        baseline_rewards=None if baselines is None else torch.tensor(list(baselines), dtype=torch.float32)[source],
     )
 
 

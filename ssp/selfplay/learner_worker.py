@@ -18,14 +18,15 @@ from ssp.episode import Episode, Outcome
 from ssp.errors import InputError, InvariantError
 from ssp.selfplay.cast import learners
 from ssp.selfplay.publishing import Publisher
+from ssp.selfplay.records import PlanItem
 from ssp.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 
 if TYPE_CHECKING:
     from ssp.learning.batch import Batch
     from ssp.learning.ranks import Ranks
 
-Plan = list[tuple[int, int, float, int]]
-"""Episodes of a batch, in order: (block, row in it, reward, group)."""
+Plan = Sequence[tuple[int, int, float, int] | PlanItem]
+"""Episodes of a batch, in order: fields of `PlanItem`."""
 
 
 class Learner(Publisher):
@@ -122,8 +123,10 @@ class Learner(Publisher):
 def _batch(plan: Plan, blocks: Sequence[list[Episode]]) -> Batch:
     from ssp.learning.batch import collate
 
-    chosen = [_scored(blocks[block][row]) for block, row, _, _ in plan]
-    return collate(chosen, [reward for _, _, reward, _ in plan], [group for _, _, _, group in plan])
+    items = [PlanItem(*entry) for entry in plan]
+    chosen = [_scored(blocks[item.block][item.row]) for item in items]
+    given = [item.baseline for item in items if item.baseline is not None]
+    return collate(chosen, [item.reward for item in items], [item.group for item in items], baselines=given or None)
 
 
 def _scored(episode: Episode) -> Episode:

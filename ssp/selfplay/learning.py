@@ -12,7 +12,7 @@ from ssp.config.schema import Config
 from ssp.episode import SOLVER, State
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.lost import call_learner
-from ssp.selfplay.records import TrainBatch, TrainItem
+from ssp.selfplay.records import PlanItem, TrainBatch, TrainItem
 from ssp.selfplay.versions import ANCHORS, Published, WeightStore
 
 
@@ -63,7 +63,7 @@ class Schooling:
     async def _update(self, role: str, step: int, items: list[TrainItem]) -> dict[str, float]:
         blocks = {item.block.id: item.block.ref for item in items}
         places = {id_: place for place, id_ in enumerate(blocks)}
-        plan = [(places[item.block.id], item.index, item.reward, item.group) for item in items]
+        plan = [PlanItem(places[i.block.id], i.index, i.reward, i.group, i.baseline) for i in items]
         weights, stats = await call_learner(self._cast, role, "update", plan, *blocks.values())
         serial = int(stats.pop("serial"))
         published = await self._store.publish(role, weights, self.incarnation, step, serial)

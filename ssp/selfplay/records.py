@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ssp.episode import Episode, Grade, Outcome, State
 
@@ -99,7 +99,8 @@ class Game:
 
     A replayed question has no proposer episode and a negative `number`; `asked_by` is the proposer's version that wrote
     it. One of a data set has neither. `golds` are all right answers: the target alone, or those of the data set.
-    `hints` is what the proposer's prompt may tell beside the target. `grades` is by attempt id.
+    `hints` is what the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline.
+    `grades` is by attempt id.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Game:
     void_cause: str = ""
     chosen: bool = False
     attempts: list[Played] = field(default_factory=list)
+    greedy: Played | None = None
     golds: tuple[str, ...] = ()
     grades: dict[str, Grade] = field(default_factory=dict)
     win_rate: float | None = None
@@ -127,7 +129,8 @@ class Game:
 
 @dataclass(frozen=True)
 class TrainItem:
-    """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline."""
+    """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline; or the
+    `baseline` itself (see `PlanItem`)."""
 
     id: str
     block: Block
@@ -135,6 +138,18 @@ class TrainItem:
     reward: float
     group: int
     version_min: int
+    baseline: float | None = None
+
+
+class PlanItem(NamedTuple):
+    """One episode of a learner's batch: row `row` of the block at place `block`, its reward and group. `baseline`: what
+    the greedy answer to its question earned (ReMax), None without one."""
+
+    block: int
+    row: int
+    reward: float
+    group: int
+    baseline: float | None = None
 
 
 @dataclass(frozen=True)

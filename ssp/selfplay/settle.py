@@ -66,10 +66,11 @@ class Settled:
         """Count a rule that a policy broke."""
         self.counts[f"reject/{rule}"] += 1
 
-    def train(self, played: Played, reward: float, group: int) -> None:
+    def train(self, played: Played, reward: float, group: int, baseline: float | None = None) -> None:
         """Send one queued episode to its learner."""
         brief = played.brief
-        self.items[brief.role].append(TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min))
+        item = TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min, baseline)
+        self.items[brief.role].append(item)
         self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
 
     def figures(self, role: str) -> dict[str, float]:
@@ -116,20 +117,16 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
 
 
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
-    rewards = {
-        played.brief.id: settled.shaped(
-            cfg,
-            played.brief,
-            cfg.solver.invalid_reward if played.brief.final is None else game.grades[played.brief.id].reward,
-        )
-        for played in game.attempts
-        if _right(game, played) is not None
-    }
+    graded = [played for played in game.attempts if _right(game, played) is not None]
+    rewards = {played.brief.id: _solved(cfg, game, played, settled) for played in graded}
+    baseline = _settle_greedy(cfg, game, settled)
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
     alone = cfg.solver.algorithm in WITHIN_GROUP and cfg.solver.kl.coef == 0
     # What voids have left of a group is no group of one, whose advantage would be its reward.
     remnant = cfg.solver.algorithm in GROUP_BASELINE and len(rewards) == 1 < cfg.game.attempts
     signal = not remnant and (not alone or len(set(rewards.values())) > 1)
+    if cfg.solver.algorithm == "remax":  # without its baseline a question teaches nothing
+        signal = baseline is not None and (cfg.solver.kl.coef > 0 or set(rewards.values()) != {baseline})
     opponent = _versions(cfg, [] if game.proposal is None else [game.proposal], asked_by)
     for played in game.attempts:
         brief = played.brief
@@ -144,9 +141,36 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         reward = rewards[brief.id]
         if signal:
             settled.add(played, State.QUEUED, outcome, cause, reward, group, **opponent)
-            settled.train(played, reward, group)
+            settled.train(played, reward, group, baseline)
         else:
             settled.add(played, State.DROPPED, outcome, "no_signal", reward, group, **opponent)
+
+
+def _solved(cfg: Config, game: Game, played: Played, settled: Settled) -> float:
+    """What a graded attempt earned."""
+    brief = played.brief
+    return settled.shaped(
+        cfg, brief, cfg.solver.invalid_reward if brief.final is None else game.grades[brief.id].reward
+    )
+
+
+def _settle_greedy(cfg: Config, game: Game, settled: Settled) -> float | None:
+    """Keep the attempt that is only a baseline; its reward, None where there is none or a fault took it."""
+    played = game.greedy
+    if played is None:
+        return None
+    brief = played.brief
+    if _right(game, played) is None:
+        cause = brief.cause if brief.outcome is Outcome.VOID else game.grades[brief.id].void_cause
+        settled.rows.append(brief.entry(State.VOIDED, Outcome.VOID, cause))
+        settled.counts[f"void/{cause}"] += 1
+        return None
+    reward = _solved(cfg, game, played, settled)
+    outcome = Outcome.SCORED if brief.final is not None else Outcome.REJECTED
+    settled.rows.append(
+        brief.entry(State.KEPT, outcome, "" if brief.final is not None else brief.stopped, reward=reward)
+    )
+    return reward
 
 
 def _right(game: Game, played: Played) -> bool | None:
@@ -243,3 +267,5 @@ def all_played(games: Sequence[Game]) -> Iterator[Played]:
         if game.proposal is not None:
             yield game.proposal
         yield from game.attempts
+        if game.greedy is not None:
+            yield game.greedy

@@ -133,12 +133,31 @@ class Stages:
             game = by_game[played.brief.game]
             game.attempts.append(played)
             game.solver_version = weights.version
+        if self._cfg.solver.algorithm == "remax":
+            await self._answer_greedily(round_, by_game, weights, clock)
+
+    async def _answer_greedily(self, round_: int, games: dict[str, Game], weights: Published, clock: Clock) -> None:
+        """One attempt more at each question, whose reward is the others' baseline; sets `greedy`."""
+        tasks = [
+            Task(
+                id=f"s{game.id[1:]}greedy-i{self.incarnation}",
+                game=game.id,
+                role=SOLVER,
+                attempt=self._cfg.game.attempts,
+                seed=self._draw(SOLVER, round_, game.number, self._cfg.game.attempts),
+                fields={"question": game.question},
+            )
+            for game in games.values()
+        ]
+        order = PlayOrder(0.0, f"{SOLVER}greedy-{round_:06d}-i{self.incarnation}", round_ + 1)
+        for played in await self._play(Part(self._cast.solvers, SOLVER), tasks, order, weights, clock):
+            games[played.brief.game].greedy = played
 
     async def grade(self, games: Sequence[Game], clock: Clock) -> None:
         """Let the judge decide each attempt that was played to its end; sets `grades`. Voids stay without a grade."""
         blocks: dict[str, tuple[Any, list[tuple[Game, Played]]]] = {}
         for game in games:
-            for played in game.attempts:
+            for played in [*game.attempts, *([game.greedy] if game.greedy else [])]:
                 if played.brief.outcome is not Outcome.VOID:
                     blocks.setdefault(played.block.id, (played.block.ref, []))[1].append((game, played))
 

@@ -142,7 +142,7 @@ class FakeLearner(Publisher):
 
     def update(self, plan: list[tuple[int, int, float, int]], *blocks: Any) -> tuple[Any, dict[str, float]]:
         self._maybe_die("update")
-        episodes = [blocks[block][row] for block, row, _, _ in plan]
+        episodes = [blocks[block][row] for block, row, *_ in plan]
         assert all(e.role == self.role and e.outcome is not Outcome.VOID and len(e.log) for e in episodes)
         self.updates += 1
         FakeLearner.seen.append((self.role, self.updates, [e.id for e in episodes]))
