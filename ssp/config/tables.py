@@ -42,6 +42,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "reinforce_pp_baseline",
         "gae",
         "rae",
+        "remax",
     ),
     "{role}.loss": ("pg", *TRUST_REGION),
     "proposer.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only"),
@@ -70,7 +71,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 PLANNED: dict[str, tuple[str, ...]] = {
     "{role}.policy": ("shared",),
-    "{role}.algorithm": ("remax",),
     "{role}.engine.kind": ("simulated",),
     "placement.layout": ("colocate", "shared-base"),
 }
