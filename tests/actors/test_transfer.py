@@ -1,0 +1,133 @@
+"""Weights between real processes: each kind in a run, processes that die in the middle, updates in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from trainruns import PATIENCE, ledger_is_sound, run
+
+from actors.cluster import connect
+from actors.crew import Patience, RayCrew
+from actors.process import Alive
+from ssp.config import load
+from ssp.errors import Fault
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+QUICK = ["save.every=4", "void.probe_every=0.1", "void.limit=1", "placement.call_timeout=30"]
+
+
+def leftovers(name: str) -> list[str]:
+    return [path.name for path in Path("/dev/shm").glob(f"ssp-weights-{name}-*")]
+
+
+def test_broadcasts_reach_restarted_players_again(ray_cluster, tmp_path):
+    """A solver dies: what it missed is fetched and said, then a new group stands; every load is compared."""
+    settings = [*QUICK, "steps=30", "transfer.kind=broadcast", "transfer.verify=true"]
+    with run(tmp_path / "cast", *settings, env=ray_cluster.env) as made:
+        made.until("the second step", lambda: made.steps() >= 2)
+        os.kill(ray_cluster.actors("cast")["solver-0"], signal.SIGKILL)
+        made.until(
+            "the fetch is said", lambda: re.search(r"solver version \d+: .*fetched from the learner", made.text())
+        )
+        before = made.steps()
+        made.until("steps after it", lambda: made.steps() >= before + 3)
+        made.ends_well()
+    text = made.text()
+    assert "solver weights travel by broadcast" in text and made.steps() == 30
+    after = text[text.rindex("fetched from the learner") :]
+    assert "broadcast_failed" not in after  # the group that was formed anew held
+    ledger_is_sound(made)
+
+
+def test_shared_files_outlive_a_learner_and_go_with_the_run(ray_cluster, tmp_path):
+    settings = [*QUICK, "steps=16", "transfer.kind=shm", "transfer.verify=true"]
+    with run(tmp_path / "shared", *settings, env=ray_cluster.env) as made:
+        made.until("the first step", lambda: made.steps() >= 1)
+        assert leftovers("shared")
+        old = ray_cluster.actors("shared")["learner-solver-0"]
+        os.kill(old, signal.SIGKILL)
+        made.until("the run went back", lambda: "back to the last checkpoint" in made.text())
+        made.until("the next step", lambda: made.steps() >= 5)
+        assert not [name for name in leftovers("shared") if f"-solver-{old}-" in name]
+        made.ends_well()
+    assert made.steps() == 16 and leftovers("shared") == []
+    rows = made.rows("solver")
+    published = [row for row in rows if "loss" in row]
+    assert published and all(row["sync/bytes"] > 100_000 and row["time/sync_transfer"] > 0 for row in published)
+    ledger_is_sound(made)
+
+
+def test_in_flight_episodes_have_two_versions_and_are_trained(ray_cluster, tmp_path):
+    settings = [
+        *QUICK, "steps=8", "schedule.preset=async", "schedule.in_flight=true", "defaults.engine.continuous=true",
+        "proposer.algorithm=grpo", "proposer.loss=tis", "transfer.verify=true", "solver.batch=12", "proposer.batch=24",
+    ]  # fmt: skip
+    with run(tmp_path / "flight", *settings, env=ray_cluster.env) as made:
+        made.ends_well()
+    assert made.steps() == 8
+    ledger_is_sound(made)
+    for role in ("proposer", "solver"):
+        spans = made.sql(
+            f"SELECT policy_version_min, policy_version_max FROM episodes WHERE role = '{role}' AND state = 'trained'"
+        )
+        assert any(low < high for low, high in spans), role
+        assert all(0 < low <= high for low, high in spans)
+        assert all(row["staleness/max"] <= 4 for row in made.rows(role))
+    opponents = made.sql(
+        "SELECT opponent_version_min, opponent_version_max FROM episodes WHERE opponent_version_min IS NOT NULL"
+    )
+    assert any(low < high for low, high in opponents)
+    assert all(np.isfinite(row["loss"]) for row in made.rows("solver") if "loss" in row)
+
+
+@ray.remote(num_cpus=0.1)
+class Worker(Alive):
+    """Makes and takes payloads."""
+
+    def play(self) -> tuple[dict[str, np.ndarray], str]:
+        return {"w": np.ones(1_000_000, np.float32)}, "report"
+
+    def put(self) -> list[ray.ObjectRef]:
+        return [ray.put({"w": np.ones(1_000_000, np.float32)})]
+
+    def add(self, weights: dict[str, np.ndarray]) -> float:
+        return float(weights["w"].sum())
+
+
+@pytest.fixture
+def joined(ray_cluster) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", ray_cluster.address)
+        connect(load("quickstart", []).ray)
+        yield
+        ray.shutdown()
+
+
+def test_weights_of_a_dead_learner_are_there_or_a_fault_and_nobody_hangs(joined):
+    learner, player = Worker.remote(), Worker.remote()
+    learners, players = (RayCrew(n, [h], Patience(60.0, PATIENCE), print) for n, h in (("l", learner), ("p", player)))
+
+    async def play() -> None:
+        payload, _ = await learners.call(0, "play")
+        [owned] = await learners.call(0, "put")
+        [pid] = await learners.pids()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(Fault, match="l_died"):
+            while True:
+                await learners.call(0, "ping")
+        assert await players.call(0, "add", payload) == 1_000_000  # returned by a task: the coordinator owns it
+        try:  # put by the dead process: such an object may die with its owner (law 10)
+            assert await players.call(0, "add", owned) == 1_000_000
+        except Fault as fault:
+            assert fault.cause == "payload_lost"
+
+    asyncio.run(play())

@@ -1,0 +1,229 @@
+"""The way of weights over a whole game: every kind plays the same game, what is lost comes again, and it is said."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import FakeLearner, FaultyCrew, Stage, config, scripted
+
+from ssp.episode import SOLVER
+from ssp.errors import Fault
+from ssp.ledger import Ledger
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.courier import Courier
+from ssp.selfplay.crew import LocalCrew
+from ssp.selfplay.lost import LearnerLost
+from ssp.selfplay.versions import Published, WeightStore
+from ssp.transfer import files
+from ssp.transfer.parcel import Parcel, Place
+
+KINDS = ("object_store", "shm", "disk")
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scripted(monkeypatch)
+    made = files.MemoryShelf
+    monkeypatch.setattr("ssp.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path))
+
+
+def played(path: Path, kind: str, **changes: Any) -> Stage:
+    stage = Stage(config(transfer__kind=kind, **changes), path)
+    stage.play()
+    return stage
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+def test_every_kind_plays_the_same_game(tmp_path: Path, bound: int) -> None:
+    stages = {}
+    for kind in KINDS:
+        stage = Stage(config(transfer__kind=kind, steps=4), tmp_path / kind)
+        stage.cfg.schedule.max_staleness.solver = stage.cfg.schedule.max_staleness.proposer = bound
+        stage.play()
+        stages[kind] = stage
+        assert [e for e in stage.sink.events if f"weights travel by {kind}" in e and "transfer.kind" in e]
+        assert not [e for e in stage.sink.events if "fetched from the learner" in e]
+    assert len({stage.ledger.digest() for stage in stages.values()}) == 1
+    assert len(list(tmp_path.glob("ssp-weights-*"))) == 2 * (bound + 2)  # of both roles, those that may still be played
+    for role in ("proposer", "solver"):
+        assert len(list((tmp_path / "disk" / "weights" / role).iterdir())) == bound + 2
+
+
+def test_auto_is_the_object_store_for_a_small_model_on_one_node(tmp_path: Path) -> None:
+    stage = played(tmp_path / "run", "auto", steps=1)
+    assert [e for e in stage.sink.events if "travel by object_store (one node, small weights)" in e]
+
+
+def test_seconds_and_bytes_are_in_the_roles_rows(tmp_path: Path) -> None:
+    stage = played(tmp_path / "run", "shm", steps=2)
+    for role in ("proposer", "solver"):
+        for row in stage.figures(role):
+            assert row["sync/bytes"] == 4 and row["time/sync_pack"] > 0
+            assert row["time/sync_transfer"] > 0 and row["time/sync_load"] >= 0 and "serial" not in row
+
+
+@pytest.mark.parametrize("kind", ["shm", "disk"])
+def test_a_file_that_vanishes_voids_the_block_which_is_played_again_with_the_same_version(
+    tmp_path: Path, kind: str
+) -> None:
+    stage = Stage(config(transfer__kind=kind, steps=3), tmp_path / "run")
+    gone: list[int] = []
+
+    def vanish(worker: int, method: str, count: int, args: Any) -> str:
+        if method == "play" and args[2] == 2 and args[3].kind == kind and args[1].stem.startswith("solver"):
+            Path(args[3].path).unlink(missing_ok=True)
+            gone.append(worker)
+        return ""
+
+    stage.cast.solvers.fails = vanish  # type: ignore[attr-defined]
+    stage.play()
+    states = stage.settled()
+    assert gone == [0, 1] and states["solver"]["voided"] > 0
+    assert {row["cause"] for row in stage.rows() if row["state"] == "voided"} == {"payload_lost"}
+    said = [e for e in stage.sink.events if "fetched from the learner" in e]
+    assert len(said) == 1 and said[0].startswith("solver version 2: payload_lost")  # once for both players
+    trained = [row for row in stage.rows() if row["state"] == "trained" and row["commit_step"] == 2]
+    assert {row["policy_version_min"] for row in trained} == {2}
+    parcels = {args[3].kind for _, method, args in stage.cast.solvers.calls if method == "play" and args[2] == 3}  # type: ignore[attr-defined]
+    assert parcels == {kind}  # the next publication goes the usual way
+
+
+def test_a_publication_that_nobody_has_takes_the_run_back(tmp_path: Path) -> None:
+    """With a bound above 0 a file may vanish whose weights the learner no longer has."""
+    stage = Stage(config(transfer__kind="shm", steps=3), tmp_path / "run")
+    hit: list[int] = []
+
+    def vanish(worker: int, method: str, count: int, args: Any) -> str:
+        if method == "play" and args[2] == 2 and args[1].stem.startswith("solver") and not hit:
+            Path(args[3].path).unlink()
+            stage.cast.learners[SOLVER].inner._workers[0]._outbox.serial += 1  # type: ignore[attr-defined]
+            hit.append(args[3].serial)
+        return ""
+
+    stage.cast.solvers.fails = vanish  # type: ignore[attr-defined]
+    stage.play()
+    stage.settled()
+    assert hit and [e for e in stage.sink.events if "weights_gone" in e and "back to the last checkpoint" in e]
+
+
+# the coordinator's side alone
+
+
+class Member:
+    """A player of a broadcast; `fails`: methods that do."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.got: list[int] = []
+        self.fails = fails
+        self.called: list[str] = []
+
+    def place(self) -> Place:
+        return Place("m", "127.0.0.1")
+
+    def join(self, *args: Any) -> None:
+        self._maybe("join")
+
+    def receive(self, version: int, parcel: Parcel) -> dict[str, float]:
+        self._maybe("receive")
+        self.got.append(version)
+        return {"sync_transfer": 0.5}
+
+    def leave(self) -> None:
+        self._maybe("leave")
+
+    def _maybe(self, method: str) -> None:
+        self.called.append(method)
+        if self.fails == method:
+            self.fails = ""
+            raise Fault("solver_died" if method != "join" else "broadcast_failed")
+
+
+class Sender(FakeLearner):
+    """A learner that sends to nobody; `breaks`: once, in the middle."""
+
+    breaks = ""
+
+    def listen(self, host: str) -> int:
+        return 1
+
+    def join(self, *args: Any) -> None:
+        """There is no group."""
+
+    def send(self, serial: int) -> float:
+        if self.breaks:
+            cause, self.breaks = self.breaks, ""
+            raise Fault(cause)
+        return 0.1
+
+
+def table(tmp_path: Path, members: list[Member]) -> SimpleNamespace:
+    cfg = config(transfer__kind="broadcast")
+    said: list[str] = []
+    learner = Sender(cfg, SOLVER, tmp_path)
+    crew = FaultyCrew(LocalCrew("solver", lambda i: members[i], len(members)))
+    book = Ledger(tmp_path / "ledger.db")
+    cast = Cast(crew, crew, crew, {SOLVER: LocalCrew("learner", lambda i: learner)}, {}, LocalCrew("l", lambda i: book))
+    store = WeightStore(cast.ledger, Courier(cfg, cast, "run", str(tmp_path), said.append))
+    asyncio.run(store.courier.prepare(SOLVER))
+
+    def publish() -> Published:
+        learner.updates += 1
+        parcel, figures = learner.weights()
+        return asyncio.run(store.publish(SOLVER, parcel, 1, learner.updates, int(figures["serial"])))
+
+    return SimpleNamespace(publish=publish, said=said, learner=learner, store=store)
+
+
+def test_a_broadcast_reaches_all_players_in_one_group(tmp_path: Path) -> None:
+    members = [Member(), Member()]
+    made = table(tmp_path, members)
+    for version in (1, 2):
+        published = made.publish()
+        assert (published.version, published.weights.kind, published.weights.payload) == (version, "broadcast", None)
+    assert [member.got for member in members] == [[1, 2], [1, 2]]
+    assert [member.called.count("join") for member in members] == [1, 1]
+    assert made.store.courier.figures(SOLVER) == {"time/sync_transfer": 0.5}
+
+
+@pytest.mark.parametrize("fails", ["join", "receive"])
+def test_a_member_that_fails_is_said_and_the_version_is_fetched_then_the_group_is_formed_anew(
+    tmp_path: Path, fails: str
+) -> None:
+    members = [Member(), Member(fails)]
+    made = table(tmp_path, members)
+    published = made.publish()
+    assert published.weights.kind == "object_store" and np.array_equal(published.weights.payload["w"], [1.0])
+    assert any("version 1" in text and "fetched from the learner" in text for text in made.said)
+    assert all(member.called[-1] == "leave" for member in members)
+    assert made.publish().weights.kind == "broadcast" and [m.got[-1] for m in members] == [2, 2]
+    assert [member.called.count("join") for member in members] == [2, 2]
+
+
+def test_a_send_that_breaks_is_no_lost_learner_and_a_dead_learner_is(tmp_path: Path) -> None:
+    made = table(tmp_path, [Member()])
+    made.learner.breaks = "broadcast_failed"
+    assert made.publish().weights.kind == "object_store"
+    made.learner.breaks = "learner_died"
+    with pytest.raises(LearnerLost, match="learner_died"):
+        made.publish()
+
+
+def test_a_missed_version_is_fetched_as_long_as_it_may_be_played(tmp_path: Path) -> None:
+    made = table(tmp_path, [Member()])
+    first, second = made.publish(), made.publish()
+
+    def mend(lost: Published) -> Published:
+        return asyncio.run(made.store.mend(SOLVER, lost, "weights_missed"))
+
+    assert np.array_equal(mend(first).weights.payload["w"], [1.0]) and made.store.latest(SOLVER) is second
+    mended = mend(second)
+    assert np.array_equal(mended.weights.payload["w"], [2.0]) and made.store.latest(SOLVER) is mended
+    assert mend(second) is mended and len(made.said) == 3  # the choice, and one call a version
+    made.publish()
+    with pytest.raises(LearnerLost, match="weights_gone"):
+        mend(first)
