@@ -39,7 +39,7 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
     Roles with policy=shared have one, called after the last of them, the solver.
     """
     shared = tuple(role for role in cfg.roles if cfg.block(role).policy == "shared")
-    own = {role: (role,) for role in cfg.roles if role not in shared}
+    own: dict[str, tuple[str, ...]] = {role: (role,) for role in cfg.roles if role not in shared}
     return {**own, shared[-1]: shared} if shared else own
 
 
