@@ -294,3 +294,14 @@ def test_logits_of_the_whole_batch_never_exist(kind, checkpointing):
         chunked = outcome(packed, ids, mask, versus, cells=VOCAB * 5)
     same(whole, chunked)
     assert 0 < widest.cells <= VOCAB * 5
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_the_gpu_kernel_is_called_as_it_wants_to_be(window):
+    """Without a GPU: shapes and arguments alone, on tensors that only pretend to be there."""
+    with torch._subclasses.FakeTensorMode():
+        query, key, value = (torch.empty(7, heads, 16, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2))
+        places, counts = (torch.empty(n, dtype=d, device="cuda") for n, d in ((13, torch.long), (4, torch.int32)))
+        segments = Segments(((1, 3, 3), (2, 2, 5)), places, counts, counts, (3, 5))
+        out = attend(query, key, value, segments, 0.5, window)
+        assert out.shape == (7, 4, 16) and out.dtype == torch.bfloat16 and out.is_cuda
