@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from ssp.engines.base import Generation, Sampling, check_step
+from ssp.engines.base import Generation, Sampling, StopWords, check_step
 from ssp.errors import Fault, InputError
 
 DOWN, REFUSED = "engine_down", "engine_refused"
@@ -105,6 +105,8 @@ class EndpointEngine:
                 "seed": (slot.seed + slot.turns) % 2**31,
             }
         )
+        if words:
+            generation = _until(words, generation)
         slot.ids.extend(generation.ids)
         slot.turns += 1
         return generation
@@ -164,6 +166,15 @@ class EndpointEngine:
         text = content.decode("utf-8", "replace")
         text = " ".join(text.replace(self._key, "***").split()) if self._key else " ".join(text.split())
         return "".join(filter(str.isprintable, text))[:200]
+
+
+def _until(words: StopWords, generation: Generation) -> Generation:
+    """The generation up to the token that completes a stop string: a server that puts tokens together to another text
+    than ours goes on."""
+    for count in range(1, len(generation.ids) + 1):
+        if words.hit(generation.ids[:count]):
+            return Generation(generation.ids[:count], generation.logprobs[:count], generation.version, True)
+    return generation
 
 
 def _choice(reply: Any) -> dict[str, Any]:

@@ -80,6 +80,17 @@ def test_turns_carry_the_whole_context_and_the_sampled_ids(server: Server) -> No
     engine.close([slot])
 
 
+def test_a_server_that_reads_its_tokens_otherwise_and_goes_on_is_cut_at_the_stop_string(server: Server) -> None:
+    """As vLLM's does where its tokenizer class puts no space between two tokens, and ours does."""
+    engine = EndpointEngine(server.url, "m")
+    words = StopWords(["x y"], lambda ids: " ".join({4: "x", 5: "y"}.get(id_, "a") for id_ in ids))
+    (slot,) = engine.open([5])
+    turn = engine.step([slot], [[1, 2]], Sampling(1.0, 8, (), words))[0]
+    assert (turn.ids, turn.logprobs, turn.stopped) == ([3, 4, 5], [-0.5] * 3, True)
+    engine.step([slot], [[20]], Sampling(1.0, 2, (), words))
+    assert server.asked[-1]["prompt"] == [1, 2, 3, 4, 5, 20]
+
+
 def test_a_server_without_ids_or_model_is_refused_at_the_start(server: Server) -> None:
     server.reply = lambda body: (200, {"choices": [{"text": "x", "finish_reason": "stop"}]})
     with pytest.raises(InputError, match="token ids"):
