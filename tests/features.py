@@ -1,7 +1,7 @@
 """The feature table: which test shows which feature of the reference systems. `python tests/features.py` rewrites it.
 
 Owns docs/features.md, which is made from the `covers` marks of the tests and from the list below. Ids are those of the
-study of the reference systems: SR Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play.
+study of the reference systems: SR Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, X what went wrong in several.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ FEATURES = {
     "SR-05": "KL in the loss: k1, k2, k3, abs",
     "SR-06": "observations are not trained",
     "SR-07": "play without search",
+    "SR-08": "supervised warm start; prompts with passages found before",
     "SR-09": "learning-rate schedule, critic warm-up",
     "SR-10": "micro-batches and chunks change no gradient",
+    "SR-11": "model families: Llama, Qwen2, Qwen3",
+    "SR-14": "kill and resume, bit for bit",
     "SR-15": "evaluation scores every row once, greedy is greedy",
     "SR-20": "prompt, bytes as in the golden file",
     "SR-21": "turn loop and its bound",
@@ -63,7 +66,10 @@ FEATURES = {
     "EP-06": "asymmetric clip",
     "EP-07": "GRPO with and without the spread",
     "EP-08": "KL in loss, in reward, after the advantage",
+    "EP-09": "the anchor is evaluated with its own weights",
     "EP-10": "the anchor survives a restart, bit for bit",
+    "EP-11": "AdamW's betas",
+    "EP-12": "length limits in stages",
     "RS-01": "recipe trains a step",
     "RS-02": "prompt templates, base and chat",
     "RS-03": "boxed answers",
@@ -94,10 +100,11 @@ FEATURES = {
     "SP-03": "solver's reward, judge, anti-spam",
     "SP-04": "question filter, fail closed",
     "SP-05": "batch strategies",
-    "SP-06": "each role its own algorithm (a combined update needs a shared policy, which is not there yet)",
+    "SP-06": "each role its own algorithm; a shared policy's combined update",
     "SP-07": "services are waited for",
     "SP-08": "training without question-answer pairs",
     "SP-09": "judge, EM and F1 in evaluation",
+    "X-03": "a collapse is found and rolled back",
 }
 """Row id → what it is, in a few words. The rest of learning follows."""
 

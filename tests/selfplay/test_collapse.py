@@ -87,7 +87,7 @@ def alarms(stage: Stage) -> list[str]:
     return [text for text in stage.sink.events if "collapse" in text]
 
 
-@pytest.mark.covers("issue 3 (collapse)")
+@pytest.mark.covers("X-03")
 @pytest.mark.parametrize("bounds", [(0, 0), (1, 1), (2, 1)])
 @pytest.mark.parametrize("every", [1, 3, 4])
 def test_a_collapse_goes_back_to_the_last_good_checkpoint(tmp_path: Path, bounds: tuple[int, int], every: int) -> None:
@@ -148,7 +148,7 @@ def test_a_run_that_collapses_again_and_again_stops(tmp_path: Path, rollbacks: i
     assert stage.state()["step"] == 6
 
 
-@pytest.mark.covers("issue 3 (collapse)")
+@pytest.mark.covers("X-03")
 def test_stop_leaves_the_good_checkpoint_and_the_run_can_go_on_from_it(tmp_path: Path) -> None:
     stage = Stage(cfg(health__on_collapse="stop", save__every=4), tmp_path / "run")
     with pytest.raises(Collapse, match=r"reward collapse of.*search collapse of the solver.*step 4\)"):
