@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from ssp.errors import InputError
 from ssp.learning.learner import Learner
+from ssp.learning.memory import Memory
 from ssp.learning.pieces import pieces
 from ssp.learning.ranks import SOLO, deal
 
@@ -121,9 +122,9 @@ class Of:
 @pytest.mark.parametrize("world", [2, 3, 8])
 def test_every_rank_has_as_many_pieces_and_every_row_counts_once(world):
     row_lengths = torch.tensor([30, 5, 9, 12, 30, 7])
-    found = [pieces(row_lengths, torch.arange(6), 32, Of(rank, world)) for rank in range(world)]
+    found = [pieces(row_lengths, torch.arange(6), Memory(32), Of(rank, world)) for rank in range(world)]
     assert len({len(parts) for parts in found}) == 1
     counted = [row for parts in found for piece in parts if piece.counts for row in piece.rows.tolist()]
     assert sorted(counted) == list(range(6))
     assert all(piece.rows.tolist() == [1] for parts in found for piece in parts if not piece.counts)
-    assert all(piece.counts for piece in pieces(row_lengths, torch.arange(6), 32, SOLO))
+    assert all(piece.counts for piece in pieces(row_lengths, torch.arange(6), Memory(32), SOLO))
