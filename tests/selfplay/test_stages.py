@@ -227,7 +227,7 @@ def test_evaluation_is_kept_in_its_own_role(tmp_path: Path) -> None:
     table = Table(tmp_path)
     tasks = [Task(f"eval/x/{i}", "eval/x", SOLVER, 0, i, {"question": "a b ?"}) for i in range(7)]
     table.solvers.fails = on_calls("play", 2, cause="solver_died")
-    briefs = table.run(table.stages.evaluate("eval-x-1", tasks, WEIGHTS, Clock()))
+    briefs = table.run(table.stages.evaluate(1, "eval-x-1", tasks, WEIGHTS, Clock()))
     assert [b.final for b in briefs] == [f"e {i} ?" for i in range(7)]
     table.run(table.stages.keep(briefs))
     table.run(table.stages.keep(briefs))

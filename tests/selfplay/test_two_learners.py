@@ -11,13 +11,13 @@ import pytest
 from fakes import Stage, config
 
 from ssp.coldstart.store import ARTEFACT
-from ssp.selfplay import local, workers
+from ssp.selfplay import learner_worker, local
 
 
 @pytest.fixture(autouse=True)
 def _real_learners(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.scripted(monkeypatch)
-    monkeypatch.setattr(local, "Learner", workers.Learner)
+    monkeypatch.setattr(local, "Learner", learner_worker.Learner)
 
 
 def play(path: Path, **changes: Any) -> Stage:
