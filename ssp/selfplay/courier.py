@@ -22,7 +22,7 @@ from ssp.selfplay.fittings import spare
 from ssp.selfplay.lost import LearnerLost, call_learner
 from ssp.selfplay.records import Ref
 from ssp.transfer.broadcast import FAILED, Call
-from ssp.transfer.choose import choose
+from ssp.transfer.choose import SHARE, between_gpus, choose
 from ssp.transfer.parcel import BROADCAST, Place, Plan
 
 LOST = ("payload_lost", "weights_missed")
@@ -54,7 +54,9 @@ class Courier:
         """Choose a kind by where the role's processes are, and tell its learner. InputError when it cannot work."""
         learner = await call_learner(self._cast, role, "place")
         engines = [await self._ask(role, worker, "place") for worker in range(self._crew(role).size)]
-        kind, why = choose(self._cfg.transfer.kind, role, learner, engines)
+        publications = sum(spare(self._cfg, other) for other in self._cfg.roles)
+        room = SHARE * self._cfg.ray.object_store_mb * 1e6 / publications
+        kind, why = choose(self._cfg.transfer.kind, role, learner, engines, room)
         known = self._routes.get(role)
         if known is None or known.plan.kind != kind:
             self._say(f"{role} weights travel by {kind} ({why})")
@@ -121,8 +123,8 @@ class Courier:
         if all(place.memory == route.learner.memory for place in route.engines):
             host = "127.0.0.1"
         port = await call_learner(self._cast, role, "listen", host)
-        gpu = route.learner.gpu != ""
-        call = Call(host, port, crew.size + 1, gpu, self._cfg.placement.call_timeout / 5)
+        gpus = between_gpus(route.learner, route.engines)
+        call = Call(host, port, crew.size + 1, gpus, self._cfg.placement.call_timeout / 5)
         joins = [
             crew.call(worker, "join", call, worker + 1, host if host == "127.0.0.1" else route.engines[worker].host)
             for worker in range(crew.size)

@@ -11,12 +11,17 @@ from collections.abc import Sequence
 from ssp.errors import InputError
 from ssp.transfer.parcel import BROADCAST, IPC, OBJECT_STORE, SHM, Place
 
-LARGE = 64_000_000
-"""Bytes of weights from which on `auto` takes a shared file on one node (measured: tests/bench/weight_sync.py)."""
+SHARE = 0.5
+"""Of the object store, what published weights may take for `auto` to choose it; episodes need the rest. Where they fit it is
+the fastest way on one node at every size (tests/bench/weight_sync.py), since its pages are in use already; where they do
+not, Ray would write them to the disk."""
 
 
-def choose(kind: str, role: str, learner: Place, engines: Sequence[Place]) -> tuple[str, str]:
-    """(kind, why) for one role. InputError when the kind that was asked for cannot work where the processes are."""
+def choose(kind: str, role: str, learner: Place, engines: Sequence[Place], room: float) -> tuple[str, str]:
+    """(kind, why) for one role. `room`: bytes that one of its publications may take in the object store.
+
+    InputError when the kind that was asked for cannot work where the processes are.
+    """
     together = all(place.memory == learner.memory for place in engines)
     gpus = {place.gpu for place in (learner, *engines)}
     if kind == SHM and not together:
@@ -26,17 +31,20 @@ def choose(kind: str, role: str, learner: Place, engines: Sequence[Place]) -> tu
     if kind == IPC and (len(gpus) > 1 or "" in gpus):
         rule = f"transfer.kind=ipc needs the {role}'s learner and engines on one GPU"
         raise InputError(rule, ", ".join(sorted(gpu or "the CPU" for gpu in gpus)), "set transfer.kind=auto")
-    if kind == BROADCAST and gpus != {""} and ("" in gpus or len(gpus) < 1 + len(engines)):
-        rule = f"transfer.kind=broadcast needs no GPU, or one for each of the {role}'s processes"
-        raise InputError(rule, f"{len(gpus - {''})} for {1 + len(engines)}", "set transfer.kind=auto")
     if kind != "auto":
         return kind, "transfer.kind"
     if "" not in gpus and len(gpus) == 1:
         return IPC, "all on one GPU"
-    if "" not in gpus and len(gpus) == 1 + len(engines):
+    if between_gpus(learner, engines):
         return BROADCAST, "a GPU each"
     if not together:
         return OBJECT_STORE, "several nodes"
-    if learner.nbytes >= LARGE:
-        return SHM, f"one node, {learner.nbytes / 1e6:.0f} MB"
-    return OBJECT_STORE, "one node, small weights"
+    if learner.nbytes > room:
+        return SHM, f"one node, {learner.nbytes / 1e6:.0f} MB is more than ray.object_store_mb has room for"
+    return OBJECT_STORE, "one node"
+
+
+def between_gpus(learner: Place, engines: Sequence[Place]) -> bool:
+    """Whether a broadcast goes from GPU to GPU (NCCL): each process has one of its own. Else it goes over hosts (gloo)."""
+    gpus = [place.gpu for place in (learner, *engines)]
+    return "" not in gpus and len(set(gpus)) == len(gpus)

@@ -56,7 +56,7 @@ def test_every_kind_plays_the_same_game(tmp_path: Path, bound: int) -> None:
 
 def test_auto_is_the_object_store_for_a_small_model_on_one_node(tmp_path: Path) -> None:
     stage = played(tmp_path / "run", "auto", steps=1)
-    assert [e for e in stage.sink.events if "travel by object_store (one node, small weights)" in e]
+    assert [e for e in stage.sink.events if "travel by object_store (one node)" in e]
 
 
 def test_seconds_and_bytes_are_in_the_roles_rows(tmp_path: Path) -> None:

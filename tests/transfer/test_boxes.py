@@ -20,7 +20,7 @@ from ssp.errors import Fault, InputError, InvariantError
 from ssp.selfplay.fittings import Fittings
 from ssp.transfer import digest, files
 from ssp.transfer.broadcast import Call
-from ssp.transfer.choose import LARGE, choose
+from ssp.transfer.choose import between_gpus, choose
 from ssp.transfer.digest import WeightsDiffer, check_arrived, check_loaded, digests, rounded
 from ssp.transfer.inbox import Inbox
 from ssp.transfer.outbox import Outbox
@@ -174,14 +174,17 @@ def test_a_member_that_leaves_ends_the_send_and_a_new_group_stands(tmp_path: Pat
 NEAR, FAR = Place("m1", "10.0.0.1"), Place("m2", "10.0.0.2")
 
 
-def big(place: Place, nbytes: int = LARGE) -> Place:
+ROOM = 1000
+
+
+def big(place: Place, nbytes: int = ROOM + 1) -> Place:
     return Place(place.memory, place.host, place.gpu, nbytes)
 
 
 @pytest.mark.parametrize(
     ("learner", "engines", "kind"),
     [
-        (big(NEAR, LARGE - 1), [NEAR, NEAR], "object_store"),
+        (big(NEAR, ROOM), [NEAR, NEAR], "object_store"),
         (big(NEAR), [NEAR, NEAR], "shm"),
         (big(NEAR), [NEAR, FAR], "object_store"),
         (Place("m1", "h", "gpu-0"), [Place("m1", "h", "gpu-0")], "ipc"),
@@ -191,7 +194,7 @@ def big(place: Place, nbytes: int = LARGE) -> Place:
     ],
 )
 def test_auto_goes_by_place_and_size(learner: Place, engines: list[Place], kind: str) -> None:
-    chosen, why = choose("auto", "solver", learner, engines)
+    chosen, why = choose("auto", "solver", learner, engines, ROOM)
     assert chosen == kind and why
 
 
@@ -201,14 +204,19 @@ def test_auto_goes_by_place_and_size(learner: Place, engines: list[Place], kind:
         ("shm", NEAR, [NEAR, FAR], "10.0.0.1, 10.0.0.2"),
         ("ipc", NEAR, [NEAR], "the CPU"),
         ("ipc", Place("m", "h", "g0"), [Place("m", "h", "g1")], "g0, g1"),
-        ("broadcast", Place("m", "h", "g0"), [Place("m", "h", "g0")], "1 for 2"),
-        ("broadcast", Place("m", "h", "g0"), [Place("m", "h")], "1 for 2"),
     ],
 )
 def test_a_kind_that_cannot_work_is_refused(kind: str, learner: Place, engines: list[Place], said: str) -> None:
     with pytest.raises(InputError) as found:
-        choose(kind, "solver", learner, engines)
+        choose(kind, "solver", learner, engines, ROOM)
     assert said in str(found.value) and "transfer.kind=auto" in str(found.value)
+
+
+def test_a_broadcast_goes_from_gpu_to_gpu_only_where_each_process_has_one() -> None:
+    one, other = Place("m", "h", "g0"), Place("m", "h", "g1")
+    assert between_gpus(one, [other]) and choose("broadcast", "solver", one, [other], ROOM)[0] == "broadcast"
+    for engines in ([one], [NEAR], [other, other]):
+        assert not between_gpus(one, engines) and choose("broadcast", "solver", one, engines, ROOM)[0] == "broadcast"
 
 
 def test_processes_of_one_node_know_it() -> None:
