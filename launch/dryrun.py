@@ -14,6 +14,7 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER
 from ssp.memory import Process, notes
 from ssp.placement import Plan, machine, make, tables
+from ssp.placement.plan import beside
 from ssp.placement.tables import table
 from ssp.world import files
 
@@ -105,4 +106,4 @@ def _actor_table(parts: Sequence[Process]) -> str:
 
 def _host(cfg: Config, plan: Plan) -> str:
     said = [f"{process.name}: {process.note}." for process in plan.processes if process.note]
-    return "\n".join([tables.host_memory(cfg, plan), *said, *notes(cfg)])
+    return "\n".join([tables.host_memory(plan, beside(cfg)), *said, *notes(cfg)])

@@ -59,7 +59,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.correction.mask": ("none", "token", "sequence"),
     "transfer.kind": ("auto", "object_store", "shm", "disk", "broadcast", "ipc"),
     "health.on_collapse": ("warn", "stop", "rollback"),
-    "placement.layout": ("separate",),
+    "placement.layout": ("separate", "colocate", "shared-base"),
     "{role}.learner.kind": ("torch", "deepspeed"),
     "{role}.learner.schedule": ("constant", "cosine"),
     "{role}.aggregate": ("token-mean", "sequence-mean", "fixed-length"),
@@ -72,7 +72,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 PLANNED: dict[str, tuple[str, ...]] = {
     "{role}.policy": ("shared",),
     "{role}.engine.kind": ("simulated",),
-    "placement.layout": ("colocate", "shared-base"),
 }
 """Names that a later release knows: the message says so, and they are refused all the same."""
 

@@ -30,7 +30,7 @@ class Process:
     """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads, what it needs.
 
     `gpus`: the share of each of its `spread` GPUs, 0 = it computes on CPUs and `spread` is 1. Device needs are of one GPU.
-    `fits`: of a device part that takes what is left, whether that is enough ("" = yes, else what is short).
+    `note`: what to know of its sizes. `short`: what does not suffice within it ("" = nothing).
     """
 
     name: str

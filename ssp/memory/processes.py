@@ -59,9 +59,9 @@ def notes(cfg: Config) -> list[str]:
     names = [cfg.block(role).model for role in cfg.roles] + [cfg.judge.model] * (cfg.judge.kind == "engine")
     found = [note for name in dict.fromkeys(names) if (note := find(name).note)]
     wanted, there = services.published(cfg), cfg.ray.object_store_mb * 10**6
-    if cfg.transfer.kind in ("auto", "object_store") and wanted > there:
+    if wanted > there and cfg.transfer.kind == "object_store":
         found.append(
-            f"Weights of two versions are {wanted / 1e6:.0f} MB as float32: ray.object_store_mb={cfg.ray.object_store_mb} "
+            f"Weights on their way to players take {wanted / 1e6:.0f} MB: ray.object_store_mb={cfg.ray.object_store_mb} "
             "makes Ray spill them to disk."
         )
     return found

@@ -15,6 +15,7 @@ from ssp.memory import engine as engines
 from ssp.memory.learner import width
 from ssp.memory.needs import MB, Need, scaled
 from ssp.memory.shapes import find
+from ssp.selfplay import cast
 
 BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}
 """Resident megabytes of one process before its data: Ray's own (with dashboard), an actor with torch and transformers,
@@ -81,6 +82,14 @@ def judge_engines(cfg: Config) -> list[tuple[str, str, int]]:
 
 
 def published(cfg: Config) -> int:
-    """Bytes that the newest weights of all roles and the ones before take in the object store, as float32."""
-    learn = {cfg.block(role).model: cfg.block(role) for role in cfg.roles if cfg.block(role).policy != "frozen"}
-    return 2 * sum(find(model).parameters * width("float32") for model in learn)
+    """Bytes of weights that wait for players, as float32: of each role that learns, as many versions as may still be played
+    and one; 0 where each version goes from GPU to GPU."""
+    place, kind = cfg.placement, cfg.transfer.kind
+    if kind in ("broadcast", "ipc") or (kind == "auto" and place.engine_gpus and place.learner_gpus):
+        return 0
+    total = 0
+    for name, roles in cast.learners(cfg).items():
+        if cfg.block(name).policy != "frozen":
+            versions = 2 + max(getattr(cfg.schedule.max_staleness, role) for role in roles)
+            total += versions * find(cfg.block(name).model).parameters * width("float32")
+    return total

@@ -106,9 +106,9 @@ def _hint(cfg: Config, process: Process, need: Need) -> str:
     if need.what == "activations":
         if not learner.checkpointing:
             return f"set {role}.learner.checkpointing=true"
-        return f"set {role}.learner.token_budget={learner.token_budget // 2}"
+        return _fewer_tokens(cfg, roles)
     if need.what == "logits":
-        return f"set {role}.learner.token_budget={learner.token_budget // 2}"
+        return _fewer_tokens(cfg, roles)
     if need.what == "reference":
         return (
             f"train adapters ({role}.learner.lora.rank=64: the base itself is the reference), or set {role}.kl.coef=0"
@@ -122,6 +122,14 @@ def _hint(cfg: Config, process: Process, need: Need) -> str:
     if learner.offload == "optimizer" and learner.zero == 3:
         return f"set {role}.learner.offload=all, or more {role}.learner.ranks"
     return f"use more {role}.learner.ranks, or {role}.learner.lora.rank=64"
+
+
+def _fewer_tokens(cfg: Config, roles: Sequence[str]) -> str:
+    """Half the budget, but a whole episode: that is never cut."""
+    budget, episode = cfg.block(roles[0]).learner.token_budget, max(cfg.block(r).limits.total_tokens for r in roles)
+    if budget <= episode:
+        return f"lower {roles[-1]}.limits.total_tokens: an episode is a micro-batch at least"
+    return f"set {roles[0]}.learner.token_budget={max(budget // 2, episode)}"
 
 
 def _engine_hint(cfg: Config, process: Process, need: Need) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ssp.config.schema import Config
-from ssp.memory import MB, Process, processes
+from ssp.memory import MB, Process, processes, services
 from ssp.memory.needs import largest
 from ssp.memory.services import BASE_MB
 from ssp.placement import advice
@@ -77,8 +77,7 @@ class Plan:
         """Bytes in the memory of that node: its processes, Ray, the object store; on the first one the coordinator too."""
         known = self.known
         own = sum(count * known[name].on_host for name, count in self.here(node).items())
-        started = BASE_MB["ray"] + (BASE_MB["driver"] if node == 0 else 0)
-        return own + started * MB + cfg.ray.object_store_mb * 10**6
+        return own + sum(beside(cfg, first=node == 0).values())
 
 
 @dataclass
@@ -103,6 +102,17 @@ class _Free:
         """Give these GPUs out."""
         for share, i in zip(wanted, chosen, strict=True):
             self.gpus[i] -= share
+
+
+def beside(cfg: Config, first: bool = True) -> dict[str, int]:
+    """Bytes on a node beside the actors: Ray, its store; on the `first` one also the coordinator, and weights on their way
+    to players in shared files."""
+    found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": cfg.ray.object_store_mb * 10**6}
+    if first:
+        found["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
+        if cfg.transfer.kind != "object_store":  # what goes by the object store is in it
+            found["weights on their way to players"] = services.published(cfg)
+    return found
 
 
 def make(cfg: Config, nodes: Sequence[Node]) -> Plan:

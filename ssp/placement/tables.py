@@ -5,12 +5,11 @@ Owns the layout of text. Refuses to plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ssp.config.schema import Config
 from ssp.memory import MB, Process, size
-from ssp.memory.services import BASE_MB
 
 if TYPE_CHECKING:
     from ssp.placement.plan import Plan, Slot
@@ -52,14 +51,10 @@ def process_memory(process: Process) -> str:
     return table(("process", "part", "on its host"), [(process.name, need.what, size(need.bytes)) for need in kept])
 
 
-def host_memory(cfg: Config, plan: Plan) -> str:
-    """A row a kind of process, in MB of host memory, and what every node has beside them."""
+def host_memory(plan: Plan, beside: Mapping[str, int]) -> str:
+    """A row a kind of process, in MB of host memory, and what there is `beside` them."""
     rows = [(f"{p.name} x{p.count}", p.count * p.on_host, _host_parts(p)) for p in plan.processes]
-    rows += [
-        ("coordinator (the process of ssp train)", BASE_MB["driver"] * MB, ""),
-        ("Ray itself (absent from this sum when a cluster runs already)", BASE_MB["ray"] * MB, ""),
-        ("object store, at most", cfg.ray.object_store_mb * 10**6, ""),
-    ]
+    rows += [(name, count, "") for name, count in beside.items() if count]
     rows.append(("total", sum(count for _, count, _ in rows), ""))
     return table(("what", "MB", ""), [(name, f"{count / MB:.0f}", parts) for name, count, parts in rows])
 

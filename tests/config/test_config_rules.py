@@ -260,7 +260,7 @@ def test_a_key_of_another_kind_of_engine_is_refused(typed: list[str], rule: str)
 
 def test_vllm_gives_no_whole_distributions() -> None:
     search = ["solver.search.kind=entropy", "solver.search.entropy=full"]
-    load("ssrl-qwen2.5-7b", search)
+    load("ssrl-qwen2.5-7b", [*search, "solver.engine.kind=torch"])
     with pytest.raises(InputError, match="search.entropy is sampled with solver.engine.kind=vllm"):
         load("ssrl-qwen2.5-7b", [*search, "solver.engine.kind=vllm"])
     load("quickstart", ["defaults.engine.kind=vllm", "defaults.engine.kv_mb=64", "defaults.engine.eager=true"])

@@ -19,7 +19,9 @@ from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import InputError
 from ssp.tiny.settings import shrunk
 
-RECIPES = [name for name in config.names() if name != "quickstart"]
+GPUS = ("gpu1", "gpu8", "gpu32")
+"""Recipes of ours for so many GPUs (tests/placement/test_plan.py plans them)."""
+RECIPES = [name for name in config.names() if name not in ("quickstart", *GPUS)]
 
 SEARCH_R1 = {
     "steps": 1005, "protocol": "search-r1", "retriever.topk": 3, "solver.reward": "format_em",
@@ -96,10 +98,10 @@ def test_a_dry_run_needs_nothing_to_be_there(name: str, capsys: pytest.CaptureFi
     assert f"{cfg.solver.model} is not here: its size is the published one" in out
     player = next(process for process in memory.processes(cfg) if process.name == SOLVER)
     weights = next(need.bytes for need in player.needs if need.what == "weights")
-    assert weights == 2 * memory.find(cfg.solver.model).parameters  # bfloat16
+    assert weights * cfg.solver.engine.tensor_parallel == 2 * memory.find(cfg.solver.model).parameters  # bfloat16
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES, *GPUS])
 def test_tiny_keeps_what_makes_it_this_recipe(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     recipe, tiny = config.load(name), shrunk(name, [])
     assert (tiny.protocol, tiny.game.questions, tiny.game.batch) == (
@@ -140,7 +142,7 @@ INDEX, FAISS = "data/wiki-18-e5", "e5_Flat.index"
 SEARCH_PAGE = Path(__file__).resolve().parents[2] / "docs" / "search.md"
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES, *GPUS])
 def test_data_lies_where_the_downloads_put_it(name: str) -> None:
     """`ssp download NAME --to data/NAME`; the data set of SSRL has no short name, and the index is made of two of them."""
     cfg = config.load(name)

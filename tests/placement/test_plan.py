@@ -1,0 +1,273 @@
+"""Plans on described nodes: by hand, for the shipped recipes, and what must hold of any."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launch import main as console
+from ssp import config, memory
+from ssp.config import placement_rules
+from ssp.config.schema import Config
+from ssp.errors import InputError
+from ssp.memory import GB
+from ssp.placement import DoesNotFit, Node, Plan, Seat, Slot, Unit, assign, make, parse, units
+from ssp.placement.units import needs_of
+
+
+def laid(plan: Plan) -> list[list[list[str]]]:
+    """Node → GPU → who sits there, as `process index/rank`."""
+    found: list[list[list[str]]] = [[[] for _ in range(node.gpus)] for node in plan.nodes]
+    for slot, there in plan.tenants().items():
+        for unit, bundle in there:
+            found[slot.node][slot.gpu] += [f"{s.process} {s.index}/{s.rank}" for s in unit.seats if s.bundle == bundle]
+    return found
+
+
+def test_nodes_are_read() -> None:
+    assert parse("4x8x80") == [Node(f"node {i}", 8, 80 * GB) for i in range(4)]
+    mixed = parse("1x8x80x2000, 2x4x40")
+    assert [(node.gpus, node.gpu // GB, node.host // GB) for node in mixed] == [(8, 80, 2000), (4, 40, 0), (4, 40, 0)]
+    for wrong in ("8", "4x8", "0x8x80", "axbxc", "4x8x80,", "2000x1x80"):
+        with pytest.raises(InputError, match="nodes x GPUs x GB"):
+            parse(wrong)
+
+
+def test_a_cpu_machine_has_no_units() -> None:
+    plan = make(config.load("quickstart"), [Node("here", 0)])
+    assert plan.placed == [] and plan.used() == {}
+    assert plan.here(0)["solver"] == 2 and sum(plan.here(0).values()) == sum(p.count for p in plan.processes)
+
+
+def test_gpu1_shares_one_gpu() -> None:
+    plan = make(config.load("gpu1"), parse("1x1x80"))
+    assert laid(plan) == [[["engine 0/0", "learner-proposer 0/0", "learner-solver 0/0"]]]
+    (unit, _), known = plan.placed[0], plan.known
+    three = [known[name] for name in ("engine", "learner-proposer", "learner-solver")]
+    always = sum(process.device(turn=False) for process in three)
+    assert needs_of(unit, known, 0) == always + max(process.device(turn=True) for process in three)
+    engine = {need.what: need.bytes for need in known["engine"].needs}
+    assert engine["weights"] + engine["KV cache"] + engine["workspace"] == 40 * GB  # half of the GPU
+
+
+def test_gpu8_by_hand() -> None:
+    learners = [[f"learner-{role} {rank}/0"] for role in ("proposer", "solver") for rank in range(2)]
+    players = [["proposer 0/0"], ["solver 0/0"], ["solver 1/0"], ["solver 2/0"]]
+    assert laid(make(config.load("gpu8"), parse("1x8x80"))) == [learners + players]
+
+
+def test_gpu32_by_hand() -> None:
+    """The largest first: the solver's 8 ranks fill a node, the proposer's 4 ranks and engines of 2 the rest."""
+    plan = laid(make(config.load("gpu32"), parse("4x8x80")))
+    assert plan[0] == [[f"learner-solver {rank}/0"] for rank in range(8)]
+    assert plan[1][:4] == [[f"learner-proposer {rank}/0"] for rank in range(4)]
+    pairs = [gpu for node in plan[1:] for gpu in node if gpu[0].startswith("solver")]
+    assert pairs == [[f"solver {engine}/{rank}"] for engine in range(8) for rank in range(2)]
+    assert plan[3][4:] == [[f"proposer {engine}/0"] for engine in range(4)]
+
+
+@pytest.mark.parametrize("name", ["gpu1", "gpu8", "gpu32"])
+def test_the_shipped_recipes_fit_and_print_their_tables(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.main(["train", "--config", name, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    placement, gpus = out.split("# Placement")[1].split("# GPU memory")
+    assert placement.count("GB of 78.4 GB") == int(name.removeprefix("gpu"))
+    assert "moments" in gpus and "KV cache" in gpus and "activations" in gpus and "# Memory of the hosts" in gpus
+
+
+def test_a_learner_spreads_only_when_it_must() -> None:
+    learner = Unit("learner", (1.0,) * 6, tuple(Seat("learner", i, 0, i, 1.0) for i in range(6)), together=False)
+    engine = Unit("engine", (1.0,) * 2, (Seat("engine", 0, 0, 0, 1.0), Seat("engine", 0, 1, 1, 1.0)))
+    whole = assign([learner, engine], [8, 8])
+    assert whole is not None and {slot.node for slot in whole["learner"]} == {0}
+    split = assign([learner, engine], [4, 4])
+    assert split is not None and {slot.node for slot in split["engine"]} == {0}
+    assert split["learner"] == (Slot(1, 0), Slot(1, 1), Slot(1, 2), Slot(1, 3), Slot(0, 2), Slot(0, 3))
+
+
+def test_learners_that_would_block_an_engine_give_way() -> None:
+    """Two learners of 3 whole leave 1 + 1 of 4 + 4 GPUs; the engine of 2 needs a node."""
+    three = [
+        Unit(name, (1.0,) * 3, tuple(Seat(name, i, 0, i, 1.0) for i in range(3)), together=False) for name in ("a", "b")
+    ]
+    engine = Unit("engine", (1.0, 1.0), (Seat("engine", 0, 0, 0, 1.0), Seat("engine", 0, 1, 1, 1.0)))
+    found = assign([*three, engine], [4, 4])
+    assert found is not None and len({slot.node for slot in found["engine"]}) == 1
+
+
+GPU8 = config.load("gpu8")
+
+
+def big(**changed: Any) -> Config:
+    """The gpu8 recipe, changed after its check."""
+    cfg = copy.deepcopy(GPU8)
+    for key, value in changed.items():
+        at: Any = cfg
+        *path, last = key.split("__")
+        for step in path:
+            at = getattr(at, step)
+        setattr(at, last, value)
+    return cfg
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found", "step"),
+    [
+        ("1x4x80", "4 GPUs, 8 are asked for .*: 4 are missing", "placement.solvers or learner.ranks"),
+        ("1x8x24", "GPU 0 of node 0 needs 26.7 GB, 3276 MB too much", "proposer.learner.token_budget=12288"),
+        ("1x8x80x300", "node 0 needs .* more than it has; the largest process is learner", "whole weights"),
+        ("1x8x16", "KV cache for one episode of 12288 tokens", "engine.tensor_parallel"),
+    ],
+)
+def test_what_does_not_fit_says_what_is_missing_and_what_to_type(nodes: str, found: str, step: str) -> None:
+    with pytest.raises(InputError, match=found) as refused:
+        make(config.load("gpu8"), parse(nodes))
+    assert step in refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("changed", "part", "step"),
+    [
+        ({"offload": "none"}, "moments", "proposer.learner.offload=optimizer"),
+        ({"offload": "none", "zero": 2}, "moments", "proposer.learner.zero=3"),
+        ({"checkpointing": False}, "activations", "proposer.learner.checkpointing=true"),
+        ({"token_budget": 262_144}, "activations", "proposer.learner.token_budget=131072"),
+        ({"kind": "torch"}, "moments", "proposer.learner.kind=deepspeed"),
+    ],
+)
+def test_the_largest_part_and_the_way_out(changed: dict[str, Any], part: str, step: str) -> None:
+    cfg = config.load("gpu8")
+    for role in (cfg.proposer, cfg.solver):
+        for key, value in changed.items():
+            setattr(role.learner, key, value)
+    with pytest.raises(DoesNotFit) as refused:
+        make(cfg, parse("1x8x72"))
+    assert f"learner-proposer's {part}" in refused.value.next_step and step in refused.value.next_step
+    assert part in refused.value.table and "in all" in refused.value.table
+
+
+def test_a_refused_dry_run_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ["defaults.learner.offload=none", "placement.nodes=1x8x72"]
+    assert console.main(["train", "--config", "gpu8", "--dry-run", *typed]) == 2
+    shown = capsys.readouterr()
+    assert "moments" in shown.out and "offload=optimizer" in shown.err
+
+
+def test_colocated_learners_sit_with_their_own_engines() -> None:
+    cfg = big(placement__layout="colocate", placement__engine_gpus=0.5, placement__learner_gpus=0.5)
+    cfg.placement.proposers = cfg.placement.solvers = 4
+    for role in (cfg.proposer, cfg.solver):
+        role.engine.memory, role.learner.ranks = 0.4, 4
+    plan = make(cfg, parse("1x8x80"))
+    roles = ("proposer", "solver")
+    assert laid(plan) == [[[f"{role} {i}/0", f"learner-{role} {i}/0"] for role in roles for i in range(4)]]
+    cfg.solver.learner.ranks = 8
+    with pytest.raises(InputError, match="share the GPUs of solver, one each"):
+        make(cfg, parse("1x8x80"))
+
+
+def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
+    cfg = big(retriever__gpus=0.25, retriever__shards=4, placement__solvers=2)
+    plan = make(cfg, parse("1x8x80"))
+    assert laid(plan)[0][7] == [f"retriever {i}/0" for i in range(4)]
+    one = plan.known["retriever"].device()
+    assert plan.used()[Slot(0, 7)] == 4 * one > 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule"),
+    [
+        ("placement.engine_gpus=0.5", "are 0 or 1 where each has GPUs of its own"),
+        ("placement.layout=colocate", r"engine_gpus \+ learner_gpus is at most 1"),
+        ("placement.layout=colocate placement.engine_gpus=0.5 placement.learner_gpus=0.5", "take turns"),
+        ("placement.layout=shared-base", "adapter each"),
+        ("placement.judge_gpus=1", "judges with an engine"),
+        ("placement.nodes=eight", "nodes x GPUs x GB"),
+        ("retriever.gpus=1.5", "a part of a GPU, or a whole number"),
+        ("referee.verifier=frozen", "a judge with an engine computes as the solver does"),
+    ],
+)
+def test_shares_that_could_have_no_effect_are_refused(typed: str, rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        config.load("gpu8", typed.split())
+
+
+def test_turns_are_for_engines_that_sleep() -> None:
+    typed = ["placement.layout=colocate", "placement.engine_gpus=0.5", "placement.learner_gpus=0.5"]
+    with pytest.raises(InputError, match="engines sleep and wake"):
+        config.load("quickstart", typed)
+
+
+def test_the_fleet_has_one_base_and_one_way_to_run() -> None:
+    with pytest.raises(InputError, match="a player of both"):
+        config.load("gpu1", ["placement.solvers=2"])
+    with pytest.raises(InputError, match=r"solver\.learner\.lora\.rank=0"):
+        config.load("gpu1", ["solver.learner.lora.rank=0", "solver.learner.lora.alpha=32"])
+    with pytest.raises(InputError, match="adapter each"):
+        config.load("gpu1", ["solver.model=Qwen/Qwen2.5-1.5B-Instruct"])
+    assert len(placement_rules.RULES) == 5
+
+
+unit = st.builds(
+    lambda count, share, together: (count, share if count == 1 else 1.0, together or share < 1),
+    st.integers(1, 9),
+    st.sampled_from([0.25, 0.5, 1.0]),
+    st.booleans(),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(unit, max_size=12), st.lists(st.integers(0, 8), min_size=1, max_size=6))
+def test_any_plan_gives_each_gpu_once(asked: list[tuple[int, float, bool]], gpus: list[int]) -> None:
+    """Every unit is placed once, a unit that must is on one node, no GPU is given out twice, and again the same."""
+    made = [
+        Unit(f"u{i}", (share,) * count, tuple(Seat(f"u{i}", 0, rank, rank, share) for rank in range(count)), together)
+        for i, (count, share, together) in enumerate(asked)
+    ]
+    found = assign(made, gpus)
+    assert found == assign(made, gpus)
+    if found is None:
+        assert made
+        return
+    assert set(found) == {unit.name for unit in made}
+    taken: dict[Slot, float] = {}
+    for unit_ in made:
+        slots = found[unit_.name]
+        assert len(slots) == len(unit_.bundles)
+        assert not unit_.together or len({slot.node for slot in slots}) == 1
+        for slot, share in zip(slots, unit_.bundles, strict=True):
+            assert 0 <= slot.gpu < gpus[slot.node]
+            taken[slot] = taken.get(slot, 0.0) + share
+    assert all(share <= 1.0 + 1e-6 for share in taken.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["separate", "colocate"]),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 4),
+)
+def test_every_process_has_its_seats(layout: str, proposers: int, solvers: int, tensor: int, ranks: int) -> None:
+    """Whatever the numbers: each engine has all its ranks in one unit, each learner's rank one seat, no bundle too much."""
+    cfg = big(placement__layout=layout, placement__proposers=proposers, placement__solvers=solvers)
+    shares = (1.0, 1.0) if layout == "separate" else (0.5, 0.5)
+    cfg.placement.engine_gpus, cfg.placement.learner_gpus = shares
+    for role, engines in ((cfg.proposer, proposers), (cfg.solver, solvers)):
+        role.engine.tensor_parallel = tensor
+        role.learner.ranks = ranks if layout == "separate" else min(ranks, engines * tensor)
+    processes = memory.processes(cfg, 80 * GB)
+    made = units(cfg, processes)
+    seats = [(seat.process, seat.index, seat.rank) for unit in made for seat in unit.seats]
+    wanted = [(p.name, i, rank) for p in processes if p.gpus for i in range(p.count) for rank in range(p.spread)]
+    assert sorted(seats) == sorted(wanted)
+    for some in made:
+        for bundle, share in enumerate(some.bundles):
+            assert sum(seat.gpus for seat in some.seats if seat.bundle == bundle) <= share + 1e-6
+        engines_here = {(s.process, s.index) for s in some.seats if s.process in ("proposer", "solver")}
+        assert some.together or not engines_here
