@@ -7,7 +7,9 @@ Refuses to know what a command does.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -67,6 +69,12 @@ def parse(
         flags(parser)
     found = parser.parse_intermixed_args(sys.argv[1:] if argv is None else list(argv))
     return Parsed(found.config or DEFAULT_CONFIG, found.overrides, found)
+
+
+def end_politely() -> None:
+    """From here on SIGTERM is Ctrl-C: what was started is taken down, nothing is left half-made."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def temperature(text: str) -> float:

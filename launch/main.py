@@ -24,6 +24,7 @@ from ssp.errors import InputError, InvariantError, SspError
 
 COMMANDS = {
     "train": "play the duel and train both policies",
+    "warmup": "teach a policy from traces before it plays",
     "eval": "score a policy on an evaluation set",
     "ask": "ask a policy questions and show its searches",
     "inspect": "show an episode of a run, with its mask",
@@ -119,9 +120,9 @@ def _help() -> str:
     return (
         "usage: ssp <command> [options]\n\n"
         f"{rows}\n\n"
-        "ssp <command> --help lists a command's options; train, eval, ask and doctor also take --config NAME|FILE and\n"
-        "key=value settings. ssp train --dry-run shows the resolved configuration and what would start, and starts\n"
-        "nothing. Exit codes: 0 done, 1 a failure of ours, 2 bad input, 130 interrupted."
+        "ssp <command> --help lists a command's options; train, warmup, eval, ask and doctor also take --config\n"
+        "NAME|FILE and key=value settings. ssp train --dry-run shows the resolved configuration and what would start,\n"
+        "and starts nothing. Exit codes: 0 done, 1 a failure of ours, 2 bad input, 130 interrupted."
     )
 
 

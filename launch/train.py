@@ -9,12 +9,11 @@ import asyncio
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from launch.cli import Parser, parse
+from launch.cli import Parser, end_politely, parse
 from ssp.config.rules import warnings
 from ssp.config.schema import Config
 from ssp.placement import DoesNotFit, Plan, machine, make
@@ -38,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     # Actors share the cores: one thread a process, set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    _end_politely()
+    end_politely()
     return train(cfg, parsed.config)
 
 
@@ -69,7 +68,7 @@ def train(cfg: Config, config_name: str) -> int:
     placement.wired(cfg)
     connection = cluster.connect(cfg.ray, needed_cpus(cfg))
     try:
-        _end_politely()  # Ray puts its own handler there, which prints a stack
+        end_politely()  # Ray puts its own handler there, which prints a stack
         with _explained():
             plan = placement.planned(cfg)
         folder = runfolder.open_run(cfg, config_name)
@@ -96,12 +95,6 @@ def _warn(cfg: Config) -> None:
     """What deserves a second thought, once nothing is refused any more: a refusal is one paragraph."""
     for warning in warnings(cfg):
         print(f"warning: {warning}", file=sys.stderr)
-
-
-def _end_politely() -> None:
-    """Until the coordinator listens, SIGTERM is Ctrl-C: what was started is taken down, nothing is left half-made."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:

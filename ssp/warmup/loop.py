@@ -54,14 +54,20 @@ def steps(episodes: int, cfg: WarmupConfig) -> int:
     return cfg.epochs * -(-(episodes - _held(episodes, cfg)) // cfg.batch)
 
 
+def enough(episodes: Sequence[Episode], cfg: WarmupConfig) -> list[Episode]:
+    """The episodes, when some are left to learn. InputError otherwise."""
+    if len(episodes) == _held(len(episodes), cfg):
+        found = f"{len(episodes)} in all, warmup.heldout={cfg.heldout:g}"
+        raise InputError("warmup.data holds an episode to learn", found, "give more, or set warmup.heldout=0")
+    return list(episodes)
+
+
 async def train(
     crew: Crew, episodes: Sequence[Episode], cfg: WarmupConfig, seed: int, tell: Callable[[int, float], None]
 ) -> Summary:
     """Learn `episodes` on `crew`, a learner; `tell(step, nll)` hears of each update. InputError for too few episodes."""
-    order = generator(seed, "warmup", "split").permutation(len(episodes)).tolist()
+    order = generator(seed, "warmup", "split").permutation(len(enough(episodes, cfg))).tolist()
     held = _held(len(episodes), cfg)
-    if len(episodes) == held:
-        raise InputError("warmup.data holds an episode to learn", f"{len(episodes)} in all", "give more, or heldout=0")
     test, learn = [episodes[i] for i in order[:held]], [episodes[i] for i in order[held:]]
     before = await _measure(crew, test, cfg.batch)
     step = 0

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import lessons
 import numpy as np
 import pytest
 import torch
@@ -34,19 +35,10 @@ def folder(cfg: Config) -> Path:
 
 
 @pytest.fixture(scope="module")
-def episodes(cfg: Config, folder: Path) -> list[Episode]:
+def episodes(cfg: Config, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
     """Transcripts of the shipped policy's own protocol; answers that it would not have given."""
-    from ssp.world import World
-
-    world = World(5)
-    names = list(world.entities)
-    renderer, made = build.renderer(cfg, "solver", folder), []
-    for row in range(ROWS):
-        question = f"{names[row]} founder ask"
-        turns = [f"<search> {names[row]} </search>", f"<answer> {names[-1 - row]} </answer>"]
-        found = [world.documents()[row]]
-        made.append(traces.Trace(row + 1, "solver", {"question": question}, turns, [found]))
-    return traces.episodes(made, renderer, cfg.solver.limits, 3)
+    told = traces.read(lessons.write(tmp_path_factory.mktemp("lessons") / "traces.jsonl", ROWS))
+    return traces.episodes(told, build.renderer(cfg, "solver", folder), cfg.solver.limits, 3)
 
 
 def run(

@@ -1,0 +1,155 @@
+"""`ssp warmup`: traces become a policy that an evaluation and a run start from, by either learner; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import lessons
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from trainruns import MARK, PATIENCE, POLICY, REPO, Cluster, end_marked, run, until
+
+from launch import eval as evaluate
+from launch import warmup
+from launch.cli import Parsed
+from launch.main import COMMANDS
+from launch.main import main as console
+from ssp import protocols
+from ssp.errors import InputError
+
+CHEAP = [f"defaults.model={POLICY}", "warmup.batch=8", "warmup.heldout=0.2", "solver.learner.lr=2e-3"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return lessons.write(tmp_path_factory.mktemp("lessons") / "traces.jsonl", 20)
+
+
+@contextmanager
+def command(cluster: Cluster, data: Path, out: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
+    """A running `ssp warmup`, of which nothing is left afterwards."""
+    mark = uuid.uuid4().hex
+    words = [sys.executable, "-u", "-m", "launch.main", "warmup", *CHEAP, f"warmup.data={data}", "--out", str(out)]
+    environment = {**os.environ, **cluster.env, MARK: mark, "PYTHONPATH": str(REPO)}
+    process = subprocess.Popen(
+        [*words, *settings], cwd=out.parent, env=environment, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        end_marked(mark)
+
+
+def taught(cluster: Cluster, data: Path, out: Path, *settings: str) -> str:
+    with command(cluster, data, out, *settings) as process:
+        said, _ = process.communicate(timeout=2 * PATIENCE)
+        assert process.returncode == 0, said
+        return said
+
+
+@pytest.fixture(scope="module")
+def policy(ray_cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two updates of the torch learner make."""
+    out = tmp_path_factory.mktemp("warm") / "torch"
+    said = taught(ray_cluster, data, out)
+    before, after = said.split("held-out ")[1].split(" nats")[0].split(" -> ")
+    assert "2 updates on 16 episodes" in said and float(after) < float(before)
+    return out
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.covers("SR-08")
+def test_an_evaluation_and_a_run_start_from_the_written_folder(
+    policy: Path, ray_cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((policy / "ssp.json").read_text())
+    assert record["role"] == "solver" and {**record, **protocols.get("mini").mark} == record
+    assert evaluate.main(["--policy", str(policy), "--per-hop", "4"]) == 0
+    assert str(policy) in capsys.readouterr().out
+    with run(tmp_path / "run", "steps=1", f"solver.model={policy}", env=ray_cluster.env) as made:
+        made.ends_well()
+        assert made.steps() == 1
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_ranks_of_deepspeed_teach_the_same(policy: Path, data: Path, ray_cluster: Cluster, tmp_path: Path) -> None:
+    block = ["solver.learner.kind=deepspeed", "solver.learner.zero=2", "solver.learner.ranks=2"]
+    taught(ray_cluster, data, tmp_path / "deepspeed", *block)
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (policy, tmp_path / "deepspeed"))
+    start = load_file(POLICY / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert any(np.abs(ours[name] - start[name]).max() > 1e-3 for name in ours)
+    for name, tensor in ours.items():
+        np.testing.assert_allclose(theirs[name], tensor, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ctrl_c_ends_it_without_a_folder(ray_cluster: Cluster, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "warm"
+    with command(ray_cluster, data, out, "warmup.epochs=5000") as process:
+        assert process.stdout is not None
+        heard = ""
+        while "step " not in heard:
+            line = process.stdout.readline()
+            assert line, heard
+            heard += line
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130 and "Traceback" not in rest and "interrupted" in rest, rest
+        until("its learner has ended", lambda: not ray_cluster.actors(f"warmup-{process.pid}"), 60.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_it_refuses_before_anything_starts(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*args: object) -> None:
+        raise AssertionError("started")
+
+    monkeypatch.setattr(warmup, "_run", never)
+    out = ["--out", str(tmp_path / "warm")]
+    settings = [*CHEAP, f"warmup.data={data}"]
+    for words, said in (
+        ([*CHEAP, *out], "warmup.data names traces"),
+        ([*CHEAP, *out, "warmup.data=none.jsonl"], "jsonl file of traces"),
+        ([*CHEAP, *out, f"warmup.data={tmp_path}"], "a run's folder"),
+        ([*settings, "--out", str(tmp_path)], "does not exist yet"),
+        ([*settings, *out, "--role", "proposer"], "only of the solver"),
+        ([*settings, *out, "--role", "judge"], "invalid choice"),
+        ([*settings, *out, "warmup.epochs=0"], "warmup.epochs"),
+        ([*settings, *out, "solver.learner.kind=jax"], "learner.kind"),
+    ):
+        assert console(["warmup", *words]) == 2, words
+        assert said in capsys.readouterr().err
+    assert "warmup" in COMMANDS and not (tmp_path / "warm").exists()
+
+
+def test_one_role_only_where_questions_are_given(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Parsed.load
+
+    def given(self: Parsed) -> object:
+        cfg = whole(self)
+        return replace(cfg, game=replace(cfg.game, questions="data"))
+
+    monkeypatch.setattr(Parsed, "load", given)
+    with pytest.raises(InputError, match="one that plays"):
+        warmup.main([*CHEAP, f"warmup.data={data}", "--role", "proposer", "--out", str(tmp_path / "warm")])
