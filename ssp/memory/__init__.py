@@ -5,7 +5,7 @@ processes (`ssp.placement`).
 """
 
 from ssp.memory.needs import GB, MB, Need, Process, size
-from ssp.memory.processes import learners, notes, processes, ranks
+from ssp.memory.processes import learners, notes, processes
 from ssp.memory.shapes import Model, Shape, find
 
-__all__ = ["GB", "MB", "Model", "Need", "Process", "Shape", "find", "learners", "notes", "processes", "ranks", "size"]
+__all__ = ["GB", "MB", "Model", "Need", "Process", "Shape", "find", "learners", "notes", "processes", "size"]

@@ -41,12 +41,6 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
     return {f"learner-{name}": roles for name, roles in cast.learners(cfg).items()}
 
 
-def ranks(cfg: Config, roles: tuple[str, ...]) -> int:
-    """Processes of the learner of `roles`; a frozen policy has one that only holds it."""
-    block = cfg.block(roles[0])
-    return 1 if block.policy == "frozen" else block.learner.ranks
-
-
 def episodes(cfg: Config, role: str) -> int:
     """What one engine of the role plays at a time: its share of a batch."""
     if role == PROPOSER:
@@ -119,4 +113,4 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
     else:
         needs = learner.rank(model, blocks, gpu=gpus > 0)
         task = "updates the policy of both roles" if len(roles) > 1 else f"updates the {roles[0]}'s policy"
-    return Process(name, ranks(cfg, roles), cfg.placement.cpus, task, (*base("policy", gpus), *needs), gpus)
+    return Process(name, blocks[0].learner.ranks, cfg.placement.cpus, task, (*base("policy", gpus), *needs), gpus)

@@ -110,8 +110,11 @@ def beside(cfg: Config, first: bool = True) -> dict[str, int]:
     found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": cfg.ray.object_store_mb * 10**6}
     if first:
         found["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
-        if cfg.transfer.kind != "object_store":  # what goes by the object store is in it
-            found["weights on their way to players"] = services.published(cfg)
+        published, store = services.published(cfg), found["object store, at most"]
+        if cfg.transfer.kind == "shm" or (
+            cfg.transfer.kind == "auto" and published > store
+        ):  # else they are in the store
+            found["weights on their way to players"] = published
     return found
 
 
