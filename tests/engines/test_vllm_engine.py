@@ -213,6 +213,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long  # three processes that import vLLM
 def test_two_ranks_are_processes_that_end_with_the_engine(tmp_path: Path) -> None:
     """Tensor parallel with a head of the tied model on each rank; then the engine's process is killed without a word."""
     import json
