@@ -18,7 +18,7 @@ from ssp.episode import PROPOSER
 from ssp.errors import Fault
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.crew import Crew
-from ssp.selfplay.fittings import spare
+from ssp.transfer.fittings import spare
 from ssp.selfplay.lost import LearnerLost, call_learner
 from ssp.selfplay.records import Ref
 from ssp.transfer.broadcast import FAILED, Call

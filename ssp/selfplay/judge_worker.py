@@ -19,7 +19,7 @@ from ssp.judge import Item
 from ssp.referee import EndpointVerifier, EngineVerifier, Referee
 from ssp.referee.verifier import Verifier
 from ssp.rewards.score import graded
-from ssp.selfplay.fittings import Fittings
+from ssp.transfer.fittings import Fittings
 from ssp.transfer.parcel import Parcel
 
 

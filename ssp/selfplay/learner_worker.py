@@ -17,7 +17,7 @@ from ssp.config.schema import Config
 from ssp.episode import Episode, Outcome
 from ssp.errors import InputError, InvariantError
 from ssp.selfplay.cast import learners
-from ssp.selfplay.publishing import Publisher
+from ssp.transfer.publishing import Publisher
 from ssp.selfplay.records import PlanItem
 from ssp.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 

@@ -17,7 +17,7 @@ from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.engines.base import Readable
 from ssp.errors import Fault, InputError, InvariantError
-from ssp.selfplay.fittings import Fittings
+from ssp.transfer.fittings import Fittings
 from ssp.transfer import digest, files
 from ssp.transfer.broadcast import Call
 from ssp.transfer.choose import between_gpus, choose
