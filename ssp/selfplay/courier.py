@@ -18,11 +18,11 @@ from ssp.episode import PROPOSER
 from ssp.errors import Fault
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.crew import Crew
-from ssp.transfer.fittings import spare
 from ssp.selfplay.lost import LearnerLost, call_learner
 from ssp.selfplay.records import Ref
 from ssp.transfer.broadcast import FAILED, Call
 from ssp.transfer.choose import SHARE, between_gpus, choose
+from ssp.transfer.fittings import spare
 from ssp.transfer.parcel import BROADCAST, Place, Plan
 
 LOST = ("payload_lost", "weights_missed")

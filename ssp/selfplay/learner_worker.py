@@ -17,9 +17,9 @@ from ssp.config.schema import Config
 from ssp.episode import Episode, Outcome
 from ssp.errors import InputError, InvariantError
 from ssp.selfplay.cast import learners
-from ssp.transfer.publishing import Publisher
 from ssp.selfplay.records import PlanItem
 from ssp.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
+from ssp.transfer.publishing import Publisher
 
 if TYPE_CHECKING:
     from ssp.learning.batch import Batch

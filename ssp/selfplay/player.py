@@ -16,10 +16,10 @@ from ssp import build
 from ssp.config.schema import Config
 from ssp.episode import Episode, Task
 from ssp.rollout import Search, rollout
-from ssp.transfer.fittings import Fittings
 from ssp.selfplay.records import Brief, PlayReport
 from ssp.telemetry import episodes as transcripts
 from ssp.transfer.broadcast import Call
+from ssp.transfer.fittings import Fittings
 from ssp.transfer.parcel import Parcel, Place
 
 

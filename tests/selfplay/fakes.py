@@ -35,10 +35,10 @@ from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
-from ssp.transfer.publishing import Publisher
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
+from ssp.transfer.publishing import Publisher
 from ssp.world import tokenizer
 from ssp.world.generator import World
 

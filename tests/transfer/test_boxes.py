@@ -17,11 +17,11 @@ from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.engines.base import Readable
 from ssp.errors import Fault, InputError, InvariantError
-from ssp.transfer.fittings import Fittings
 from ssp.transfer import digest, files
 from ssp.transfer.broadcast import Call
 from ssp.transfer.choose import between_gpus, choose
 from ssp.transfer.digest import WeightsDiffer, check_arrived, check_loaded, digests, rounded
+from ssp.transfer.fittings import Fittings
 from ssp.transfer.inbox import Inbox
 from ssp.transfer.outbox import Outbox
 from ssp.transfer.parcel import Parcel, Place, Plan, here
