@@ -15,7 +15,8 @@ from ssp.selfplay.crew import Crew
 
 @dataclass(frozen=True)
 class Cast:
-    """Crews of one run. `learners` has one crew of one for each role that plays, `queues` one for each, and questions.
+    """Crews of one run. `learners` has one crew of one for each role that plays (roles that share have the same), `queues`
+    one for each, and questions.
 
     Where questions are given, `proposers` is a crew of nobody.
     """

@@ -1,14 +1,14 @@
 """Checkpoints of a run: a consistent set of learners (the pair, or the solver alone), and what it takes to go on.
 
 Owns when a set is complete and what state.json says. Promises that state.json always names complete folders of the same
-step, one a role that plays (each is written aside and renamed, state.json last), that going back to it is one operation,
+step, one a role that plays, the same for roles that share a policy (each is written aside and renamed, state.json last), that going back to it is one operation,
 used for a resumed run, a dead learner and a collapse alike, and, while a collapse is watched for, that a set whose weights
 later figures vouched for stays on the disk. Refuses to know what is inside a learner's folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from ssp.config.schema import Config
 from ssp.errors import InputError, InvariantError
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.health import Memory
 from ssp.selfplay.lost import call_learner
 from ssp.selfplay.targets import Targets
@@ -120,18 +120,25 @@ class Checkpoints:
         self._kept = on_the_way | {step: {"pool": pool, "cursor": cursor}}
 
     async def save(
-        self, role: str, step: int, version: int, meta: dict[str, Any], health: dict[str, Any] | None = None
+        self,
+        learner: str,
+        step: int,
+        versions: Mapping[str, int],
+        meta: dict[str, Any],
+        health: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
-        """Save one role at `step`, and what is known of its `health`; the last one of them lets state.json name them all,
-        and old folders go. LearnerLost."""
-        path = self._folder.checkpoint(role, version)
-        if self._written.get(role) != version:  # a role that published nothing since is on disk already
+        """Save one learner at `step`, with the `versions` of the roles that it trains, and what is known of their `health`;
+        the last one of them lets state.json name them all, and old folders go. LearnerLost."""
+        version = versions[learner]
+        path = self._folder.checkpoint(learner, version)
+        if self._written.get(learner) != version:  # one that published nothing since is on disk already
             self._folder.check_space(SAVE_BYTES)
             full = {**meta, "version": version, "run_step": step}
-            await call_learner(self._cast, role, "save", str(path), full)
-            self._written[role] = version
+            await call_learner(self._cast, learner, "save", str(path), full)
+            self._written[learner] = version
         half = self._half.setdefault(step, {})
-        half[role] = (self._folder.relative(path), version, health or {})
+        for role, number in versions.items():
+            half[role] = (self._folder.relative(path), number, (health or {}).get(role, {}))
         if len(half) < len(self._cfg.roles):
             return
         del self._half[step]
@@ -192,7 +199,7 @@ class Checkpoints:
         if found is not None and found.good and self._watched:
             self._states.insert(0, State(**found.good))
         self.saved = state.step if found else -1
-        for role, folder in state.folders.items():
-            await call_learner(self._cast, role, "load", str(self._folder.absolute(folder)))
+        for learner in learners(self._cfg) if state.folders else ():
+            await call_learner(self._cast, learner, "load", str(self._folder.absolute(state.folders[learner])))
         await self._cast.ledger.call(0, "rollback", dict.fromkeys(self._cfg.roles, state.step))
         return state

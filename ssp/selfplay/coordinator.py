@@ -21,7 +21,7 @@ from ssp.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.alarm import JunkWatch
 from ssp.selfplay.batches import Batches
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.channel import Channel
 from ssp.selfplay.checkpoint import Checkpoints
 from ssp.selfplay.clock import Clock
@@ -48,7 +48,7 @@ class SelfPlay:
         self, cfg: Config, cast: Cast, folder: RunFolder, targets: Targets, report: Report, evaluator: Evaluator
     ):
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
-        self._roles = cfg.roles
+        self._roles, self._learners = cfg.roles, learners(cfg)
         self._gate = VoidGate(cfg.void, report.say, self._judges_answer)
         self._store = WeightStore(cast.ledger, Courier(cfg, cast, folder.name, str(folder.path), report.say))
         self._stages = Stages(cfg, cast, self._gate, self._store)
@@ -108,12 +108,12 @@ class SelfPlay:
         """Rounds and learners until no further round is admitted; ends saved."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._rounds())
-            for role in self._roles:
-                group.create_task(self._train(role))
+            for learner in self._learners:
+                group.create_task(self._train(learner))
         end = self._pace.done[SOLVER]
         if self._checkpoints.saved < end:
-            for role in self._roles:
-                await self._save(role, end)
+            for learner in self._learners:
+                await self._save(learner, end)
         if self._pace.over:  # what the void limit cut short has no other end
             await self._ledger("rollback", dict.fromkeys(self._roles, end))
 
@@ -214,24 +214,31 @@ class SelfPlay:
             await self._stages.verify(more, solver, clock)
             games += more
 
-    async def _train(self, role: str) -> None:
-        """One learner: take the next batch, update, publish, commit, save; then let the pace go on."""
+    async def _train(self, learner: str) -> None:
+        """One learner: take the next batch of each of its roles, update, publish, commit, save; then let the pace go on."""
+        roles = self._learners[learner]
         while True:
-            round_ = self._pace.done[role]
-            batch = await self._queues[role].take(round_)
-            if batch is None:
-                return
-            stats = {**batch.figures, **await self._schooling.learn(batch)}
-            await self._queues[role].ack(round_)
+            round_ = self._pace.done[learner]
+            batches: list[TrainBatch] = []
+            for role in roles:
+                batch = await self._queues[role].take(round_)
+                if batch is None:
+                    return
+                batches.append(batch)
+            learned = await self._schooling.learn(*batches)
+            stats = {batch.role: {**batch.figures, **learned[batch.role]} for batch in batches}
             step = round_ + 1
-            stats["health/alarms"] = self._examine(role, step, stats)
+            for role in roles:
+                await self._queues[role].ack(round_)
+                stats[role]["health/alarms"] = self._examine(role, step, stats[role])
             if self._checkpoints.due(step):
-                await self._save(role, step)
-            if role == SOLVER:
+                await self._save(learner, step)
+            if SOLVER in roles:
                 await self._evaluate(step)
-            if self._report.learned(role, step, stats):
+            if self._report.learned(step, stats):
                 await self._ledger("check")
-            await self._pace.advance(role)
+            for role in roles:
+                await self._pace.advance(role)
 
     def _examine(self, role: str, step: int, stats: dict[str, float]) -> float:
         """Let the figures of an update be judged; the number of alarms that last. Collapse, unless it is only said, or the
@@ -277,18 +284,20 @@ class SelfPlay:
             await queue.clear()
         bounds = {role: getattr(self._cfg.schedule.max_staleness, role) for role in self._roles}
         self._pace, self._turns = Pace(bounds, done=state.step), Pace({TURN: 0}, done=state.step)
-        for role in self._roles:
-            await self._schooling.start(role, state.step)
+        for learner in self._learners:
+            await self._schooling.start(learner, state.step)
         if self._checkpoints.saved < 0:
-            for role in self._roles:
-                await self._save(role, 0)
+            for learner in self._learners:
+                await self._save(learner, 0)
             await self._evaluate(0, final=True)
         self._report.restart()
 
-    async def _save(self, role: str, step: int) -> None:
-        meta = {"role": role, **protocols.get(self._cfg.protocol).mark, "incarnation": self._stages.incarnation}
-        version, health = self._store.latest(role).version, self._health.state(role)
-        await self._checkpoints.save(role, step, version, meta, health)
+    async def _save(self, learner: str, step: int) -> None:
+        meta = {"role": learner, **protocols.get(self._cfg.protocol).mark, "incarnation": self._stages.incarnation}
+        roles = self._learners[learner]
+        versions = {role: self._store.latest(role).version for role in roles}
+        health = {role: self._health.state(role) for role in roles}
+        await self._checkpoints.save(learner, step, versions, meta, health)
 
     async def _from_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
         """Questions reach the solvers through their queue, which holds them until they have been played."""

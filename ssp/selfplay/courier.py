@@ -1,4 +1,4 @@
-"""The coordinator's side of transfer: how each role's weights travel, and that they arrive.
+"""The coordinator's side of transfer: how each learner's weights travel, and that they arrive.
 
 Owns the choice of a kind at the start, broadcasts, updates in flight, and what happens when a way fails. Promises that a
 failed way is said, and that the other way which is then taken (a parcel by the object store) is an explicit call to the
@@ -9,14 +9,14 @@ deadline. Refuses to see weights.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER
 from ssp.errors import Fault
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.lost import LearnerLost, call_learner
 from ssp.selfplay.records import Ref
@@ -32,57 +32,77 @@ TRIES = 6
 """How often a player is asked where it is."""
 
 
+class Stop(NamedTuple):
+    """One player that weights are brought to."""
+
+    role: str
+    crew: Crew
+    worker: int
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call it."""
+        return await self.crew.call(self.worker, method, *args)
+
+
 @dataclass
 class Route:
-    """How one role's weights travel: the plan, where its processes are, and whether a group of broadcasts stands."""
+    """How one learner's weights travel: the plan, where it and the players are, and whether a group of broadcasts stands."""
 
     plan: Plan
     learner: Place
+    stops: list[Stop]
     engines: list[Place]
     formed: bool = False
 
 
 class Courier:
-    """Brings publications to the players. `run`, `folder`: name and path of the run; `say`: a line for the user."""
+    """Brings publications to the players. `run`, `folder`: name and path of the run; `say`: a line for the user.
+
+    `trains`: learners by the role that they are called after, with the roles whose players their weights go to.
+    """
 
     def __init__(self, cfg: Config, cast: Cast, run: str, folder: str, say: Callable[[str], None]) -> None:
         self._cfg, self._cast, self._run, self._folder, self._say = cfg, cast, run, folder, say
+        self.trains = learners(cfg)
         self._routes: dict[str, Route] = {}
         self._seconds: dict[str, dict[str, float]] = {}
 
-    async def prepare(self, role: str) -> None:
-        """Choose a kind by where the role's processes are, and tell its learner. InputError when it cannot work."""
-        learner = await call_learner(self._cast, role, "place")
-        engines = [await self._ask(role, worker, "place") for worker in range(self._crew(role).size)]
-        publications = sum(spare(self._cfg, other) for other in self._cfg.roles)
-        room = SHARE * self._cfg.ray.object_store_mb * 1e6 / publications
-        kind, why = choose(self._cfg.transfer.kind, role, learner, engines, room)
-        known = self._routes.get(role)
+    async def prepare(self, name: str) -> None:
+        """Choose a kind by where the processes are, and tell the learner. InputError when it cannot work."""
+        learner = await call_learner(self._cast, name, "place")
+        stops = [Stop(role, self._crew(role), i) for role in self.trains[name] for i in range(self._crew(role).size)]
+        engines = [await self._ask(stop, "place") for stop in stops]
+        room = SHARE * self._cfg.ray.object_store_mb * 1e6 / sum(self._spare(other) for other in self.trains)
+        who = " and ".join(self.trains[name])
+        kind, why = choose(self._cfg.transfer.kind, who, learner, engines, room)
+        known = self._routes.get(name)
         if known is None or known.plan.kind != kind:
-            self._say(f"{role} weights travel by {kind} ({why})")
-        plan = Plan(kind, self._run, role, self._folder, spare(self._cfg, role), self._cfg.transfer.verify)
-        await call_learner(self._cast, role, "publish_by", plan)
-        self._routes[role] = Route(plan, learner, engines)
+            self._say(f"{who} weights travel by {kind} ({why})")
+        plan = Plan(kind, self._run, name, self._folder, self._spare(name), self._cfg.transfer.verify)
+        await call_learner(self._cast, name, "publish_by", plan)
+        self._routes[name] = Route(plan, learner, stops, engines)
 
-    async def deliver(self, role: str, version: int, parcel: Ref, serial: int) -> Ref:
-        """Bring a new publication to all players of `role` that do not fetch it when they play; the parcel to play with.
+    async def deliver(self, name: str, versions: Mapping[str, int], parcel: Ref, serial: int) -> Ref:
+        """Bring a new publication to all players that do not fetch it when they play; the parcel to play with. `versions`:
+        its number for each role.
 
         LearnerLost."""
-        route = self._routes[role]
+        route = self._routes[name]
         if route.plan.kind == BROADCAST:
-            return await self._broadcast(role, route, version, parcel, serial)
-        if self._cfg.schedule.in_flight and getattr(self._cfg.schedule.max_staleness, role) > 0:
-            crew = self._crew(role)
+            return await self._broadcast(name, route, versions, parcel, serial)
+        if self._cfg.schedule.in_flight:
+            live = [stop for stop in route.stops if getattr(self._cfg.schedule.max_staleness, stop.role) > 0]
             done = await asyncio.gather(
-                *[crew.call(worker, "refresh", version, parcel) for worker in range(crew.size)], return_exceptions=True
+                *[stop.call("refresh", versions[stop.role], parcel) for stop in live], return_exceptions=True
             )
-            for worker, result in enumerate(done):
+            for stop, result in zip(live, done, strict=True):
                 if isinstance(result, Fault):  # its next play brings them
-                    self._say(f"{crew.name}-{worker} missed {role} version {version}: {result}")
+                    version = f"{stop.role} version {versions[stop.role]}"
+                    self._say(f"{stop.crew.name}-{stop.worker} missed {version}: {result}")
                 elif isinstance(result, BaseException):
                     raise result
                 else:
-                    self.note(role, result)
+                    self.note(stop.role, result)
         return parcel
 
     async def again(self, role: str, version: int, serial: int, why: str) -> Ref:
@@ -102,65 +122,67 @@ class Courier:
         """`time/sync_transfer` and `time/sync_load` of the versions that were loaded since the last call."""
         return self._seconds.pop(role, {})
 
-    async def _broadcast(self, role: str, route: Route, version: int, parcel: Ref, serial: int) -> Ref:
-        crew = self._crew(role)
+    async def _broadcast(self, name: str, route: Route, versions: Mapping[str, int], parcel: Ref, serial: int) -> Ref:
         try:
             if not route.formed:
-                await self._form(role, route)
-            sent = self._learner(role, "send", serial)
-            taken = [crew.call(worker, "receive", version, parcel) for worker in range(crew.size)]
-            for seconds in (await _all(sent, *taken))[1:]:
-                self.note(role, seconds)
+                await self._form(name, route)
+            sent = self._learner(name, "send", serial)
+            taken = [stop.call("receive", versions[stop.role], parcel) for stop in route.stops]
+            for stop, seconds in zip(route.stops, (await _all(sent, *taken))[1:], strict=True):
+                self.note(stop.role, seconds)
         except Fault as fault:
             route.formed = False
-            await self._disband(role)
-            return await self.again(role, version, serial, str(fault))
+            await self._disband(name, route)
+            return await self.again(name, versions[name], serial, str(fault))
         return parcel
 
-    async def _form(self, role: str, route: Route) -> None:
+    async def _form(self, name: str, route: Route) -> None:
         """A new group of the learner and all players, restarted ones too."""
-        crew, host = self._crew(role), route.learner.host
+        host = route.learner.host
         if all(place.memory == route.learner.memory for place in route.engines):
             host = "127.0.0.1"
-        port = await call_learner(self._cast, role, "listen", host)
+        port = await call_learner(self._cast, name, "listen", host)
         gpus = between_gpus(route.learner, route.engines)
-        call = Call(host, port, crew.size + 1, gpus, self._cfg.placement.call_timeout / 5)
+        call = Call(host, port, len(route.stops) + 1, gpus, self._cfg.placement.call_timeout / 5)
         joins = [
-            crew.call(worker, "join", call, worker + 1, host if host == "127.0.0.1" else route.engines[worker].host)
-            for worker in range(crew.size)
+            stop.call("join", call, rank, host if host == "127.0.0.1" else place.host)
+            for rank, (stop, place) in enumerate(zip(route.stops, route.engines, strict=True), start=1)
         ]
-        await _all(self._learner(role, "join", call, host), *joins)
+        await _all(self._learner(name, "join", call, host), *joins)
         route.formed = True
 
-    async def _disband(self, role: str) -> None:
+    async def _disband(self, name: str, route: Route) -> None:
         """Everyone leaves what is left of the group; who has died left it by that."""
-        crew = self._crew(role)
-        for leave in (call_learner(self._cast, role, "leave"), *(crew.call(i, "leave") for i in range(crew.size))):
+        for leave in (call_learner(self._cast, name, "leave"), *(stop.call("leave") for stop in route.stops)):
             try:
                 await leave
             except Fault as fault:
-                self._say(f"{crew.name}: {fault}")
+                self._say(f"{name} weights: {fault}")
 
-    async def _learner(self, role: str, method: str, *args: Any) -> Any:
+    async def _learner(self, name: str, method: str, *args: Any) -> Any:
         """A call in which the learner may find a group broken, which is no fault of its own."""
         try:
-            return await self._cast.learners[role].call(0, method, *args)
+            return await self._cast.learners[name].call(0, method, *args)
         except Fault as fault:
             if fault.cause == FAILED:
                 raise
-            raise LearnerLost(f"{role} learner: {fault}") from fault
+            raise LearnerLost(f"{name} learner: {fault}") from fault
 
-    async def _ask(self, role: str, worker: int, method: str) -> Any:
+    async def _ask(self, stop: Stop, method: str) -> Any:
         """An idempotent call to a player, made again when it died."""
         for _ in range(TRIES - 1):
             try:
-                return await self._crew(role).call(worker, method)
+                return await stop.call(method)
             except Fault:
                 continue
-        return await self._crew(role).call(worker, method)
+        return await stop.call(method)
 
     def _crew(self, role: str) -> Crew:
         return self._cast.proposers if role == PROPOSER else self._cast.solvers
+
+    def _spare(self, name: str) -> int:
+        """Publications of a learner that must stay."""
+        return max(spare(self._cfg, role) for role in self.trains[name])
 
 
 async def _all(*calls: Any) -> list[Any]:

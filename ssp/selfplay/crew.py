@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-PAYLOAD_METHODS = frozenset({"play", "update", "weights", "again", "anchor_weights"})
+PAYLOAD_METHODS = frozenset({"play", "update", "update_all", "weights", "again", "anchor_weights"})
 """Methods that return `(payload, report)`; every other method returns one small value."""
 
 

@@ -12,7 +12,7 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.ledger import Ledger
 from ssp.rollout import Search
-from ssp.selfplay.cast import Cast, proposers, queue_names
+from ssp.selfplay.cast import Cast, learners, proposers, queue_names
 from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.judge_worker import Judge
 from ssp.selfplay.learner_worker import Learner
@@ -29,13 +29,15 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         ),
         solvers=LocalCrew("solver", lambda i: Player(cfg, SOLVER, models[SOLVER], search, episodes), place.solvers),
         judges=LocalCrew("judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
-        learners={
-            role: LocalCrew(f"learner-{role}", lambda i, role=role: Learner(cfg, role, models[role]))  # type: ignore[misc]
-            for role in cfg.roles
-        },
+        learners={role: crew for name in learners(cfg) for role, crew in _learner(cfg, name, models).items()},
         queues={
             name: LocalCrew(f"queue-{name}", lambda i: BoundedQueue(budget.items, budget.bytes))
             for name in queue_names(cfg)
         },
         ledger=LocalCrew("ledger", lambda i: Ledger(ledger)),
     )
+
+
+def _learner(cfg: Config, name: str, models: dict[str, Path]) -> dict[str, LocalCrew]:
+    """The learner called `name`, by the roles that it trains."""
+    return dict.fromkeys(learners(cfg)[name], LocalCrew(f"learner-{name}", lambda i: Learner(cfg, name, models[name])))

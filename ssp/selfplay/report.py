@@ -42,12 +42,14 @@ class Report:
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
         self._rounds: dict[int, tuple[dict[str, float], dict[str, int], Clock]] = {}
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
+        self._spent: dict[int, list[float]] = {}
         self._last = time.perf_counter()
 
     def restart(self) -> None:
         """The run (re)starts from a checkpoint: half-collected steps are forgotten."""
         self._rounds.clear()
         self._learned.clear()
+        self._spent.clear()
         self._last = time.perf_counter()
 
     def say(self, text: str) -> None:
@@ -81,18 +83,20 @@ class Report:
         tokens = {role: sum(p.brief.tokens for p in played if p.brief.role == role) for role in self._roles}
         self._rounds[step] = values, tokens, clock
 
-    def learned(self, role: str, step: int, stats: dict[str, float]) -> bool:
-        """One learner finished `step`. True when it was the last one: the step's rows are written then."""
+    def learned(self, step: int, stats: Mapping[str, dict[str, float]]) -> bool:
+        """One learner finished `step`: figures of each role that it trains. True when it was the last one: the step's rows
+        are written then."""
         done = self._learned.setdefault(step, {})
-        done[role] = stats
+        done.update(stats)
+        spent = self._spent.setdefault(step, [])
+        spent.append(max(found.get("busy", 0.0) for found in stats.values()))  # roles that share are busy together
         if len(done) < len(self._roles):
             return False
         now = time.perf_counter()
         wall, self._last = now - self._last, now
         figures, tokens, clock = self._rounds.pop(step)
-        learn = max(stats.get("busy", 0.0) for stats in done.values())
-        clock.busy += sum(stats.get("busy", 0.0) for stats in done.values())
-        values = {**figures, **clock.shares(wall, self._workers, learn)}
+        clock.busy += sum(spent)
+        values = {**figures, **clock.shares(wall, self._workers, max(spent))}
         values["tokens_per_second"] = values["game/tokens"] / max(wall, 1e-9)
         self._sink.write(step, "game", values)
         for name in self._roles:
@@ -100,7 +104,7 @@ class Report:
             row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
             row["generate/tokens_per_second"] = tokens[name] / max(clock.generated.get(name, 0.0), 1e-9)
             self._sink.write(step, name, row)
-        del self._learned[step]
+        del self._learned[step], self._spent[step]
         return True
 
     def evaluated(self, step: int, scores: dict[str, float], seconds: float) -> None:

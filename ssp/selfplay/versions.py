@@ -38,12 +38,16 @@ class WeightStore:
         """The newest weights of `role`."""
         return self._latest[role]
 
-    async def publish(self, role: str, weights: Ref, incarnation: int, step: int, serial: int = 0) -> Published:
-        """Give `weights`, the result of learner step `step` in this incarnation, the next version number of `role`."""
-        version = await self._ledger.call(0, "next_version", role, incarnation, step)
-        weights = await self.courier.deliver(role, version, weights, serial)
-        self._latest[role] = Published(version, weights, serial)
-        return self._latest[role]
+    async def publish(self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0) -> Published:
+        """Give `weights`, the result of step `step` of `learner` in this incarnation, the next version number of each role
+        that it trains; those of the role that it is called after."""
+        versions = {
+            role: await self._ledger.call(0, "next_version", role, incarnation, step)
+            for role in self.courier.trains[learner]
+        }
+        weights = await self.courier.deliver(learner, versions, weights, serial)
+        self._latest |= {role: Published(version, weights, serial) for role, version in versions.items()}
+        return self._latest[learner]
 
     async def mend(self, role: str, lost: Published, why: str) -> Published:
         """The same version in another parcel, after a player found that of `lost` gone. LearnerLost when nobody has it."""

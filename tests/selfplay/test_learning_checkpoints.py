@@ -68,7 +68,7 @@ class School:
         return TrainBatch(role, step, items, [1.0] * len(ids), 10)
 
     def learn(self, batch: TrainBatch) -> dict[str, float]:
-        return asyncio.run(self.schooling.learn(batch))
+        return asyncio.run(self.schooling.learn(batch))[batch.role]
 
     def states(self, role: str) -> dict[str, int]:
         return {state: n for state, n in self.ledger.check()[role].items() if n}
@@ -164,9 +164,9 @@ def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
     school = School(config(), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     checkpoints.remember(2, [{"question": "a", "target": "b", "win_rate": 0.5}], {"next": 5, "open": [3]})
-    asyncio.run(checkpoints.save(SOLVER, 2, 5, {"role": SOLVER}))
+    asyncio.run(checkpoints.save(SOLVER, 2, {SOLVER: 5}, {"role": SOLVER}))
     assert saved(school) is None and checkpoints.saved == -1
-    asyncio.run(checkpoints.save(PROPOSER, 2, 4, {"role": PROPOSER}))
+    asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 4}, {"role": PROPOSER}))
     state = saved(school)
     assert state is not None and checkpoints.saved == 2
     assert state["step"] == 2 and state["versions"] == {SOLVER: 5, PROPOSER: 4} and len(state["pool"]) == 1
@@ -188,18 +188,18 @@ def test_a_kill_between_two_saves_leaves_the_old_pair(tmp_path: Path) -> None:
     school = School(config(save__keep=1), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for role in ROLES:
-        asyncio.run(checkpoints.save(role, 1, 2, {}))
+        asyncio.run(checkpoints.save(role, 1, {role: 2}, {}))
     old = saved(school)
     school.learners[PROPOSER].fails = on_calls("save", 2, cause="learner_died")
-    asyncio.run(checkpoints.save(SOLVER, 2, 3, {}))
+    asyncio.run(checkpoints.save(SOLVER, 2, {SOLVER: 3}, {}))
     with pytest.raises(LearnerLost):
-        asyncio.run(checkpoints.save(PROPOSER, 2, 3, {}))
+        asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 3}, {}))
     assert saved(school) == old
     state = asyncio.run(Checkpoints(school.cfg, school.cast, school.folder).restore())
     assert (state.step, state.versions) == (1, {SOLVER: 2, PROPOSER: 2})
     # the same after a rollback in this process: the half pair of step 2 is forgotten
     asyncio.run(checkpoints.restore())
-    asyncio.run(checkpoints.save(PROPOSER, 2, 4, {}))
+    asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 4}, {}))
     assert saved(school) == old
 
 
@@ -207,8 +207,8 @@ def test_a_role_that_published_nothing_is_not_saved_again(tmp_path: Path) -> Non
     school = School(config(), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for step, version in ((1, 2), (2, 3)):
-        asyncio.run(checkpoints.save(PROPOSER, step, 2, {}))
-        asyncio.run(checkpoints.save(SOLVER, step, version, {}))
+        asyncio.run(checkpoints.save(PROPOSER, step, {PROPOSER: 2}, {}))
+        asyncio.run(checkpoints.save(SOLVER, step, {SOLVER: version}, {}))
     assert school.learners[PROPOSER].counts["save"] == 1 and school.learners[SOLVER].counts["save"] == 2
     state = saved(school)
     assert state is not None and state["step"] == 2 and state["versions"] == {PROPOSER: 2, SOLVER: 3}
@@ -218,7 +218,7 @@ def test_a_learner_may_be_several_saves_ahead(tmp_path: Path) -> None:
     school = School(config(save__keep=1, health__collapse=0.0), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for role, step in [(PROPOSER, 1), (PROPOSER, 2), (PROPOSER, 3), (SOLVER, 1), (SOLVER, 2), (SOLVER, 3)]:
-        asyncio.run(checkpoints.save(role, step, step + 1, {}))
+        asyncio.run(checkpoints.save(role, step, {role: step + 1}, {}))
     assert checkpoints.saved == 3
     assert sorted(path.name for path in (school.folder.checkpoints / PROPOSER).iterdir()) == ["v4"]
 
@@ -228,7 +228,7 @@ def test_what_nobody_vouched_for_yet_does_not_push_out_the_good_pair(tmp_path: P
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for step in range(5):
         for role in ROLES:
-            asyncio.run(checkpoints.save(role, step, step + 1, {}))
+            asyncio.run(checkpoints.save(role, step, {role: step + 1}, {}))
         checkpoints.vouch(PROPOSER, step)
         checkpoints.vouch(SOLVER, min(step, 2) - 1)
     state = saved(school)
@@ -246,7 +246,7 @@ def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for role in ROLES:
         school.learn(school.batch(role, 1, [1]))
-        asyncio.run(checkpoints.save(role, 1, 2, {}))
+        asyncio.run(checkpoints.save(role, 1, {role: 2}, {}))
     school.learn(school.batch(SOLVER, 2, [2]))
     school.batch(PROPOSER, 2, [2])
     state = asyncio.run(checkpoints.restore())

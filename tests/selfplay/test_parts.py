@@ -168,9 +168,9 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     for step in (1, 2):
         report.round(step, games, [], settled, {"retriever_down": 1}, Clock())
     stats = {"reward/mean": 0.5, "busy": 0.1, "tokens": 10.0}
-    assert not report.learned(PROPOSER, 1, stats) and not report.learned(PROPOSER, 2, stats)
+    assert not report.learned(1, {PROPOSER: stats}) and not report.learned(2, {PROPOSER: stats})
     assert sink.rows == []
-    assert report.learned(SOLVER, 1, stats)
+    assert report.learned(1, {SOLVER: stats})
     assert [(step, role) for step, role, _ in sink.rows] == [(1, "game"), (1, PROPOSER), (1, SOLVER)]
     figures = sink.rows[0][2]
     assert figures["game/valid_rate"] == 0.5 and figures["game/win_rate"] == pytest.approx(1 / 3)
@@ -178,7 +178,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     assert figures["game/tokens"] == 6 * 5
     report.restart()  # what was half collected is forgotten
     report.round(2, games, [], settled, {}, Clock())
-    assert not report.learned(SOLVER, 2, stats) and report.learned(PROPOSER, 2, stats)
+    assert not report.learned(2, {SOLVER: stats}) and report.learned(2, {PROPOSER: stats})
     assert sink.steps("game") == [1, 2]
 
 
