@@ -14,7 +14,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from ssp.config.schema import RayConfig
+from ssp.config.cluster import RayConfig
 from ssp.errors import InputError, SspError
 
 FIRST_DASHBOARD_PORT = 8265

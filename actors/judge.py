@@ -5,9 +5,9 @@ from __future__ import annotations
 import ray
 
 from actors.process import Guarded
-from ssp.selfplay.judge_worker import Judge
+from ssp.workers.judge import Judge
 
 
 @ray.remote
 class JudgeActor(Guarded, Judge):
-    """See `ssp.selfplay.judge_worker.Judge`."""
+    """See `ssp.workers.judge.Judge`."""

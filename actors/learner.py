@@ -11,12 +11,12 @@ import ray
 from actors.process import Calm
 from actors.transfer import Hosted
 from ssp.config.schema import Config
-from ssp.selfplay.learner_worker import Learner
+from ssp.workers.learner import Learner
 
 
 @ray.remote
 class LearnerActor(Hosted, Calm, Learner):
-    """See `ssp.selfplay.learner_worker.Learner`."""
+    """See `ssp.workers.learner.Learner`."""
 
 
 class _Waiting(Learner):

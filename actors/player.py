@@ -13,11 +13,11 @@ from actors.fleet import connect_search
 from actors.process import Guarded
 from actors.transfer import TRANSFER, Receiving
 from ssp.config.schema import Config
-from ssp.selfplay.player import Player
+from ssp.workers.player import Player
 
 
 class _Player(Receiving, Guarded, Player):
-    """See `ssp.selfplay.player.Player`. It searches over the retriever actors of `run`."""
+    """See `ssp.workers.player.Player`. It searches over the retriever actors of `run`."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)

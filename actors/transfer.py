@@ -26,7 +26,7 @@ class Receiving(Hosted):
     """Mix-in before a player: its methods of transfer run in a thread of their own."""
 
     def play(self, *args: Any) -> Any:
-        """See `ssp.selfplay.player.Player.play`."""
+        """See `ssp.workers.player.Player.play`."""
         import torch
 
         torch.set_num_threads(1)  # with OpenMP the number belongs to the thread, which is not the constructor's

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ssp.config.cluster import PlacementConfig, QueueConfig, RayConfig, TransferConfig
 from ssp.config.role import RoleConfig
 from ssp.episode import PROPOSER, ROLES, SOLVER
 
@@ -72,18 +73,6 @@ class ScheduleConfig:
     preset: str = ""
     max_staleness: RoleInt = field(default_factory=RoleInt)
     in_flight: bool = False
-
-
-@dataclass
-class TransferConfig:
-    """How weights reach the engines: object_store, shm (a shared file on one node), disk (in the run folder), broadcast
-    (torch.distributed: gloo, or NCCL between GPUs), ipc (CUDA memory on one GPU), auto (by placement).
-
-    `verify`: engines compare what they have with what was sent, at each new version.
-    """
-
-    kind: str = "auto"
-    verify: bool = False
 
 
 @dataclass
@@ -286,55 +275,6 @@ class RetrieverConfig:
     gpus: float = 0.0
     memory_mb: int = 0
     online: OnlineConfig = field(default_factory=OnlineConfig)
-
-
-@dataclass
-class PlacementConfig:
-    """Actors a role, CPUs an actor asks Ray for, restarts an actor may use, seconds one call may take.
-
-    `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner share them and
-    take turns), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`, `learner_gpus`,
-    `judge_gpus`: GPUs of an engine's rank, a learner's rank, a judge (0 = it computes on CPUs). `nodes`: what the cluster
-    has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask the cluster).
-    """
-
-    layout: str = "separate"
-    nodes: str = ""
-    engine_gpus: float = 0.0
-    learner_gpus: float = 0.0
-    judge_gpus: float = 0.0
-    proposers: int = 2
-    solvers: int = 2
-    judges: int = 2
-    cpus: float = 0.1
-    restarts: int = 10
-    call_timeout: float = 300.0
-
-
-@dataclass
-class RayConfig:
-    """The local cluster that `train` starts when RAY_ADDRESS is not set. `auth`: disabled or token.
-
-    `cpus` 0: what the machine has. `dashboard_port` 0: the first free one from 8265 on. `start_timeout`: seconds that
-    all actors get to start, and one to come back.
-    """
-
-    cpus: int = 0
-    dashboard: bool = True
-    dashboard_port: int = 0
-    object_store_mb: int = 256
-    auth: str = "disabled"
-    loopback_only: bool = True
-    start_timeout: float = 300.0
-
-
-@dataclass
-class QueueConfig:
-    """Budget of each queue: items and bytes. A put waits for room, up to `timeout` seconds."""
-
-    items: int = 4096
-    bytes: int = 256_000_000
-    timeout: float = 600.0
 
 
 @dataclass

@@ -14,10 +14,10 @@ from ssp.ledger import Ledger
 from ssp.rollout import Search
 from ssp.selfplay.cast import Cast, learners, proposers, queue_names
 from ssp.selfplay.crew import LocalCrew
-from ssp.selfplay.judge_worker import Judge
-from ssp.selfplay.learner_worker import Learner
-from ssp.selfplay.player import Player
 from ssp.selfplay.queue import BoundedQueue
+from ssp.workers.judge import Judge
+from ssp.workers.learner import Learner
+from ssp.workers.player import Player
 
 
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:

@@ -22,9 +22,9 @@ from ssp.selfplay.cast import Cast
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.courier import LOST
 from ssp.selfplay.crew import Crew, split
-from ssp.selfplay.player import PlayOrder
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.versions import Published, WeightStore
+from ssp.workers.player import PlayOrder
 
 T = TypeVar("T")
 

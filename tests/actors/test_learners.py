@@ -23,9 +23,9 @@ from ssp.config.schema import Config
 from ssp.episode import Episode, Outcome
 from ssp.errors import Fault, InvariantError, SspError
 from ssp.learning.memory import OutOfMemory
-from ssp.selfplay.learner_worker import Learner
 from ssp.tokenlog import Kind
 from ssp.transfer.parcel import OBJECT_STORE, Plan
+from ssp.workers.learner import Learner
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 PLAN = [(0, row, float(row % 2), row // 4) for row in range(8)]

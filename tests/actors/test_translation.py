@@ -12,7 +12,7 @@ from ray.exceptions import ObjectLostError, RayTaskError
 
 from actors import cluster
 from actors.crew import Patience, RayCrew
-from ssp.config.schema import RayConfig
+from ssp.config.cluster import RayConfig
 from ssp.errors import Fault, InputError
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ssp.config.cluster import RayConfig
 from ssp.config.role import EngineConfig, RoleConfig
-from ssp.config.schema import RayConfig
 from ssp.learning.batch import Batch
 from ssp.learning.checkpoint import shapes
 from ssp.learning.learner import Learner

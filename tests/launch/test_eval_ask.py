@@ -26,9 +26,9 @@ from ssp.episode import SOLVER, Document, Episode, Task
 from ssp.errors import InputError
 from ssp.evaluation import Play, methods
 from ssp.judge import Decision, Item
-from ssp.selfplay.player import Player, PlayOrder
 from ssp.tokenlog import Kind
 from ssp.transfer.parcel import Parcel
+from ssp.workers.player import Player, PlayOrder
 from ssp.world import tokenizer as words
 
 TINY = ["steps=1", "solver.limits.turn_tokens=6"]

@@ -18,8 +18,9 @@ from ssp.config import learning_rules
 from ssp.engines import ScriptedEngine
 from ssp.episode import SOLVER
 from ssp.errors import InputError
-from ssp.selfplay import learner_worker, local
+from ssp.selfplay import local
 from ssp.transfer.parcel import OBJECT_STORE, Parcel
+from ssp.workers import learner as learner_worker
 
 MOVING = {"solver__kl__coef": 0.01, "solver__kl__ema_tau": 0.9, "solver__kl__ema_every": 1}
 GIVEN = {"game__questions": "dataset", "solver__batch": 2, "solver__algorithm": "reinforce"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fakes import FakeLearner, FaultyCrew, Stage, config, scripted
 
-from ssp.episode import SOLVER
+from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import Fault
 from ssp.ledger import Ledger
 from ssp.selfplay.cast import Cast
@@ -177,6 +177,27 @@ def table(tmp_path: Path, members: list[Member]) -> SimpleNamespace:
         return asyncio.run(store.publish(SOLVER, parcel, 1, learner.updates, int(figures["serial"])))
 
     return SimpleNamespace(publish=publish, said=said, learner=learner, store=store)
+
+
+def test_one_broadcast_of_a_shared_policy_reaches_the_players_of_both_roles(tmp_path: Path) -> None:
+    members = {role: [Member(), Member()] for role in ROLES}
+    cfg = config(transfer__kind="broadcast", proposer__policy="shared", solver__policy="shared")
+    crews = [LocalCrew(role, lambda i, role=role: members[role][i], 2) for role in ROLES]  # type: ignore[misc]
+    learner, book = Sender(cfg, SOLVER, tmp_path), Ledger(tmp_path / "ledger.db")
+    book.next_version(PROPOSER, 0, 0)  # versions count for each role
+    crew = FaultyCrew(LocalCrew("learner", lambda i: learner))
+    cast = Cast(*crews, crews[0], dict.fromkeys(ROLES, crew), {}, LocalCrew("l", lambda i: book))
+    said: list[str] = []
+    store = WeightStore(cast.ledger, Courier(cfg, cast, "run", str(tmp_path), said.append))
+    asyncio.run(store.courier.prepare(SOLVER))
+    for step in (0, 1):
+        parcel, figures = learner.weights()
+        asyncio.run(store.publish(SOLVER, parcel, 1, step, int(figures["serial"])))
+    assert [member.got for member in members[SOLVER]] == [[1, 2]] * 2
+    assert [member.got for member in members[PROPOSER]] == [[2, 3]] * 2
+    assert store.latest(PROPOSER).weights is store.latest(SOLVER).weights
+    assert crew.counts["join"] == 1 and crew.counts["send"] == 2
+    assert said == ["proposer and solver weights travel by broadcast (transfer.kind)"]
 
 
 def test_a_broadcast_reaches_all_players_in_one_group(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from ssp import build
 from ssp.engines.base import Generation, LiveEngine, Sampling
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import Fault, InputError
-from ssp.selfplay.player import Player, PlayOrder
 from ssp.selfplay.settle import settle
 from ssp.transfer.parcel import Parcel
+from ssp.workers.player import Player, PlayOrder
 
 PATIENCE = 30.0
 

@@ -18,10 +18,11 @@ from ssp.config.role import LimitsConfig, StageConfig
 from ssp.engines import ScriptedEngine
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import InputError
-from ssp.selfplay import learner_worker, local
+from ssp.selfplay import local
 from ssp.selfplay.settle import settle
 from ssp.telemetry import episodes as transcripts
 from ssp.tokenlog import Kind
+from ssp.workers import learner as learner_worker
 
 STAGES = [StageConfig(2, 40, 600), StageConfig(4, 60, 960)]
 

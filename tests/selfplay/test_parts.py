@@ -18,11 +18,11 @@ from ssp.selfplay.alarm import JunkWatch
 from ssp.selfplay.clock import KINDS, Clock
 from ssp.selfplay.crew import split
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
-from ssp.selfplay.learner_worker import Learner
 from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import settle
 from ssp.selfplay.versions import Published
+from ssp.workers.learner import Learner
 
 # clock
 

@@ -15,9 +15,10 @@ from ssp.config import learning_rules
 from ssp.config.schema import Config
 from ssp.episode import SOLVER, Grade
 from ssp.errors import InputError
-from ssp.selfplay import learner_worker, local
+from ssp.selfplay import local
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import settle
+from ssp.workers import learner as learner_worker
 
 T, F = True, False
 

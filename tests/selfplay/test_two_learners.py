@@ -11,7 +11,8 @@ import pytest
 from fakes import Stage, config
 
 from ssp.coldstart.store import ARTEFACT
-from ssp.selfplay import learner_worker, local
+from ssp.selfplay import local
+from ssp.workers import learner as learner_worker
 
 
 @pytest.fixture(autouse=True)

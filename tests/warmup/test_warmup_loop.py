@@ -18,8 +18,8 @@ from ssp.config.schema import Config, WarmupConfig
 from ssp.episode import Episode, Outcome
 from ssp.errors import InputError
 from ssp.selfplay.crew import LocalCrew
-from ssp.selfplay.learner_worker import Learner
 from ssp.warmup import loop, traces
+from ssp.workers.learner import Learner
 
 ROWS = 32
 
