@@ -60,7 +60,7 @@ def someone_learns(cfg: Config) -> None:
     """Training with frozen policies only has nothing to do."""
     if all(cfg.block(role).policy == "frozen" for role in cfg.roles):
         found = " ".join(f"{role}.policy=frozen" for role in cfg.roles)
-        raise InputError("at least one role learns", found, "set one to own, or use ssp eval")
+        raise InputError("at least one role learns", found, "set them to own or shared, or use ssp eval")
 
 
 def one_role_warms_up(cfg: Config) -> None:

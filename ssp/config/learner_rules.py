@@ -1,4 +1,4 @@
-"""Which settings of a learner's program may stand together: backend, ranks, adapters.
+"""Which settings of a learner's program may stand together: backend, ranks, adapters, and the two roles of a shared policy.
 
 Owns the rules, each small and named by what it guards. Promises that a setting which would have no effect is refused.
 Refuses to read files, and to know whether something fits into memory (`ssp.memory`).
@@ -7,10 +7,16 @@ Refuses to read files, and to know whether something fits into memory (`ssp.memo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 
 from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
 from ssp.config.schema import Config
+from ssp.config.tables import TRUST_REGION
+from ssp.episode import SOLVER
 from ssp.errors import InputError
+
+RATE = ("lr", "warmup_steps", "schedule")
+"""Settings of an optimizer step's rate, which each role's own step may have of its own."""
 
 
 def zero_is_deepspeeds(cfg: Config) -> None:
@@ -51,7 +57,70 @@ def combined_roles_share(cfg: Config) -> None:
             raise InputError(rule, f"policy={block.policy}", f"set {role}.learner.combine=false")
 
 
-RULES: tuple[Callable[[Config], None], ...] = (zero_is_deepspeeds, adapters_fit, combined_roles_share)
+def both_roles_share(cfg: Config) -> None:
+    """A policy is shared by the two roles that play: one model, one program that trains it, one pace."""
+    shared = [role for role in cfg.roles if cfg.block(role).policy == "shared"]
+    if not shared:
+        return
+    if len(cfg.roles) < 2:
+        rule = "policy=shared is one policy for the proposer and the solver, and nobody proposes here"
+        raise InputError(rule, f"game.questions={cfg.game.questions}", "set solver.policy=own")
+    if len(shared) < 2:
+        found = " ".join(f"{role}.policy={cfg.block(role).policy}" for role in cfg.roles)
+        raise InputError("policy=shared is one policy for both roles", found, "set defaults.policy=shared")
+    asks, answers = cfg.proposer, cfg.solver
+    rule = "roles with policy=shared have one {}"
+    if asks.model != answers.model:
+        raise InputError(rule.format("model"), f"{asks.model} and {answers.model}", "set defaults.model only")
+    own = ("minibatch",) if asks.learner.combine or answers.learner.combine else ("minibatch", *RATE)
+    for item in fields(LearnerConfig):
+        one, other = (getattr(block.learner, item.name) for block in (asks, answers))
+        if one != other and item.name not in own:
+            found = f"learner.{item.name}: {one} and {other}"
+            more = ", and with combine=true one learning rate" if item.name in RATE else ""
+            raise InputError(rule.format("learner") + more, found, f"set defaults.learner.{item.name} only")
+    bounds = cfg.schedule.max_staleness
+    if bounds.proposer != bounds.solver:
+        found = f"proposer {bounds.proposer}, solver {bounds.solver}"
+        raise InputError(
+            rule.format("staleness bound: both train in the same step"), found, "set both schedule.max_staleness alike"
+        )
+
+
+def shared_policies_can_be_kept(cfg: Config) -> None:
+    """A checkpoint of a shared policy has no room for a critic or an anchor a role."""
+    for role, block in _sharing(cfg):
+        if block.algorithm == "gae":
+            rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"
+            raise InputError(rule, f"{role}.policy=shared", f"set {role}.algorithm=grpo, or defaults.policy=own")
+        if block.kl.coef > 0 and block.kl.ema_tau < 1:
+            rule = "the KL reference of a shared policy is its start for both roles, and does not move"
+            raise InputError(rule, f"{role}.kl.ema_tau={block.kl.ema_tau}", f"set {role}.kl.ema_tau=1")
+
+
+def second_step_needs_trust_region(cfg: Config) -> None:
+    """The proposer's step comes first, so that the solver's policy is not the one that sampled any more (law 1)."""
+    for role, block in _sharing(cfg):
+        if role == SOLVER and not block.learner.combine and block.loss not in TRUST_REGION:
+            rule = (
+                f"solver.loss is one of {', '.join(TRUST_REGION)} where a shared policy takes the proposer's step first"
+            )
+            step = "set solver.loss=ppo_clip, or defaults.learner.combine=true"
+            raise InputError(rule, f"solver.loss={block.loss}", step)
+
+
+RULES: tuple[Callable[[Config], None], ...] = (
+    zero_is_deepspeeds,
+    adapters_fit,
+    combined_roles_share,
+    both_roles_share,
+    shared_policies_can_be_kept,
+    second_step_needs_trust_region,
+)
+
+
+def _sharing(cfg: Config) -> Iterator[tuple[str, RoleConfig]]:
+    return ((role, block) for role, block in _learning(cfg) if block.policy == "shared")
 
 
 def _learning(cfg: Config) -> Iterator[tuple[str, RoleConfig]]:

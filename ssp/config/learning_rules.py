@@ -85,7 +85,7 @@ def dropped_context_needs_one_advantage(cfg: Config) -> None:
 
 def grpo_needs_attempts(cfg: Config) -> None:
     """A group of one has no spread, so it would never learn."""
-    if cfg.solver.policy == "own" and cfg.solver.algorithm in GROUP_BASELINE and cfg.game.attempts < 2:
+    if cfg.solver.policy != "frozen" and cfg.solver.algorithm in GROUP_BASELINE and cfg.game.attempts < 2:
         raise InputError(
             f"solver.algorithm={cfg.solver.algorithm} compares attempts, so game.attempts is at least 2",
             f"game.attempts={cfg.game.attempts}",
@@ -130,9 +130,9 @@ def warnings(cfg: Config) -> Iterator[str]:
     """What is allowed but has gone wrong for others, a sentence each."""
     for role in cfg.roles:
         block = cfg.block(role)
-        if block.policy == "own" and block.algorithm == "gae" and block.kl.coef == 0:
+        if block.policy != "frozen" and block.algorithm == "gae" and block.kl.coef == 0:
             yield f"{role}.algorithm=gae without a KL term: PPO may drift far from its start (set {role}.kl.coef=0.001)"
-        if block.policy == "own" and block.loss == "gspo" and block.clip_high > SEQUENCE_CLIP:
+        if block.policy != "frozen" and block.loss == "gspo" and block.clip_high > SEQUENCE_CLIP:
             yield (
                 f"{role}.loss=gspo with {role}.clip_high={block.clip_high}: the mean log-ratio of a long sequence never gets"
                 f" there (the paper: {role}.clip_low=0.0003 {role}.clip_high=0.0004)"

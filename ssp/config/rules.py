@@ -102,7 +102,7 @@ def training_samples(cfg: Config) -> None:
     """A policy gradient needs sampled actions: greedy training rollouts have no exploration and no usable log-probs."""
     for role in cfg.roles:
         block = cfg.block(role)
-        if block.policy == "own" and block.sampling.temperature == 0:
+        if block.policy != "frozen" and block.sampling.temperature == 0:
             raise InputError(f"{role}.sampling.temperature is above 0 for a role that learns", "0", "set it to 1.0")
 
 

@@ -32,7 +32,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "retriever.dtype": ("float32", "float16", "bfloat16"),
     "retriever.online.engine": ("", "serper", "serpapi", "google_cse", "bing", "brave"),
     "ray.auth": ("disabled", "token"),
-    "{role}.policy": ("own", "frozen"),
+    "{role}.policy": ("own", "shared", "frozen"),
     "{role}.algorithm": (
         "grpo",
         "dr_grpo",
@@ -70,7 +70,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """Names that are built in, by key."""
 
 PLANNED: dict[str, tuple[str, ...]] = {
-    "{role}.policy": ("shared",),
     "{role}.engine.kind": ("simulated",),
 }
 """Names that a later release knows: the message says so, and they are refused all the same."""

@@ -1,9 +1,10 @@
 """Checkpoints of a run: a consistent set of learners (the pair, or the solver alone), and what it takes to go on.
 
 Owns when a set is complete and what state.json says. Promises that state.json always names complete folders of the same
-step, one a role that plays, the same for roles that share a policy (each is written aside and renamed, state.json last), that going back to it is one operation,
-used for a resumed run, a dead learner and a collapse alike, and, while a collapse is watched for, that a set whose weights
-later figures vouched for stays on the disk. Refuses to know what is inside a learner's folder.
+step, one a role that plays, the same one for roles that share a policy (each is written aside and renamed, state.json
+last), that going back to it is one operation, used for a resumed run, a dead learner and a collapse alike, and, while a
+collapse is watched for, that a set whose weights later figures vouched for stays on the disk.
+Refuses to know what is inside a learner's folder.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_ranges(typed: str, rule: str) -> None:
     [
         ("game.questions=nobody", False),
         ("game.batch=sometimes", False),
-        ("solver.policy=shared", True),
+        ("solver.policy=common", False),
         ("solver.loss=grpo", False),
         ("proposer.group=topic", False),
         ("health.on_collapse=hope", False),

@@ -7,6 +7,9 @@ import pytest
 from ssp.config import load
 from ssp.errors import InputError
 
+SHARED = "defaults.policy=shared"
+TOGETHER = "defaults.learner.combine=true proposer.learner.lr=1e-3 solver.learner.lr=1e-3"
+
 
 @pytest.mark.parametrize(
     ("typed", "rule"),
@@ -18,6 +21,19 @@ from ssp.errors import InputError
         ("proposer.learner.lora.targets=[q_proj]", "count only with a rank above 0"),
         ("solver.learner.lora.rank=4 solver.kl.coef=0.1 solver.kl.ema_tau=0.9", "does not move"),
         ("solver.learner.combine=true", "solver.learner.combine is a setting of policy=shared"),
+        ("solver.policy=shared", "policy=shared is one policy for both roles"),
+        ("solver.policy=shared proposer.policy=frozen", "policy=shared is one policy for both roles"),
+        (f"{SHARED} game.questions=dataset data.questions=world:train", "nobody proposes here"),
+        (f"{SHARED} solver.model=other", "policy=shared have one model"),
+        (f"{SHARED} solver.learner.lora.rank=4", "policy=shared have one learner"),
+        (f"{SHARED} proposer.learner.combine=true", "one learner"),
+        (f"{SHARED} defaults.learner.combine=true", "with combine=true one learning rate"),
+        (f"{SHARED} schedule.max_staleness.solver=1", "one staleness bound"),
+        (f"{SHARED} proposer.algorithm=gae", "a critic of one role"),
+        (f"{SHARED} solver.kl.coef=0.1 solver.kl.ema_tau=0.9", "does not move"),
+        (f"{SHARED} solver.loss=pg", "takes the proposer's step first"),
+        (f"{SHARED} solver.sampling.temperature=0", "above 0 for a role that learns"),
+        (f"{SHARED} game.attempts=1", "compares attempts"),
     ],
 )
 def test_what_would_do_nothing_is_refused(typed: str, rule: str) -> None:
@@ -33,6 +49,10 @@ def test_what_would_do_nothing_is_refused(typed: str, rule: str) -> None:
         "defaults.learner.kind=deepspeed defaults.learner.ranks=2 defaults.learner.dtype=bfloat16",
         "defaults.learner.lora.rank=8 defaults.learner.lora.alpha=16 defaults.learner.lora.targets=[q_proj]",
         "solver.learner.ranks=2 solver.learner.checkpointing=true solver.kl.coef=0.1 solver.kl.ema_tau=0.9",
+        SHARED,
+        f"{SHARED} {TOGETHER} solver.loss=pg solver.learner.minibatch=0 solver.engine.lanes=4",
+        f"{SHARED} schedule.preset=one-step-off proposer.loss=tis solver.kl.coef=0.1 proposer.learner.minibatch=4",
+        f"{SHARED} defaults.learner.lora.rank=8 defaults.learner.kind=deepspeed defaults.learner.ranks=2",
     ],
 )
 def test_what_fits_is_let_through(typed: str) -> None:

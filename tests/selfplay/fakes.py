@@ -31,7 +31,7 @@ from ssp.runfolder import RunFolder
 from ssp.search import Corpus, LocalFleet, Router, Shard, in_memory
 from ssp.seeds import generator
 from ssp.selfplay import local
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
@@ -147,6 +147,17 @@ class FakeLearner(Publisher):
         self.updates += 1
         FakeLearner.seen.append((self.role, self.updates, [e.id for e in episodes]))
         return self._publish({"loss": 0.0, "tokens": 1.0, "busy": 0.0})
+
+    def update_all(self, plans: dict[str, Any], *blocks: Any) -> tuple[Any, dict[str, dict[str, float]]]:
+        """One update for all roles in `plans`, which have a row each in `seen`."""
+        self._maybe_die("update_all")
+        self.updates += 1
+        for role, plan in plans.items():
+            episodes = [blocks[block][row] for block, row, *_ in plan]
+            assert all(e.role == role and e.outcome is not Outcome.VOID and len(e.log) for e in episodes)
+            FakeLearner.seen.append((role, self.updates, [e.id for e in episodes]))
+        parcel, figures = self._publish({"loss": 0.0, "tokens": 1.0, "busy": 0.0})
+        return parcel, {role: dict(figures) for role in plans}
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         self._maybe_die("save")
@@ -302,9 +313,10 @@ class Stage:
                 assert row["commit_step"] and row["outcome"] in ("scored", "rejected")
         state = self.state()
         assert set(state["folders"]) == set(state["versions"]) == set(self.cfg.roles)
-        for role in self.cfg.roles:
-            saved = json.loads((self.folder.absolute(state["folders"][role]) / "ssp.json").read_text())
-            assert (saved["version"], saved["role"]) == (state["versions"][role], role)
+        for name, roles in learners(self.cfg).items():
+            (folder,) = {state["folders"][role] for role in roles}
+            saved = json.loads((self.folder.absolute(folder) / "ssp.json").read_text())
+            assert (saved["version"], saved["role"]) == (state["versions"][name], name)
             assert saved["run_step"] <= state["step"]  # less when it has published nothing since
         return states
 

@@ -112,6 +112,15 @@ def test_a_collapse_goes_back_to_the_last_good_checkpoint(tmp_path: Path, bounds
     assert saved["updates"] == 16
 
 
+def test_a_shared_policy_collapses_and_goes_back_for_both_roles(tmp_path: Path) -> None:
+    stage = Stage(cfg(proposer__policy="shared", solver__policy="shared", save__every=2), tmp_path / "run", jitter=1)
+    stage.play()
+    assert Spoilt.restored == [6] and any("Back to the checkpoint of step 6," in said for said in alarms(stage))
+    stage.settled()
+    live = stage.rows("SELECT role, step FROM commits WHERE NOT rolled_back")
+    assert sorted((c["role"], c["step"]) for c in live) == [(role, s) for role in ROLES for s in range(1, 17)]
+
+
 def seeds(stage: Stage) -> dict[int, set[int]]:
     """Seeds of the solver's episodes, by incarnation."""
     found: dict[int, set[int]] = {}

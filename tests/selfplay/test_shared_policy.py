@@ -1,0 +1,196 @@
+"""One policy in both roles (SSP): one update, one publication and one checkpoint a round, figures and commits of each role."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+from fakes import FakeLearner, Stage, config
+from safetensors.numpy import load_file
+
+from ssp import build
+from ssp.coldstart.store import ARTEFACT
+from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.selfplay import local
+from ssp.transfer import files
+from ssp.workers import learner as learner_worker
+
+SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
+TOGETHER = {f"{role}__learner__combine": True for role in ROLES}
+ORDERS = ({}, TOGETHER)
+ENGINE, TOKENIZER = build.engine, build.tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fakes.scripted(monkeypatch)
+    made = files.MemoryShelf
+    monkeypatch.setattr("ssp.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path))
+
+
+def play(path: Path, **changes: Any) -> Stage:
+    stage = Stage(config(**{**SHARED, **changes}), path)
+    stage.play()
+    stage.settled()
+    return stage
+
+
+def commits(stage: Stage) -> list[tuple[str, int, int]]:
+    """Live commits: role, step, version."""
+    found = stage.rows("SELECT role, step, version FROM commits WHERE NOT rolled_back ORDER BY step, role")
+    return [(row["role"], row["step"], row["version"]) for row in found]
+
+
+@pytest.mark.covers("SP-06")
+@pytest.mark.parametrize("bound", [0, 2])
+def test_a_round_is_one_update_and_one_publication(tmp_path: Path, bound: int) -> None:
+    bounds = {f"schedule__max_staleness__{role}": bound for role in ROLES}
+    stage = Stage(config(**SHARED, **bounds, steps=4), tmp_path / "run", jitter=1)
+    assert stage.cast.learners[PROPOSER].inner is stage.cast.learners[SOLVER].inner  # type: ignore[attr-defined]
+    stage.play()
+    stage.settled()
+    assert FakeLearner.calls["solver/update_all"] == 4
+    assert [(role, count) for role, count, _ in FakeLearner.seen] == [(r, n) for n in (1, 2, 3, 4) for r in ROLES]
+    assert commits(stage) == [(role, step, step + 1) for step in (1, 2, 3, 4) for role in ROLES]
+    for role in ROLES:
+        assert [row["version"] for row in stage.figures(role)] == [2, 3, 4, 5]
+        assert all(row["staleness/max"] <= bound and row["episodes"] > 0 for row in stage.figures(role))
+        assert all(
+            "serial" not in row and "health/alarms" in row and "reward/mean" in row for row in stage.figures(role)
+        )
+    mean = {role: [row["reward/mean"] for row in stage.figures(role)] for role in ROLES}
+    assert mean[PROPOSER] != mean[SOLVER]
+    for crew in (stage.cast.proposers, stage.cast.solvers):  # both play the same weights, each by its version
+        orders = [args for _, method, args in crew.calls if method == "play"]  # type: ignore[attr-defined]
+        assert all(parcel.payload["w"] == [version - 1] for _, _, version, parcel in orders)
+        assert {version for _, _, version, _ in orders} >= {1}
+
+
+def test_a_step_is_one_folder_which_state_json_names_for_both(tmp_path: Path) -> None:
+    stage = play(tmp_path / "run")
+    assert FakeLearner.calls["solver/save"] == 4 and FakeLearner.calls["proposer/save"] == 0
+    state = stage.state()
+    assert state["folders"] == dict.fromkeys(ROLES, "checkpoints/solver/v4") and state["versions"] == dict.fromkeys(
+        ROLES, 4
+    )
+    assert not (stage.folder.checkpoints / PROPOSER).exists()
+    longer = play(tmp_path / "run", steps=5)
+    assert FakeLearner.calls["solver/load"] == 1 and FakeLearner.calls["proposer/load"] == 0
+    assert [(role, count) for role, count, _ in FakeLearner.seen][-4:] == [(r, n) for n in (4, 5) for r in ROLES]
+    assert longer.state()["step"] == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "learns"),
+    [
+        ({"proposer__warmup_steps": 2}, [{PROPOSER}, {PROPOSER}, set(ROLES), set(ROLES)]),
+        ({"solver__freeze_after": 1}, [set(ROLES), {PROPOSER}, {PROPOSER}, {PROPOSER}]),
+        ({"proposer__freeze_after": 3}, [set(ROLES)] * 3 + [{SOLVER}]),
+    ],
+)
+def test_what_one_role_has_nothing_to_learn_from_the_other_trains(
+    tmp_path: Path, changes: dict[str, int], learns: list[set[str]]
+) -> None:
+    """Its episodes are kept, and its next ones are played by the weights that the other role has changed."""
+    stage = play(tmp_path / "run", steps=4, **changes)
+    assert FakeLearner.calls["solver/update_all"] == 4
+    wanted = [(role, step, step + 1) for step, roles in enumerate(learns, 1) for role in sorted(roles)]
+    assert commits(stage) == wanted
+    for role in ROLES:
+        assert [row["version"] for row in stage.figures(role)] == [2, 3, 4, 5]
+    kept = Counter(row["role"] for row in stage.rows() if row["state"] == "kept" and row["role"] in ROLES)
+    assert set(kept) == {role for roles in learns for role in set(ROLES) - roles}
+
+
+def test_without_a_valid_question_the_proposer_learns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fakes, "proposer", lambda target, read, seed: f"<question> {target} seat ? </question>")
+    stage = play(tmp_path / "run", steps=2)
+    assert commits(stage) == [(PROPOSER, 1, 2), (PROPOSER, 2, 3)]
+    assert [row["episodes"] for row in stage.figures(SOLVER)] == [0, 0]
+    assert [row["version"] for row in stage.figures(SOLVER)] == [2, 3]
+
+
+@pytest.mark.parametrize("call", ["update_all", "save", "weights"])
+def test_a_lost_learner_takes_both_roles_back(tmp_path: Path, call: str) -> None:
+    FakeLearner.fail_at = (
+        {f"solver/{call}": {2}} if call != "weights" else {"solver/update_all": {2}, "solver/weights": {2}}
+    )
+    stage = Stage(config(**SHARED), tmp_path / "run", jitter=1)
+    stage.play()
+    stage.settled()
+    assert any("back to the last checkpoint" in text for text in stage.sink.events)
+    assert [(role, step) for role, step, _ in commits(stage)] == [(role, step) for step in (1, 2, 3) for role in ROLES]
+    assert stage.state()["step"] == 3
+
+
+@pytest.mark.parametrize("kind", ["shm", "disk"])
+def test_files_of_weights_are_written_once_for_both_roles(tmp_path: Path, kind: str) -> None:
+    plain, stage = play(tmp_path / "plain"), play(tmp_path / "run", transfer__kind=kind)
+    assert stage.ledger.digest() == plain.ledger.digest()
+    assert not [text for text in stage.sink.events if "fetched from the learner" in text]
+    folder = tmp_path / "run" / "weights"
+    found = list(tmp_path.glob("ssp-weights-*")) if kind == "shm" else [*folder.glob("*/*")]
+    assert len(found) == 2
+
+
+# the real game, small
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Real learners and engines of the shipped policy."""
+    monkeypatch.setattr(local, "Learner", learner_worker.Learner)
+    monkeypatch.setattr(build, "engine", ENGINE)
+    monkeypatch.setattr(build, "tokenizer", TOKENIZER)
+    rates = {f"{role}__learner__lr": 5e-4 for role in ROLES}
+    return {"proposer__batch": 16, "solver__batch": 6, "eval__every": 0, "steps": 2, **rates}
+
+
+@pytest.mark.covers("SP-06")
+@pytest.mark.parametrize("order", ORDERS, ids=["in turn", "together"])
+def test_the_real_game_in_both_orders(tmp_path: Path, real: dict[str, Any], order: dict[str, Any]) -> None:
+    """In turn, the solver's ratio starts at the weights that played (law 1), from which the proposer's step has moved."""
+    stage = trained(tmp_path / "run", **{**real, **order})
+    asked, answered = stage.figures(PROPOSER), stage.figures(SOLVER)
+    for mine, other in zip(asked, answered, strict=True):
+        assert mine["grad_norm"] > 0 and other["grad_norm"] > 0 and mine["loss"] != other["loss"]
+        assert (mine["grad_norm"] == other["grad_norm"]) is bool(order)
+        assert mine["ratio/max"] == pytest.approx(1, abs=1e-4)
+        assert (other["ratio/max"] == pytest.approx(1, abs=1e-4)) is bool(order)
+    assert commits(stage) == [(role, step, step + 1) for step in (1, 2) for role in ROLES]
+    folder = stage.folder.path
+    assert build.policy_dir(stage.cfg, folder, PROPOSER) == build.policy_dir(stage.cfg, folder, SOLVER)
+
+
+@pytest.mark.covers("SP-06")
+@pytest.mark.parametrize("order", ORDERS, ids=["in turn", "together"])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, real: dict[str, Any], order: dict[str, Any]) -> None:
+    changes = {**real, **order, "solver__kl__coef": 0.1, "proposer__algorithm": "rae", "save__every": 1, "steps": 3}
+    whole = trained(tmp_path / "whole", **changes)
+    trained(tmp_path / "parts", **{**changes, "steps": 1})
+    parts = trained(tmp_path / "parts", **changes)
+    for role in ROLES:
+        a, b = whole.figures(role)[1:], parts.figures(role)
+        assert [known(row) for row in a] == [known(row) for row in b] and len(b) == 2
+    mine, theirs = weights(whole), weights(parts)
+    assert set(mine) == set(theirs) and all((mine[name] == theirs[name]).all() for name in mine)
+
+
+def trained(path: Path, **changes: Any) -> Stage:
+    stage = Stage(config(**{**SHARED, **changes}), path, model=ARTEFACT)
+    stage.play()
+    stage.settled()
+    return stage
+
+
+def known(row: dict[str, float]) -> dict[str, float]:
+    """The figures that do not tell the time."""
+    timed = ("seconds", "mfu", "version", "tokens_per_second", "generate/tokens_per_second")
+    return {key: value for key, value in row.items() if key not in timed and not key.startswith("time/")}
+
+
+def weights(stage: Stage) -> dict[str, Any]:
+    return load_file(stage.folder.absolute(stage.state()["folders"][SOLVER]) / "model.safetensors")
