@@ -26,6 +26,7 @@ FEATURES = {
     "SR-09": "learning-rate schedule, critic warm-up",
     "SR-10": "micro-batches and chunks change no gradient",
     "SR-11": "model families: Llama, Qwen2, Qwen3",
+    "SR-13": "every figure that a user watches, finite",
     "SR-14": "kill and resume, bit for bit",
     "SR-15": "evaluation scores every row once, greedy is greedy",
     "SR-20": "prompt, bytes as in the golden file",

@@ -95,7 +95,7 @@ def test_a_proposer_that_is_answered_has_not_collapsed() -> None:
     assert run(watch(collapse=0.5), [{"searches": 2.0}] * 9 + [{"searches": 0.0}] * 3, PROPOSER)[0].collapse
 
 
-@pytest.mark.covers("issue 3 (collapse)")
+@pytest.mark.covers("X-03")
 @pytest.mark.parametrize("sick", [{"reward/all": 0.02}, {"searches": 0.0, "reward/all": 0.9}])
 def test_a_collapse_is_found_within_five_updates(sick: dict[str, float]) -> None:
     """Reward up, then answer-only: with the default patience."""
