@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ssp.config.role import RoleConfig
-from ssp.config.schema import Config
+from ssp.config.schema import Config, HealthConfig
+from ssp.episode import PROPOSER
 from ssp.errors import InputError
 
 TOP_K = ("topk_reverse", "topk_forward")
@@ -90,10 +91,58 @@ def corrections_keep_what_agrees(cfg: Config) -> None:
             raise InputError(rule, f"low={low}, high={high}", f"set {role}.correction.low=0.5 {role}.correction.high=5")
 
 
+def kl_in_the_loss_has_a_gradient(cfg: Config) -> None:
+    """The gradient of k1 is 0 in expectation: in the loss its coefficient adds noise and holds nothing back."""
+    for role, block in _learning(cfg):
+        if block.kl.coef and block.kl.kind == "k1" and block.kl.place == "loss":
+            rule = f"{role}.kl.kind=k1 has no gradient in expectation, so {role}.kl.place is reward or advantage"
+            raise InputError(rule, "place=loss", f"set {role}.kl.place=reward, or {role}.kl.kind=k3")
+
+
+def dual_clip_spares_what_agrees(cfg: Config) -> None:
+    """Ye 2020: the bound is above 1; at 1 or below, tokens with the ratio 1 of on-policy data would lose their gradient."""
+    for role, block in _learning(cfg):
+        if 0 < block.clip_dual <= 1:
+            rule = f"{role}.clip_dual is 0 (none) or above 1, the ratio of tokens on policy"
+            raise InputError(rule, f"{block.clip_dual:g}", f"set {role}.clip_dual=3")
+
+
+def difficulty_has_its_reward(cfg: Config) -> None:
+    """One of the proposer's rewards aims at a difficulty."""
+    block = cfg.proposer
+    wanted = block.reward == "target_difficulty" or block.target_difficulty == RoleConfig().target_difficulty
+    if PROPOSER in cfg.roles and block.policy != "frozen" and not wanted:
+        rule = "proposer.target_difficulty counts only with proposer.reward=target_difficulty"
+        raise InputError(rule, f"proposer.reward={block.reward}", "set proposer.reward=target_difficulty")
+
+
+def rollbacks_have_a_cause(cfg: Config) -> None:
+    """A run goes back only after a collapse that somebody watches for, and only where it is told to."""
+    health = cfg.health
+    if health.on_collapse == "rollback" and not health.collapse:
+        rule = "health.on_collapse=rollback answers a collapse, which health.collapse=0 does not watch for"
+        raise InputError(rule, "health.collapse=0", "set health.collapse=0.1, or leave health.on_collapse out")
+    if health.on_collapse != "rollback" and health.rollbacks != HealthConfig().rollbacks:
+        rule = "health.rollbacks counts only with health.on_collapse=rollback"
+        raise InputError(rule, f"health.on_collapse={health.on_collapse}", "set health.on_collapse=rollback")
+
+
+def anchors_have_questions(cfg: Config) -> None:
+    """The anchor is evaluated on the first evaluation set."""
+    if cfg.eval.anchor_every and not cfg.data.eval:
+        rule = "eval.anchor_every evaluates on the first set of data.eval"
+        raise InputError(rule, "data.eval=[]", "add a set, or set eval.anchor_every=0")
+
+
 RULES: tuple[Callable[[Config], None], ...] = (
     settings_have_an_effect,
     kl_is_steered_or_followed,
+    kl_in_the_loss_has_a_gradient,
     corrections_keep_what_agrees,
+    dual_clip_spares_what_agrees,
+    difficulty_has_its_reward,
+    rollbacks_have_a_cause,
+    anchors_have_questions,
 )
 
 

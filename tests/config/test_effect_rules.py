@@ -41,6 +41,13 @@ def refused(*typed: str) -> InputError:
         (["solver.baseline=running"], "solver.baseline counts only with solver.algorithm=reinforce"),
         (["solver.correction.mask=token", "solver.correction.low=1.5"], "solver.correction.low is at most 1"),
         (["solver.correction.mask=sequence", "solver.correction.high=0.9"], "solver.correction.low is at most 1"),
+        ([KL, "solver.kl.kind=k1"], "solver.kl.kind=k1 has no gradient in expectation"),
+        (["solver.clip_dual=0.5"], "solver.clip_dual is 0 (none) or above 1"),
+        (["solver.clip_dual=1"], "solver.clip_dual is 0 (none) or above 1"),
+        (["defaults.target_difficulty=0.3"], "proposer.target_difficulty counts only with proposer.reward="),
+        (["health.rollbacks=5"], "health.rollbacks counts only with health.on_collapse=rollback"),
+        (["health.on_collapse=rollback", "health.collapse=0"], "health.on_collapse=rollback answers a collapse"),
+        ([KL, "solver.kl.ema_tau=0.9", "eval.anchor_every=2", "eval.every=0", "data.eval=[]"], "eval.anchor_every"),
     ],
 )
 def test_a_setting_without_effect_is_refused(typed: list[str], rule: str) -> None:
