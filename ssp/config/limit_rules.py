@@ -16,9 +16,14 @@ from ssp.errors import InputError
 def stages_follow_each_other(cfg: Config) -> None:
     """Limits change at later and later updates: those before the first stage are the block's own."""
     for role in ("proposer", "solver"):
-        steps = [stage.step for stage in cfg.block(role).limits.stages]
-        if any(stage.turn_tokens < 1 for stage in cfg.block(role).limits.stages):
-            raise InputError(f"{role}.limits.stages: turn_tokens is at least 1", steps, "correct the stage")
+        stages = cfg.block(role).limits.stages
+        steps = [stage.step for stage in stages]
+        for number, stage in enumerate(stages):
+            sizes = (stage.turn_tokens, stage.total_tokens)
+            if min(sizes) < 0 or max(sizes) == 0:
+                rule = f"{role}.limits.stages[{number}] has turn_tokens or total_tokens above 0 (0: as before)"
+                found = f"step={stage.step}, turn_tokens={stage.turn_tokens}, total_tokens={stage.total_tokens}"
+                raise InputError(rule, found, "set one of them, or leave the stage out")
         if steps != sorted(set(steps)) or any(step < 2 for step in steps):
             raise InputError(
                 f"{role}.limits.stages come in the order of their steps, from update 2 on",
@@ -67,6 +72,27 @@ def overlong_leaves_room(cfg: Config) -> None:
                 )
 
 
+def overlong_is_reached(cfg: Config) -> None:
+    """Some episodes must be able to come near the limit, in one stage at least."""
+    for role in cfg.roles:
+        found = [(where, limits) for where, limits in _stages(cfg, role) if limits.overlong]
+        far = [(where, limits) for where, limits in found if limits.total_tokens - limits.overlong >= _most(limits)]
+        if found and len(far) == len(found):
+            where, limits = far[0]
+            raise InputError(
+                f"{role}.limits.overlong is for episodes within so many tokens of {where}.total_tokens, which the other "
+                "limits must allow",
+                f"{limits.total_tokens} - {limits.overlong} tokens, and no episode has more than {_most(limits)}",
+                f"set {where}.total_tokens={_most(limits)}, or {role}.limits.overlong=0",
+            )
+
+
+def _most(limits: LimitsConfig) -> int:
+    """Tokens of the longest episode that the limits of its parts allow; what a retry is told is an observation."""
+    between = limits.searches + limits.retries
+    return limits.prompt_tokens + limits.turn_tokens * (between + 1) + limits.observation_tokens * between
+
+
 def _stages(cfg: Config, role: str) -> Iterator[tuple[str, LimitsConfig]]:
     """The key of each stage and its limits, the block's own first."""
     limits = cfg.block(role).limits
@@ -80,4 +106,5 @@ RULES: tuple[Callable[[Config], None], ...] = (
     turn_fits_episode,
     episode_fits_its_parts,
     overlong_leaves_room,
+    overlong_is_reached,
 )

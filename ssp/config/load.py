@@ -171,6 +171,11 @@ def _unknown(full: str, siblings: list[str], source: str) -> InputError:
             "a config file nests its keys, without dots", f"{full} in {source}", "indent it under its block"
         )
     last = full.rsplit(".", 1)[-1]
+    if ":" in last:
+        name, _, value = last.partition(":")
+        return InputError(
+            "a blank follows the colon of a key", f"{full} in {source}", f"write '{{{name}: {value}, ...}}', in quotes"
+        )
     same = [key for key in every if key.rsplit(".", 1)[-1] == last and not key.startswith("defaults.")]
     same = [key for key in same if key.split(".")[0] == full.split(".")[0]] or same
     near = difflib.get_close_matches(full, siblings, n=1) or difflib.get_close_matches(full, every, n=1)

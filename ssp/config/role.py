@@ -136,11 +136,11 @@ class SamplingConfig:
 
 @dataclass
 class StageConfig:
-    """Token limits from update `step` on."""
+    """Token limits from update `step` on (0 = as before it)."""
 
     step: int = 0
-    turn_tokens: int = 24
-    total_tokens: int = 960
+    turn_tokens: int = 0
+    total_tokens: int = 0
 
 
 @dataclass
@@ -167,10 +167,11 @@ class LimitsConfig:
 
     def at(self, step: int | None) -> LimitsConfig:
         """The limits of update `step`; None: those of the last stage, for who plays outside a run."""
-        reached = [stage for stage in self.stages if step is None or stage.step <= step]
-        if not reached:
-            return self
-        return replace(self, turn_tokens=reached[-1].turn_tokens, total_tokens=reached[-1].total_tokens)
+        turn, total = self.turn_tokens, self.total_tokens
+        for stage in self.stages:
+            if step is None or stage.step <= step:
+                turn, total = stage.turn_tokens or turn, stage.total_tokens or total
+        return replace(self, turn_tokens=turn, total_tokens=total)
 
     @property
     def longest(self) -> int:

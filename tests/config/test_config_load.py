@@ -117,6 +117,12 @@ def test_an_unknown_key_that_is_near_nothing_points_at_the_list() -> None:
     assert "--dry-run" in error("zzzzzz.qqqq=1").next_step
 
 
+def test_a_key_without_a_blank_after_its_colon_says_so() -> None:
+    found = error("solver.limits.stages=[{step:2, turn_tokens: 10}]")
+    assert "a blank follows the colon" in found.rule
+    assert "'{step: 2, ...}'" in found.next_step
+
+
 def test_an_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, "solver:\n  limits:\n    serches: 3\n")
     found = error(config=path)

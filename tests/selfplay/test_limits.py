@@ -99,13 +99,39 @@ def test_limits_at_a_step() -> None:
     assert build.settings(config(solver__limits=limits), SOLVER, 1.0).limits.turn_tokens == 60
 
 
+def test_what_a_stage_leaves_out_is_as_before_it() -> None:
+    limits = LimitsConfig(
+        turn_tokens=20, total_tokens=500, stages=[StageConfig(2, turn_tokens=30), StageConfig(4, 0, 900)]
+    )
+    assert [(limits.at(step).turn_tokens, limits.at(step).total_tokens) for step in (1, 2, 4)] == [
+        (20, 500),
+        (30, 500),
+        (30, 900),
+    ]
+    assert limits.longest == 900
+
+
+def test_overlong_shaping_that_no_episode_reaches_is_refused() -> None:
+    """The parts add up to 16 + 6 x 24 + 5 x 160 = 960."""
+    cfg = config(solver__limits__overlong=100, solver__limits__total_tokens=1060)
+    with pytest.raises(InputError, match="no episode has more than 960"):
+        limit_rules.overlong_is_reached(cfg)
+    for reached in ({"total_tokens": 1059}, {"retries": 1}, {"stages": [StageConfig(2, total_tokens=1000)]}):
+        cfg = config(solver__limits__overlong=100, solver__limits__total_tokens=1060)
+        for key, value in reached.items():
+            setattr(cfg.solver.limits, key, value)
+        limit_rules.overlong_is_reached(cfg)
+
+
 @pytest.mark.parametrize(
     ("stages", "says"),
     [
         ([StageConfig(4, 24, 960), StageConfig(2, 24, 960)], "in the order of their steps"),
         ([StageConfig(4, 24, 960), StageConfig(4, 24, 960)], "in the order of their steps"),
         ([StageConfig(1, 24, 960)], "from update 2 on"),
-        ([StageConfig(3, 0, 960)], "at least 1"),
+        ([StageConfig(3)], r"stages\[0\] has turn_tokens or total_tokens above 0"),
+        ([StageConfig(3, -1, 960)], r"stages\[0\] has turn_tokens or total_tokens above 0"),
+        ([StageConfig(3, 24, -960)], r"stages\[0\] has turn_tokens or total_tokens above 0"),
         ([StageConfig(3, 24, 24)], r"solver.limits.stages\[0\].turn_tokens is below"),
         ([StageConfig(3, 24, 960), StageConfig(5, 48, 960)], r"stages\[1\]: total_tokens is at least"),
         ([StageConfig(3, 24, 960)], "overlong is below"),
