@@ -74,8 +74,9 @@ def graph(cfg: Config) -> str:
     ]
     for name in cfg.roles:
         players = f"{name} x{place.proposers if name == PROPOSER else place.solvers}"
-        frozen = cfg.block(name).policy == "frozen"
-        end = "kept: the policy is frozen" if frozen else f"{name} learner -- weights --> {players}"
+        policy = cfg.block(name).policy
+        learner = "learner of both roles" if policy == "shared" else f"{name} learner"
+        end = "kept: the policy is frozen" if policy == "frozen" else f"{learner} -- weights --> {players}"
         lines.append(f"   +--> [{name} queue] --> {end}")
     bounds = ", ".join(f"{name} {getattr(bound, name)}" for name in cfg.roles)
     return "\n".join(

@@ -91,13 +91,13 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """`ssp train --config NAME --tiny` without Ray, once a recipe."""
+def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    """`ssp train --config NAME --tiny [key=value ...]` without Ray, once each."""
 
     @cache
-    def played(name: str) -> Run:
+    def played(name: str, *typed: str) -> Run:
         torch.set_num_threads(1)
-        cfg = shrunk(name, [f"run.dir={tmp_path_factory.mktemp(name) / 'run'}", *TYPED.get(name, [])])
+        cfg = shrunk(name, [f"run.dir={tmp_path_factory.mktemp(name) / 'run'}", *TYPED.get(name, []), *typed])
         scene = read_scene(cfg)
         folder, sink, search = runfolder.open_run(scene.cfg, name), Sink(), Counting(corpora.search(scene.cfg))
         cast = local_cast(scene.cfg, scene.models, search, folder.ledger, folder.episodes)
@@ -141,6 +141,18 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Run], name: str) -
     assert not [state for states in tally.values() for state, count in states.items() if count and state not in FINAL]
     assert not run.rows("SELECT id FROM episodes WHERE outcome = 'void'")
     assert run.rows(f"SELECT id FROM episodes WHERE role = '{SOLVER}' AND outcome = 'scored'")
+
+
+@pytest.mark.covers("SP-06")
+def test_search_self_play_trains_one_policy_in_both_roles(play: Callable[..., Run]) -> None:
+    run = play("ssp-qwen2.5-7b", "defaults.policy=shared")
+    assert run.checkpoint(PROPOSER) == run.checkpoint(SOLVER)
+    assert 0 < changed(run.models[SOLVER], run.checkpoint(SOLVER)) < 0.1
+    for role in (PROPOSER, SOLVER):
+        assert [row["version"] for row in run.sink.figures(role)] == [2, 3]
+        assert all(row["grad_norm"] > 0 for row in run.sink.figures(role))
+    found = run.rows("SELECT role, step FROM commits ORDER BY step, role")
+    assert [(row["role"], row["step"]) for row in found] == [(r, s) for s in (1, 2) for r in (PROPOSER, SOLVER)]
 
 
 @pytest.mark.parametrize("name", ["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"])
