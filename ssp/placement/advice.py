@@ -28,6 +28,8 @@ class DoesNotFit(InputError):
         self.table = table
 
 
+OFFLOADED = ("master weights", "moments", "gradients in float32")
+"""What offload=optimizer takes off a GPU."""
 STATES = ("weights", "gradients", "master weights", "moments", "gradients in float32", "critic", "reference")
 
 
@@ -44,6 +46,13 @@ def too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
     most = max((node.gpus for node in nodes), default=0)
     listed = ", ".join(f"{unit.name} {unit.gpus:g}" for unit in wanted)
     rule = "every unit of the run has its GPUs"
+    if not there:
+        found = f"no GPU here, {asked:g} are asked for ({listed})"
+        step = (
+            "describe a cluster for --dry-run (placement.nodes=1x8x80), join one (RAY_ADDRESS), or ask for none: "
+            + ("placement.engine_gpus=0 placement.learner_gpus=0 placement.judge_gpus=0 retriever.gpus=0")
+        )
+        return InputError(rule, found, step)
     for unit in wanted:
         if unit.together and len(unit.bundles) > most:
             found = f"{unit.name} wants {len(unit.bundles)} GPUs on one node, the largest has {most}"
@@ -117,10 +126,13 @@ def _hint(cfg: Config, process: Process, need: Need) -> str:
         return f"set {role}.learner.kind=deepspeed {role}.learner.ranks=2 {role}.learner.zero=3"
     if need.what in STATES and learner.zero < 3 and learner.ranks > 1:
         return f"set {role}.learner.zero=3"
-    if learner.offload == "none":
+    if learner.offload == "none" and need.what in OFFLOADED:
         return f"set {role}.learner.offload=optimizer, or more {role}.learner.ranks"
-    if learner.offload == "optimizer" and learner.zero == 3:
-        return f"set {role}.learner.offload=all, or more {role}.learner.ranks"
+    if learner.offload != "all":
+        stage = "" if learner.zero == 3 else f"{role}.learner.zero=3 "
+        return f"set {stage}{role}.learner.offload=all, or more {role}.learner.ranks"
+    if learner.lora.rank:
+        return f"use more {role}.learner.ranks, GPUs that hold more, or a smaller {role}.model"
     return f"use more {role}.learner.ranks, or {role}.learner.lora.rank=64"
 
 

@@ -150,6 +150,24 @@ def test_the_largest_part_and_the_way_out(changed: dict[str, Any], part: str, st
     assert part in refused.value.table and "in all" in refused.value.table
 
 
+def test_a_machine_without_gpus_is_told_what_to_ask_for() -> None:
+    with pytest.raises(InputError, match="no GPU here, 8 are asked for") as refused:
+        make(config.load("gpu8"), [Node("here", 0)])
+    assert "placement.nodes" in refused.value.next_step and "tensor_parallel" not in refused.value.next_step
+
+
+def test_the_way_out_for_adapters_ends_in_a_plan() -> None:
+    """The base's weights are the largest part: moving the optimizer, or larger adapters, would not do."""
+    cfg = config.load("gpu1")
+    for role in ("proposer", "solver"):
+        with pytest.raises(DoesNotFit) as refused:
+            make(cfg, parse("1x1x16"))
+        assert f"set {role}.learner.zero=3 {role}.learner.offload=all" in refused.value.next_step
+        learner = cfg.block(role).learner
+        learner.zero, learner.offload = 3, "all"
+    make(cfg, parse("1x1x16"))
+
+
 def test_a_refused_dry_run_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     typed = ["defaults.learner.offload=none", "placement.nodes=1x8x72"]
     assert console.main(["train", "--config", "gpu8", "--dry-run", *typed]) == 2
