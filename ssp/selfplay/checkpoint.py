@@ -61,6 +61,7 @@ def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
     found = folder.read_state()
     if found is None:
         return None
+    found = {"health": {}, "rollbacks": 0, "good": {}, **found}  # not there in runs that began before they were
     wrong = _wrong(found, roles) or (_wrong(found["good"], roles) if found["good"] else [])
     if wrong:
         rule = "state.json must be as it was written"
