@@ -103,7 +103,7 @@ class LearnerCrew:
                 waits.append(asyncio.ensure_future(_value(getattr(handle, method).remote(*args))))
         await asyncio.wait(waits, timeout=self._patience.call, return_when=asyncio.FIRST_EXCEPTION)
         if not all(wait.done() and wait.exception() is None for wait in waits):
-            await self._failed(method, waits)
+            await self._failed(method, waits, payloads)
         answer = waits[0].result()
         return (payloads[0], answer) if payloads else answer
 
@@ -120,7 +120,7 @@ class LearnerCrew:
         await asyncio.gather(*[_value(handle.form.remote(address, seconds)) for handle in self.handles])
         self._formed = True
 
-    async def _failed(self, method: str, waits: Sequence[asyncio.Future[Any]]) -> None:
+    async def _failed(self, method: str, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]) -> None:
         """Raise what a call ended with. The group stays where all ranks raised the same, which they did together."""
         late = not any(wait.done() and wait.exception() for wait in waits)
         if not late:
@@ -128,6 +128,9 @@ class LearnerCrew:
         errors = [wait.exception() if wait.done() else None for wait in waits]
         for wait in waits:
             wait.cancel()
+        # A payload has the error of its call, and Ray prints the stack of one that nobody has asked for.
+        heard = [payload for payload, error in zip(payloads, errors, strict=False) if error is not None]
+        await asyncio.gather(*map(_value, heard), return_exceptions=True)
         if late:
             raise self._lost("deadline", f"{method} took longer than {self._patience.call:g} s")
         if any(isinstance(error, RayActorError) for error in errors):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,9 @@ class Short(Alive):
             raise OutOfMemory(f"{self._tokens} tokens")
         return self._tokens
 
+    def update(self) -> tuple[None, None]:
+        raise OutOfMemory("no token at all")
+
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_memory_that_is_short_inside_a_collective_halves_once(monkeypatch: Any, twice: bool) -> None:
@@ -150,6 +155,27 @@ def test_memory_that_is_short_inside_a_collective_halves_once(monkeypatch: Any, 
         asyncio.run(play())
     finally:
         made.end()
+
+
+def test_a_failure_that_is_told_is_not_printed_too(monkeypatch: Any) -> None:
+    """Ray logs the stack of an error that nobody has asked for: a payload that comes with the report has one too."""
+    printed: list[str] = []
+    monkeypatch.setattr(learners, "RankActor", Short)
+    monkeypatch.setattr("ray._private.worker.logger.error", printed.append)
+    made, _ = crew(config("solver.learner.ranks=2"), "learner-solver")
+
+    async def play() -> None:
+        await made.ready()
+        with pytest.raises(Fault, match="learner-solver_memory"):
+            await made.call(0, "update")
+
+    try:
+        asyncio.run(play())
+        gc.collect()
+        time.sleep(1.0)  # Ray looks at an error when its reference goes
+    finally:
+        made.end()
+    assert not [line for line in printed if "Unhandled error" in line]
 
 
 def test_restarts_are_counted() -> None:
