@@ -149,8 +149,23 @@ def test_a_void_row_leaves_no_trace(model_dir, make_batch, role):
 
 
 def test_figures_on_policy_and_off_policy(model_dir, make_batch, role):
-    names = {"loss", "grad_norm", "lr", "ratio/mean", "ratio/max", "clip_fraction", "entropy", "tokens", "seconds", "mfu"}
-    names |= {f"logprob_mismatch/{name}" for name in ("kl", "p99", "max")} | {"advantage/mean_abs", "ratio/samples"}
+    names = {
+        "loss",
+        "grad_norm",
+        "lr",
+        "ratio/mean",
+        "ratio/max",
+        "clip_fraction",
+        "entropy",
+        "nll",
+        "tokens",
+        "seconds",
+    }
+    names |= {f"logprob_mismatch/{name}" for name in ("kl", "p99", "max")} | {
+        "advantage/mean_abs",
+        "ratio/samples",
+        "mfu",
+    }
     names |= {f"clip_fraction/{name}" for name in ("low", "high", "dual")}
     figures = SoloLearner(model_dir, role).update(make_batch())
     assert set(figures) == names and all(isinstance(v, float) for v in figures.values())

@@ -5,7 +5,7 @@ The last hidden state feeds the logits and nothing else, so exactly zero there i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,13 +19,6 @@ from ssp.learning.estimate import estimate
 from ssp.learning.forward import Versus, score, states
 
 NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class WithGreedy(Batch):
-    """A batch whose questions were answered greedily too."""
-
-    baseline_rewards: torch.Tensor | None = None
 
 
 @pytest.fixture
@@ -65,7 +58,7 @@ def test_no_estimator_and_no_loss_reaches_an_observation(model, batch, name, pla
     on = batch.mask & batch.valid[:, None]
     given = batch if name == "gae" else replace(batch, values=None)
     if name == "remax":
-        given = WithGreedy(**vars(given), baseline_rewards=torch.full((8,), 0.25))
+        given = replace(given, baseline_rewards=torch.full((8,), 0.25))
     penalty = torch.where(on, 0.01 * torch.arange(on.shape[1]), 0.0)
     advantages = estimate(algorithms.get(name, 0.9, 0.8), given, penalty, place).advantages
     assert torch.equal(advantages[~on], torch.zeros(int((~on).sum()))) and bool(torch.isfinite(advantages).all())
