@@ -42,7 +42,7 @@ def connect(cfg: RayConfig, needed_cpus: float = 0.0) -> Cluster:
     """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together.
 
     Raises InputError when `ray.cpus` is less than that or the dashboard's port is taken, SspError when no cluster
-    answers.
+    answers or none starts.
     """
     environment(cfg)
     import ray
@@ -76,6 +76,8 @@ def connect(cfg: RayConfig, needed_cpus: float = 0.0) -> Cluster:
     except ValueError as error:  # Ray's word for resources that this machine does not have
         found = f"ray.object_store_mb={cfg.object_store_mb}: {error}"
         raise InputError("the cluster fits this machine", found, "lower ray.object_store_mb") from error
+    except Exception as error:  # its word for a start that took too long on a busy machine, which is of no other type
+        raise SspError(f"Ray did not start: {error} Next: try again when the machine is less busy") from error
     return Cluster(True, context.dashboard_url or "")
 
 

@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Actors share the cores: one thread a process, set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     end_politely()
+    build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
     episodes = read(cfg, role, folder)
     taught: dict[str, Any] = {"steps": loop.steps(len(episodes), cfg.warmup), role: loop.recipe(cfg.block(role))}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,15 @@ def check_engines(cfg: Config) -> None:
         from ssp.engines import vllm_setup
 
         vllm_setup.require()
+
+
+def check_learners(cfg: Config, roles: Iterable[str]) -> None:
+    """InputError when the software that a learner of `roles` needs is not installed. Makes none, as `check_engines`."""
+    for role in roles:
+        block = cfg.block(role)
+        if block.policy != "frozen" and block.learner.kind == "deepspeed" and util.find_spec("deepspeed") is None:
+            step = f"pip install 'ssp[deepspeed]', or set {role}.learner.kind=torch"
+            raise InputError(f"{role}.learner.kind=deepspeed needs DeepSpeed", "not installed", step)
 
 
 def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | None = None) -> Path:
@@ -160,7 +170,9 @@ def player(
 def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
     """Tasks → episodes by a baseline method (`ssp.evaluation.methods`), same engine, search and limits as `role`."""
     block, steps = cfg.block(role), methods.get(method)
-    bench = Bench(engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, cfg.retriever.topk)
+    bench = Bench(
+        engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, cfg.retriever.topk
+    )
     return lambda tasks: bench.play(steps, tasks)
 
 

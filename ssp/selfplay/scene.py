@@ -55,6 +55,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
             rule = "a training run loads weights into its engines, and an endpoint's are its own"
             raise InputError(rule, f"{role}.engine.kind=endpoint", "use engine.kind=torch; ssp eval takes an endpoint")
     build.check_engines(cfg)
+    build.check_learners(cfg, cfg.roles)
     worldly = PROPOSER in cfg.roles and not natural(cfg.protocol)
     seed = files.world_seed(cfg.data.corpus, cfg) if worldly else None
     cfg = concrete(cfg)
