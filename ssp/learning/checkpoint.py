@@ -94,6 +94,9 @@ def load_model(folder: Path) -> PreTrainedModel:
     absent = sorted(info["missing_keys"]) or sorted(str(key) for key in info["mismatched_keys"])
     if absent:
         raise InputError("weights must hold every parameter", f"{folder} lacks {absent[0]}", "use another checkpoint")
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise InputError("weights must be finite numbers", f"{name} in {folder} is not", "use another checkpoint")
     return model.eval()
 
 

@@ -151,3 +151,12 @@ def test_a_model_folder_that_is_absent_broken_or_incomplete_is_refused(tmp_path,
     (larger / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match="lacks model.layers.2"):
         SoloLearner(larger, role)
+
+
+def test_a_model_with_a_weight_that_is_no_number_is_refused(tmp_path, model_dir, role):
+    model = AutoModelForCausalLM.from_pretrained(model_dir)
+    model.model.layers[1].self_attn.q_proj.weight.data[0, 0] = float("nan")
+    sick = shutil.copytree(model_dir, tmp_path / "sick")
+    model.save_pretrained(sick)
+    with pytest.raises(InputError, match=r"model\.layers\.1\.self_attn\.q_proj\.weight"):
+        SoloLearner(sick, role)
