@@ -198,6 +198,8 @@ class SourceConfig:
 class RoleConfig:
     """One role's policy and learning. Both roles inherit `defaults`.
 
+    `policy`: own, shared (both roles play and train one set of weights), or frozen.
+
     `template`: how prompts are laid out; "" is the protocol's own way, else plain, chatml, llama3, or tokenizer (the
     model's own chat template). `reward`: of the proposer a kind of `ssp.rewards.proposer`, of the solver a name of
     `ssp.rewards` or a function's dotted path, given `reward_options`. While the step is at most
