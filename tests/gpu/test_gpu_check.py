@@ -14,8 +14,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("check.py")
 
 
-@pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_dry_form_runs_every_kind_of_part(tmp_path: Path) -> None:
     """vllm is left out: it has a suite of its own, and takes half a minute to start."""

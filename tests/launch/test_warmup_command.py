@@ -86,8 +86,7 @@ def test_an_evaluation_and_a_run_start_from_the_written_folder(
         assert made.steps() == 1
 
 
-@pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_two_ranks_of_deepspeed_teach_the_same(policy: Path, data: Path, ray_cluster: Cluster, tmp_path: Path) -> None:
     block = ["solver.learner.kind=deepspeed", "solver.learner.zero=2", "solver.learner.ranks=2"]
