@@ -246,8 +246,7 @@ class Decoder:
         positions = torch.cat([torch.arange(piece.start, piece.end) for piece in pieces])
         groups = self.shape.heads // self.shape.kv_heads
         masks = [
-            _unseen(torch.arange(piece.start, piece.end), piece.end).repeat_interleave(groups, 0)
-            for piece in pieces
+            _unseen(torch.arange(piece.start, piece.end), piece.end).repeat_interleave(groups, 0) for piece in pieces
         ]
         cuts = [0, *(counts.cumsum(0) * groups).tolist()]
 

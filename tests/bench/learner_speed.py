@@ -92,7 +92,9 @@ def measure(size: str, rounds: int, tokens: int, group: int, variants: list[str]
     for number in range(rounds + 1):  # the first one only warms up
         for name in variants:
             part = parts[name][-1]
-            taken, found = timed(lambda name=name, part=part: step(models[name], ids[part], mask[part], "bfloat16" in name))
+            taken, found = timed(
+                lambda name=name, part=part: step(models[name], ids[part], mask[part], "bfloat16" in name)
+            )
             left, right = torch.randn(PROBE, PROBE), torch.randn(PROBE, PROBE)
             probe, _ = timed(lambda left=left, right=right: left @ right)
             if number:
@@ -112,7 +114,9 @@ def measure(size: str, rounds: int, tokens: int, group: int, variants: list[str]
             f" {1 / best / max(rates):6.2f} {mismatch}  {spread:.2f}",
             flush=True,
         )
-    print(f"{size:6} matrix rate {max(rates) / 1e9:.1f} GFLOP/s, median {statistics.median(rates) / 1e9:.1f}", flush=True)
+    print(
+        f"{size:6} matrix rate {max(rates) / 1e9:.1f} GFLOP/s, median {statistics.median(rates) / 1e9:.1f}", flush=True
+    )
 
 
 def twin(model: PreTrainedModel) -> PreTrainedModel:
