@@ -1,0 +1,180 @@
+"""Turns of engines and learners that share GPUs: an engine sleeps while a learner computes, and wakes to play.
+
+Owns which of them share (a *venue*: placement.layout=colocate, or shared-base with parts of a GPU), and whose turn it is.
+Promises that nobody plays in a venue while a learner computes there, that two learners compute one after the other, that
+turns are given in the order in which they were asked for (nobody starves), and that engines wake only when somebody plays.
+A turn is as long as one call of a crew, which holds nothing else and has its own deadline, so every wait ends.
+Other layouts have no venue: their crews stay as they are. Refuses to know what sleep is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, SOLVER
+from ssp.errors import Fault, SspError
+from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.crew import Crew
+
+Turn = AbstractAsyncContextManager[None]
+
+AWAKE = "engine_awake"
+"""Fault of an engine that keeps too much memory in its sleep."""
+
+TRIES = 6
+"""How often a player is told to sleep or to wake: one that died is told again, once it is back."""
+
+IDLE = frozenset({"place", "publish_by"})
+"""Calls to a learner in which it computes nothing."""
+
+
+@dataclass(frozen=True)
+class Venue:
+    """GPUs that are shared: by the engines that play these roles (the crews of `sleepers` have them all), and learners."""
+
+    roles: tuple[str, ...]
+    sleepers: tuple[str, ...]
+    learners: tuple[str, ...]
+
+
+def venues(cfg: Config) -> tuple[Venue, ...]:
+    """Every venue of a run; none where engines and learners have GPUs of their own."""
+    place = cfg.placement
+    learn = {name: roles for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"}
+    if place.layout == "colocate":
+        return tuple(Venue(roles, roles, (name,)) for name, roles in learn.items())
+    if place.layout == "shared-base" and place.engine_gpus < 1 and learn:
+        return (Venue(cfg.roles, (SOLVER,), tuple(learn)),)
+    return ()
+
+
+def takes_turns(cfg: Config) -> bool:
+    """Whether engines of this run sleep while learners compute."""
+    return bool(venues(cfg))
+
+
+class Turns:
+    """Whose turn it is in each venue of a run. `cast`: where the engines are that sleep."""
+
+    def __init__(self, cfg: Config, cast: Cast) -> None:
+        self._cfg, self._cast = cfg, cast
+        self._played: dict[str, _Floor] = {}
+        self._learned: dict[str, _Floor] = {}
+        for venue in venues(cfg):
+            floor = _Floor([self._crew(role) for role in venue.sleepers])
+            self._played |= dict.fromkeys(venue.roles, floor)
+            self._learned |= dict.fromkeys(venue.learners, floor)
+
+    def playing(self, role: str) -> Turn:
+        """While an engine of `role` plays: any number of them at once. SspError when one cannot be woken."""
+        return self._played[role].playing() if role in self._played else nullcontext()
+
+    def learning(self, learner: str) -> Turn:
+        """While `learner` computes: alone. SspError when an engine cannot be put to sleep."""
+        return self._learned[learner].learning() if learner in self._learned else nullcontext()
+
+    def seated(self) -> Cast:
+        """The cast, with crews that take their turns in every call that computes."""
+
+        def player(role: str) -> Crew:
+            def turn(method: str) -> Turn:
+                return self.playing(role) if method == "play" else nullcontext()
+
+            return _Seated(self._crew(role), turn) if role in self._played else self._crew(role)
+
+        def learner(name: str) -> Crew:
+            def turn(method: str) -> Turn:
+                return nullcontext() if method in IDLE else self.learning(name)
+
+            return _Seated(self._cast.learners[name], turn) if name in self._learned else self._cast.learners[name]
+
+        taught = {
+            role: crew
+            for name, roles in learners(self._cfg).items()
+            for role, crew in dict.fromkeys(roles, learner(name)).items()
+        }
+        return replace(self._cast, proposers=player(PROPOSER), solvers=player(SOLVER), learners=taught)
+
+    def _crew(self, role: str) -> Crew:
+        return self._cast.proposers if role == PROPOSER else self._cast.solvers
+
+
+class _Seated:
+    """A crew whose calls wait for their turn."""
+
+    def __init__(self, inner: Crew, turn: Callable[[str], Turn]) -> None:
+        self.name, self.size = inner.name, inner.size
+        self._inner, self._turn = inner, turn
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        """See `Crew.call`. Who gives a call up does not end it over there, so its turn lasts until it has ended."""
+        async with self._turn(method):
+            call = asyncio.ensure_future(self._inner.call(worker, method, *args))
+            try:
+                return await asyncio.shield(call)
+            except asyncio.CancelledError:
+                await asyncio.wait([call])
+                raise
+
+
+class _Floor:
+    """One venue. Whoever wants a turn passes the gate, which is first come, first served, and learners stay in it."""
+
+    def __init__(self, crews: Sequence[Crew]) -> None:
+        self._crews = crews
+        self._gate, self._nobody = asyncio.Lock(), asyncio.Event()
+        self._nobody.set()
+        self._playing = 0
+        self._awake: bool | None = None  # not known
+
+    @asynccontextmanager
+    async def playing(self) -> AsyncIterator[None]:
+        async with self._gate:
+            await self._be(awake=True)
+            self._playing += 1
+            self._nobody.clear()
+        try:
+            yield
+        finally:
+            self._playing -= 1
+            if not self._playing:
+                self._nobody.set()
+
+    @asynccontextmanager
+    async def learning(self) -> AsyncIterator[None]:
+        async with self._gate:
+            await self._nobody.wait()
+            await self._be(awake=False)
+            yield
+
+    async def _be(self, awake: bool) -> None:
+        """Have all engines awake, or asleep."""
+        if self._awake is not awake:
+            self._awake = None
+            method = "wake" if awake else "sleep"
+            calls = [_told(crew, worker, method) for crew in self._crews for worker in range(crew.size)]
+            failed = [error for error in await asyncio.gather(*calls, return_exceptions=True) if error is not None]
+            if failed:
+                raise failed[0]
+            self._awake = awake
+
+
+async def _told(crew: Crew, worker: int, method: str) -> None:
+    """Tell one player, again when it died: its new process is awake, and hears of its turn here."""
+    for _ in range(TRIES):
+        try:
+            await crew.call(worker, method)
+            return
+        except Fault as fault:
+            said = str(fault)
+            if fault.cause == AWAKE:
+                break
+    raise SspError(
+        f"{crew.name}-{worker} shares its GPU with a learner and does not {method} ({said}). Next: lower "
+        "placement.engine_gpus or the learner's token_budget, or set placement.layout=separate"
+    )
