@@ -24,7 +24,7 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
         raise InputError(rule, "there is none", "set schedule.preset=one-step-off, or leave schedule.in_flight out")
     for role in stale:
         engine = cfg.block(role).engine
-        if engine.kind != "vllm" and not (engine.kind == "torch" and engine.continuous):
+        if engine.kind not in ("vllm", "simulated") and not (engine.kind == "torch" and engine.continuous):
             rule = f"schedule.in_flight needs {role}.engine.continuous=true or {role}.engine.kind=vllm"
             found = f"engine.kind={engine.kind}, continuous={str(engine.continuous).lower()}"
             raise InputError(rule, found, f"set {role}.engine.continuous=true, or leave schedule.in_flight out")
@@ -64,9 +64,21 @@ def ipc_needs_a_gpu(cfg: Config) -> None:
         raise InputError(rule, found, "set transfer.kind=auto")
 
 
+def turns_go_by_host(cfg: Config) -> None:
+    """What is on a GPU while its owner does not have its turn is in the way of who has it."""
+    # Here, because it reads configurations.
+    from ssp.selfplay.turns import takes_turns
+
+    if cfg.transfer.kind in ("broadcast", "ipc") and takes_turns(cfg):
+        rule = "weights go by the host where engines and learners take turns on a GPU: an engine sleeps meanwhile"
+        found = f"transfer.kind={cfg.transfer.kind} placement.layout={cfg.placement.layout}"
+        raise InputError(rule, found, "set transfer.kind=auto")
+
+
 RULES: tuple[Callable[[Config], None], ...] = (
     in_flight_needs_live_engines,
     in_flight_keeps_one_grader,
     broadcasts_reach_players_only,
     ipc_needs_a_gpu,
+    turns_go_by_host,
 )

@@ -119,6 +119,17 @@ class LiveEngine(FreeEngine, Protocol):
 
 
 @runtime_checkable
+class Sleeper(Protocol):
+    """An engine that shares its GPUs with a learner: it gives its memory there back, and takes it again."""
+
+    def sleep(self) -> None:
+        """Give the memory back; no turn may be under way. Fault `engine_awake` when too much of it stays taken."""
+
+    def wake(self) -> None:
+        """Take it again: weights as they were, no cache."""
+
+
+@runtime_checkable
 class Readable(Protocol):
     """An engine that can tell what weights it computes with (`transfer.verify`)."""
 

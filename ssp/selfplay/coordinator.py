@@ -17,12 +17,12 @@ from ssp import protocols
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import Fault, SspError, VoidLimit
+from ssp.queues import Channel
 from ssp.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.alarm import JunkWatch
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.cast import Cast, learners
-from ssp.selfplay.channel import Channel
 from ssp.selfplay.checkpoint import Checkpoints
 from ssp.selfplay.clock import Clock
 from ssp.selfplay.courier import Courier
@@ -35,6 +35,7 @@ from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Targets
+from ssp.selfplay.turns import Turns
 from ssp.selfplay.versions import Published, WeightStore
 
 TURN = "turn"
@@ -47,6 +48,7 @@ class SelfPlay:
     def __init__(
         self, cfg: Config, cast: Cast, folder: RunFolder, targets: Targets, report: Report, evaluator: Evaluator
     ):
+        cast = Turns(cfg, cast).seated()
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
         self._roles, self._learners = cfg.roles, learners(cfg)
         self._gate = VoidGate(cfg.void, report.say, self._judges_answer)

@@ -53,9 +53,9 @@ def venues(cfg: Config) -> tuple[Venue, ...]:
     return ()
 
 
-def takes_turns(cfg: Config) -> bool:
-    """Whether engines of this run sleep while learners compute."""
-    return bool(venues(cfg))
+def takes_turns(cfg: Config, role: str = "") -> bool:
+    """Whether engines of this run, or those that play `role`, sleep while learners compute."""
+    return any(not role or role in venue.roles for venue in venues(cfg))
 
 
 class Turns:
@@ -93,11 +93,9 @@ class Turns:
 
             return _Seated(self._cast.learners[name], turn) if name in self._learned else self._cast.learners[name]
 
-        taught = {
-            role: crew
-            for name, roles in learners(self._cfg).items()
-            for role, crew in dict.fromkeys(roles, learner(name)).items()
-        }
+        taught: dict[str, Crew] = {}
+        for name, roles in learners(self._cfg).items():
+            taught |= dict.fromkeys(roles, learner(name))
         return replace(self._cast, proposers=player(PROPOSER), solvers=player(SOLVER), learners=taught)
 
     def _crew(self, role: str) -> Crew:

@@ -15,6 +15,7 @@ from ssp.config.schema import Config
 from ssp.engines import Engine
 from ssp.engines.base import Comparable, DeviceEngine, LiveEngine, Readable
 from ssp.errors import InputError, InvariantError
+from ssp.selfplay.turns import takes_turns
 from ssp.transfer.broadcast import Call
 from ssp.transfer.digest import WeightsDiffer, check_loaded
 from ssp.transfer.inbox import Inbox
@@ -79,8 +80,9 @@ class Fittings:
             raise WeightsDiffer(f"{who}: the engine's {name} is not what it was handed")
 
     def place(self, host: str) -> Place:
-        """Where this process is."""
-        return here(host, isinstance(self._engine, DeviceEngine) and self._cfg.placement.engine_gpus > 0)
+        """Where this process is. An engine that sleeps while the learner computes takes weights on the host only."""
+        gpu = self._cfg.placement.engine_gpus > 0 and not takes_turns(self._cfg, self._role)
+        return here(host, gpu and isinstance(self._engine, DeviceEngine))
 
     def join(self, call: Call, rank: int, host: str) -> None:
         """Become a member of a group of broadcasts. Fault `broadcast_failed`."""

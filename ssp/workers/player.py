@@ -1,7 +1,8 @@
 """The player: episodes of one role, played on one engine.
 
 Owns the engine and the tokenizer of one role. Promises that it uses exactly the weights it was handed (a changed version
-reloads and resets every cache, except in flight), and that transcripts are on disk before the call returns.
+reloads and resets every cache, except in flight), that transcripts are on disk before the call returns, and that where a
+learner has the engine's GPUs by turns it sleeps and wakes as often as it is told.
 Refuses to know rewards, batches or other workers.
 """
 
@@ -14,9 +15,12 @@ from pathlib import Path
 
 from ssp import build
 from ssp.config.schema import Config
+from ssp.engines.base import Sleeper
 from ssp.episode import Episode, Task
+from ssp.errors import InputError
 from ssp.rollout import Search, rollout
 from ssp.selfplay.records import Brief, PlayReport
+from ssp.selfplay.turns import takes_turns
 from ssp.telemetry import episodes as transcripts
 from ssp.transfer.broadcast import Call
 from ssp.transfer.fittings import Fittings
@@ -40,7 +44,9 @@ class Player:
         self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
         block = cfg.block(role)
         self._renderer = build.renderer(cfg, role, model_dir)
-        self._engine = build.engine(block, model_dir)
+        acted = build.acted(cfg, role, self._renderer)
+        self._engine = acted or build.engine(block, model_dir, takes_turns(cfg, role))
+        self._asleep = False
         self._fittings = Fittings(cfg, role, self._engine)
 
     def play(
@@ -67,6 +73,24 @@ class Player:
     def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
         """Take new weights while `play` goes on in another thread (in flight); seconds of transfer and load."""
         return self._fittings.fit(version, parcel)
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back until `wake`. Fault `engine_awake` when too much of it stays taken."""
+        if not self._asleep:
+            self._sleeper().sleep()
+            self._asleep = True
+
+    def wake(self) -> None:
+        """Take the memory again."""
+        if self._asleep:
+            self._sleeper().wake()
+            self._asleep = False
+
+    def _sleeper(self) -> Sleeper:
+        if not isinstance(self._engine, Sleeper):
+            rule = f"the {self._role}'s engine sleeps where it shares GPUs with a learner"
+            raise InputError(rule, type(self._engine).__name__, f"set {self._role}.engine.kind=vllm")
+        return self._engine
 
     def place(self) -> Place:
         """Where this process is."""

@@ -324,7 +324,7 @@ class Stage:
 def scripted(patch: pytest.MonkeyPatch) -> None:
     """Put the scripted engine, the world's tokenizer and the fake learner where the workers look for theirs."""
     FakeLearner.reset()
-    patch.setattr(build, "engine", lambda block, folder: ScriptedEngine(script))
+    patch.setattr(build, "engine", lambda *args: ScriptedEngine(script))
     patch.setattr(build, "tokenizer", lambda folder: tokens())
     patch.setattr(local, "Learner", FakeLearner)
 

@@ -76,7 +76,7 @@ def test_when_the_anchor_is_evaluated_and_with_what(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: int
 ) -> None:
     fakes.scripted(monkeypatch)
-    monkeypatch.setattr(build, "engine", lambda block, folder: Told(fakes.script))
+    monkeypatch.setattr(build, "engine", lambda *args: Told(fakes.script))
     monkeypatch.setattr(local, "Learner", Anchored)
     Told.loaded = []
     cfg = config(

@@ -72,7 +72,7 @@ class Spoilt(FakeLearner):
 @pytest.fixture(autouse=True)
 def _collapsing(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.scripted(monkeypatch)
-    monkeypatch.setattr(build, "engine", lambda block, folder: Collapsing())
+    monkeypatch.setattr(build, "engine", lambda *args: Collapsing())
     monkeypatch.setattr(local, "Learner", Spoilt)
     Spoilt.times, Spoilt.done, Spoilt.restored = 1, 0, []
 

@@ -102,7 +102,7 @@ def parcel(version: int) -> Parcel:
 def live(monkeypatch: pytest.MonkeyPatch) -> Live:
     engine = Live()
     assert isinstance(engine, LiveEngine)
-    monkeypatch.setattr(build, "engine", lambda block, folder: engine)
+    monkeypatch.setattr(build, "engine", lambda *args: engine)
     monkeypatch.setattr(build, "tokenizer", lambda folder: tokens())
     return engine
 
@@ -165,7 +165,7 @@ def test_a_role_without_a_bound_is_not_in_flight(live: Live, tmp_path: Path) -> 
 
 
 def test_a_lock_step_engine_is_refused_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "engine", lambda block, folder: object())
+    monkeypatch.setattr(build, "engine", lambda *args: object())
     monkeypatch.setattr(build, "tokenizer", lambda folder: tokens())
     with pytest.raises(InputError, match=r"schedule\.in_flight"):
         player(tmp_path)

@@ -38,7 +38,7 @@ def wordy(ids: list[int], seed: int, turn: int) -> list[int]:
 @pytest.fixture
 def _wordy(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.scripted(monkeypatch)
-    monkeypatch.setattr(build, "engine", lambda block, folder: ScriptedEngine(wordy))
+    monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(wordy))
 
 
 def longest_turns(stage: Stage) -> dict[str, int]:

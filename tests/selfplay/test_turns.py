@@ -1,0 +1,372 @@
+"""Engines and learners that share GPUs: whose turn it is, over whole games and over random schedules."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+from fakes import FakeLearner, Stage, config, scripted
+
+from ssp import build
+from ssp.config.rules import check
+from ssp.engines import Generation, ScriptedEngine
+from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.errors import Fault, InputError, InvariantError, SspError
+from ssp.selfplay import local, turns
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.crew import LocalCrew
+from ssp.selfplay.turns import Turns, Venue, takes_turns, venues
+from ssp.workers.player import Player
+
+SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
+COLOCATE = {"placement__layout": "colocate", "placement__engine_gpus": 0.5, "placement__learner_gpus": 0.5}
+FLEET = {"placement__layout": "shared-base", "placement__engine_gpus": 0.5, "placement__learner_gpus": 0.25}
+LAYOUTS = {"colocate": COLOCATE, "colocate-shared": COLOCATE | SHARED, "shared-base": FLEET}
+
+
+# the map from settings to venues
+
+
+def test_who_shares_gpus() -> None:
+    assert venues(config()) == () and not takes_turns(config())
+    assert venues(config(**COLOCATE)) == tuple(Venue((role,), (role,), (role,)) for role in ROLES)
+    assert venues(config(**COLOCATE, **SHARED)) == (Venue(ROLES, ROLES, (SOLVER,)),)
+    assert venues(config(**FLEET)) == (Venue(ROLES, (SOLVER,), ROLES),)
+    whole = {"placement__engine_gpus": 1.0, "placement__learner_gpus": 1.0}
+    assert venues(config(**{**FLEET, **whole})) == ()
+    alone = config(**COLOCATE, game__questions="dataset")
+    assert venues(alone) == (Venue((SOLVER,), (SOLVER,), (SOLVER,)),)
+    frozen = config(**COLOCATE, proposer__policy="frozen")  # its learner holds weights on a CPU
+    assert venues(frozen) == (Venue((SOLVER,), (SOLVER,), (SOLVER,)),)
+    assert takes_turns(frozen) and takes_turns(frozen, SOLVER) and not takes_turns(frozen, PROPOSER)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "ipc"])
+def test_weights_do_not_wait_on_a_gpu_that_is_anothers_turn(kind: str) -> None:
+    cfg = config(**COLOCATE, transfer__kind=kind, defaults__engine__kind="vllm")
+    for role in ROLES:
+        cfg.block(role).engine.kind = "vllm"
+    with pytest.raises(InputError, match=f"weights go by the host .*transfer.kind={kind}"):
+        check(cfg)
+
+
+def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scripted(monkeypatch)
+    monkeypatch.setattr(ScriptedEngine, "load_device", lambda *args: None, raising=False)
+    monkeypatch.setattr("ssp.transfer.parcel._device", lambda: "gpu-7")
+    place: dict[str, Any] = {"placement__engine_gpus": 1.0}
+    for changes, gpu in ((place, "gpu-7"), (COLOCATE, "")):
+        player = Player(config(**changes), SOLVER, fakes.MODEL, fakes.search(), tmp_path)
+        assert player.place().gpu == gpu
+
+
+# whole games
+
+
+class Hall:
+    """What is awake on the GPUs of a game, and who computes there."""
+
+    engines: list[Sleepy] = []
+    moves: Counter[str] = Counter()
+    venue: dict[str, list[str]] = {}
+
+    @classmethod
+    def reset(cls) -> None:
+        cls.engines, cls.moves = [], Counter()
+
+
+class Sleepy(ScriptedEngine):
+    """Gives its memory back; fails when it is asked to work in its sleep, or told twice."""
+
+    def __init__(self) -> None:
+        super().__init__(fakes.script)
+        self.asleep, self.role = False, ""
+        Hall.engines.append(self)
+
+    def sleep(self) -> None:
+        assert not self.asleep
+        self.asleep = True
+        Hall.moves["sleep"] += 1
+
+    def wake(self) -> None:
+        assert self.asleep
+        self.asleep = False
+        Hall.moves["wake"] += 1
+
+    def load(self, *args: Any) -> None:
+        self._awake()
+        super().load(*args)
+
+    def step(self, *args: Any) -> list[Generation]:
+        self._awake()
+        return super().step(*args)
+
+    def _awake(self) -> None:
+        if self.asleep:
+            raise InvariantError("an engine was asked to work in its sleep")
+
+
+class Lone(FakeLearner):
+    """Fails when it computes while an engine of its venue is awake."""
+
+    def _alone(self) -> None:
+        awake = [engine for engine in Hall.engines if engine.role in Hall.venue[self.role] and not engine.asleep]
+        if awake:
+            raise InvariantError(f"the {self.role} learner computes while {len(awake)} engines are awake")
+
+    def exported(self) -> Any:
+        self._alone()
+        return super().exported()
+
+    def update(self, *args: Any) -> Any:
+        self._alone()
+        return super().update(*args)
+
+    def update_all(self, *args: Any) -> Any:
+        self._alone()
+        return super().update_all(*args)
+
+    def save(self, *args: Any) -> None:
+        self._alone()
+        super().save(*args)
+
+    def load(self, *args: Any) -> None:
+        self._alone()
+        super().load(*args)
+
+
+@pytest.fixture
+def hall(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch)
+    Hall.reset()
+    monkeypatch.setattr(local, "Learner", Lone)
+
+    class Named(Player):
+        def __init__(self, cfg: Any, role: str, *args: Any) -> None:
+            known = len(Hall.engines)
+            super().__init__(cfg, role, *args)
+            for engine in Hall.engines[known:]:
+                engine.role = role
+
+    monkeypatch.setattr(local, "Player", Named)
+
+    def engine(block: Any, folder: Path, sleeps: bool = False) -> ScriptedEngine:
+        return Sleepy() if sleeps else ScriptedEngine(fakes.script)
+
+    monkeypatch.setattr(build, "engine", engine)
+
+
+class Fleet(LocalCrew):
+    """One role's view of players that have both: as a fleet's, it plays by the engines of the solvers."""
+
+    def __init__(self, name: str, players: dict[str, LocalCrew]) -> None:
+        self.name, self.size, self._players = name, players[SOLVER].size, players
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        if method == "play":
+            engine = self._players[SOLVER]._workers[worker]._engine
+            assert not engine.asleep
+        elif method in ("sleep", "wake"):
+            assert self.name == SOLVER
+        return await self._players[self.name].call(worker, method, *args)
+
+
+def stage(path: Path, layout: str, **changes: Any) -> Stage:
+    cfg = config(**{**LAYOUTS[layout], **changes})
+    Hall.venue = {name: list(v.sleepers) for v in venues(cfg) for name in v.learners}
+    return Stage(cfg, path, jitter=3)
+
+
+@pytest.mark.parametrize("layout", ["colocate", "colocate-shared"])
+def test_a_game_with_turns_is_the_game_without(hall: None, tmp_path: Path, layout: str) -> None:
+    made = stage(tmp_path / "turns", layout, steps=4)
+    made.play()
+    made.settled()
+    engines, (sleeping, waking) = len(Hall.engines), (Hall.moves["sleep"], Hall.moves["wake"])
+    assert engines == made.cfg.placement.proposers + made.cfg.placement.solvers
+    Hall.engines.clear()
+    plain = Stage(config(steps=4, **(SHARED if "shared" in layout else {})), tmp_path / "plain")
+    plain.play()
+    assert made.ledger.digest() == plain.ledger.digest()
+    assert not Hall.engines  # in other layouts nobody has to be able to sleep
+    assert engines * 4 <= sleeping <= engines * 10  # each step once, evaluations and the start
+    assert sleeping - waking in range(engines + 1)
+
+
+def test_a_fleet_sleeps_once_for_both_learners(hall: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stage(tmp_path / "run", "shared-base", steps=3, eval__every=0, save__every=10)
+    for engine in Hall.engines:
+        engine.asleep = engine.role == PROPOSER  # these two are not there in a fleet
+    players = {role: getattr(made.cast, f"{role}s").inner for role in ROLES}
+    for worker in players[PROPOSER]._workers:
+        worker._engine.asleep = False
+        worker._engine.role = "nobody"
+    for role in ROLES:
+        getattr(made.cast, f"{role}s").inner = Fleet(role, players)
+    order: list[str] = []
+    for name, crew in [(SOLVER, made.cast.solvers), *((f"learner-{r}", made.cast.learners[r]) for r in ROLES)]:
+        crew.fails = lambda worker, method, count, args, name=name: order.append(f"{name} {method}") or ""  # type: ignore
+    made.play()
+    made.settled()
+    marks = [entry for entry in order if entry.split()[1] in ("sleep", "wake", "update")]
+    calls = [mark for i, mark in enumerate(marks) if i == 0 or marks[i - 1] != mark]  # one a player
+    start, rest = calls[: calls.index("learner-proposer update") - 1], [c for c in calls if "update" in c]
+    assert start[:1] == ["solver sleep"] and len(rest) == 6
+    # Between the two updates of a step nobody wakes an engine.
+    steps = [c for c in calls if c.split()[1] != "sleep"]
+    for i, mark in enumerate(steps):
+        if mark == "learner-proposer update":
+            assert "learner-solver update" in (steps[i - 1], steps[i + 1])
+
+
+def test_a_player_that_dies_asleep_is_woken_in_its_new_process(hall: None, tmp_path: Path) -> None:
+    made = stage(tmp_path / "run", "colocate", steps=3)
+    died: list[int] = []
+
+    def dies(worker: int, method: str, count: int, args: Any) -> str:
+        if method == "wake" and count == 5:
+            player = made.cast.solvers.inner._workers[worker]  # type: ignore[attr-defined]
+            player._asleep = player._engine.asleep = False  # a new process has an engine that is awake
+            died.append(worker)
+            return "solver_died"
+        return ""
+
+    made.cast.solvers.fails = dies  # type: ignore[attr-defined]
+    made.play()
+    states = made.settled()
+    assert len(died) == 1 and states[SOLVER]["voided"] == 0  # it had nothing under way
+
+
+@pytest.mark.parametrize(("cause", "tries"), [("engine_awake", 1), ("solver_died", turns.TRIES)])
+def test_a_player_that_does_not_sleep_ends_the_run(hall: None, tmp_path: Path, cause: str, tries: int) -> None:
+    made = stage(tmp_path / "run", "colocate", steps=3)
+    made.cast.solvers.fails = lambda worker, method, *rest: cause if method == "sleep" and worker == 1 else ""  # type: ignore
+    with pytest.raises(SspError, match=f"solver-1 shares its GPU .* does not sleep .{cause}.*Next: lower"):
+        made.play()
+    told = [worker for worker, method, _ in made.cast.solvers.calls if method == "sleep"]  # type: ignore[attr-defined]
+    assert told.count(1) == tries
+
+
+# any schedule
+
+
+class Toy:
+    """Crews of a venue whose workers fail when a law is broken; each call takes some turns of the loop."""
+
+    def __init__(self, cfg: Any, rng: random.Random) -> None:
+        self.rng, self.awake, self.learning, self.playing = rng, dict.fromkeys(ROLES, True), "", Counter[str]()
+        self.done: list[str] = []
+        self.venues = venues(cfg)
+        crews: Any = {role: ToyCrew(role, self) for role in ROLES}
+        learners: Any = {role: ToyCrew(f"learner-{role}", self) for role in ROLES}
+        self.cast = Cast(crews[PROPOSER], crews[SOLVER], crews[SOLVER], learners, {}, crews[SOLVER])
+
+    def seats(self, name: str) -> Venue:
+        return next(v for v in self.venues if name in (*v.roles, *(f"learner-{n}" for n in v.learners)))
+
+
+class ToyCrew:
+    size = 1
+
+    def __init__(self, name: str, toy: Toy) -> None:
+        self.name, self._toy = name, toy
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        toy, venue = self._toy, self._toy.seats(self.name)
+        await self._while()
+        if method in ("sleep", "wake"):
+            assert not any(toy.playing[role] for role in venue.roles) or method == "wake"
+            if toy.rng.random() < 0.2:
+                toy.awake[self.name] = True
+                raise Fault("died")
+            toy.awake[self.name] = method == "wake"
+            return
+        busy = [name for name in venue.learners if toy.playing[f"learner-{name}"]]
+        assert not busy, "somebody learns"
+        if method == "update":
+            assert not any(toy.playing[role] for role in venue.roles) and not any(toy.awake[r] for r in venue.sleepers)
+        else:
+            assert all(toy.awake[role] for role in venue.sleepers)
+        toy.playing[self.name] += 1
+        try:
+            await self._while()
+            if toy.rng.random() < 0.1:
+                raise Fault("died")
+        finally:
+            toy.playing[self.name] -= 1
+        toy.done.append(self.name)
+
+    async def _while(self) -> None:
+        for _ in range(self._toy.rng.randrange(6)):
+            await asyncio.sleep(0)
+
+
+async def mess(toy: Toy, cfg: Any, rng: random.Random) -> tuple[int, list[BaseException]]:
+    """Many tasks that play or learn, again and again; some are cancelled. How many ended well, and what went wrong."""
+    cast = Turns(cfg, toy.cast).seated()
+    names = {role: (crew, "play") for role, crew in ((PROPOSER, cast.proposers), (SOLVER, cast.solvers))}
+    crews = [*names.values(), *((cast.learners[role], "update") for role in ROLES)]
+
+    async def body(crew: Any, method: str) -> None:
+        for _ in range(5):
+            try:
+                await crew.call(0, method)
+            except Fault:
+                pass
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+
+    tasks = [asyncio.ensure_future(body(*rng.choice(crews))) for _ in range(12)]
+    for task in rng.sample(tasks, 3):
+        for _ in range(rng.randrange(20)):
+            await asyncio.sleep(0)
+        task.cancel()
+    ended = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+    wrong = [e for e in ended if isinstance(e, BaseException) and not isinstance(e, asyncio.CancelledError)]
+    return sum(e is None for e in ended), wrong
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_schedule_breaks_a_turn_or_stands_still(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TRIES", 40)
+    for seed in range(60):
+        rng, cfg = random.Random(f"{layout}{seed}"), config(**LAYOUTS[layout])
+        toy = Toy(cfg, rng)
+        well, wrong = asyncio.run(mess(toy, cfg, rng))
+        assert not wrong, (seed, wrong)
+        assert well >= 9 and not any(toy.playing.values())
+
+
+def test_turns_are_given_in_the_order_in_which_they_were_asked_for() -> None:
+    """A learner does not wait for plays that came after it, and these do not wait for a learner that came later."""
+    cfg = config(**FLEET)
+    seen: list[str] = []
+
+    async def schedule() -> None:
+        toy = Toy(cfg, random.Random(1))
+        toy.rng.random = lambda: 1.0  # type: ignore[method-assign]
+        whose = Turns(cfg, toy.cast)
+
+        async def one(name: str, turn: Any) -> None:
+            async with turn:
+                seen.append(name)
+                await asyncio.sleep(0)
+
+        line = [
+            ("a", SOLVER, 0),
+            ("b", PROPOSER, 0),
+            ("L", SOLVER, 1),
+            ("M", PROPOSER, 1),
+            ("c", SOLVER, 0),
+            ("N", SOLVER, 1),
+        ]
+        jobs = [one(name, whose.learning(who) if learns else whose.playing(who)) for name, who, learns in line]
+        await asyncio.wait_for(asyncio.gather(*jobs), 5)
+
+    asyncio.run(schedule())
+    assert seen == ["a", "b", "L", "M", "c", "N"]
