@@ -8,6 +8,7 @@ made and come back as a reference. Refuses to know what the methods do.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import isawaitable
 from typing import Any, Protocol
 
 PAYLOAD_METHODS = frozenset({"play", "update", "update_all", "weights", "again", "anchor_weights"})
@@ -34,7 +35,8 @@ class LocalCrew:
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:
         """Run the method and return its value."""
-        return getattr(self._workers[worker], method)(*args)
+        answer = getattr(self._workers[worker], method)(*args)
+        return await answer if isawaitable(answer) else answer
 
 
 def split(items: Sequence[Any], parts: int) -> list[list[Any]]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.ledger import Ledger
+from ssp.queues import Queue
 from ssp.rollout import Search
 from ssp.selfplay.cast import Cast, learners, proposers, queue_names
 from ssp.selfplay.crew import LocalCrew
-from ssp.selfplay.queue import BoundedQueue
 from ssp.workers.judge import Judge
 from ssp.workers.learner import Learner
 from ssp.workers.player import Player
@@ -31,7 +31,7 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         judges=LocalCrew("judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
         learners={role: crew for name in learners(cfg) for role, crew in _learner(cfg, name, models).items()},
         queues={
-            name: LocalCrew(f"queue-{name}", lambda i: BoundedQueue(budget.items, budget.bytes))
+            name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes))
             for name in queue_names(cfg)
         },
         ledger=LocalCrew("ledger", lambda i: Ledger(ledger)),

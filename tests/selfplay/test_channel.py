@@ -10,9 +10,8 @@ import pytest
 from fakes import FaultyCrew, on_calls
 
 from ssp.errors import InvariantError, SspError
-from ssp.selfplay.channel import Channel
+from ssp.queues import Channel, Queue
 from ssp.selfplay.crew import LocalCrew
-from ssp.selfplay.queue import BoundedQueue
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -20,13 +19,13 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def crew_of(items: int = 10) -> FaultyCrew:
-    return FaultyCrew(LocalCrew("queue", lambda i: BoundedQueue(items, 1000)))
+    return FaultyCrew(LocalCrew("queue", lambda i: Queue(items, 1000)))
 
 
-def queue_in(crew: FaultyCrew) -> BoundedQueue:
+def queue_in(crew: FaultyCrew) -> Queue:
     inner = crew.inner
     assert isinstance(inner, LocalCrew)
-    queue: BoundedQueue = inner._workers[0]
+    queue: Queue = inner._workers[0]
     return queue
 
 
@@ -91,11 +90,11 @@ def test_the_queue_dies_between_put_and_take(fault: bool) -> None:
         await channel.put(1, "b", 1, 1)
         queue_in(crew).clear()
         if fault:
-            crew.fails = on_calls("take", 1, cause="queue_died")
+            crew.fails = on_calls("lease", 1, cause="queue_died")
         assert await channel.take(0) == "a"
         await channel.ack(0)
         assert await channel.take(1) == "b"
-        assert queue_in(crew).take(0) is None
+        assert queue_in(crew).state.lease("another", 9, 1) == []
 
     run(work())
 
@@ -122,23 +121,28 @@ def test_a_call_that_the_queue_never_heard_is_made_again(method: str) -> None:
         crew = crew_of(items=1)
         channel = Channel(crew, 5)
         await channel.put(0, "old", 1, 1)
+        assert await channel.take(0) == "old"
         crew.fails = on_calls(method, 1, 2, cause="queue_unavailable")
         await (channel.ack(0) if method == "ack" else channel.clear())
-        await channel.put(0, "new", 1, 1)
-        assert await channel.take(0) == "new"
+        key = int(method == "ack")
+        await channel.put(key, "new", 1, 1)
+        assert await channel.take(key) == "new"
 
     run(work())
 
 
 def test_a_full_queue_holds_the_putter_back_until_ack() -> None:
     async def work() -> None:
-        channel = Channel(crew_of(items=2), 5)
+        crew = crew_of(items=2)
+        channel = Channel(crew, 5)
         await channel.put(0, "a", 2, 1)
         second = asyncio.create_task(channel.put(1, "b", 2, 1))
         await asyncio.sleep(0.01)
-        assert not second.done()
+        assert not second.done() and crew.counts["put"] == 2
+        assert await channel.take(0) == "a"
         await channel.ack(0)
         await second
+        assert crew.counts["put"] == 2  # it waited there, with what it carries
         assert await channel.take(1) == "b"
 
     run(work())
@@ -153,7 +157,7 @@ def test_deadlines() -> None:
         crew = crew_of()
         channel = Channel(crew, 0.05)
         await channel.put(0, "a", 1, 1)
-        crew.fails = lambda worker, name, count, args: "queue_died" if name == "take" else ""
+        crew.fails = lambda worker, name, count, args: "queue_died" if name == "lease" else ""
         with pytest.raises(SspError, match="did not hand over block 0"):
             await channel.take(0)
         crew.fails = lambda worker, name, count, args: "queue_died"
@@ -166,3 +170,19 @@ def test_deadlines() -> None:
 def test_a_block_that_never_fits_is_said_at_once() -> None:
     with pytest.raises(InvariantError, match="raise queue.items"):
         run(Channel(crew_of(items=1), 5).put(0, "a", 2, 1))
+
+
+def test_what_is_held_is_known() -> None:
+    async def work() -> None:
+        channel = Channel(crew_of(), 5)
+        assert channel.figures() == {"queue/items": 0, "queue/bytes": 0, "queue/age": 0}
+        await channel.put(0, "a", 2, 30)
+        await channel.put(1, "b", 1, 5)
+        await asyncio.sleep(0.01)
+        figures = channel.figures()
+        assert figures["queue/items"] == 3 and figures["queue/bytes"] == 35 and 0.01 <= figures["queue/age"] < 5
+        await channel.take(0)
+        await channel.ack(0)
+        assert channel.figures()["queue/items"] == 1
+
+    run(work())

@@ -270,7 +270,7 @@ def test_a_dead_queue_loses_nothing(tmp_path: Path) -> None:
     for crew in stage.cast.queues.values():
 
         def fails(worker: int, method: str, count: int, args: Any, crew: Any = crew) -> str:
-            if method == "take" and count % 2 == 1:
+            if method == "lease" and count % 2 == 1:
                 crew.inner._workers[0].clear()  # restarted, empty
                 return "queue_died"
             return ""

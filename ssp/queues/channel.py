@@ -10,27 +10,41 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from ssp.errors import Fault, SspError
-from ssp.selfplay.crew import Crew
+from ssp.queues.leases import Ticket
+
+WAIT = 2.0
+"""Seconds that one call may wait inside the queue; a dead queue is noticed after that at the latest."""
+
+
+class Caller(Protocol):
+    """A crew of one queue (`ssp.selfplay.crew.Crew`)."""
+
+    name: str
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        """Call it. Raises Fault when it fails."""
+        ...
 
 
 class Channel:
-    """`put`, `take`, `ack` by step number over a crew of one queue worker."""
+    """`put`, `take`, `ack` by step number over a queue. `timeout`: seconds it may be full, or silent."""
 
-    def __init__(self, crew: Crew, timeout: float) -> None:
+    def __init__(self, crew: Caller, timeout: float) -> None:
         self.name = crew.name
-        self._crew, self._timeout = crew, timeout
-        self._unacked: dict[int, tuple[Any, int, int]] = {}
+        self._crew, self._timeout, self._wait = crew, timeout, min(WAIT, timeout)
+        self._unacked: dict[int, tuple[Ticket, float]] = {}
         self._arrived = asyncio.Condition()
         self._end: int | None = None
 
     async def put(self, key: int, block: Any, items: int, nbytes: int) -> None:
         """Hand over; waits while the queue is full, which holds the producing side back."""
-        await self._insist("put", key, block, items, nbytes)
+        ticket = Ticket(str(key), key, block, items, nbytes)
+        await self._insist("put", [ticket], self._wait)
         async with self._arrived:
-            self._unacked[key] = (block, items, nbytes)
+            self._unacked[key] = (ticket, time.monotonic())
             self._arrived.notify_all()
 
     async def take(self, key: int) -> Any | None:
@@ -42,12 +56,12 @@ class Channel:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
             try:
-                block = await self._crew.call(0, "take", key)
+                leased = await self._crew.call(0, "lease", str(key), 1, self._timeout, key)
             except Fault:
-                block = None
-            if block is not None:
-                return block
-            await self._insist("put", key, *self._unacked[key])
+                leased = []
+            if leased:
+                return leased[0].block
+            await self._insist("put", [self._unacked[key][0]], self._wait)
         raise SspError(
             f"queue {self.name} did not hand over block {key} for {self._timeout:.0f} s: see its actor's log"
         )
@@ -55,7 +69,7 @@ class Channel:
     async def ack(self, key: int) -> None:
         """Done with `key`."""
         self._unacked.pop(key, None)
-        await self._insist("ack", key)
+        await self._insist("ack", str(key))
 
     async def close(self, end: int) -> None:
         """Nothing will be put under `end` or any later key."""
@@ -69,17 +83,25 @@ class Channel:
         self._end = None
         await self._insist("clear")
 
+    def figures(self) -> dict[str, float]:
+        """What was put and is not acknowledged: `queue/items`, `queue/bytes`, and `queue/age`, seconds of the oldest."""
+        held = self._unacked.values()
+        return {
+            "queue/items": float(sum(ticket.items for ticket, _ in held)),
+            "queue/bytes": float(sum(ticket.nbytes for ticket, _ in held)),
+            "queue/age": max((time.monotonic() - since for _, since in held), default=0.0),
+        }
+
     async def _insist(self, method: str, *args: Any) -> None:
         """Call until the queue answers, and a put finds room: after a fault it may not have heard the call."""
-        deadline, wait = time.monotonic() + self._timeout, 0.002
+        deadline, pause = time.monotonic() + self._timeout, 0.002
         while time.monotonic() < deadline:
             try:
                 if await self._crew.call(0, method, *args) is not False:
                     return
-            except Fault:
-                pass  # it comes back empty, and hears this call again
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, 0.25)
-        call = " ".join([method, *map(str, args[:1])])
+            except Fault:  # it comes back empty, and hears this call again
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.25)
+        call = " ".join([method, *[ticket.id for ticket in args[0]]] if method == "put" else [method, *args])
         why = "is a learner stuck?" if method == "put" else "see its actor's log"
         raise SspError(f"queue {self.name} did not answer {call} for {self._timeout:.0f} s: {why}")

@@ -1,0 +1,268 @@
+"""Leases: budgets, order, expiry, late and repeated calls, the sweep; against a model, by a clock that tests turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ssp.errors import InvariantError
+from ssp.queues import LeaseQueue, Ticket, leases
+
+ITEMS, BYTES = 10, 100
+
+
+def ticket(id: str, order: int = 0, items: int = 1, nbytes: int = 1, version: int = -1) -> Ticket:
+    return Ticket(id, order, f"block of {id}", items, nbytes, version)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> LeaseQueue:
+    return LeaseQueue(ITEMS, BYTES, clock)
+
+
+def ids(tickets: list[Ticket]) -> list[str]:
+    return [t.id for t in tickets]
+
+
+def test_oldest_games_first_and_blocks_of_many(queue: LeaseQueue) -> None:
+    queue.put([ticket("c", 3, 4), ticket("a", 1, 2)])
+    queue.put([ticket("b", 1, 2)])
+    assert ids(queue.lease("x", 4, 9)) == ["a", "b"]
+    assert ids(queue.lease("y", 1, 9)) == ["c"]  # more than was asked for, or nobody could ever have it
+    assert queue.lease("z", 4, 9) == []
+
+
+def test_one_order_only(queue: LeaseQueue) -> None:
+    queue.put([ticket("a", 1), ticket("b", 2), ticket("c", 2)])
+    assert ids(queue.lease("x", 9, 9, order=2)) == ["b", "c"]
+
+
+def test_a_put_without_room_changes_nothing(queue: LeaseQueue) -> None:
+    assert queue.put([ticket("a", items=6, nbytes=60)])
+    assert not queue.put([ticket("b", items=1), ticket("c", items=4)])
+    assert not queue.put([ticket("b", nbytes=41)])
+    assert queue.figures()["items"] == 6
+    assert queue.put([ticket("a", items=6), ticket("b", items=4, nbytes=40)])  # only what is new needs room
+    queue.lease("x", 99, 9)
+    assert not queue.put([ticket("c")])  # a lease frees nothing
+    queue.ack("x")
+    assert queue.put([ticket("c")])
+    with pytest.raises(InvariantError, match="can never fit .*raise queue.items or queue.bytes"):
+        queue.put([ticket("d", items=ITEMS + 1)])
+
+
+def test_a_known_id_is_never_queued_twice(queue: LeaseQueue) -> None:
+    for _ in range(2):
+        queue.put([ticket("a"), ticket("a")])
+        assert queue.figures()["items"] == 1
+    queue.lease("x", 1, 9)
+    queue.put([ticket("a")])
+    assert queue.lease("y", 1, 9) == []
+    queue.ack("x")
+    assert queue.put([ticket("a")])  # a put whose answer was lost until now
+    assert queue.lease("y", 1, 9) == [] and queue.figures()["items"] == 0
+
+
+def test_calls_repeated_after_a_lost_answer_say_the_same(queue: LeaseQueue, clock: Clock) -> None:
+    queue.put([ticket("a"), ticket("b")])
+    first = queue.lease("x", 1, 9)
+    clock.now = 8
+    assert queue.lease("x", 1, 9) == first
+    clock.now = 16  # counted from the repetition
+    assert ids(queue.lease("y", 2, 9)) == ["b"]
+    assert queue.ack("x") == queue.ack("x") == ["a"]
+    assert queue.lease("x", 1, 9) == []
+
+
+def test_an_expired_lease_is_handed_out_again_at_its_place(queue: LeaseQueue, clock: Clock) -> None:
+    queue.put([ticket("a", 1), ticket("b", 2)])
+    queue.lease("x", 1, 5)
+    assert queue.next_expiry == 5
+    clock.now = 5
+    assert ids(queue.lease("y", 9, 5)) == ["a", "b"]
+    assert queue.ack("x") == [] and queue.lease("x", 1, 5) == []
+    assert queue.ack("y") == ["a", "b"]
+
+
+def test_of_an_expired_lease_a_part_may_be_handed_on(queue: LeaseQueue, clock: Clock) -> None:
+    queue.put([ticket("a", 1), ticket("b", 2)])
+    queue.lease("x", 2, 5)
+    clock.now = 5
+    assert ids(queue.lease("y", 1, 5)) == ["a"]
+    assert queue.ack("x") == ["b"] and queue.ack("y") == ["a"]
+    assert queue.figures()["items"] == queue.figures()["leased"] == 0
+
+
+def test_a_late_ack_counts_until_somebody_else_has_the_ticket(queue: LeaseQueue, clock: Clock) -> None:
+    queue.put([ticket("a")])
+    queue.lease("x", 1, 5)
+    clock.now = 99
+    assert queue.lease("y", 1, 5, order=7) == []  # now it waits again
+    assert queue.ack("x") == ["a"]
+    assert queue.lease("y", 1, 5) == []
+
+
+def test_who_asks_again_after_expiry_has_it_again(queue: LeaseQueue, clock: Clock) -> None:
+    queue.put([ticket("a")])
+    queue.lease("x", 1, 5)
+    clock.now = 6
+    queue.lease("other", 1, 5, order=7)
+    assert ids(queue.lease("x", 1, 5)) == ["a"]
+    assert queue.lease("y", 1, 5) == []
+
+
+def test_the_sweep_leases_what_is_too_old(queue: LeaseQueue, clock: Clock) -> None:
+    queue.put([ticket("old", 1, version=2), ticket("new", 2, version=3), ticket("ageless", 3)])
+    queue.put([ticket("busy", 0, version=1)])
+    assert ids(queue.lease("x", 1, 5)) == ["busy"]  # its holder checks it
+    assert ids(queue.sweep("s", 3, 5)) == ids(queue.sweep("s", 3, 5)) == ["old"]
+    assert ids(queue.lease("y", 9, 5)) == ["new", "ageless"]
+    assert queue.ack("s") == ["old"]
+
+
+def test_closed_and_drained(queue: LeaseQueue) -> None:
+    queue.put([ticket("a")])
+    queue.close()
+    assert queue.put([ticket("a")])
+    with pytest.raises(InvariantError, match="into a closed queue, the first is b"):
+        queue.put([ticket("b")])
+    queue.lease("x", 1, 5)
+    assert not queue.drained
+    queue.ack("x")
+    assert queue.drained
+    queue.clear()
+    assert not queue.drained and queue.put([ticket("a")]) and ids(queue.lease("x", 1, 5)) == ["a"]
+
+
+def test_age_and_depth_are_known(queue: LeaseQueue, clock: Clock) -> None:
+    assert queue.figures() == {"items": 0, "bytes": 0, "leased": 0, "age": 0}
+    queue.put([ticket("a", items=2, nbytes=30)])
+    clock.now = 3
+    queue.put([ticket("b", items=1, nbytes=10)])
+    queue.lease("x", 1, 9)
+    clock.now = 5
+    assert queue.figures() == {"items": 3, "bytes": 40, "leased": 1, "age": 5}
+
+
+def test_what_is_remembered_is_bounded(queue: LeaseQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "REMEMBERED", 3)
+    for i in range(9):
+        queue.put([ticket(str(i))])
+        queue.lease(f"k{i}", 1, 9)
+        queue.ack(f"k{i}")
+    assert list(queue._done) == ["6", "7", "8"] and list(queue._acked) == ["k6", "k7", "k8"]
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """The model says for each ticket who may acknowledge it, and until when it is his alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.queue = LeaseQueue(ITEMS, BYTES, self.clock)
+        self.held: dict[str, Ticket] = {}
+        self.owner: dict[str, tuple[str, float]] = {}
+        self.done: set[str] = set()
+        self.keys: list[str] = []
+
+    @rule(numbers=st.lists(st.integers(0, 14), max_size=3), items=st.integers(0, 5), nbytes=st.integers(0, 60))
+    def put(self, numbers: list[int], items: int, nbytes: int) -> None:
+        tickets = [Ticket(f"t{n}", n // 3, n, items, nbytes, n) for n in numbers]
+        fresh = {t.id: t for t in tickets if t.id not in self.held and t.id not in self.done}
+        if len(fresh) * items > ITEMS or len(fresh) * nbytes > BYTES:
+            with pytest.raises(InvariantError):
+                self.queue.put(tickets)
+            return
+        room = sum(t.items for t in self.held.values()) + len(fresh) * items <= ITEMS
+        room &= sum(t.nbytes for t in self.held.values()) + len(fresh) * nbytes <= BYTES
+        assert self.queue.put(tickets) == room
+        if room:
+            self.held |= fresh
+
+    def free(self) -> list[str]:
+        return [i for i in self.held if i not in self.owner or self.owner[i][1] <= self.clock.now]
+
+    def given(self, key: str, tickets: list[Ticket], seconds: float) -> None:
+        for one in tickets:
+            assert one == self.held[one.id]
+            assert one.id in self.free() or self.owner[one.id][0] == key
+            self.owner[one.id] = (key, self.clock.now + seconds)
+
+    @rule(items=st.integers(1, 8), seconds=st.integers(1, 9), order=st.none() | st.integers(0, 4))
+    def lease(self, items: int, seconds: float, order: int | None) -> None:
+        free = [i for i in self.free() if order is None or self.held[i].order == order]
+        key = f"k{len(self.keys)}"
+        self.keys.append(key)
+        got = self.queue.lease(key, items, seconds, order)
+        assert bool(got) == bool(free)
+        assert [t.order for t in got] == sorted(t.order for t in got)
+        if got:
+            assert got[0].order == min(self.held[i].order for i in free)
+            assert len(got) == 1 or sum(t.items for t in got) <= items
+        self.given(key, got, seconds)
+
+    @rule(oldest=st.integers(0, 14), seconds=st.integers(1, 9))
+    def sweep(self, oldest: int, seconds: float) -> None:
+        key = f"k{len(self.keys)}"
+        self.keys.append(key)
+        self.given(key, self.queue.sweep(key, oldest, seconds), seconds)
+        assert not [i for i in self.free() if self.held[i].version < oldest]
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data(), seconds=st.integers(1, 9))
+    def lease_again(self, data: Any, seconds: float) -> None:
+        key = data.draw(st.sampled_from(self.keys))
+        mine = {i for i, (owner, _) in self.owner.items() if owner == key}
+        got = self.queue.lease(key, 1, seconds)
+        if mine:
+            assert {t.id for t in got} == mine
+        self.given(key, got, seconds)
+
+    @precondition(lambda self: self.keys)
+    @rule(data=st.data(), again=st.booleans())
+    def ack(self, data: Any, again: bool) -> None:
+        key = data.draw(st.sampled_from(self.keys))
+        mine = {i for i, (owner, _) in self.owner.items() if owner == key}
+        answer = self.queue.ack(key)
+        assert set(answer) >= mine and not (set(answer) - mine) & set(self.held)
+        for id_ in mine:
+            del self.held[id_], self.owner[id_]
+            self.done.add(id_)
+        if again:
+            assert self.queue.ack(key) == answer
+
+    @rule(seconds=st.integers(1, 6))
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @rule(really=st.sampled_from([False] * 9 + [True]))
+    def clear(self, really: bool) -> None:
+        if really:
+            self.queue.clear()
+            self.held.clear(), self.owner.clear(), self.done.clear(), self.keys.clear()
+
+    @invariant()
+    def budget(self) -> None:
+        figures = self.queue.figures()
+        assert figures["items"] == sum(t.items for t in self.held.values()) <= ITEMS
+        assert figures["bytes"] == sum(t.nbytes for t in self.held.values()) <= BYTES
+
+
+QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestQueueMachine: Any = QueueMachine.TestCase
