@@ -75,9 +75,9 @@ def check_engines(cfg: Config) -> None:
     """InputError when the software that an engine needs is not installed. Makes none: where it runs is for others to say."""
     if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, SOLVER}):
         # Here, because it is of use to vLLM only.
-        from ssp.engines import vllm_setup
+        from ssp.vllm import setup
 
-        vllm_setup.require()
+        setup.require()
 
 
 def check_learners(cfg: Config, roles: Iterable[str]) -> None:
@@ -113,9 +113,9 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
     if cfg.block(role).model != COLDSTART:
         renderer(cfg, role, folder).stops(role)
         if cfg.block(role).engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
-            from ssp.engines import vllm_setup
+            from ssp.vllm import setup
 
-            vllm_setup.shapes(folder)
+            setup.shapes(folder)
         else:
             engine(cfg.block(role), folder)
 

@@ -26,7 +26,7 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
 
         return TorchEngine(model_dir, config.dtype, prefix_cache=config.prefix_cache)
     if config.kind == "vllm":
-        from ssp.engines.vllm_engine import VllmEngine
+        from ssp.vllm.engine import VllmEngine
 
         return VllmEngine(model_dir, config, sleeps=sleeps)
     raise InputError("engine.kind must be torch or vllm", config.kind, "set engine.kind=torch")

@@ -70,7 +70,7 @@ def test_without_the_repair_the_head_would_be_stale(made: Any, monkeypatch: pyte
     """Why `repair_head` is there; when this fails, vLLM has repaired it itself."""
     made.load(arrays(FIRST), 20)
     with monkeypatch.context() as patch:
-        patch.setattr("ssp.engines.vllm_worker.repair_head", lambda net: None)
+        patch.setattr("ssp.vllm.worker.repair_head", lambda net: None)
         made.load(arrays(SECOND), 21)
     assert worst(made, SECOND) > 0.1
     with pytest.raises(InvariantError, match="not reloaded"):
@@ -181,13 +181,11 @@ def _rounded(array: np.ndarray) -> np.ndarray:
 
 def test_models_that_vllm_cannot_run_are_refused_at_the_start(tmp_path: Path) -> None:
     from ssp.config.role import EngineConfig
-    from ssp.engines.vllm_engine import VllmEngine
+    from ssp.vllm.engine import VllmEngine
 
     narrow = saved(model(3, hidden_size=32), tmp_path / "narrow")
     with pytest.raises(InputError, match="heads are 32"):
         VllmEngine(narrow, EngineConfig(kind="vllm"))
-    with pytest.raises(InputError, match="layout=separate"):
-        VllmEngine(saved(FIRST, tmp_path / "first"), EngineConfig(kind="vllm"), sleeps=True)
     long = saved(model(3, max_position_embeddings=300_000), tmp_path / "long")
     with pytest.raises(InputError, match="KV cache"):
         VllmEngine(long, EngineConfig(kind="vllm", kv_mb=32))

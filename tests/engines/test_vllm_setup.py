@@ -10,10 +10,10 @@ from vllmfactory import model, saved
 
 from ssp import build
 from ssp.config import load
-from ssp.config.role import EngineConfig
-from ssp.engines import vllm_setup
-from ssp.engines.vllm_engine import RESIDUAL_MB, check_residual
+from ssp.config.role import EngineConfig, LoraConfig
 from ssp.errors import Fault, InputError
+from ssp.vllm import setup as vllm_setup
+from ssp.vllm.worker import RESIDUAL_MB, check_residual
 
 MB = 2**20
 
@@ -40,7 +40,15 @@ def test_arguments_of_a_cpu_and_of_gpus(tmp_path: Path) -> None:
     assert (gpu["gpu_memory_utilization"], gpu["kv_cache_memory_bytes"], gpu["max_num_seqs"]) == (0.4, 100 * MB, 9)
     assert gpu["enforce_eager"] and not gpu["enable_prefix_caching"] and "block_size" not in gpu
     plain = vllm_setup.arguments(folder, EngineConfig(kind="vllm"), cpu=False)
-    assert not plain["enforce_eager"] and "kv_cache_memory_bytes" not in plain
+    assert not plain["enforce_eager"] and "kv_cache_memory_bytes" not in plain and "enable_lora" not in plain
+
+
+def test_room_for_one_adapter_a_role(tmp_path: Path) -> None:
+    """Of the next larger rank that vLLM knows, on the layers of either."""
+    adapters = (LoraConfig(rank=33, targets=["q_proj", "up_proj"]), LoraConfig(rank=4, targets=["q_proj", "v_proj"]))
+    made = vllm_setup.arguments(saved(model(1), tmp_path), EngineConfig(kind="vllm"), cpu=False, adapters=adapters)
+    assert (made["enable_lora"], made["max_loras"], made["max_lora_rank"]) == (True, 2, 64)
+    assert made["lora_target_modules"] == ["q_proj", "up_proj", "v_proj"]
 
 
 def test_a_qwen2_with_heads_of_another_width_is_run_by_llama(tmp_path: Path) -> None:

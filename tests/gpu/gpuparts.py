@@ -178,7 +178,7 @@ def _freed() -> None:
 def vllm(folder: Path, dry: bool) -> dict[str, Any]:
     """Tokens a second of the engine alone: many slots, one turn."""
     from ssp.engines.base import Sampling
-    from ssp.engines.vllm_engine import VllmEngine
+    from ssp.vllm.engine import VllmEngine
 
     slots, prompt, new = (4, 16, 16) if dry else (256, 512, 256)
     shape = find(str(folder)).shape

@@ -2,7 +2,8 @@
 
 Owns the slots' ids, the thread that steps vLLM, and the turns under way. Promises token in, token out; a version on every
 token; that nothing computed by one version's weights is found by another's (caches carry the load's number as salt, and
-`load` empties them); and that a failure of vLLM is a Fault of the turns that it hit, never a value.
+`load` empties them); that adapters of roles on one base have slots, versions and caches of their own (`faces`); and that a
+failure of vLLM is a Fault of the turns that it hit, never a value.
 Equal to the other engines in distribution only: its draws depend on the batch (law 7). Refuses to know text.
 """
 
@@ -12,82 +13,65 @@ import atexit
 import gc
 import math
 import os
-import tempfile
+import threading
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ssp.config.role import EngineConfig
-from ssp.engines import vllm_setup, vllm_worker
+from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Generation, Sampling, check_step
 from ssp.engines.folder import read_config
 from ssp.engines.orders import OrderThread
 from ssp.errors import Fault, InputError, InvariantError
 from ssp.seeds import derive
+from ssp.vllm import setup, worker
+from ssp.vllm.faces import Face, folder_in_memory
+from ssp.vllm.records import Slot, Source, Turn
 
 DOWN, REFUSED, ABORTED, NONFINITE = "engine_down", "engine_refused", "aborted", "engine_nonfinite"
-RESIDUAL_MB = 2048
-"""Most that a sleeping engine may still hold on each of its GPUs: the learner plans with the rest."""
-_MB = 2**20
 _LIVE: weakref.WeakSet[VllmEngine] = weakref.WeakSet()
 """Engines of this process: they share vLLM's global process groups, which the last one takes down."""
-
-
-@dataclass
-class _Slot:
-    """What a slot has read and written, the seed of its turns, the load under which it opened."""
-
-    ids: list[int]
-    seed: int
-    salt: str
-    turns: int = 0
-    turn: _Turn | None = None
-
-
-@dataclass(eq=False)
-class _Turn:
-    """A turn under way: what was asked, what has been drawn, the version of each token."""
-
-    name: str
-    slot: _Slot
-    sampling: Sampling
-    most: int
-    seed: int
-    begin: int
-    future: Future[Generation] = field(default_factory=Future)
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
 
 
 class VllmEngine:
     """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes of their own.
 
-    `model_dir`: an HF folder. `sleeps` (GPUs): `sleep` and `wake` work. A live engine: see `LiveEngine`.
-    InputError when vLLM is not installed or refuses the model.
+    `model_dir`: an HF folder. `sleeps`: `sleep` and `wake` work. A live engine: see `LiveEngine`. With `adapters`, by role,
+    it has a face for each, and itself neither loads nor generates. InputError when vLLM is not installed or refuses it.
     """
 
-    def __init__(self, model_dir: str | Path, config: EngineConfig, version: int = 0, sleeps: bool = False) -> None:
-        folder = Path(model_dir)
+    lora: Any = None
+    """The adapter of what it generates by itself: none."""
+
+    def __init__(
+        self,
+        model_dir: str | Path,
+        config: EngineConfig,
+        version: int = 0,
+        sleeps: bool = False,
+        adapters: Mapping[str, LoraConfig] | None = None,
+    ) -> None:
+        folder, adapters = Path(model_dir), adapters or {}
         self.version = version
-        self._shapes = vllm_setup.shapes(folder)
+        self._shapes = setup.shapes(folder)
         self._tied = bool(read_config(folder).get("tie_word_embeddings"))
         self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
-        self._vllm = vllm_setup.start(folder, config, sleeps)
+        self._vllm = setup.start(folder, config, sleeps, tuple(adapters.values()))
         if self._ranks > 1:
-            self._vllm.collective_rpc(vllm_worker.watch)
+            self._vllm.collective_rpc(worker.watch)
         else:
             self._vllm.engine_core._finalizer.detach()  # would take down what other engines here use; see `stop`
         self.context: int = self._vllm.model_config.max_model_len
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
-        self._slots: dict[int, _Slot] = {}
-        self._next, self._loads = 0, 0
-        self._turns: dict[str, _Turn] = {}
+        self._slots: dict[int, Slot] = {}
+        self._next, self._loads, self._opening = 0, 0, threading.Lock()
+        self.faces = {role: Face(self, role, lora, self._shapes) for role, lora in adapters.items()}
+        """The engine of each role that has an adapter here; each for a thread of its own."""
+        self._turns: dict[str, Turn] = {}
         self._spoilt = False
         _LIVE.add(self)
         self._thread = OrderThread("vllm-step", lambda: bool(self._turns), self._advance, self._end)
@@ -97,6 +81,8 @@ class VllmEngine:
         """See `Engine.load`. With `keep`, turns under way keep their keys and values; a slot's later turns find whole
         blocks of them again, and compute the rest with the new weights. InputError for a missing or misshapen weight.
         """
+        if self.faces:
+            raise InvariantError("the base of adapters stays as it is")
         self._check(weights)
         self._thread.ask(lambda: self._load(weights, version, keep))
 
@@ -104,11 +90,27 @@ class VllmEngine:
         """`load` from torch tensors on this engine's GPU. Never run on a GPU yet."""
         self.load(tensors, version, keep)
 
-    def open(self, seeds: list[int]) -> list[int]:
-        """New empty slots, one a seed."""
-        slots = list(range(self._next, self._next + len(seeds)))
-        self._next += len(seeds)
-        self._slots.update({slot: _Slot([], seed, str(self._loads)) for slot, seed in zip(slots, seeds, strict=True)})
+    def adopt(self, face: Face, files: Mapping[str, Any], version: int) -> None:
+        """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds), and forget its slots."""
+        self._thread.ask(lambda: self._adopt(face, files, version))
+
+    def differs(self, face: Face, weights: Mapping[str, np.ndarray]) -> str:
+        """See `Comparable.differs`: of the adapter that `face` generates with."""
+        self._check_readable()
+        given = (face.lora.lora_int_id, dict(weights), face.scaling)
+        found: str = self._thread.ask(lambda: self._vllm.collective_rpc(worker.adapter_differs, args=given)[0])
+        return found
+
+    def open(self, seeds: list[int], face: Face | None = None) -> list[int]:
+        """New empty slots, one a seed; of a face, with its adapter."""
+        source: Source = face or self
+        if self.faces and source.lora is None:  # vLLM's CPU kernels take another adapter for none (0.32)
+            raise InvariantError("who generates on a shared base has an adapter")
+        with self._opening:  # faces are used by threads of their own
+            slots = list(range(self._next, self._next + len(seeds)))
+            self._next += len(seeds)
+        salt = str(self._loads) if face is None else face.lora.lora_name
+        self._slots.update({slot: Slot([], seed, source, salt) for slot, seed in zip(slots, seeds, strict=True)})
         return slots
 
     def close(self, slots: list[int]) -> None:
@@ -135,9 +137,9 @@ class VllmEngine:
         if not state.ids:
             raise InputError("a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
         most = min(sampling.max_tokens, self.context - len(state.ids))
-        turn = _Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns), begin)
+        turn = Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns), begin)
         if most <= 0:
-            turn.future.set_result(Generation([], [], self.version, False))
+            turn.future.set_result(Generation([], [], state.source.version, False))
             return turn.future
         state.turns += 1
         state.turn = turn
@@ -158,10 +160,8 @@ class VllmEngine:
 
     def weights(self) -> dict[str, np.ndarray]:
         """The weights that are computed with, by Hugging Face name, float32: for a comparison with what was sent."""
-        if self._ranks > 1:
-            rule = "weights are read back from an engine of one rank"
-            raise InputError(rule, f"tensor_parallel={self._ranks}", "set transfer.verify=false")
-        found: dict[str, np.ndarray] = self._thread.ask(lambda: self._vllm.collective_rpc(vllm_worker.read)[0])
+        self._check_readable()
+        found: dict[str, np.ndarray] = self._thread.ask(lambda: self._vllm.collective_rpc(worker.read)[0])
         if self._tied:
             head = found.setdefault("lm_head.weight", found["model.embed_tokens.weight"])
             if not np.array_equal(head, found["model.embed_tokens.weight"]):  # on a CPU each is packed for itself
@@ -169,9 +169,11 @@ class VllmEngine:
         return found
 
     def sleep(self) -> None:
-        """Give the GPU memory of weights and cache back until `wake`; no turn may be under way. Never run on a GPU yet.
+        """Empty the caches and take no turns until `wake`. On GPUs the memory of weights and cache is given back, which was
+        never run yet; on a CPU vLLM has no sleep, and all of it stays taken.
 
-        InputError unless the engine was made with `sleeps`; Fault `engine_awake` when too much memory stays taken.
+        InputError unless the engine was made with `sleeps`; InvariantError with turns under way; Fault `engine_awake` when
+        too much of a GPU stays taken. An engine that sleeps already stays so.
         """
         self._sleeper()
         self._thread.ask(self._sleep)
@@ -187,8 +189,13 @@ class VllmEngine:
 
     def _sleeper(self) -> None:
         if not self._sleeps:
-            rule = "an engine sleeps and wakes in placement.layout=colocate, on GPUs"
+            rule = "an engine sleeps and wakes where it shares GPUs with learners (placement.layout)"
             raise InputError(rule, "an engine that stays awake", "set placement.layout=separate")
+
+    def _check_readable(self) -> None:
+        if self._ranks > 1:
+            rule = "weights are read back from an engine of one rank"
+            raise InputError(rule, f"tensor_parallel={self._ranks}", "set transfer.verify=false")
 
     def _check(self, weights: Mapping[str, np.ndarray]) -> None:
         """vLLM itself only warns of weights that are missing."""
@@ -206,7 +213,7 @@ class VllmEngine:
         for output in self._vllm.step():
             self._take(output)
 
-    def _begin(self, turn: _Turn, over: Fault | None) -> None:
+    def _begin(self, turn: Turn, over: Fault | None) -> None:
         if over is not None or self._asleep:
             return self._fail(turn, over or Fault(REFUSED, "the engine sleeps"))
         from vllm import SamplingParams
@@ -225,7 +232,7 @@ class VllmEngine:
                 output_kind=RequestOutputKind.DELTA,
             )
             prompt = {"prompt_token_ids": list(turn.slot.ids), "cache_salt": turn.slot.salt}
-            self._vllm.add_request(turn.name, prompt, params)
+            self._vllm.add_request(turn.name, prompt, params, lora_request=turn.slot.source.lora)
         except ValueError as error:
             return self._fail(turn, Fault(REFUSED, _short(error)))
         self._turns[turn.name] = turn
@@ -235,17 +242,17 @@ class VllmEngine:
         turn = self._turns.get(output.request_id)
         if turn is None:
             return
-        words, made = turn.sampling.stop_words, output.outputs[0]
+        words, made, version = turn.sampling.stop_words, output.outputs[0], turn.slot.source.version
         for id_, logprobs in zip(made.token_ids, made.logprobs or [], strict=True):
             logprob = logprobs[id_].logprob
             if not math.isfinite(logprob):
                 self._spoilt = True
                 self._vllm.abort_request([turn.name])
-                detail = f"version {self.version} gives log-probs that are not numbers"
+                detail = f"version {version} gives log-probs that are not numbers"
                 return self._fail(turn, Fault(NONFINITE, detail))
             turn.ids.append(id_)
             turn.logprobs.append(logprob)
-            turn.versions.append(self.version)
+            turn.versions.append(version)
             if words is not None and words.hit(turn.ids):
                 if not output.finished:
                     self._vllm.abort_request([turn.name])
@@ -255,68 +262,102 @@ class VllmEngine:
                 return self._fail(turn, Fault(DOWN, f"vLLM ended the turn: {made.finish_reason}"))
             self._finish(turn, made.finish_reason == "stop")
 
-    def _finish(self, turn: _Turn, stopped: bool) -> None:
+    def _finish(self, turn: Turn, stopped: bool) -> None:
         self._turns.pop(turn.name, None)
         turn.slot.ids.extend(turn.ids)
         turn.slot.turn = None
         several = turn.versions if len(set(turn.versions)) > 1 else None
         turn.future.set_result(Generation(turn.ids, turn.logprobs, turn.versions[-1], stopped, versions=several))
 
-    def _fail(self, turn: _Turn, fault: Fault) -> None:
+    def _fail(self, turn: Turn, fault: Fault) -> None:
         self._turns.pop(turn.name, None)
         turn.slot.turn = None
         del turn.slot.ids[turn.begin :]
         if not turn.future.done():
             turn.future.set_exception(fault)
 
-    def _abort(self, turns: list[_Turn]) -> None:
+    def _abort(self, turns: list[Turn]) -> None:
         under_way = [turn for turn in turns if turn.name in self._turns]
         self._vllm.abort_request([turn.name for turn in under_way])
         for turn in under_way:
             self._fail(turn, Fault(ABORTED))
 
     def _load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool) -> None:
+        self._check_awake()
         if not keep:
-            self._abort(list(self._turns.values()))
-            self._slots.clear()
+            self._forget(self)
         self._reload(weights)
         self._loads += 1
         if not keep:
             self._empty_cache()
         self.version = version
 
+    def _adopt(self, face: Face, files: Mapping[str, Any], version: int) -> None:
+        from vllm.lora.request import LoRARequest
+
+        self._check_awake()
+        self._forget(face)
+        old, face.lora = face.lora, None
+        if old is not None:  # first: vLLM has room for one adapter a face, and would drop the one used least lately
+            self._vllm.remove_lora(old.lora_int_id)
+        self._loads += 1
+        with folder_in_memory(files) as folder:
+            new = LoRARequest(f"{face.role}-{self._loads}", self._loads, folder)
+            self._vllm.add_lora(new)
+        face.lora, face.version = new, version
+        if (
+            not self._turns
+        ):  # else other faces go on; their blocks, and those of before, cannot be found under this name
+            self._empty_cache()
+
+    def _forget(self, source: Source) -> None:
+        """Abort the turns and drop the slots that use the weights of `source`."""
+        self._abort([turn for turn in self._turns.values() if turn.slot.source is source])
+        for number, slot in list(self._slots.items()):
+            if slot.source is source:
+                self._slots.pop(number, None)
+
+    def _check_awake(self) -> None:
+        if self._asleep:
+            raise InvariantError("an engine that sleeps takes no weights")
+
     def _reload(self, weights: Mapping[str, np.ndarray]) -> None:
         if self._ranks == 1:
-            self._vllm.collective_rpc(vllm_worker.reload, args=(weights,))
+            self._vllm.collective_rpc(worker.reload, args=(weights,))
             return
-        import torch
-        from safetensors.torch import save_file
-
-        with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
-            file = os.path.join(folder, "weights.safetensors")
-            tensors = {name: torch.as_tensor(np.array(value)) for name, value in _on_host(weights).items()}
-            save_file(tensors, file)
-            self._vllm.collective_rpc(vllm_worker.reload, args=(file,))
+        with folder_in_memory({"weights.safetensors": _on_host(weights)}) as folder:
+            self._vllm.collective_rpc(worker.reload, args=(os.path.join(folder, "weights.safetensors"),))
 
     def _empty_cache(self) -> None:
         """Law 1 twice over: no block stays findable, though none could be found under the next load's salt."""
         if not self._vllm.reset_prefix_cache():
             raise InvariantError("vLLM keeps blocks of its prefix cache although no turn is under way")
         if self._spoilt:
-            self._vllm.collective_rpc(vllm_worker.clear_cache)
+            self._vllm.collective_rpc(worker.clear_cache)
             self._spoilt = False
 
     def _sleep(self) -> None:
         if self._turns:
             raise InvariantError(f"an engine falls asleep with {len(self._turns)} turns under way")
-        before = self._vllm.collective_rpc(vllm_worker.device_bytes)
+        if self._asleep:
+            return
+        from vllm.platforms import current_platform
+
+        if current_platform.is_cpu():
+            self._empty_cache()
+            self._asleep = True
+            return
+        before = self._vllm.collective_rpc(worker.device_bytes)
         self._vllm.sleep(level=1)
         self._asleep = True
-        after = self._vllm.collective_rpc(vllm_worker.device_bytes)
-        check_residual([(held, now - free) for (free, held), (now, _) in zip(before, after, strict=True)])
+        after = self._vllm.collective_rpc(worker.device_bytes)
+        worker.check_residual([(held, now - free) for (free, held), (now, _) in zip(before, after, strict=True)])
 
     def _wake(self) -> None:
-        self._vllm.wake_up()
+        from vllm.platforms import current_platform
+
+        if self._asleep and not current_platform.is_cpu():
+            self._vllm.wake_up()
         self._asleep = False
 
     def _end(self, over: Fault) -> None:
@@ -335,14 +376,6 @@ class VllmEngine:
             client.engine_core.shutdown()
         del self._vllm, client, runner
         gc.collect()
-
-
-def check_residual(ranks: list[tuple[int, int]]) -> None:
-    """Fault `engine_awake` when a rank freed too little. `ranks`: (bytes held when awake, bytes freed) of each."""
-    for rank, (held, freed) in enumerate(ranks):
-        if held - freed > RESIDUAL_MB * _MB:
-            found = f"rank {rank} of a sleeping engine freed {freed // _MB} of {held // _MB} MB"
-            raise Fault("engine_awake", f"{found}; at most {RESIDUAL_MB} MB may stay")
 
 
 def _on_host(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -1,4 +1,5 @@
-"""What runs inside vLLM's worker, whose process may be another one: reload weights, read them back, measure memory.
+"""What runs inside vLLM's worker, whose process may be another one: reload weights, read them or an adapter back, measure
+memory.
 
 Owns the repairs that vLLM's reload needs on a CPU. Promises that after `reload` every layer computes with the new
 weights, a tied output head too. Refuses to know requests and versions. Each function's first argument is vLLM's worker
@@ -18,7 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ssp.errors import Fault
+
 Weights = Mapping[str, "np.ndarray | Tensor"]
+PEFT = "base_model.model."
+"""What peft puts before a parameter's name, in the names of an adapter's tensors."""
+RESIDUAL_MB = 2048
+"""Most that a sleeping engine may still hold on each of its GPUs: the learner plans with the rest."""
+_MB = 2**20
 
 
 def reload(wrapper: Any, source: Weights | str) -> None:
@@ -81,11 +89,40 @@ def read(wrapper: Any) -> dict[str, np.ndarray]:
     return found
 
 
+def adapter_differs(wrapper: Any, number: int, tensors: Mapping[str, np.ndarray], scaling: float) -> str:
+    """The first tensor (by peft's name) with which this rank does not compute as adapter `number` with `tensors` would have
+    it; "" for none. Where no tensor is given, zeros are right."""
+    manager = wrapper.worker.model_runner.lora_manager._adapter_manager
+    if number not in manager.lora_index_to_id:
+        return f"adapter {number}"
+    index = manager.lora_index_to_id.index(number)
+    for path, module in manager.modules.items():
+        stem, _, last = path.rpartition(".")
+        for i, part in enumerate(manager.packed_modules_mapping.get(last) or [last]):
+            for kind, stacked, factor in (("A", module.lora_a_stacked, 1.0), ("B", module.lora_b_stacked, scaling)):
+                name = f"{PEFT}{stem}.{part}.lora_{kind}.weight"
+                held, wanted = stacked[i][index, 0], torch.zeros_like(stacked[i][index, 0])
+                if name in tensors:
+                    given = torch.tensor(tensors[name]).to(held) * factor  # as vLLM: it scales B in the engine's dtype
+                    wanted[: given.shape[0], : given.shape[1]] = given
+                if not torch.equal(held, wanted):
+                    return name
+    return ""
+
+
 def device_bytes(wrapper: Any) -> tuple[int, int]:
     """(free on this rank's GPU, held by vLLM's sleeping allocator when awake), bytes. Never run: needs a GPU."""
     from vllm.device_allocator.cumem import CuMemAllocator
 
     return torch.cuda.mem_get_info()[0], CuMemAllocator.get_instance().get_current_usage()
+
+
+def check_residual(ranks: list[tuple[int, int]]) -> None:
+    """Fault `engine_awake` when a rank freed too little. `ranks`: (bytes held when awake, bytes freed) of each."""
+    for rank, (held, freed) in enumerate(ranks):
+        if held - freed > RESIDUAL_MB * _MB:
+            found = f"rank {rank} of a sleeping engine freed {freed // _MB} of {held // _MB} MB"
+            raise Fault("engine_awake", f"{found}; at most {RESIDUAL_MB} MB may stay")
 
 
 def _tensors(weights: Weights) -> Iterator[tuple[str, Tensor]]:

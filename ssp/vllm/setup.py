@@ -12,10 +12,11 @@ import importlib.util
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ssp.config.role import EngineConfig
+from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.folder import read_config
 from ssp.errors import InputError
 
@@ -25,6 +26,8 @@ CPU_BLOCK = 32
 """Tokens of a KV block on a CPU. vLLM takes 128 there, and a prefix shorter than a block is never found again."""
 CPU_TOKENS = 2048
 """Tokens of one step on a CPU, at least."""
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Room that vLLM makes for adapters, by the largest rank."""
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in this process, as `load` in the middle of turns needs
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # actors share the cores
@@ -44,8 +47,11 @@ def require() -> None:
         )
 
 
-def start(model_dir: Path, config: EngineConfig, sleeps: bool) -> Any:
-    """A vLLM `LLMEngine` with the weights of `model_dir`. InputError when vLLM refuses the model or the settings."""
+def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequence[LoraConfig] = ()) -> Any:
+    """A vLLM `LLMEngine` with the weights of `model_dir`, and room for one adapter of each kind.
+
+    InputError when vLLM refuses the model or the settings.
+    """
     require()
     # Set, not defaulted: with another value the engine would be another one.
     os.environ.update(_ENVIRONMENT)
@@ -61,12 +67,10 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool) -> Any:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         cpu = current_platform.is_cpu()
-        if cpu and sleeps:
-            rule = "engines that sleep while the learner works run on GPUs"
-            raise InputError(rule, "vLLM's CPU build", "set placement.layout=separate")
         if cpu:
             _check_heads(model_dir)
-        chosen = EngineArgs(**arguments(model_dir, config, cpu), enable_sleep_mode=sleeps)
+        # A CPU has no sleep mode: who sleeps there only takes no turns.
+        chosen = EngineArgs(**arguments(model_dir, config, cpu, adapters), enable_sleep_mode=sleeps and not cpu)
         try:
             made = LLMEngine.from_engine_args(chosen)
         except (ValueError, NotImplementedError) as error:
@@ -75,7 +79,7 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool) -> Any:
     return made
 
 
-def arguments(model_dir: Path, config: EngineConfig, cpu: bool) -> dict[str, Any]:
+def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:
     """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
     kv_mb = config.kv_mb or (CPU_KV_MB if cpu else 0)
     chosen: dict[str, Any] = {
@@ -96,6 +100,14 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool) -> dict[str, Any
         "use_tqdm_on_load": False,
         "seed": 0,  # turns bring seeds of their own
     }
+    if adapters:
+        wanted = max(lora.rank for lora in adapters)
+        chosen |= {
+            "enable_lora": True,
+            "max_loras": len(adapters),  # one version of each: a face has its new adapter only when the old one is gone
+            "max_lora_rank": min(rank for rank in LORA_RANKS if rank >= wanted),
+            "lora_target_modules": sorted({name for lora in adapters for name in lora.targets}),
+        }
     if kv_mb:
         chosen["kv_cache_memory_bytes"] = kv_mb * 2**20
     if cpu:
