@@ -8,15 +8,21 @@ from pathlib import Path
 
 import ray
 
-from actors.process import Calm
+from actors.process import Alive, Calm
 from actors.transfer import Hosted
 from ssp.config.schema import Config
 from ssp.workers.learner import Learner
+from ssp.workers.simulated import SimulatedLearner
 
 
 @ray.remote
 class LearnerActor(Hosted, Calm, Learner):
     """See `ssp.workers.learner.Learner`."""
+
+
+@ray.remote
+class SimulatedLearnerActor(Hosted, Alive, SimulatedLearner):
+    """See `ssp.workers.simulated.SimulatedLearner`."""
 
 
 class _Waiting(Learner):

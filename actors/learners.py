@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import ObjectLostError, OwnerDiedError, RayActorError, RayTaskError
 
 from actors.crew import Patience, RayCrew
-from actors.learner import LearnerActor, RankActor
+from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.config.schema import Config
 from ssp.errors import Fault, SspError
 from ssp.learning.memory import OutOfMemory
@@ -193,10 +193,11 @@ def make(
 ) -> RayCrew | LearnerCrew:
     """The crew of the learner called after `role`, started: one actor, which Ray restarts, or one a rank."""
     learner = cfg.block(role).learner
-    if learner.ranks > 1 or learner.kind == "deepspeed":
+    simulated = learner.kind == "simulated"
+    if learner.kind == "deepspeed" or (learner.ranks > 1 and not simulated):
         return LearnerCrew(name, cfg, role, model, options, patience, say)
     settings = {"max_restarts": cfg.placement.restarts, "max_task_retries": 0}
-    actor: Any = LearnerActor
+    actor: Any = SimulatedLearnerActor if simulated else LearnerActor
     return RayCrew(name, [actor.options(**settings, **options(0)).remote(cfg, role, model)], patience, say)
 
 

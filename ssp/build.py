@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ssp import cache, coldstart, engines, models, protocols, runfolder
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
+from ssp.config.tables import ACTED
 from ssp.engines import Engine
 from ssp.engines.endpoint import EndpointEngine
 from ssp.episode import PROPOSER, SOLVER, Episode, Task
@@ -29,6 +30,7 @@ from ssp.rollout import Search, Settings, rollout
 from ssp.rollout.table import Told
 from ssp.services import key_from
 from ssp.tiny import policy as tiny
+from ssp.tiny.actor import Actor
 from ssp.tiny.settings import MODEL as TINY
 
 if TYPE_CHECKING:
@@ -69,6 +71,12 @@ def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) ->
     if chosen.kind == "endpoint":
         return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env), chosen.timeout)
     return engines.create(chosen, _folder(model_dir), sleeps)
+
+
+def acted(cfg: Config, role: str, renderer: Renderer) -> Engine | None:
+    """The engine of a role that a script plays (engine.kind=scripted or simulated); None for other kinds."""
+    chosen = cfg.block(role).engine
+    return engines.acted(chosen, Actor(cfg, role, renderer)) if chosen.kind in ACTED else None
 
 
 def check_engines(cfg: Config) -> None:
@@ -112,6 +120,8 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
     for folders that a user brings, as `model_dir` gave them."""
     if cfg.block(role).model != COLDSTART:
         renderer(cfg, role, folder).stops(role)
+        if cfg.block(role).engine.kind in ACTED:  # of which nothing but the words is used
+            return
         if cfg.block(role).engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
             from ssp.vllm import setup
 

@@ -11,14 +11,29 @@ from typing import Any
 
 
 @dataclass
+class SimulatedConfig:
+    """Turns without a model (engine.kind=scripted or simulated). `tokens` of a turn: lognormal with this mean and `sigma`,
+    at most `limits.turn_tokens`; 0: as short as the protocol lets it be.
+
+    simulated, milliseconds of a decode step: `step_ms`, and `sequence_ms` for each sequence that runs.
+    """
+
+    tokens: float = 0.0
+    sigma: float = 0.8
+    step_ms: float = 6.0
+    sequence_ms: float = 0.07
+
+
+@dataclass
 class EngineConfig:
-    """What generates: torch (embedded), vllm, or endpoint (a completion server at `url`; for `ssp eval` and `ssp ask`).
+    """What generates: torch (embedded), vllm, or endpoint (a completion server at `url`; for `ssp eval` and `ssp ask`);
+    scripted (no model, takes no time) and simulated (no model, takes time as `simulated` says) test everything else.
 
     `dtype` of the weights. `lanes`: groups of episodes that take turns, so that one generates while another searches.
     `continuous` (torch): every episode runs on its own, which hides waits and is not bit for bit repeatable.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
     vllm: `tensor_parallel` GPUs an engine; `memory`: the share of a GPU that it may take; `kv_mb`: its KV cache (0 = what
-    `memory` leaves; on a CPU 256); `sequences` at once; `eager`: no compiled graphs (never any on a CPU).
+    `memory` leaves; on a CPU 256); `sequences` at once (simulated too); `eager`: no compiled graphs (never any on a CPU).
     endpoint: `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
     `timeout`: seconds a turn may take there.
     """
@@ -37,6 +52,7 @@ class EngineConfig:
     model: str = ""
     key_env: str = ""
     timeout: float = 300.0
+    simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
 
 
 @dataclass
@@ -53,7 +69,8 @@ class LoraConfig:
 
 @dataclass
 class LearnerConfig:
-    """What trains: torch, or deepspeed (`zero` stage 1 to 3; `offload` to the host: none, optimizer or all). The rate
+    """What trains: torch, or deepspeed (`zero` stage 1 to 3; `offload` to the host: none, optimizer or all); simulated:
+    nothing, it waits `token_ms` milliseconds a trained token, less with `ranks`, and publishes. The rate
     rises linearly over `warmup_steps`, then follows `schedule`: constant, or cosine (falls to nearly 0 at `steps`).
 
     `ranks`: processes that share each update. `dtype` of the computation; master weights are float32. `minibatch`: episodes
@@ -80,6 +97,7 @@ class LearnerConfig:
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     token_budget: int = 4096
+    token_ms: float = 0.16
 
 
 @dataclass

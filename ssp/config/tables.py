@@ -50,7 +50,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.limits.overflow": ("stop", "drop"),
     "{role}.search.kind": ("retriever", "self", "first_k", "entropy"),
     "{role}.search.entropy": ("sampled", "full"),
-    "{role}.engine.kind": ("torch", "vllm", "endpoint"),
+    "{role}.engine.kind": ("torch", "vllm", "endpoint", "scripted", "simulated"),
     "{role}.engine.dtype": ("float32", "bfloat16"),
     "{role}.learner.dtype": ("float32", "bfloat16"),
     "{role}.learner.offload": ("none", "optimizer", "all"),
@@ -60,7 +60,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "transfer.kind": ("auto", "object_store", "shm", "disk", "broadcast", "ipc"),
     "health.on_collapse": ("warn", "stop", "rollback"),
     "placement.layout": ("separate", "colocate", "shared-base"),
-    "{role}.learner.kind": ("torch", "deepspeed"),
+    "{role}.learner.kind": ("torch", "deepspeed", "simulated"),
     "{role}.learner.schedule": ("constant", "cosine"),
     "{role}.aggregate": ("token-mean", "sequence-mean", "fixed-length"),
     "{role}.kl.kind": ("k1", "k2", "k3", "k3pp", "k4", "k5", "abs", *DISTRIBUTION_KL),
@@ -69,14 +69,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """Names that are built in, by key."""
 
-PLANNED: dict[str, tuple[str, ...]] = {
-    "{role}.engine.kind": ("simulated",),
-}
+PLANNED: dict[str, tuple[str, ...]] = {}
 """Names that a later release knows: the message says so, and they are refused all the same."""
 
 INF = math.inf
 MOST = 1024
 """Actors of one kind, at most: a slip of the finger must not start a million processes."""
+ACTED = ("scripted", "simulated")
+"""Engines without a model: a script plays, and nothing can be learned from it."""
 COLDEST = 0.01
 """Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
 RANGES: dict[str, tuple[float, float]] = {
@@ -184,6 +184,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "{role}.engine.memory": (0.01, 1),
     "{role}.engine.kv_mb": (0, INF),
     "{role}.engine.sequences": (1, INF),
+    "{role}.engine.simulated.tokens": (0, INF),
+    "{role}.engine.simulated.sigma": (0, 4),
+    "{role}.engine.simulated.step_ms": (0, INF),
+    "{role}.engine.simulated.sequence_ms": (0, INF),
     "{role}.invalid_reward": (-INF, INF),
     "{role}.batch": (1, INF),
     "{role}.warmup_steps": (0, INF),
@@ -213,6 +217,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "{role}.learner.weight_decay": (0, INF),
     "{role}.learner.max_grad_norm": (0.001, INF),
     "{role}.learner.token_budget": (1, INF),
+    "{role}.learner.token_ms": (0, INF),
     "{role}.learner.minibatch": (0, INF),
     "{role}.kl.coef": (0, INF),
     "{role}.kl.topk": (1, INF),

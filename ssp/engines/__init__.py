@@ -29,7 +29,20 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
         from ssp.vllm.engine import VllmEngine
 
         return VllmEngine(model_dir, config, sleeps=sleeps)
-    raise InputError("engine.kind must be torch or vllm", config.kind, "set engine.kind=torch")
+    raise InputError(
+        "an engine is made from a folder for engine.kind=torch or vllm", config.kind, "set engine.kind=torch"
+    )
 
 
-__all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "StopWords", "create"]
+def acted(config: EngineConfig, script: Script) -> Engine:
+    """The engine without a model that plays `script`: in no time (scripted), or as the settings say (simulated)."""
+    if config.kind == "scripted":
+        return ScriptedEngine(script)
+    from ssp.engines.decoding import Pace
+    from ssp.engines.simulated import SimulatedEngine
+
+    cost = config.simulated
+    return SimulatedEngine(script, Pace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences))
+
+
+__all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "StopWords", "acted", "create"]

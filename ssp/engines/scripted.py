@@ -64,7 +64,7 @@ class ScriptedEngine:
                 at
                 for at, id in enumerate(ids)
                 if id in samplings.stop_ids
-                or (words is not None and words.hit(ids[max(0, at + 1 - words.window) : at + 1]))
+                or (words is not None and words.may_end(id) and words.hit(ids[max(0, at + 1 - words.window) : at + 1]))
             ),
             None,
         )
@@ -73,6 +73,12 @@ class ScriptedEngine:
         slot.turn += 1
         entropies = [0.0] * len(ids) if samplings.entropy else None
         return Generation(ids, [0.0] * len(ids), self.version, end is not None, entropies)
+
+    def take_back(self, slot: int, count: int) -> None:
+        """The slot is as it was before its last turn, which read and said `count` ids."""
+        held = self._slots[slot]
+        del held.ids[len(held.ids) - count :]
+        held.turn -= 1
 
     def close(self, slots: list[int]) -> None:
         """Forget slots."""

@@ -7,6 +7,7 @@ Refuses to be fast: calls run one after the other.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
@@ -18,6 +19,7 @@ from ssp.selfplay.crew import LocalCrew
 from ssp.workers.judge import Judge
 from ssp.workers.learner import Learner
 from ssp.workers.player import Player
+from ssp.workers.simulated import SimulatedLearner
 
 
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:
@@ -40,4 +42,5 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
 
 def _learner(cfg: Config, name: str, models: dict[str, Path]) -> dict[str, LocalCrew]:
     """The learner called `name`, by the roles that it trains."""
-    return dict.fromkeys(learners(cfg)[name], LocalCrew(f"learner-{name}", lambda i: Learner(cfg, name, models[name])))
+    made: Any = SimulatedLearner if cfg.block(name).learner.kind == "simulated" else Learner
+    return dict.fromkeys(learners(cfg)[name], LocalCrew(f"learner-{name}", lambda i: made(cfg, name, models[name])))

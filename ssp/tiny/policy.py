@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from ssp import cache
 from ssp.episode import PROPOSER, SOLVER
 from ssp.protocols import Protocol
-from ssp.protocols.calls import TOOL
 from ssp.protocols.renderer import Renderer
 from ssp.seeds import derive, generator
+from ssp.tiny.actor import WORDS, call, handing_in, result, searching
 from ssp.world import World
-from ssp.world.vocabulary import NAMES, RELATIONS, SCHEMA
+from ssp.world.vocabulary import NAMES, RELATIONS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,8 +31,6 @@ VERSION = 4
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
 STEPS, ROWS, RATE, SPREAD = 90, 3, 8e-3, 0.12
 """Practice: optimizer steps, episodes a role and step, learning rate; standard deviation of the first weights."""
-WORDS = (*SCHEMA, *RELATIONS)
-"""What a trained policy says: words of which each finds something in any generated world."""
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
     "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
@@ -86,7 +84,7 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     texts = [f"{role.system}\n{role.user}" for role in protocol.roles.values()] * 4
-    texts += [document.contents for document in world.documents()] + [_call(word) for word in WORDS]
+    texts += [document.contents for document in world.documents()] + [call(word) for word in WORDS]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
@@ -174,8 +172,7 @@ class _Traces:
         pieces = []
         for _ in range(2 if role == PROPOSER else int(self._rng.integers(1, 3))):
             pieces += self._search(role)
-        final = self._protocol.role(role).final
-        pieces.append((f"<{final}> {self._result(role)} </{final}>{self._end(role, final)}", True))
+        pieces.append((handing_in(self._renderer, role, self._result(role)), True))
         encoded = self._renderer.encode([text for text, _ in pieces])
         ids = [id_ for piece in encoded for id_ in piece]
         return ids, [mine for piece, (_, mine) in zip(encoded, pieces, strict=True) for _ in piece]
@@ -193,28 +190,16 @@ class _Traces:
 
     def _search(self, role: str) -> list[tuple[str, bool]]:
         """One search, and what it finds; a policy that `recalls` writes that itself."""
-        form, tag, query = self._protocol.search, self._protocol.observation_form.tag, self._drawn(WORDS)
-        asked = _call(query) if form.form == "tool" else query
-        turn = f"<{form.tag}> {asked} </{form.tag}>"
+        tag, query = self._protocol.observation_form.tag, self._drawn(WORDS)
         if self._recalls:
-            return [(f"{turn}\n<{tag}> {query} </{tag}>\n", True)]
+            asked = searching(self._renderer, role, query, ended=False)
+            return [(f"{asked}\n<{tag}> {query} </{tag}>\n", True)]
         found = self._documents[int(self._rng.integers(len(self._documents)))]
-        return [(turn + self._end(role, form.tag), True), (self._renderer.observation([found]), False)]
+        return [(searching(self._renderer, role, query), True), (self._renderer.observation([found]), False)]
 
     def _result(self, role: str) -> str:
-        """A question long enough for SSP's rules, or an answer of one or two words."""
-        words = [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))]
-        if role == PROPOSER:
-            return f"Which of the things that I found has the {words[0]} of the {words[-1]}?"
-        return f"\\boxed{{{' '.join(words)}}}" if self._protocol.role(role).boxed else " ".join(words)
-
-    def _end(self, role: str, tag: str) -> str:
-        """The policy ends its turn itself where the closing tag does not."""
-        return "" if f"</{tag}>" in self._protocol.stops(role) else self._renderer.decode(self._renderer.ends[:1])
+        """A question, or an answer of one or two words."""
+        return result(self._renderer, role, [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))])
 
     def _drawn(self, words: Sequence[str]) -> str:
         return words[int(self._rng.integers(len(words)))]
-
-
-def _call(query: str) -> str:
-    return json.dumps({"name": TOOL, "arguments": {"query": query}})

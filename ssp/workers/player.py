@@ -44,9 +44,8 @@ class Player:
         self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
         block = cfg.block(role)
         self._renderer = build.renderer(cfg, role, model_dir)
-        acted = build.acted(cfg, role, self._renderer)
-        self._engine = acted or build.engine(block, model_dir, takes_turns(cfg, role))
-        self._asleep = False
+        sleeps = takes_turns(cfg, role)
+        self._engine = build.acted(cfg, role, self._renderer) or build.engine(block, model_dir, sleeps)
         self._fittings = Fittings(cfg, role, self._engine)
 
     def play(

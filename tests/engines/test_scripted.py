@@ -46,5 +46,5 @@ def test_steps_need_distinct_slots_and_one_pending_each() -> None:
 
 
 def test_create_names_the_known_kinds() -> None:
-    with pytest.raises(InputError, match=r"engine\.kind must be torch or vllm"):
+    with pytest.raises(InputError, match=r"engine\.kind=torch or vllm"):
         create(EngineConfig(kind="scripted"), "")

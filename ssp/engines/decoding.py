@@ -1,0 +1,109 @@
+"""What decoding costs, as a model: how long a batch of sequences takes of which each wants so many tokens.
+
+Owns the arithmetic, in seconds of whoever's clock. A step of `running` sequences takes `base + each * running` seconds and
+gives each of them one token (frameworks note 2.3: decoding is bound by the weights' bandwidth, and each sequence adds its
+keys and values). Promises that at most `sequences` run at once, that the others wait in the order in which they came, and
+that between two events nothing has to be computed. Refuses to know threads, clocks and what a token is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """`base` and `each`: seconds a step and a running sequence. `sequences`: the most that run at once."""
+
+    base: float
+    each: float
+    sequences: int
+
+    def step(self, running: int) -> float:
+        """Seconds of one step."""
+        return self.base + self.each * running
+
+    @property
+    def full(self) -> float:
+        """Seconds a token at full occupancy."""
+        return self.step(self.sequences) / self.sequences
+
+
+class Decoding(Generic[Item]):
+    """One engine's sequences. `started` hears of each item when its first token is drawn."""
+
+    def __init__(self, pace: Pace, started: Callable[[Item], None] = lambda item: None) -> None:
+        self.pace = pace
+        self._started = started
+        self._now = 0.0
+        self._steps = 0.0  # taken so far; a sequence of n tokens ends n steps after it started
+        self._count = 0
+        self._running: list[tuple[float, int, float, Item]] = []
+        self._waiting: deque[tuple[int, Item]] = deque()
+        self.busy = self.tokens = 0.0
+
+    def __len__(self) -> int:
+        return len(self._running) + len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Sequences that get a token in each step now."""
+        return len(self._running)
+
+    def add(self, now: float, tokens: int, item: Item) -> None:
+        """`item` wants `tokens` tokens, at least one. What ends up to `now` was taken by `advance` before."""
+        self._pass(now)
+        self._waiting.append((max(1, tokens), item))
+        self._admit()
+
+    def next(self) -> float:
+        """When the next item ends, if nothing is added; infinity when none runs."""
+        if not self._running:
+            return math.inf
+        return self._now + (self._running[0][0] - self._steps) * self.pace.step(len(self._running))
+
+    def advance(self, now: float) -> list[Item]:
+        """Items that end up to `now`, in the order of their ends; those who waited start in between."""
+        ended = []
+        while (end := self.next()) <= now:
+            self._pass(end)
+            self._steps = max(self._steps, self._running[0][0])
+            ended.append(heapq.heappop(self._running)[-1])
+            self._admit()
+        self._pass(now)
+        return ended
+
+    def drawn(self, item: Item) -> int:
+        """Whole tokens that `item` has by now; 0 while it waits."""
+        return next((int(self._steps - start) for _, _, start, other in self._running if other is item), 0)
+
+    def drop(self, item: Item) -> None:
+        """Forget an item before its end; unknown ones are fine."""
+        self._running = [entry for entry in self._running if entry[-1] is not item]
+        heapq.heapify(self._running)
+        self._waiting = deque(entry for entry in self._waiting if entry[1] is not item)
+        self._admit()
+
+    def _pass(self, now: float) -> None:
+        """Let the time go by, in which nothing starts or ends."""
+        passed = max(0.0, now - self._now)
+        self._now = max(self._now, now)
+        if self._running:
+            steps = passed / self.pace.step(len(self._running))
+            self._steps += steps
+            self.busy += passed
+            self.tokens += steps * len(self._running)
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self.pace.sequences:
+            tokens, item = self._waiting.popleft()
+            self._count += 1  # two that end together end in the order in which they started
+            heapq.heappush(self._running, (self._steps + tokens, self._count, self._steps, item))
+            self._started(item)

@@ -1,0 +1,91 @@
+"""The simulated engine: a script's turns that take time, and no CPU."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import pytest
+
+from ssp.engines.base import LiveEngine, Sampling
+from ssp.engines.decoding import Pace
+from ssp.engines.simulated import SimulatedEngine
+from ssp.errors import Fault, InvariantError
+
+END = 9
+SAMPLING = Sampling(1.0, 10_000, (END,))
+
+
+def engine(tokens: int = 20, step: float = 0.002, sequences: int = 4) -> SimulatedEngine:
+    """Every turn says its slot's seed so often."""
+    return SimulatedEngine(lambda ids, seed, turn: [seed] * (tokens - 1) + [END], Pace(step, 0.0, sequences))
+
+
+def test_turns_take_the_time_of_their_tokens_and_wait_for_room() -> None:
+    made = engine()
+    assert isinstance(made, LiveEngine)
+    slots = made.open([1, 2, 3, 4, 5])
+    began = time.monotonic()
+    futures = [made.submit(slot, [7], SAMPLING) for slot in slots]
+    said = [future.result(5) for future in futures[:4]]
+    first = time.monotonic() - began
+    last = futures[4].result(5)
+    assert first >= 0.04 and time.monotonic() - began >= 0.08  # 20 tokens of 2 ms; the fifth had to wait
+    assert [generation.ids[0] for generation in [*said, last]] == [1, 2, 3, 4, 5]
+    assert all(generation.stopped and len(generation.ids) == len(generation.logprobs) == 20 for generation in said)
+
+
+def test_it_sleeps_between_two_ends() -> None:
+    made = engine(tokens=1000, step=0.0005, sequences=64)
+    slots = made.open(list(range(64)))
+    began, cpu = time.monotonic(), time.process_time()
+    made.step(slots, [[7]] * 64, SAMPLING)
+    wall = time.monotonic() - began
+    assert wall >= 0.5 and time.process_time() - cpu <= 0.1 * wall
+
+
+def test_weights_in_flight_mark_the_tokens_that_they_draw() -> None:
+    made = engine(tokens=100)
+    made.load({}, 3)
+    (slot,) = made.open([1])
+    future = made.submit(slot, [7], SAMPLING)
+    time.sleep(0.05)
+    made.load({}, 4, keep=True)
+    found = future.result(5)
+    assert found.version == 4 and found.versions is not None
+    assert sorted(found.versions) == found.versions and set(found.versions) == {3, 4}
+    assert len(found.versions) == 100 and 10 <= found.versions.count(3) <= 90
+    again = made.submit(slot, [7], SAMPLING).result(5)
+    assert (again.version, again.versions) == (4, None)
+
+
+def test_a_load_forgets_slots_and_an_abort_keeps_them() -> None:
+    made = engine(tokens=5000)
+    slot, other = made.open([1, 2])
+    futures = [made.submit(slot, [7], SAMPLING), made.submit(other, [7], SAMPLING)]
+    with pytest.raises(InvariantError, match="turn under way"):
+        made.submit(slot, [7], SAMPLING)
+    made.abort([slot])
+    with pytest.raises(Fault, match="aborted"):
+        futures[0].result(5)
+    futures[0] = made.submit(slot, [7], SAMPLING)  # as before the turn
+    made.load({}, 1)
+    for future in futures:
+        with pytest.raises(Fault, match="aborted"):
+            future.result(5)
+    with pytest.raises(InvariantError, match="not open"):
+        made.submit(slot, [7], SAMPLING)
+
+
+def test_its_thread_ends_with_it() -> None:
+    before = set(threading.enumerate())
+    made = engine(tokens=5000)
+    future = made.submit(made.open([1])[0], [7], SAMPLING)
+    (thread,) = set(threading.enumerate()) - before
+    del made
+    gc.collect()
+    thread.join(5)
+    assert not thread.is_alive()
+    with pytest.raises(Fault, match="aborted"):
+        future.result(5)
