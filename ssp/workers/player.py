@@ -46,6 +46,7 @@ class Player:
         self._renderer = build.renderer(cfg, role, model_dir)
         sleeps = takes_turns(cfg, role)
         self._engine = build.acted(cfg, role, self._renderer) or build.engine(block, model_dir, sleeps)
+        self._asleep = False
         self._fittings = Fittings(cfg, role, self._engine)
 
     def play(
