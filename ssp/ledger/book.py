@@ -15,13 +15,28 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from ssp.episode import State
 from ssp.errors import InputError, InvariantError
 from ssp.ledger import audit
-from ssp.ledger.rows import EPISODE_COLUMNS, FACTS, GAME_COLUMNS, GAME_FACTS, SCHEMA, Row, facts_of, move, write_once
+from ssp.ledger.rows import (
+    EPISODE_COLUMNS,
+    FACTS,
+    GAME_COLUMNS,
+    GAME_FACTS,
+    MOVED,
+    SCHEMA,
+    Row,
+    facts_of,
+    move,
+    write_once,
+)
+
+WRITES = frozenset({"create_games", "judge_games", "create", "advance", "place", "next_version", "commit", "rollback"})
+"""Calls that may be one transaction together."""
 
 
 class Ledger:
@@ -35,7 +50,7 @@ class Ledger:
         self.path = Path(path)
         if readonly and not self.path.is_file():
             raise InputError("a ledger file must exist", self.path, "give the path of a run's ledger.db")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         uri = f"file:{self.path.absolute()}?mode={'ro' if readonly else 'rwc'}"
         self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
         self._db.row_factory = sqlite3.Row
@@ -64,9 +79,20 @@ class Ledger:
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
+    def together(self, calls: Sequence[tuple[str, Sequence[Any]]], after: Any = None) -> list[Any]:
+        """Several writing calls (name, arguments) as one transaction: all of them, or none. `after`: what had to be true
+        before (a transport's receipt)."""
+        if odd := sorted({name for name, _ in calls} - WRITES):
+            raise InvariantError(f"only {sorted(WRITES)} are done together, not {odd}")
+        with self._transaction():
+            return [getattr(self, name)(*args) for name, args in calls]
+
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            if self._db.in_transaction:  # one of several calls together
+                yield self._db
+                return
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -90,15 +116,18 @@ class Ledger:
         return {row["id"]: dict(row) for row in self._db.execute(sql, (json.dumps(list(ids)),))}
 
     def _insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        marks = ", ".join(f":{name}" for name in columns)
-        self._db.executemany(f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})", rows)
+        marks = ", ".join("?" * len(columns))
+        values = map(itemgetter(*columns), rows)
+        self._db.executemany(f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})", values)
 
     def _update(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        marks = ", ".join(f"{name} = :{name}" for name in columns)
-        self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = :id", rows)
+        marks = ", ".join(f"{name} = ?" for name in columns)
+        self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = ?", map(itemgetter(*columns, "id"), rows))
 
     def _known(self, table: str, ids: Sequence[str]) -> dict[str, Row]:
         rows = self._fetch(table, ids)
+        if len(rows) == len(ids):
+            return rows
         missing = sorted(set(ids) - set(rows))
         if missing:
             raise InvariantError(f"{len(missing)} {table} were never created, the first is {missing[0]}")
@@ -133,7 +162,8 @@ class Ledger:
     # episodes
 
     def create(self, episodes: Sequence[Mapping[str, Any]]) -> int:
-        """Issue episodes: `id`, `game_id`, `role`, and any fact known already. Returns how many are new."""
+        """Issue episodes: `id`, `game_id`, `role`, `state` (created, or running for those that are played at once), and any
+        fact known already. Returns how many are new."""
         now = time.time()
         with self._transaction() as db:
             rows = self._fetch("episodes", [episode["id"] for episode in episodes])
@@ -145,9 +175,12 @@ class Ledger:
                     if (rows[id]["game_id"], rows[id]["role"]) != (game, role):
                         raise InvariantError(f"episode {id} exists for another game or role: {rows[id]}")
                     continue
+                state = State(episode.get("state", State.CREATED))
+                if state not in (State.CREATED, State.RUNNING):
+                    raise InvariantError(f"episode {id}: it may not begin as {state.value}")
                 facts = facts_of(episode, FACTS, ("id", "game_id", "role", "state"))
                 row: Row = {**dict.fromkeys(FACTS), **facts, "id": id, "game_id": game, "role": role}
-                row.update(state=State.CREATED.value, created=now, finished=None)
+                row.update(state=state.value, created=now, finished=None)
                 rows[id] = fresh[id] = row
                 created[role] = created.get(role, 0) + 1
             self._insert("episodes", EPISODE_COLUMNS, list(fresh.values()))
@@ -170,7 +203,9 @@ class Ledger:
         with self._transaction():
             rows = self._known("episodes", [change["id"] for change in changes])
             changed = {change["id"] for change in changes if move(rows[change["id"]], change, now)}
-            self._update("episodes", EPISODE_COLUMNS[3:], [rows[id] for id in sorted(changed)])
+            touched = set(MOVED).union(*changes)
+            columns = [name for name in EPISODE_COLUMNS[3:] if name in touched]
+            self._update("episodes", columns, [rows[id] for id in sorted(changed)])
         return len(changed)
 
     def place(self, places: Sequence[Mapping[str, Any]]) -> int:

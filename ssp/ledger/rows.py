@@ -33,8 +33,11 @@ CREATE TABLE IF NOT EXISTS commits(
   episodes INTEGER NOT NULL, members TEXT NOT NULL, rolled_back INTEGER NOT NULL DEFAULT 0, created REAL NOT NULL,
   PRIMARY KEY(role, incarnation, step));
 CREATE INDEX IF NOT EXISTS episodes_by_state ON episodes(role, state);
-CREATE INDEX IF NOT EXISTS episodes_paid ON episodes(state, outcome, reward);
-CREATE INDEX IF NOT EXISTS episodes_by_commit ON episodes(commit_role, commit_incarnation, commit_step, state);
+CREATE INDEX IF NOT EXISTS episodes_void_paid ON episodes(role) WHERE state = 'voided' AND reward IS NOT NULL;
+CREATE INDEX IF NOT EXISTS episodes_committed ON episodes(commit_role, commit_incarnation, commit_step, state)
+  WHERE commit_step IS NOT NULL;
+DROP INDEX IF EXISTS episodes_paid;
+DROP INDEX IF EXISTS episodes_by_commit;
 """
 FACTS: dict[str, type] = {
     "outcome": str,
@@ -57,6 +60,9 @@ GAME_FACTS: dict[str, type] = {
     "win_rate": float,
 }
 EPISODE_COLUMNS = ("id", "game_id", "role", "state", *FACTS, "created", "finished")
+MOVED = ("state", "outcome", "cause", "reward", "finished")
+"""Columns that entering a state may set by itself."""
+
 GAME_COLUMNS = ("id", *GAME_FACTS)
 Row = dict[str, Any]
 

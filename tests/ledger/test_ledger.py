@@ -102,6 +102,29 @@ def test_every_call_twice_is_once(ledger):
         assert not rows or ledger.get(["a", "b", "c"]) == rows
 
 
+def test_calls_together_are_all_or_none_and_once(ledger):
+    rows = [{"id": n, "game_id": "g", "role": "solver", "state": "running"} for n in "ab"]
+    queued = [{"id": n, "state": "queued", "outcome": "scored", "reward": 1.0} for n in "ab"]
+    calls = [("create", [rows]), ("advance", [queued]), ("commit", ["solver", 1, 1, 1, ["a"]])]
+    with pytest.raises(InvariantError, match="never created, the first is ghost"):
+        ledger.together([*calls, ("advance", [[{"id": "ghost", "state": "running"}]])])
+    assert ledger.check() == {}
+    assert ledger.together(calls) == [2, 2, 1]
+    digest = ledger.digest()
+    with pytest.raises(InvariantError, match="a: state trained may not become queued"):
+        ledger.together(calls)  # not a repetition: a was trained since it was queued
+    assert ledger.together(calls[:1]) == [0] and ledger.digest() == digest
+    with pytest.raises(InvariantError, match=r"not \['close'\]"):
+        ledger.together([("close", [])])
+
+
+def test_an_episode_begins_created_or_running(ledger):
+    ledger.create([{"id": "a", "game_id": "g", "role": "solver", "state": State.RUNNING}])
+    assert ledger.get(["a"])[0]["state"] == "running" and ledger.issued() == {"solver": 1}
+    with pytest.raises(InvariantError, match="b: it may not begin as queued"):
+        ledger.create([{"id": "b", "game_id": "g", "role": "solver", "state": "queued"}])
+
+
 def test_facts_are_written_once(ledger):
     play(ledger, ["a"])
     with pytest.raises(InvariantError, match=r"a: reward is already 1.0 and may not become 0.0"):
