@@ -79,6 +79,12 @@ def acted(cfg: Config, role: str, renderer: Renderer) -> Engine | None:
     return engines.acted(chosen, Actor(cfg, role, renderer)) if chosen.kind in ACTED else None
 
 
+def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str, Engine]:
+    """The engine of each role over one base, the model of `model_dir`: see `ssp.engines.faces`. `sleeps` as in `engine`."""
+    adapters = {role: cfg.block(role).learner.lora for role in cfg.roles}
+    return engines.faces(cfg.solver.engine, _folder(model_dir), adapters, sleeps)
+
+
 def check_engines(cfg: Config) -> None:
     """InputError when the software that an engine needs is not installed. Makes none: where it runs is for others to say."""
     if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, SOLVER}):

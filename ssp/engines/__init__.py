@@ -6,9 +6,10 @@ Refuses to know text, roles, rewards.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from ssp.config.role import EngineConfig
+from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Engine, Generation, Sampling, StopWords
 from ssp.engines.scripted import Script, ScriptedEngine
 from ssp.errors import InputError
@@ -34,6 +35,16 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
     )
 
 
+def faces(
+    config: EngineConfig, model_dir: str | Path, adapters: Mapping[str, LoraConfig], sleeps: bool = False
+) -> dict[str, Engine]:
+    """An engine for each role of `adapters`, over one vLLM with the base model of the folder `model_dir`. Each generates
+    once it has loaded an adapter. InputError as `create`."""
+    from ssp.vllm.engine import VllmEngine
+
+    return dict(VllmEngine(model_dir, config, sleeps=sleeps, adapters=adapters).faces)
+
+
 def acted(config: EngineConfig, script: Script) -> Engine:
     """The engine without a model that plays `script`: in no time (scripted), or as the settings say (simulated)."""
     if config.kind == "scripted":
@@ -45,4 +56,4 @@ def acted(config: EngineConfig, script: Script) -> Engine:
     return SimulatedEngine(script, Pace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences))
 
 
-__all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "StopWords", "acted", "create"]
+__all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "StopWords", "acted", "create", "faces"]

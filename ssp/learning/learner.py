@@ -157,6 +157,13 @@ class Learner:
         merged. Empty on other ranks than 0."""
         return _arrays(store.weights(self.policy, self.backend))
 
+    def adapter(self) -> dict[str, np.ndarray]:
+        """Copies of the adapter's tensors by peft's names, float32. Empty on other ranks than 0."""
+        from ssp.learning import lora
+
+        found = lora.adapter(self.policy.model, self.backend.whole)
+        return _arrays(found) if self.ranks.rank == 0 else {}
+
     def anchor_weights(self) -> dict[str, np.ndarray]:
         """The same of the reference that the KL is measured to. InvariantError where it has no weights of its own."""
         return _arrays(store.anchor(self.policy, self.backend))

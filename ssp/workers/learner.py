@@ -47,11 +47,13 @@ class Learner(Publisher):
             rule = "a learner of several ranks is several processes, which Ray starts"
             raise InputError(rule, f"learner.ranks={wanted} in {self._ranks.world}", "set learner.ranks=1 here")
         protocol = protocols.get(cfg.protocol).id
+        self._adapter = cfg.placement.layout == "shared-base"  # its players have the base already
         self._inner = learner.Learner(self._model_dir, blocks, protocol, cfg.steps, self._ranks)
 
     def exported(self) -> Weights:
-        """Current weights under Hugging Face names (numpy, float32); nothing on other ranks than 0."""
-        return self._inner.weights()
+        """Current weights under Hugging Face names (numpy, float32), for players on a shared base the adapter alone, under
+        peft's names; nothing on other ranks than 0."""
+        return self._inner.adapter() if self._adapter else self._inner.weights()
 
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
         """The weights of the reference that the policy is held to, for an evaluation: outside of the publications."""
@@ -59,7 +61,11 @@ class Learner(Publisher):
         return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
 
     def nbytes(self) -> int:
-        """Bytes of the start model's files."""
+        """Bytes of the start model's files, or of the adapter that is published."""
+        if self._adapter:
+            from ssp.learning import lora
+
+            return lora.size(self._inner.policy.model)
         return sum(file.stat().st_size for file in self._model_dir.glob("*.safetensors"))
 
     def on_gpu(self) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ssp import build
 from ssp.config.schema import Config
+from ssp.engines import Engine
 from ssp.engines.base import Sleeper
 from ssp.episode import Episode, Task
 from ssp.errors import InputError
@@ -38,14 +39,17 @@ class PlayOrder:
 
 
 class Player:
-    """Plays episodes of one role with one engine: the proposer or the solver."""
+    """Plays episodes of one role with one engine, the proposer or the solver. `engine`: one that is there already."""
 
-    def __init__(self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path) -> None:
+    def __init__(
+        self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path, engine: Engine | None = None
+    ) -> None:
         self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
         block = cfg.block(role)
         self._renderer = build.renderer(cfg, role, model_dir)
         sleeps = takes_turns(cfg, role)
-        self._engine = build.acted(cfg, role, self._renderer) or build.engine(block, model_dir, sleeps)
+        engine = engine or build.acted(cfg, role, self._renderer)
+        self._engine = engine or build.engine(block, model_dir, sleeps)
         self._asleep = False
         self._fittings = Fittings(cfg, role, self._engine)
 

@@ -10,9 +10,11 @@ from safetensors.torch import load_file
 from solo import SoloLearner
 from transformers import AutoModelForCausalLM
 
+from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.learning import lora
 from ssp.learning.forward import score
+from ssp.workers import learner as workers
 
 
 @pytest.fixture
@@ -53,6 +55,24 @@ def test_what_is_published_computes_what_the_learner_computes(tmp_path, model_di
         theirs = score(peft.base_model.model, batch.ids, batch.mask, 1.0).logprobs
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
     assert load_file(tmp_path / "v1" / "adapter" / "adapter_model.safetensors")
+
+
+def test_players_on_a_shared_base_get_the_adapter_alone(model_dir, make_batch, adapted):
+    """What a player adds to its base is what would be published merged; its size is known before."""
+    cfg = Config(solver=adapted)
+    whole = workers.Learner(cfg, "solver", model_dir)
+    cfg.placement.layout = "shared-base"
+    learner = workers.Learner(cfg, "solver", model_dir)
+    assert whole.nbytes() > 2 * learner.nbytes() > 0
+    learner._inner.update({"solver": make_batch(8)})
+    base, merged = whole.exported(), learner._inner.weights()
+    found = learner.exported()
+    assert sum(array.nbytes for array in found.values()) == learner.nbytes()
+    for name in [name for name in merged if "_proj.weight" in name]:
+        down, up = (found.pop(f"base_model.model.{name.removesuffix('.weight')}.lora_{half}.weight") for half in "AB")
+        np.testing.assert_allclose(base[name] + up @ down * (32 / 4), merged[name], atol=1e-6)
+        assert not np.array_equal(base[name], merged[name])
+    assert found == {}
 
 
 @pytest.mark.covers("SR-14")

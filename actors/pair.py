@@ -1,0 +1,55 @@
+"""A proposer and a solver on one engine, as one Ray actor, and the crews that call it by role."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from actors.crew import RayCrew
+from actors.fleet import connect_search
+from actors.process import Guarded
+from actors.transfer import Hosted
+from ssp.config.schema import Config
+from ssp.selfplay.crew import PAYLOAD_METHODS
+from ssp.workers.pair import PlayerPair
+from ssp.workers.player import Player
+
+
+class _Player(Hosted, Player):
+    """One of the two."""
+
+
+@ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)
+class PairActor(Guarded, PlayerPair):
+    """See `ssp.workers.pair.PlayerPair`: a thread for each role in which it plays, and one in which it takes weights."""
+
+    def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
+        super().__init__(cfg, models, connect_search(cfg, run), episodes_dir, _Player)
+
+    def play(self, *args: Any) -> Any:
+        """See `PlayerPair.play`."""
+        import torch
+
+        torch.set_num_threads(1)  # as in `actors.transfer.Receiving`
+        return super().play(*args)
+
+    @ray.method(concurrency_group="transfer")
+    def as_role(self, *args: Any) -> Any:
+        """See `PlayerPair.as_role`."""
+        return super().as_role(*args)
+
+
+class RoleCrew:
+    """`ssp.selfplay.crew.Crew` of the players of one role, over a crew of pairs."""
+
+    def __init__(self, pairs: RayCrew, role: str) -> None:
+        self.name, self.size = role, pairs.size
+        self._pairs, self._role = pairs, role
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        """See `Crew.call`; a fault is named after the engine, which both roles lose with it."""
+        if method in PAYLOAD_METHODS:
+            return await self._pairs.call(worker, method, self._role, *args)
+        return await self._pairs.call(worker, "as_role", self._role, method, *args)
