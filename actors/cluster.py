@@ -59,12 +59,15 @@ def connect(cfg: RayConfig, needed_cpus: float = 0.0) -> Cluster:
         except (ConnectionError, RuntimeError) as error:
             raise SspError(f"no Ray cluster answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']}: {error}") from error
         return Cluster(False, context.dashboard_url or "")
+    if cfg.node_ports:
+        rule = "ray.node_ports is of the nodes that ssp cluster starts"
+        raise InputError(rule, cfg.node_ports, "leave it out: a run on this machine listens on loopback only")
     if 0 < cfg.cpus < needed_cpus:
         rule = f"ray.cpus holds what all actors ask for, {needed_cpus:g}"
         raise InputError(rule, cfg.cpus, f"set ray.cpus={math.ceil(needed_cpus)}, or lower placement.*")
     if cfg.dashboard:
         options["dashboard_host"] = "127.0.0.1"
-        options["dashboard_port"] = _dashboard_port(cfg.dashboard_port)
+        options["dashboard_port"] = dashboard_port(cfg.dashboard_port)
     try:
         context = ray.init(
             address="local",
@@ -88,21 +91,23 @@ def disconnect() -> None:
     ray.shutdown()
 
 
-def _dashboard_port(wanted: int) -> int:
+def dashboard_port(wanted: int, host: str = "127.0.0.1") -> int:
+    """`wanted`, or the first free port from 8265 on. InputError when `wanted` is taken."""
     if wanted:
-        if not _free(wanted):
+        if not free(host, wanted):
             raise InputError(
                 "ray.dashboard_port must be free", f"{wanted} is in use", "choose another, or 0 for the first free one"
             )
         return wanted
-    return next(port for port in range(FIRST_DASHBOARD_PORT, FIRST_DASHBOARD_PORT + 200) if _free(port))
+    return next(port for port in range(FIRST_DASHBOARD_PORT, FIRST_DASHBOARD_PORT + 200) if free(host, port))
 
 
-def _free(port: int) -> bool:
+def free(host: str, port: int) -> bool:
+    """Whether somebody could listen there now. Ray sets the same option: a port in TIME_WAIT counts as free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True

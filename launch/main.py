@@ -24,6 +24,7 @@ from ssp.errors import InputError, InvariantError, SspError
 
 COMMANDS = {
     "train": "play the duel and train both policies",
+    "cluster": "train over several nodes",
     "warmup": "teach a policy from traces before it plays",
     "eval": "score a policy on an evaluation set",
     "ask": "ask a policy questions and show its searches",

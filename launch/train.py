@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from launch.cli import Parser, end_politely, parse
+from launch.cli import Parsed, Parser, end_politely, parse
 from ssp.config.rules import warnings
 from ssp.config.schema import Config
 from ssp.placement import DoesNotFit, Plan, machine, make
@@ -24,21 +24,32 @@ EXIT_INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train the policies that play. Returns the exit code."""
-    parsed = parse(argv, "train", "Play the game and train both policies, or one on given questions.", _flags)
-    cfg = shrunk(parsed.config, parsed.overrides) if parsed.flags.tiny else parsed.load()
-    if parsed.flags.from_scratch:
-        cfg.coldstart.from_scratch = True
+    parsed = parse(argv, "train", "Play the game and train both policies, or one on given questions.", flags)
+    cfg = configured(parsed)
     if parsed.flags.dry_run:
-        from launch.dryrun import describe
-
-        _warn(cfg)
-        with _explained():
-            print(describe(cfg))
-        return 0
+        return dry_run(cfg)
     # Actors share the cores: one thread a process, set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     end_politely()
     return train(cfg, parsed.config)
+
+
+def configured(parsed: Parsed) -> Config:
+    """The checked configuration that the command line asks for."""
+    cfg = shrunk(parsed.config, parsed.overrides) if parsed.flags.tiny else parsed.load()
+    if parsed.flags.from_scratch:
+        cfg.coldstart.from_scratch = True
+    return cfg
+
+
+def dry_run(cfg: Config) -> int:
+    """Print what would start, and start nothing."""
+    from launch.dryrun import describe
+
+    _warn(cfg)
+    with _explained():
+        print(describe(cfg))
+    return 0
 
 
 def train(cfg: Config, config_name: str) -> int:
@@ -142,7 +153,8 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
     return seen
 
 
-def _flags(parser: Parser) -> None:
+def flags(parser: Parser) -> None:
+    """The options of `ssp train`."""
     parser.add_argument("--dry-run", action="store_true", help="print config, actors and memory estimate, and exit")
     parser.add_argument(
         "--tiny", action="store_true", help="the recipe in small: a tiny policy, a generated world, 2 steps"

@@ -45,10 +45,12 @@ class PlacementConfig:
 
 @dataclass
 class RayConfig:
-    """The local cluster that `train` starts when RAY_ADDRESS is not set. `auth`: disabled or token.
+    """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. `auth`: disabled
+    or token (which several nodes always are).
 
     `cpus` 0: what the machine has. `dashboard_port` 0: the first free one from 8265 on. `start_timeout`: seconds that
-    all actors get to start, and one to come back.
+    all actors get to start, and one to come back. `nodes_timeout`: seconds in which all nodes of `ssp cluster` must meet.
+    `node_ports`: the ports of its nodes beside the head's, such as "20000-20999" ("" = any free ones).
     """
 
     cpus: int = 0
@@ -58,6 +60,8 @@ class RayConfig:
     auth: str = "disabled"
     loopback_only: bool = True
     start_timeout: float = 300.0
+    nodes_timeout: float = 600.0
+    node_ports: str = ""
 
 
 @dataclass

@@ -235,12 +235,21 @@ def run_name_is_a_name(cfg: Config) -> None:
         raise InputError("run.name is one folder name", name, "use run.dir=PATH for another place")
 
 
+def node_ports_are_a_span(cfg: Config) -> None:
+    """Two ends of a range of ports, or nothing."""
+    span = cfg.ray.node_ports
+    low, dash, high = span.partition("-")
+    if span and not (dash and low.isdecimal() and high.isdecimal() and 1024 <= int(low) < int(high) <= 65535):
+        raise InputError("ray.node_ports is a range from 1024 to 65535", span, 'write for example "20000-20999"')
+
+
 COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     protocol_exists,
     *learning_rules.RULES,
     *game_rules.RULES,
     training_samples,
     temperatures_are_usable,
+    node_ports_are_a_span,
     proposals_can_be_checked,
     *limit_rules.RULES,
     engines_have_an_address,

@@ -170,6 +170,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "ray.dashboard_port": (0, 65535),
     "ray.object_store_mb": (80, INF),
     "ray.start_timeout": (0.001, INF),
+    "ray.nodes_timeout": (0.001, INF),
     "queue.items": (1, INF),
     "queue.bytes": (1, INF),
     "queue.timeout": (0.001, INF),

@@ -1,0 +1,68 @@
+"""What this node would run: a print of its code, versions and settings, and what differs from another node's.
+
+Owns the list of what must be equal. Promises that a difference is named. Refuses to know how prints travel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+import actors
+import launch
+import ssp
+from ssp import cache
+from ssp.config.load import to_yaml
+from ssp.config.schema import Config
+from ssp.errors import InputError
+
+SHOWN = 4
+"""Differences that a message names; the rest is a number."""
+
+Print = dict[str, str]
+"""Name (a source file, python, ray, a setting) → a short hash, a version, a value."""
+
+
+def printed(cfg: Config) -> Print:
+    """This node's print. Settings below `ray.` are each node's own."""
+    found = {"python": platform.python_version(), "ray": metadata.version("ray")}
+    for package in (ssp, actors, launch):
+        folder = Path(str(package.__file__)).parent
+        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):
+            found[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = cache.digest(path)[:16]
+    settings = OmegaConf.to_container(OmegaConf.create(to_yaml(cfg)))
+    assert isinstance(settings, dict)
+    for block, values in settings.items():
+        if block != "ray":
+            inner = values if isinstance(values, dict) else {"": values}
+            found |= {".".join(filter(None, (str(block), str(key)))): str(value) for key, value in inner.items()}
+    return found
+
+
+def digest(print_: Print) -> str:
+    """One short word for a print."""
+    return hashlib.sha256(repr(sorted(print_.items())).encode()).hexdigest()[:12]
+
+
+def check_same(here: Print, head: Print, host: str) -> None:
+    """InputError naming what differs between a node, `host`, and the head."""
+    names = [name for name in sorted(here.keys() | head.keys()) if here.get(name) != head.get(name)]
+    if not names:
+        return
+    shown = "; ".join(_said(name, here.get(name), head.get(name)) for name in names[:SHOWN])
+    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    raise InputError(
+        "every node runs the head's code, versions and settings",
+        f"on {host}: {shown}{more}",
+        "bring the same checkout, the same environment and the same command line to every node",
+    )
+
+
+def _said(name: str, here: str | None, head: str | None) -> str:
+    if "/" not in name:
+        return f"{name} is {here} here and {head} on the head"
+    return f"{name} " + ("is missing here" if here is None else "is not on the head" if head is None else "differs")

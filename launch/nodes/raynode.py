@@ -1,0 +1,190 @@
+"""Ray's processes on this node, as children of ours.
+
+Owns their start, their folder and their end. Promises that they end with this process, however it ends (a keeper kills
+them by process id), and that what an earlier command left is cleared away at the next start: each process carries its
+launcher's mark in its environment, and a launcher that is gone owns nothing. Refuses `ray stop`, which kills by name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ssp.errors import InputError, SspError
+
+MARK = "SSP_NODE"
+"""In the environment of each process of a node: `<process id>-<start time>` of the launcher."""
+
+READY = "Ray runtime started."
+SOCKET_PATH, SOCKET_NAME = 107, 66
+"""Bytes that Linux allows a socket's path, and that Ray adds to its folder's."""
+
+POLITE, DEAD = 8.0, 10.0
+"""Seconds that Ray gets to end by itself, and that killed processes get to be gone."""
+
+_KEEPER = """
+import os, select, signal, sys, time
+launcher, needle = int(sys.argv[1]), sys.argv[2].encode()
+watch = os.pidfd_open(launcher)
+print("watching", flush=True)
+poll = select.poll()
+poll.register(watch, select.POLLIN)
+poll.poll()
+for _ in range(50):
+    found = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if needle in file.read().split(b"\\0"):
+                    found += 1
+                    os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            pass
+    if not found:
+        break
+    time.sleep(0.2)
+"""
+
+
+def own_mark() -> str:
+    """The mark of what this process starts."""
+    return f"{os.getpid()}-{_started(os.getpid())}"
+
+
+def left_behind() -> list[tuple[psutil.Process, str]]:
+    """Processes whose launcher is gone, with its mark."""
+    return [(process, mark) for process, mark in marked() if not alive(mark)]
+
+
+def sweep() -> list[str]:
+    """End what launchers that are gone have left on this machine, remove their folders, and say what was ended."""
+    processes = left_behind()
+    said = [
+        f"process {process.pid} of a run whose launcher {mark.split('-')[0]} is gone" for process, mark in processes
+    ]
+    _kill([process for process, _ in processes])
+    for folder in stale_folders():
+        shutil.rmtree(folder, ignore_errors=True)
+    return said
+
+
+def stale_folders() -> list[Path]:
+    """Folders of launchers that are gone."""
+    return [folder for folder in root().glob("*-*") if not alive(folder.name)]
+
+
+def marked(wanted: str = "") -> Iterator[tuple[psutil.Process, str]]:
+    """Processes of this user that carry the mark `wanted` (any, if empty), with their mark."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            found = process.environ().get(MARK, "")
+            if found and wanted in ("", found) and process.status() != psutil.STATUS_ZOMBIE:
+                yield process, found
+
+
+def alive(mark: str) -> bool:
+    """Whether the launcher of that mark still runs."""
+    pid, _, started = mark.partition("-")
+    return pid.isdigit() and _started(int(pid)) == started
+
+
+def root() -> Path:
+    """Where the folders of nodes lie: on this machine's own disk, short, one for each user."""
+    return Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / f"ssp-{os.getuid()}"
+
+
+def _started(pid: int) -> str:
+    """When a process started, in clock ticks after the boot; empty when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat[stat.rindex(")") + 2 :].split()[19]
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    """By process id; psutil refuses one that was given to another process meanwhile."""
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, DEAD)
+
+
+class RayNode:
+    """`ray start` with `options`, and everything below it."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        """Start it, with a keeper. InputError when its folder's path is too long for sockets."""
+        self.mark = own_mark()
+        self.folder = root() / self.mark
+        if len(os.fsencode(self.folder)) + SOCKET_NAME > SOCKET_PATH:
+            rule = f"the folder of Ray's sockets has a path of at most {SOCKET_PATH - SOCKET_NAME} bytes"
+            raise InputError(rule, self.folder, "set RAY_TMPDIR to a shorter one, such as /tmp")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = self.folder / "ray-start.log"
+        self._ending = False
+        _keep(self.mark)
+        # The package that was compared with the head's is the one that actors import.
+        package = str(Path(__file__).parents[2])
+        paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        environment = {**os.environ, MARK: self.mark, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+        environment.pop("RAY_ADDRESS", None)
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+        with self.log.open("wb") as log:
+            # A session of its own: Ctrl-C is for us, and Ray ends after the run.
+            self.process = subprocess.Popen(
+                [*command, f"--temp-dir={self.folder}", *options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+            )  # fmt: skip
+
+    def ready(self, seconds: float) -> None:
+        """Wait until Ray says that it runs. SspError with its last words when it does not within `seconds`."""
+        deadline = time.monotonic() + seconds
+        while READY not in self.log.read_text(errors="replace"):
+            self.check()
+            if time.monotonic() > deadline:
+                raise SspError(f"Ray did not start within ray.start_timeout={seconds:g} s: {self._last_words()}")
+            time.sleep(0.1)
+
+    def check(self) -> None:
+        """SspError when Ray has ended by itself."""
+        if self.process.poll() is not None and not self._ending:
+            raise SspError(f"Ray on this node has ended: {self._last_words()}")
+
+    def end(self, keep: bool) -> None:
+        """End it: Ray by a signal, which lets it say goodbye, then by force what is left. `keep`: its logs stay until the
+        next start."""
+        self._ending = True
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(POLITE)
+        _kill([process for process, _ in marked(self.mark)])
+        if not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return f"{' / '.join(lines[-3:])} (all of it: {self.log})"
+
+
+def _keep(mark: str) -> None:
+    """Start the keeper of what will carry `mark`."""
+    command = [sys.executable, "-I", "-S", "-c", _KEEPER, str(os.getpid()), f"{MARK}={mark}"]
+    environment = {name: value for name, value in os.environ.items() if name != MARK}
+    keeper = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        start_new_session=True, env=environment, cwd="/",
+    )  # fmt: skip
+    assert keeper.stdout is not None
+    with keeper.stdout as said:
+        if said.readline().strip() != b"watching":
+            raise SspError("no keeper for Ray's processes could start (it needs Linux 5.3 or newer)")
