@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import InputError
+from ssp.vllm.setup import LORA_RANKS
 
 
 def nodes_are_readable(cfg: Config) -> None:
@@ -73,6 +74,15 @@ def one_base_serves_both(cfg: Config) -> None:
             raise InputError(rule, found, f"set {role}.policy=own {role}.learner.lora.rank=32")
         if block.engine.kind != "vllm":
             raise InputError(f"{rule}: {role}.engine.kind is vllm", block.engine.kind, "set defaults.engine.kind=vllm")
+        if block.learner.lora.rank > LORA_RANKS[-1]:
+            found = f"{role}.learner.lora.rank={block.learner.lora.rank}"
+            raise InputError(f"{rule}, of rank {LORA_RANKS[-1]} at most", found, f"set {role}.learner.lora.rank=64")
+    if cfg.schedule.in_flight:
+        step = "leave schedule.in_flight out, or set placement.layout=separate"
+        raise InputError(f"{rule}: a running turn keeps its adapter", "schedule.in_flight=true", step)
+    if cfg.referee.verifier == SOLVER:
+        step = "set referee.verifier=judge, or placement.layout=separate"
+        raise InputError(f"{rule}: a judge's engine takes none", "referee.verifier=solver", step)
     if cfg.proposer.model != cfg.solver.model:
         raise InputError(rule, f"{cfg.proposer.model} and {cfg.solver.model}", "set defaults.model, and no role's own")
     if cfg.proposer.engine != cfg.solver.engine:

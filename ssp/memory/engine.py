@@ -32,12 +32,13 @@ class EngineNeeds:
     short: str = ""
 
 
-def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0) -> EngineNeeds:
-    """An engine of `role` that plays so many episodes at a time, on GPUs of `gpu` bytes (0 = on CPUs)."""
+def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters: int = 0) -> EngineNeeds:
+    """An engine of `role` that plays so many episodes at a time, on GPUs of `gpu` bytes (0 = on CPUs). `adapters`: numbers
+    in vLLM's room for them."""
     if role.engine.kind == "endpoint":
         return EngineNeeds(())
     if role.engine.kind == "vllm":
-        return _vllm(model, role, episodes, gpu)
+        return _vllm(model, role, episodes, gpu, adapters)
     weights = Need("weights", model.parameters * width(role.engine.dtype))
     return EngineNeeds((weights, Need("KV cache", episodes * _full(model, role))))
 
@@ -48,19 +49,20 @@ def _full(model: Model, role: RoleConfig) -> int:
     return numbers * role.limits.longest * width(role.engine.dtype)
 
 
-def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int) -> EngineNeeds:
+def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int) -> EngineNeeds:
     cfg, ranks = role.engine, role.engine.tensor_parallel
-    # Adapters are loaded beside the base; merged weights need no more than the base.
     weights = -(-model.parameters * width(cfg.dtype) // ranks)
+    beside = adapters * width(cfg.dtype)
     work = _work(model, role)
     one = -(-_full(model, role) // ranks)
     share = int(cfg.memory * gpu)
     if cfg.kv_mb:
         cache = cfg.kv_mb * MB
     else:
-        cache = max(share - weights - work, 0) if gpu else CPU_KV
+        cache = max(share - weights - beside - work, 0) if gpu else CPU_KV
     needs = [
         Need("weights", weights, turn=True),
+        *([Need("adapters", beside, turn=True)] if beside else []),
         Need("KV cache", cache, turn=True),
         Need("workspace", work, turn=True),
     ]

@@ -15,9 +15,10 @@ from ssp.memory.services import base
 from ssp.memory.shapes import find
 from ssp.selfplay import cast
 from ssp.selfplay.cast import queue_names
+from ssp.vllm.setup import room
 
 FLEET = "engine"
-"""Process name of the engines that play both roles (placement.layout=shared-base)."""
+"""Process name of the players of both roles, which have one engine (placement.layout=shared-base)."""
 
 
 def processes(cfg: Config, gpu: int = 0) -> list[Process]:
@@ -26,8 +27,7 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     cpus = place.cpus
     held = f"hands over references: {queues[0]}, one batch queue a role"
     return [
-        *(_player(cfg, role, gpu) for role in cfg.roles),
-        *([_fleet(cfg, gpu)] if place.layout == "shared-base" else []),
+        *([_fleet(cfg, gpu)] if place.layout == "shared-base" else [_player(cfg, role, gpu) for role in cfg.roles]),
         _judge(cfg, gpu),
         *_retriever(cfg),
         *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
@@ -65,8 +65,6 @@ def _player(cfg: Config, role: str, gpu: int) -> Process:
     count = cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers
     task = "searches and asks a question" if role == PROPOSER else "searches and answers"
     cpus, gpus, block = cfg.placement.cpus, cfg.placement.engine_gpus, cfg.block(role)
-    if cfg.placement.layout == "shared-base":
-        return Process(role, count, cpus, f"{task}; the fleet generates", tuple(base("policy")))
     found = engine.engine(find(block.model), block, episodes(cfg, role), gpu if gpus else 0)
     needs = (*base("policy", gpus)[: 1 if block.engine.kind == "vllm" else 2], *found.needs)
     spread = block.engine.tensor_parallel if gpus else 1
@@ -74,12 +72,15 @@ def _player(cfg: Config, role: str, gpu: int) -> Process:
 
 
 def _fleet(cfg: Config, gpu: int) -> Process:
-    """Engines for both roles: the solver's settings, the episodes of both."""
+    """Players of both roles on one engine: the solver's settings, the episodes and an adapter of each."""
     place, block = cfg.placement, cfg.solver
-    both = sum(episodes(cfg, role) for role in cfg.roles)
-    found = engine.engine(find(block.model), block, both, gpu if place.engine_gpus else 0)
+    both, model = sum(episodes(cfg, role) for role in cfg.roles), find(block.model)
+    loras = [cfg.block(role).learner.lora for role in cfg.roles]
+    layers = sorted({name for lora in loras for name in lora.targets})
+    adapters = 0 if model.shape is None else len(loras) * model.shape.adapter(room(loras), layers)
+    found = engine.engine(model, block, both, gpu if place.engine_gpus else 0, adapters)
     needs = (*base("policy", place.engine_gpus)[:1], *found.needs)
-    task = "generates for both roles, an adapter each"
+    task = "asks and answers: both roles on one base, an adapter each"
     spread = block.engine.tensor_parallel if place.engine_gpus else 1
     return Process(FLEET, place.solvers, place.cpus, task, needs, place.engine_gpus, spread, found.note, found.short)
 

@@ -12,10 +12,11 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER
 from ssp.index import store
 from ssp.memory import engine as engines
-from ssp.memory.learner import width
+from ssp.memory.learner import trainable, width
 from ssp.memory.needs import MB, Need, scaled
 from ssp.memory.shapes import find
 from ssp.selfplay import cast
+from ssp.selfplay.turns import takes_turns
 
 BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}
 """Resident megabytes of one process before its data: Ray's own (with dashboard), an actor with torch and transformers,
@@ -83,13 +84,17 @@ def judge_engines(cfg: Config) -> list[tuple[str, str, int]]:
 
 def published(cfg: Config) -> int:
     """Bytes of weights that wait for players, as float32: of each role that learns, as many versions as may still be played
-    and one; 0 where each version goes from GPU to GPU."""
+    and one; 0 where each version goes from GPU to GPU. Players on a shared base get adapters, by the host."""
     place, kind = cfg.placement, cfg.transfer.kind
-    if kind in ("broadcast", "ipc") or (kind == "auto" and place.engine_gpus and place.learner_gpus):
+    base = place.layout == "shared-base"
+    gpus = kind == "auto" and place.engine_gpus and place.learner_gpus and not base and not takes_turns(cfg)
+    if kind in ("broadcast", "ipc") or gpus:
         return 0
     total = 0
     for name, roles in cast.learners(cfg).items():
-        if cfg.block(name).policy != "frozen":
+        block = cfg.block(name)
+        if block.policy != "frozen":
+            model = find(block.model)
             versions = 2 + max(getattr(cfg.schedule.max_staleness, role) for role in roles)
-            total += versions * find(cfg.block(name).model).parameters * width("float32")
+            total += versions * (trainable(model, block.learner) if base else model.parameters) * width("float32")
     return total

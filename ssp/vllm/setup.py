@@ -101,11 +101,10 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
         "seed": 0,  # turns bring seeds of their own
     }
     if adapters:
-        wanted = max(lora.rank for lora in adapters)
         chosen |= {
             "enable_lora": True,
             "max_loras": len(adapters),  # one version of each: a face has its new adapter only when the old one is gone
-            "max_lora_rank": min(rank for rank in LORA_RANKS if rank >= wanted),
+            "max_lora_rank": room(adapters),
             "lora_target_modules": sorted({name for lora in adapters for name in lora.targets}),
         }
     if kv_mb:
@@ -119,6 +118,11 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
             CPU_TOKENS, int(read_config(model_dir).get("max_position_embeddings", 0))
         )
     return chosen
+
+
+def room(adapters: Sequence[LoraConfig]) -> int:
+    """The rank for which vLLM makes room, the same for each."""
+    return min(rank for rank in LORA_RANKS if rank >= max(lora.rank for lora in adapters))
 
 
 def shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:

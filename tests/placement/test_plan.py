@@ -15,6 +15,7 @@ from ssp.config import placement_rules
 from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.memory import GB
+from ssp.memory.services import published
 from ssp.placement import DoesNotFit, Node, Plan, Seat, Slot, Unit, assign, make, parse, units
 from ssp.placement.units import needs_of
 
@@ -51,7 +52,25 @@ def test_gpu1_shares_one_gpu() -> None:
     always = sum(process.device(turn=False) for process in three)
     assert needs_of(unit, known, 0) == always + max(process.device(turn=True) for process in three)
     engine = {need.what: need.bytes for need in known["engine"].needs}
-    assert engine["weights"] + engine["KV cache"] + engine["workspace"] == 40 * GB  # half of the GPU
+    parts = ("weights", "adapters", "KV cache", "workspace")
+    assert sum(engine[part] for part in parts) == 40 * GB  # half of the GPU
+    cfg = config.load("gpu1")
+    one = memory.find("Qwen2.5-3B").shape.adapter(64, cfg.solver.learner.lora.targets)  # type: ignore[union-attr]
+    assert engine["adapters"] == 2 * 2 * one  # bfloat16, two of them
+    assert {"proposer", "solver"}.isdisjoint(known)  # the engine's process plays
+    assert published(cfg) == 2 * 2 * 4 * one  # two versions of each in float32: adapters travel, not models
+
+
+def test_room_for_adapters_is_that_of_the_larger_one() -> None:
+    """vLLM has the same room for each: the next rank that it knows, on the layers of either."""
+    cfg = config.load("gpu1")
+    cfg.proposer.learner.lora.rank, cfg.proposer.learner.lora.targets = 65, ["q_proj"]
+    cfg.solver.learner.lora.targets = ["v_proj"]
+    engine = next(process for process in memory.processes(cfg, 80 * GB) if process.name == "engine")
+    shape = memory.find("Qwen2.5-3B").shape
+    assert shape is not None
+    room = 2 * 2 * shape.adapter(128, ["q_proj", "v_proj"])
+    assert [need.bytes for need in engine.needs if need.what == "adapters"] == [room]
 
 
 def test_gpu8_by_hand() -> None:
@@ -227,6 +246,13 @@ def test_the_fleet_has_one_base_and_one_way_to_run() -> None:
         config.load("gpu1", ["solver.learner.lora.rank=0", "solver.learner.lora.alpha=32"])
     with pytest.raises(InputError, match="adapter each"):
         config.load("gpu1", ["solver.model=Qwen/Qwen2.5-1.5B-Instruct"])
+    for typed, rule in (
+        ("solver.learner.lora.rank=513", "of rank 512 at most"),
+        ("referee.verifier=solver placement.judge_gpus=1", "a judge's engine takes none"),
+        ("schedule.in_flight=true schedule.preset=one-step-off", "a running turn keeps its adapter"),
+    ):
+        with pytest.raises(InputError, match=rule):
+            config.load("gpu1", typed.split())
     assert len(placement_rules.RULES) == 5
 
 
