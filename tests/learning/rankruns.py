@@ -1,7 +1,8 @@
 """Learners of several ranks, in processes of their own: jobs that end killed, and the same jobs gone on with.
 
-`python rankruns.py MODEL OUT PHASE RANK WORLD`: phase `first` trains twice, saves, trains once more and kills itself; phase
-`again` loads and trains once. Rank 0 leaves figures and weights of each job in OUT.
+`python rankruns.py MODEL OUT PHASE RANK`: phase `first` trains twice, saves, trains once more and kills itself; phase `again`
+loads and trains once. Rank 0 leaves figures and weights of each job in OUT. Before they meet in phase `first`, each rank
+does its part of the jobs to compare with, alone.
 """
 
 from __future__ import annotations
@@ -51,19 +52,17 @@ JOBS = {
 TWO = 2
 
 
-def spawn(model: Path, out: Path, phase: str, world: int) -> None:
+def spawn(model: Path, out: Path, phase: str) -> None:
     """Run a phase to its end; AssertionError with what the ranks said when one of them fails."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.getcwd()])}
     arguments = [sys.executable, __file__, str(model), str(out), phase]
     ranks = [
-        subprocess.Popen(
-            [*arguments, str(rank), str(world)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        for rank in range(world)
+        subprocess.Popen([*arguments, str(rank)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for rank in range(TWO)
     ]
     said = [process.communicate(timeout=900)[0] for process in ranks]
     wanted = -signal.SIGKILL if phase == "first" else 0
-    assert [process.returncode for process in ranks] == [wanted] * world, "\n".join(said)
+    assert [process.returncode for process in ranks] == [wanted] * TWO, "\n".join(said)
 
 
 def role(settings):
@@ -144,24 +143,24 @@ def job(model, out, name, settings, phase, group):
         torch.save({"figures": figures, "weights": weights, **record}, out / f"{name}-{phase}.pt")
 
 
-def main(model: Path, out: Path, phase: str, rank: int, world: int) -> None:
+def main(model: Path, out: Path, phase: str, rank: int) -> None:
     import torch
 
     from ssp.learning import ranks
 
     torch.set_num_threads(1)
-    group, jobs = ranks.SOLO, ALONE
-    if world > 1:
-        listener, place = None, out / f"{phase}.address"
-        if rank == 0:
-            listener = ranks.listen()
-            place.with_suffix(".tmp").write_text(json.dumps(listener.getsockname()))
-            place.with_suffix(".tmp").rename(place)
-        while not place.exists():
-            time.sleep(0.05)
-        group = ranks.join(rank, world, tuple(json.loads(place.read_text())), 120.0, listener)
-        jobs = {name: settings for name, (_, settings) in JOBS.items()}
-    for name, settings in jobs.items():
+    listener, place = None, out / f"{phase}.address"
+    if rank == 0:
+        listener = ranks.listen()
+        place.with_suffix(".tmp").write_text(json.dumps(listener.getsockname()))
+        place.with_suffix(".tmp").rename(place)
+    if phase == "first":
+        for name in list(ALONE)[rank::TWO]:
+            job(model, out, name, ALONE[name], phase, ranks.SOLO)
+    while not place.exists():
+        time.sleep(0.05)
+    group = ranks.join(rank, TWO, tuple(json.loads(place.read_text())), 120.0, listener)
+    for name, (_, settings) in JOBS.items():
         job(model, out, name, settings, phase, group)
     group.total([0.0])
     if phase == "first":
@@ -169,4 +168,4 @@ def main(model: Path, out: Path, phase: str, rank: int, world: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

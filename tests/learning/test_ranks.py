@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from rankruns import ALONE, JOBS, TWO, role, spawn
+from rankruns import ALONE, JOBS, role, spawn
 from transformers import AutoModelForCausalLM
 
 from ssp.errors import InputError
@@ -19,11 +19,10 @@ from ssp.learning.ranks import SOLO, deal
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory, model_dir):
-    """What all jobs left: alone, with two ranks up to their death, and gone on with."""
+    """What all jobs left: alone and with two ranks up to their death, and gone on with."""
     folder = tmp_path_factory.mktemp("ranks")
-    spawn(model_dir, folder, "first", 1)
-    spawn(model_dir, folder, "first", TWO)
-    spawn(model_dir, folder, "again", TWO)
+    spawn(model_dir, folder, "first")
+    spawn(model_dir, folder, "again")
     return folder
 
 
