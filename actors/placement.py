@@ -29,16 +29,8 @@ Where = Callable[[str, int], dict[str, Any]]
 PROBE_SECONDS = 60.0
 
 
-def wired(cfg: Config) -> None:
-    """InputError for a layout that is planned but that no run can have yet."""
-    if cfg.placement.layout != "separate":
-        rule = "a run's placement.layout is separate: the others are planned (--dry-run), their engines are not wired"
-        raise InputError(rule, cfg.placement.layout, "set placement.layout=separate with whole GPUs, or add --dry-run")
-
-
 def planned(cfg: Config) -> Plan:
     """The plan of a run on the cluster that this process is connected to. InputError when it does not fit there."""
-    wired(cfg)
     return make(cfg, nodes(cfg))
 
 

@@ -19,15 +19,18 @@ from actors import fleet, learners
 from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.ledger import LedgerActor
+from actors.pair import PairActor, RoleCrew
 from actors.placement import Groups, nowhere
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
+from ssp.memory.processes import FLEET
 from ssp.placement import Plan
 from ssp.selfplay.cast import Cast, proposers, queue_names
 from ssp.selfplay.cast import learners as learners_of
 from ssp.selfplay.crew import Crew
+from ssp.selfplay.turns import takes_turns, venues
 
 REPEATS = 3
 """How often a lost call to an idempotent actor is made again before it counts as a fault."""
@@ -54,7 +57,8 @@ def needed_cpus(cfg: Config) -> float:
 def computing(cfg: Config) -> int:
     """Actors that compute: players, judges, learners."""
     ranks = sum(cfg.block(role).learner.ranks for role in learners_of(cfg))
-    return proposers(cfg) + cfg.placement.solvers + cfg.placement.judges + ranks
+    players = cfg.placement.solvers + (0 if cfg.placement.layout == "shared-base" else proposers(cfg))
+    return players + cfg.placement.judges + ranks
 
 
 class Program:
@@ -72,9 +76,10 @@ class Program:
         self._where = nowhere if self._groups is None else self._groups.where
         self._crews: list[RayCrew | learners.LearnerCrew] = []
         self._handles: list[Any] = []
-        place = cfg.placement
+        self._models, self._later = sites.models, takes_turns(cfg)
         self._retriever()
         models = sites.models
+        asking, solving = self._players(sites)
 
         def player(role: str) -> Callable[[int], tuple[Any, ...]]:
             # The run's name: a handle among the arguments of an actor is an object that its restart would need again.
@@ -82,10 +87,10 @@ class Program:
 
         queue = (cfg.queue.items, cfg.queue.bytes)
         self.cast = Cast(
-            proposers=self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER)),
-            solvers=self._crew("solver", SolverActor, place.solvers, player(SOLVER)),
-            judges=self._crew("judge", JudgeActor, place.judges, lambda i: (cfg, models[SOLVER])),
-            learners=self._learners(models),
+            proposers=asking,
+            solvers=solving,
+            judges=self._crew("judge", JudgeActor, cfg.placement.judges, lambda i: (cfg, sites.models[SOLVER])),
+            learners={} if self._later else self._learners(),
             queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in queue_names(cfg)},
             ledger=self._crew("ledger", LedgerActor, 1, lambda i: (sites.ledger,), idempotent=True),
         )
@@ -96,7 +101,14 @@ class Program:
         return computing(self._cfg)
 
     async def ready(self) -> None:
-        """Wait until every actor answers."""
+        """Wait until every actor answers. Engines that take turns with learners on GPUs start before these, find their share
+        of the memory free, and sleep."""
+        if self._later:
+            await asyncio.gather(*[crew.ready() for crew in self._crews])
+            for role in [role for venue in venues(self._cfg) for role in venue.sleepers]:
+                crew = self.cast.proposers if role == PROPOSER else self.cast.solvers
+                await asyncio.gather(*[crew.call(worker, "sleep") for worker in range(crew.size)])
+            self.cast.learners.update(self._learners())
         await asyncio.gather(*[crew.ready() for crew in self._crews])
 
     def end(self) -> None:
@@ -118,7 +130,21 @@ class Program:
         if asked:
             ray.wait(asked, num_returns=len(asked), timeout=CLOSING)
 
-    def _learners(self, models: dict[str, Path]) -> dict[str, Crew]:
+    def _players(self, sites: Sites) -> tuple[Crew, Crew]:
+        """Proposers and solvers, on engines of their own or on one base."""
+        cfg, run, place = self._cfg, self._run, self._cfg.placement
+        # The run's name: a handle among the arguments of an actor is an object that its restart would need again.
+        if place.layout == "shared-base":
+            pairs = self._crew(FLEET, PairActor, place.solvers, lambda i: (cfg, sites.models, run, sites.episodes))
+            return RoleCrew(pairs, PROPOSER), RoleCrew(pairs, SOLVER)
+
+        def player(role: str) -> Callable[[int], tuple[Any, ...]]:
+            return lambda i: (cfg, role, sites.models[role], run, sites.episodes)
+
+        asking = self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER))
+        return asking, self._crew("solver", SolverActor, place.solvers, player(SOLVER))
+
+    def _learners(self) -> dict[str, Crew]:
         """The crew that trains each role; roles that share a policy have the same one."""
         place, found = self._cfg.placement, dict[str, Crew]()
         patience = Patience(place.call_timeout, self._cfg.ray.start_timeout)
@@ -128,7 +154,7 @@ class Program:
             def options(rank: int, name: str = name) -> dict[str, Any]:
                 return {"name": f"{self._run}-{name}-{rank}", "num_cpus": place.cpus, **self._where(name, rank)}
 
-            crew = learners.make(self._cfg, role, models[role], name, options, patience, self._say)
+            crew = learners.make(self._cfg, role, self._models[role], name, options, patience, self._say)
             self._crews.append(crew)
             if isinstance(crew, RayCrew):
                 self._handles.extend(crew.handles)

@@ -76,7 +76,6 @@ def train(cfg: Config, config_name: str) -> int:
     from actors import placement
     from actors.program import needed_cpus
 
-    placement.wired(cfg)
     connection = cluster.connect(cfg.ray, needed_cpus(cfg))
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
