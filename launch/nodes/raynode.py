@@ -7,8 +7,10 @@ launcher's mark in its environment, and a launcher that is gone owns nothing. Re
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -84,8 +86,12 @@ def stale_folders() -> list[Path]:
 
 def marked(wanted: str = "") -> Iterator[tuple[psutil.Process, str]]:
     """Processes of this user that carry the mark `wanted` (any, if empty), with their mark."""
+    here = os.readlink("/proc/self/ns/pid")
     for process in psutil.process_iter():
-        with suppress(psutil.Error):
+        # Another container's processes may be seen from here, and their launcher has another number there.
+        with suppress(psutil.Error, OSError):
+            if os.readlink(f"/proc/{process.pid}/ns/pid") != here:
+                continue
             found = process.environ().get(MARK, "")
             if found and wanted in ("", found) and process.status() != psutil.STATUS_ZOMBIE:
                 yield process, found
@@ -98,8 +104,10 @@ def alive(mark: str) -> bool:
 
 
 def root() -> Path:
-    """Where the folders of nodes lie: on this machine's own disk, short, one for each user."""
-    return Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / f"ssp-{os.getuid()}"
+    """Where the folders of nodes lie: on this machine's own disk, short, one for each user, machine and container."""
+    whose = f"{os.getuid()} {socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    name = hashlib.sha256(whose.encode()).hexdigest()[:8]
+    return Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / f"ssp-{name}"
 
 
 def _started(pid: int) -> str:

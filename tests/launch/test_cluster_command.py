@@ -1,0 +1,142 @@
+"""`ssp cluster` before Ray: what the environment must say, ports, and what a dead run has left. No Ray."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from trainruns import REPO, free_port, until
+
+from launch import cluster, main
+from launch.nodes import ports, raynode
+from ssp.config import load
+from ssp.errors import InputError
+
+FOUR = {"NNODES": "4", "MASTER_ADDR": "127.0.0.1"}
+
+
+def seat(**env: str) -> cluster.Seat:
+    return cluster.read_seat(env, 0.0)
+
+
+def test_what_the_environment_says() -> None:
+    assert seat(NNODES="1") == cluster.Seat(1, 0, "127.0.0.1", "127.0.0.1", 6379)
+    there = seat(**FOUR, RANK="3", MASTER_PORT="7000")
+    assert (there.rank, there.ray, there.meeting) == (3, "127.0.0.1:7000", ("127.0.0.1", 7001))
+    assert seat(NNODES="2", RANK="0", MASTER_ADDR="localhost").address == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({}, "NNODES is a whole number from 1 to 100000. Found: no NNODES"),
+        ({"NNODES": "0"}, "Found: 0"),
+        ({**FOUR}, "RANK is a whole number from 0 to 3, below NNODES. Found: no RANK"),
+        ({**FOUR, "RANK": "4"}, "below NNODES. Found: 4"),
+        ({**FOUR, "RANK": "-1"}, "Found: -1"),
+        ({**FOUR, "RANK": "1", "MASTER_PORT": "http"}, "MASTER_PORT is a whole number from 1024 to 65534. Found: http"),
+        ({"NNODES": "2", "RANK": "1"}, "MASTER_ADDR is set where NNODES is above 1"),
+        ({"NNODES": "2", "RANK": "1", "MASTER_ADDR": "no-such-host.invalid"}, "a host that this node can look up"),
+        ({"NNODES": "2", "RANK": "0", "MASTER_ADDR": "192.0.2.77"}, "192.0.2.77; this machine is .*127.0.0.1"),
+        ({**FOUR, "RANK": "1", "RAY_ADDRESS": "auto"}, "starts a cluster of its own. Found: RAY_ADDRESS=auto"),
+    ],
+)
+def test_a_wrong_environment_is_named(env: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        seat(**env)
+
+
+def test_a_taken_port_is_named_with_its_holder(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("SSP_HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for name, value in {"NNODES": "1", "MASTER_PORT": str(port)}.items():
+            monkeypatch.setenv(name, value)
+        assert main.main(["cluster", "--config", "quickstart"]) == 2
+    said = capsys.readouterr().err
+    assert f"MASTER_PORT is free. Found: 127.0.0.1:{port} is held by process {os.getpid()} (" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_wrong_setting_is_refused_on_every_node_before_anybody_waits(monkeypatch, capsys) -> None:
+    for rank in ("0", "1"):
+        for name, value in {**FOUR, "RANK": rank}.items():
+            monkeypatch.setenv(name, value)
+        assert main.main(["cluster", "--config", "quickstart", "game.attempts=-1"]) == 2
+        assert "game.attempts is" in capsys.readouterr().err
+    assert main.main(["cluster", "--config", "quickstart", "--dry-run"]) == 0
+    with pytest.raises(InputError, match="ray.node_ports is a range"):
+        load("quickstart", ["ray.node_ports=9-1"])
+
+
+def test_ports_come_from_the_span_that_is_given() -> None:
+    first = free_port()
+    low = max(1024, first - 100)
+    with socket.create_server(("", 0)) as taken:
+        given = ports.options(f"{low}-{low + 99}", head=True)
+        assert str(taken.getsockname()[1]) not in " ".join(given)
+    found = [int(text) for option in given for text in option.partition("=")[2].split(",")]
+    assert len(given) == len(ports.NAMED) + 2 and len(set(found)) == len(found) > 50
+    assert set(found) <= set(range(low, low + 100))
+    with pytest.raises(InputError, match="at least 24 free ports"):
+        ports.options(f"{low}-{low + 3}", head=False)
+
+
+LAUNCHER = """
+import subprocess, sys, time
+from launch.nodes import raynode
+mark = raynode.own_mark()
+(raynode.root() / mark).mkdir(parents=True)
+if sys.argv[1] == "kept":
+    raynode._keep(mark)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={raynode.MARK: mark, "PATH": ""},
+                         start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def launched(kind: str, folder: Path) -> tuple[subprocess.Popen[str], psutil.Process]:
+    """A launcher that started something, and that something."""
+    environment = {**os.environ, "PYTHONPATH": str(REPO), "RAY_TMPDIR": str(folder)}
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, kind], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert launcher.stdout is not None
+    return launcher, psutil.Process(int(launcher.stdout.readline()))
+
+
+def test_the_keeper_ends_what_a_killed_launcher_started(tmp_path: Path) -> None:
+    launcher, child = launched("kept", tmp_path)
+    launcher.kill()
+    launcher.wait()
+    until("the child is gone", lambda: not child.is_running(), 20.0)
+
+
+def test_the_next_start_clears_away_what_a_dead_run_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    alive, its_child = launched("alone", tmp_path)
+    dead, orphan = launched("alone", tmp_path)
+    dead.kill()
+    dead.wait()
+    assert [process.pid for process, _ in raynode.left_behind()] == [orphan.pid]
+    assert len(raynode.stale_folders()) == 1
+    assert raynode.sweep() == [f"process {orphan.pid} of a run whose launcher {dead.pid} is gone"]
+    assert not orphan.is_running() and its_child.is_running()
+    assert [folder.name.split("-")[0] for folder in raynode.root().iterdir()] == [str(alive.pid)]
+    alive.kill()
+    its_child.kill()
+    alive.wait()
+    assert raynode.left_behind() == [] or raynode.sweep()
+
+
+def test_a_folder_too_deep_for_sockets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 60)))
+    with pytest.raises(InputError, match="at most 41 bytes.*set RAY_TMPDIR to a shorter one"):
+        raynode.RayNode(["--head"])
