@@ -189,9 +189,9 @@ def ledger_is_sound(made: Run, roles: Sequence[str] = ("proposer", "solver")) ->
 
 class Cluster:
     """A cluster of its own, made by `ray start --head`, on loopback ports of its own. `several`: other nodes may `join`,
-    which Ray's switch for loopback only forbids."""
+    which Ray's switch for loopback only forbids. `gpus` that it claims to have."""
 
-    def __init__(self, folder: Path, several: bool = False) -> None:
+    def __init__(self, folder: Path, several: bool = False, gpus: int = 0) -> None:
         self._nodes = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"} if several else {}
         self.folder, self.mark, self.port, self.dashboard_port = folder, uuid.uuid4().hex, free_port(), free_port()
         self.address, self.dashboard = f"127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
@@ -203,7 +203,7 @@ class Cluster:
             "dashboard-agent-grpc-port": free_port(),
             "metrics-export-port": free_port(),
         }
-        head = ["--head", "--num-cpus=4", "--dashboard-host=127.0.0.1", f"--temp-dir={folder}"]
+        head = ["--head", "--num-cpus=4", f"--num-gpus={gpus}", "--dashboard-host=127.0.0.1", f"--temp-dir={folder}"]
         self._start(*head, *[f"--{name}={value}" for name, value in ports.items()])
 
     def join(self, cpus: int) -> None:

@@ -47,6 +47,9 @@ class Sink:
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, dict[str, float]]] = []
 
+    def restart(self, step: int) -> None:
+        pass
+
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         self.rows.append((step, role, dict(values)))
 

@@ -1,4 +1,7 @@
-"""Recipes with `--tiny` by the real command, on real Ray."""
+"""A recipe with `--tiny` by the real command, on real Ray: reinforcement learning on given questions, gone on with.
+
+The duel's recipe is the job of test_train.py.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,33 @@ import pytest
 from trainruns import Cluster, ledger_is_sound, run
 
 from ssp import config, protocols
-from ssp.episode import ROLES, SOLVER
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+NAME = "search-r1-qwen2.5-3b-ppo"
 
 
-@pytest.mark.covers("RS-01", "SP-01")
-@pytest.mark.parametrize(("name", "roles"), [("ssp-qwen2.5-7b", ROLES), ("search-r1-qwen2.5-3b-ppo", (SOLVER,))])
-def test_a_recipe_trains_small(name: str, roles: tuple[str, ...], ray_cluster: Cluster, tmp_path: Path) -> None:
-    with run(tmp_path / "run", recipe=name, env=ray_cluster.env) as made:
+@pytest.mark.covers("RS-01")
+def test_a_recipe_on_a_data_set_has_the_solvers_actors_only(ray_cluster: Cluster, tmp_path: Path) -> None:
+    with run(tmp_path / "dataset", recipe=NAME, env=ray_cluster.env) as made:
+        made.until("the first step", lambda: made.steps() >= 1)
+        names = ray_cluster.actors("dataset")
         made.ends_well()
-    ledger_is_sound(made, roles)
+    assert names and not [name for name in names if "proposer" in name]
+    with run(tmp_path / "dataset", "steps=3", "resume=auto", recipe=NAME, env=ray_cluster.env) as made:
+        made.ends_well()
     state = json.loads((made.folder / "checkpoints" / "state.json").read_text())
-    assert state["step"] == 2 and set(state["folders"]) == set(roles)
-    mark = protocols.get(config.load(name).protocol).mark
-    for role in roles:
-        rows = made.rows(role)
-        assert [row["step"] for row in rows] == [1, 2] and all(row["grad_norm"] > 0 for row in rows)
-        record = json.loads((made.folder / state["folders"][role] / "ssp.json").read_text())
-        assert {key: record[key] for key in mark} == mark
-    searches = made.sql("SELECT count(*) FROM episodes WHERE role = 'solver' AND outcome = 'scored'")
-    assert searches[0][0] > 0 and sum(row["game/solver_searches"] for row in made.rows("game")) > 0
+    assert set(state["folders"]) == {"solver"}
+    assert (state["step"], state["cursor"]["next"], state["cursor"]["open"]) == (3, 3, [])
+    record, mark = (
+        json.loads((made.folder / state["folders"]["solver"] / "ssp.json").read_text()),
+        protocols.get(config.load(NAME).protocol).mark,
+    )
+    assert {key: record[key] for key in mark} == mark
+    ledger_is_sound(made, ["solver"])
+    assert made.sql("SELECT DISTINCT role FROM episodes ORDER BY role") == [("eval",), ("solver",)]
+    rows = made.rows("solver")
+    assert {row["step"] for row in rows} == {1, 2, 3} and not made.rows("proposer")
+    assert all(row["grad_norm"] > 0 for row in rows)
+    games = made.rows("game")
+    assert len({row["game/played"] for row in games}) == 1 and sum(row["game/solver_searches"] for row in games) > 0
+    assert "solver: held-out accuracy" in made.text() and "proposer:" not in made.text()

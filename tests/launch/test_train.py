@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from trainruns import SMALL, Run, ledger_is_sound, marked, run, until
+from trainruns import PAIRS, Left, Run, ledger_is_sound, marked, run, until
 
 from launch import doctor
 from ssp.episode import ROLES
@@ -19,6 +18,7 @@ from ssp.telemetry import episodes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
+WHOLE = [*PAIRS, "steps=4", "eval.every=2", "save.every=2"]
 TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu")
 """Figures that may differ between equal runs."""
 
@@ -37,7 +37,7 @@ def _digest(made: Run, capsys: pytest.CaptureFixture[str]) -> str:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run of four steps in a cluster of its own; what listened meanwhile is in `listeners`."""
     folder = tmp_path_factory.mktemp("whole") / "first"
-    with run(folder, "steps=4", "eval.every=2", "save.every=2") as made:
+    with run(folder, *WHOLE) as made:
         made.until("the first step", lambda: made.steps() >= 1)
         made.listeners = _listeners(made.mark)  # type: ignore[attr-defined]
         made.ends_well()
@@ -112,19 +112,19 @@ def test_every_socket_of_a_run_is_on_loopback(whole):
 
 
 def test_the_same_seed_gives_the_same_run_on_another_cluster(whole, ray_cluster, tmp_path, capsys):
-    with run(tmp_path / "second", "steps=4", "eval.every=2", "save.every=2", env=ray_cluster.env) as made:
+    with run(tmp_path / "second", *WHOLE, env=ray_cluster.env) as made:
         made.ends_well()
     assert _figures(made) == _figures(whole)
     assert _digest(made, capsys) == _digest(whole, capsys)
 
 
-@pytest.mark.parametrize("bound", [1, 2])
-def test_a_staleness_bound_is_used_and_kept(bound, ray_cluster, tmp_path):
-    bounds = [f"schedule.max_staleness.{role}={bound}" for role in ROLES]
-    with run(tmp_path / "stale", "steps=5", "proposer.loss=tis", *bounds, env=ray_cluster.env) as made:
+def test_staleness_bounds_are_used_and_kept(ray_cluster, tmp_path):
+    bounds = {"proposer": 1, "solver": 2}
+    settings = [f"schedule.max_staleness.{role}={bound}" for role, bound in bounds.items()]
+    with run(tmp_path / "stale", "steps=5", "proposer.loss=tis", *settings, env=ray_cluster.env) as made:
         made.ends_well()
     ledger_is_sound(made)
-    for role in ROLES:
+    for role, bound in bounds.items():
         seen = [row["staleness/max"] for row in made.rows(role)]
         assert len(seen) == 5 and 0 < max(seen) <= bound
     assert "stale" not in made.counts()
@@ -163,29 +163,6 @@ def _half_saved(folder: Path) -> bool:
     return any((folder / "checkpoints" / role).glob(".*") for role in ROLES)
 
 
-def test_a_run_on_a_data_set_has_the_solvers_actors_only(ray_cluster, tmp_path):
-    """Plain search reinforcement learning, on the generated world's own training questions; and it can go on."""
-    given = ["game.questions=dataset", "data.questions=world:train", "save.every=1"]
-    with run(tmp_path / "dataset", "steps=2", *given, env=ray_cluster.env) as made:
-        made.until("the first step", lambda: made.steps() >= 1)
-        names = ray_cluster.actors("dataset")
-        made.ends_well()
-    assert names and not [name for name in names if "proposer" in name]
-    with run(tmp_path / "dataset", "steps=3", "resume=auto", *given, env=ray_cluster.env) as made:
-        made.ends_well()
-    state = json.loads((made.folder / "checkpoints" / "state.json").read_text())
-    assert set(state["folders"]) == {"solver"} and (
-        state["step"],
-        state["cursor"]["next"],
-        state["cursor"]["open"],
-    ) == (3, 3, [])
-    ledger_is_sound(made, ["solver"])
-    assert made.sql("SELECT DISTINCT role FROM episodes ORDER BY role") == [("eval",), ("solver",)]
-    assert {row["step"] for row in made.rows("solver")} == {1, 2, 3} and not made.rows("proposer")
-    assert all(row["game/played"] == 6 for row in made.rows("game"))
-    assert "solver: held-out accuracy" in made.text() and "proposer:" not in made.text()
-
-
 def test_ctrl_c_ends_a_run_saved(tmp_path):
     with run(tmp_path / "stopped", "steps=400") as made:
         made.until("the first step", lambda: made.steps() >= 1)
@@ -196,24 +173,23 @@ def test_ctrl_c_ends_a_run_saved(tmp_path):
     ledger_is_sound(made)
 
 
-def test_a_job_runs_in_a_copy_and_writes_to_ssp_home(ray_cluster, tmp_path):
+@pytest.mark.covers("RS-01", "SP-01")
+def test_a_job_runs_a_recipe_in_a_copy_and_writes_to_ssp_home(ray_cluster, tmp_path):
     """`ray job submit` as the README shows it; what git ignores does not travel."""
-    settings = [*SMALL, "steps=2"]
-    command = ["-m", "launch.train", "--config", "configs/quickstart.yaml", "run.name=job", *settings]
+    command = ["-m", "launch.train", "--config", "configs/ssp-qwen2.5-7b.yaml", "--tiny", "run.name=job"]
     done = _submit(ray_cluster, {"SSP_HOME": str(tmp_path)}, command)
     assert done.returncode == 0, done.stdout + done.stderr
-    database = sqlite3.connect(tmp_path / "runs" / "job" / "ledger.db")
-    assert database.execute("SELECT count(*) FROM commits").fetchone() == (4,)
-    database.close()
+    made = Left(tmp_path / "runs" / "job")
+    ledger_is_sound(made)
+    assert made.sql("SELECT count(*) FROM commits") == [(4,)] and made.saved() == 2
+    for role in ROLES:
+        assert [row["step"] for row in made.rows(role)] == [1, 2] and all(
+            row["grad_norm"] > 0 for row in made.rows(role)
+        )
     copies = ray_cluster.folder.glob("session_latest/runtime_resources/working_dir_files/_ray_pkg_*/")
     carried = {path.name for copy in copies for path in copy.iterdir()}
-    assert carried >= {"ssp", "actors", "launch", "configs"} and not carried & {
-        ".venv",
-        ".git",
-        "runs",
-        "data",
-        ".hypothesis",
-    }
+    kept = {".venv", ".git", "runs", "data", ".hypothesis"}
+    assert carried >= {"ssp", "actors", "launch", "configs"} and not carried & kept
 
 
 def test_a_job_without_ssp_home_is_refused(ray_cluster):
