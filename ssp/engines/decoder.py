@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ssp.engines.families import Shape
+from ssp.engines.families import Architecture
 from ssp.errors import InputError
 
 
@@ -64,7 +64,7 @@ class Cache:
 
     STEP = 64
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Architecture) -> None:
         self.shape = shape
         self.rows = self.length = 0
         self.keys: list[Tensor] = []
@@ -108,7 +108,9 @@ class Cache:
 class Decoder:
     """Packed weights and the forward over a `Cache`."""
 
-    def __init__(self, shape: Shape, weights: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, shape: Architecture, weights: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float32
+    ) -> None:
         self.shape, self.dtype = shape, dtype
         take = _Reader(shape, weights)
         self.embed = take("model.embed_tokens.weight").to(dtype)
@@ -135,7 +137,7 @@ class Decoder:
         scale = shape.head_dim**-0.5
 
         def bias(of: str) -> Tensor:
-            return (take(of + ".bias") if shape.bias else torch.zeros(shape.parameters()[of + ".weight"][0]))[:, None]
+            return (take(of + ".bias") if shape.bias else torch.zeros(shape.tensors()[of + ".weight"][0]))[:, None]
 
         q, k, v = (
             torch.cat(
@@ -272,8 +274,8 @@ class Decoder:
 class _Reader:
     """Checked access to HF-named arrays; every read is a fresh float32 tensor."""
 
-    def __init__(self, shape: Shape, weights: Mapping[str, np.ndarray]) -> None:
-        self.sizes, self.weights = shape.parameters(), weights
+    def __init__(self, shape: Architecture, weights: Mapping[str, np.ndarray]) -> None:
+        self.sizes, self.weights = shape.tensors(), weights
         for name, size in self.sizes.items():
             found = tuple(weights[name].shape) if name in weights else "nothing"
             if found != size:

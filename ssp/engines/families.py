@@ -1,6 +1,6 @@
 """The families of models that the embedded engine computes, read from a Hugging Face configuration.
 
-Owns what tells them apart: sizes, biases, norms of queries and keys, rotary frequencies, names of parameters.
+Owns what tells them apart beside their sizes (`ssp.shape`): norms, rotary frequencies, contexts.
 Promises Llama (llama3 rope scaling too), Qwen2 and Qwen3, with tied or own output matrix; anything else is an InputError.
 Refuses to compute.
 """
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ssp.errors import InputError
+from ssp.shape import Shape
 
 FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 _NEXT = "use a Llama, Qwen2 or Qwen3 checkpoint, or another engine.kind"
@@ -45,26 +46,16 @@ class Rope:
         return plain / ((1 - share) / self.factor + share)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes and constants of one model. `bias`: of the q, k, v projections; `qk_norm`: RMSNorm of each query and key."""
+@dataclass(frozen=True, kw_only=True)
+class Architecture(Shape):
+    """A model that the engine computes: its sizes, and the constants of its norms and positions."""
 
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    mlp: int
-    vocab: int
     context: int
     eps: float
     rope: Rope
-    tied: bool
-    bias: bool
-    qk_norm: bool
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Shape:
+    def of(cls, config: Mapping[str, Any]) -> Architecture:
         """From an HF config as a mapping. InputError for anything that the engine does not compute."""
         family = config.get("model_type")
         if family not in FAMILIES:
@@ -72,47 +63,12 @@ class Shape:
                 f"the torch engine computes {', '.join(FAMILIES.values())} models", f"model_type = {family}", _NEXT
             )
         _check(config, FAMILIES[family])
-        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         return cls(
-            layers=int(config["num_hidden_layers"]),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)),
-            mlp=int(config["intermediate_size"]),
-            vocab=int(config["vocab_size"]),
+            **vars(Shape.of(config)),
             context=int(config.get("max_position_embeddings", 2048 if family == "llama" else 32768)),
             eps=float(config.get("rms_norm_eps", 1e-6)),
             rope=_rope(config, FAMILIES[family]),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            bias=family == "qwen2",
-            qk_norm=family == "qwen3",
         )
-
-    def parameters(self) -> dict[str, tuple[int, ...]]:
-        """HF parameter name → shape, for every parameter that the engine reads."""
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        one: dict[str, tuple[int, ...]] = {
-            "input_layernorm.weight": (self.hidden,),
-            "post_attention_layernorm.weight": (self.hidden,),
-            "self_attn.o_proj.weight": (self.hidden, q),
-            "mlp.gate_proj.weight": (self.mlp, self.hidden),
-            "mlp.up_proj.weight": (self.mlp, self.hidden),
-            "mlp.down_proj.weight": (self.hidden, self.mlp),
-        }
-        for name, size in (("q", q), ("k", kv), ("v", kv)):
-            one[f"self_attn.{name}_proj.weight"] = (size, self.hidden)
-            if self.bias:
-                one[f"self_attn.{name}_proj.bias"] = (size,)
-            if self.qk_norm and name != "v":
-                one[f"self_attn.{name}_norm.weight"] = (self.head_dim,)
-        table: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab, self.hidden)}
-        for layer in range(self.layers):
-            table |= {f"model.layers.{layer}.{name}": size for name, size in one.items()}
-        table["model.norm.weight"] = (self.hidden,)
-        if not self.tied:
-            table["lm_head.weight"] = (self.vocab, self.hidden)
-        return table
 
 
 def _check(config: Mapping[str, Any], family: str) -> None:

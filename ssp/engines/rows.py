@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ssp.engines.decoder import Cache, Decoder, Piece
-from ssp.engines.families import Shape
+from ssp.engines.families import Architecture
 from ssp.engines.folder import read_config
 from ssp.errors import InputError
 
@@ -45,7 +45,7 @@ class Rows:
     def __init__(self, model: str | Path | Mapping[str, Any], dtype: str, prefix: bool) -> None:
         if dtype not in _DTYPES:
             raise InputError(f"engine.dtype must be one of {', '.join(_DTYPES)}", dtype, "set engine.dtype=float32")
-        self.shape = Shape.of(model if isinstance(model, Mapping) else read_config(Path(model)))
+        self.shape = Architecture.of(model if isinstance(model, Mapping) else read_config(Path(model)))
         self.dtype, self.prefix = _DTYPES[dtype], prefix
         self.cache = Cache(self.shape)
         self.model: Decoder | None = None

@@ -6,6 +6,6 @@ processes (`ssp.placement`).
 
 from ssp.memory.needs import GB, MB, Need, Process, size
 from ssp.memory.processes import learners, notes, processes
-from ssp.memory.shapes import Model, Shape, find
+from ssp.memory.shapes import Model, find
 
-__all__ = ["GB", "MB", "Model", "Need", "Process", "Shape", "find", "learners", "notes", "processes", "size"]
+__all__ = ["GB", "MB", "Model", "Need", "Process", "find", "learners", "notes", "processes", "size"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssp.memory.shapes import Shape
+from ssp.shape import Shape
 
 CELLS = 2**26
 """Logits at a time, as `ssp.learning.forward.CELLS` (a test compares them; this module imports no torch)."""

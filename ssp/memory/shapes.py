@@ -1,4 +1,4 @@
-"""How large a model is: its parameters and the sizes that memory follows from, without loading it.
+"""How large a model is that a setting names: its parameters and its shape, without loading it.
 
 Owns the count. Promises exact numbers for a model that is here (its files) and for the public models of the table, and
 says what it guessed of any other. Refuses to import torch, and to fetch.
@@ -9,105 +9,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ssp import models
 from ssp.errors import InputError
+from ssp.shape import Shape
 
 OWN = ("coldstart", "tiny")
 """Policies that this package makes itself; both are as large as the embedded one."""
 _ARTEFACT = Path(__file__).resolve().parent.parent / "coldstart" / "artefact"
 _SAID = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)B\b")
 """A model's size in its name, as in Qwen2.5-7B-Instruct."""
-_BIASED = ("qwen2",)
-"""Model types whose query, key and value projections always have a bias."""
-_NORMED = ("qwen3",)
-"""Model types that normalise each head's queries and keys."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a decoder of the Llama family: grouped-query attention, gated MLP, RMSNorm."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    mlp: int
-    vocab: int
-    tied: bool
-    bias: bool = False
-    qk_norm: bool = False
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Shape:
-        """From a Hugging Face `config.json`. KeyError where it lacks a size."""
-        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        kind = config.get("model_type", "")
-        return cls(
-            layers=int(config["num_hidden_layers"]),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or hidden // heads),
-            mlp=int(config["intermediate_size"]),
-            vocab=int(config["vocab_size"]),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            bias=bool(config.get("attention_bias", kind in _BIASED)),
-            qk_norm=kind in _NORMED,
-        )
-
-    @property
-    def query(self) -> int:
-        """Numbers in a token's queries."""
-        return self.heads * self.head_dim
-
-    @property
-    def key(self) -> int:
-        """Numbers in a token's keys, and in its values."""
-        return self.kv_heads * self.head_dim
-
-    @property
-    def linears(self) -> dict[str, tuple[int, int]]:
-        """Linear layers of one block: name → (inputs, outputs)."""
-        h = self.hidden
-        return {
-            "q_proj": (h, self.query),
-            "k_proj": (h, self.key),
-            "v_proj": (h, self.key),
-            "o_proj": (self.query, h),
-            "gate_proj": (h, self.mlp),
-            "up_proj": (h, self.mlp),
-            "down_proj": (self.mlp, h),
-        }
-
-    @property
-    def parameters(self) -> int:
-        """All weights; a tied output matrix counts once."""
-        block = sum(i * o for i, o in self.linears.values()) + 2 * self.hidden
-        block += (self.query + 2 * self.key) * self.bias + 2 * self.head_dim * self.qk_norm
-        return self.layers * block + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
-
-    @property
-    def kv_numbers(self) -> int:
-        """Numbers that one token puts into the KV cache."""
-        return 2 * self.layers * self.key
-
-    def adapter(self, rank: int, targets: Sequence[str]) -> int:
-        """Parameters of a LoRA of that rank on these linear layers: rank x (inputs + outputs) each.
-
-        InputError for a layer that the model has not.
-        """
-        if missing := [name for name in targets if name not in self.linears]:
-            known = ", ".join(self.linears)
-            raise InputError(f"learner.lora.targets names linear layers: {known}", missing[0], "leave it out")
-        return self.layers * sum(rank * sum(self.linears[name]) for name in targets)
-
-
 _QWEN2 = {"head_dim": 128, "vocab": 152_064, "bias": True}
 _QWEN3 = {"head_dim": 128, "vocab": 151_936, "qk_norm": True, "kv_heads": 8}
 _LLAMA = {"head_dim": 128, "vocab": 128_256, "kv_heads": 8}

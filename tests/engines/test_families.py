@@ -9,7 +9,7 @@ import torch
 from suite_models import LLAMA3, network
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from ssp.engines.families import Rope, Shape
+from ssp.engines.families import Architecture, Rope
 from ssp.errors import InputError
 
 LLAMA: dict[str, Any] = network("llama-own").config.to_dict()
@@ -17,7 +17,7 @@ LLAMA: dict[str, Any] = network("llama-own").config.to_dict()
 
 def test_frequencies_are_those_of_transformers() -> None:
     theirs = LlamaRotaryEmbedding(network("llama-own").config).inv_freq
-    rope = Shape.of(LLAMA).rope
+    rope = Architecture.of(LLAMA).rope
     assert torch.allclose(1 / rope.periods(32), theirs, rtol=1e-6)
     assert not torch.allclose(1 / Rope(rope.theta).periods(32), theirs, rtol=0.1), "the scaling matters here"
 
@@ -27,12 +27,14 @@ def test_older_configurations_say_the_same() -> None:
     older = {key: value for key, value in LLAMA.items() if key != "rope_parameters"}
     scaling = {key: value for key, value in LLAMA3.items() if key not in ("rope_theta", "rope_type")}
     for kind in ("rope_type", "type"):
-        assert Shape.of(older | {"rope_theta": 500.0, "rope_scaling": scaling | {kind: "llama3"}}) == Shape.of(LLAMA)
-    assert Shape.of(older | {"rope_theta": 500.0, "rope_scaling": None}).rope == Rope(500.0)
+        assert Architecture.of(
+            older | {"rope_theta": 500.0, "rope_scaling": scaling | {kind: "llama3"}}
+        ) == Architecture.of(LLAMA)
+    assert Architecture.of(older | {"rope_theta": 500.0, "rope_scaling": None}).rope == Rope(500.0)
 
 
 def test_heads_of_their_own_width() -> None:
-    qwen3 = Shape.of(network("qwen3-tied").config.to_dict())
+    qwen3 = Architecture.of(network("qwen3-tied").config.to_dict())
     assert (qwen3.head_dim, qwen3.heads, qwen3.hidden, qwen3.qk_norm, qwen3.bias) == (32, 4, 64, True, False)
 
 
@@ -55,4 +57,4 @@ def test_heads_of_their_own_width() -> None:
 )
 def test_what_it_does_not_compute_is_refused(change: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
-        Shape.of(LLAMA | change)
+        Architecture.of(LLAMA | change)

@@ -19,7 +19,8 @@ from ssp.learning.batch import Batch
 from ssp.learning.checkpoint import shapes
 from ssp.learning.learner import Learner
 from ssp.memory.learner import rank
-from ssp.memory.shapes import PUBLIC, Shape, find
+from ssp.memory.shapes import PUBLIC, find
+from ssp.shape import Shape
 
 MFU, MEMORY = 0.45, 0.10
 """Targets for 3B: model operations of an update against the measured rate; peak memory against the plan."""

@@ -20,7 +20,8 @@ from ssp.learning.packing import enable_packing
 from ssp.learning.policy import Policy, checkpoint_layers
 from ssp.memory import activations, learner
 from ssp.memory.needs import Need
-from ssp.memory.shapes import PUBLIC, Model, Shape
+from ssp.memory.shapes import PUBLIC, Model
+from ssp.shape import Shape
 
 SMALL = {
     "vocab_size": 300, "hidden_size": 128, "intermediate_size": 448, "num_hidden_layers": 3, "num_attention_heads": 8,

@@ -15,7 +15,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from ssp.config.role import LoraConfig
 from ssp.errors import InputError
 from ssp.learning import lora
-from ssp.memory.shapes import PUBLIC, Shape, find
+from ssp.memory.shapes import PUBLIC, find
+from ssp.shape import Shape
 
 FAMILIES: dict[str, Any] = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
