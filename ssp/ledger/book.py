@@ -79,13 +79,13 @@ class Ledger:
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def together(self, calls: Sequence[tuple[str, Sequence[Any]]], after: Any = None) -> list[Any]:
-        """Several writing calls (name, arguments) as one transaction: all of them, or none. `after`: what had to be true
+    def together(self, calls: Sequence[Sequence[Any]], after: Any = None) -> list[Any]:
+        """Several writing calls (name, then arguments) as one transaction: all of them, or none. `after`: what had to be true
         before (a transport's receipt)."""
-        if odd := sorted({name for name, _ in calls} - WRITES):
+        if odd := sorted({str(name) for name, *_ in calls} - WRITES):
             raise InvariantError(f"only {sorted(WRITES)} are done together, not {odd}")
         with self._transaction():
-            return [getattr(self, name)(*args) for name, args in calls]
+            return [getattr(self, name)(*args) for name, *args in calls]
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

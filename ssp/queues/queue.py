@@ -65,6 +65,9 @@ class Queue:
 
     async def _served(self, line: deque[_Waiting], attempt: Callable[[], Any], wait: float) -> Any:
         """What `attempt` gives once it gives something, in its turn; its last empty answer when the time is up."""
+        if not line and (got := attempt()):
+            self._serve()
+            return got
         waiting: _Waiting = (attempt, asyncio.get_running_loop().create_future())
         line.append(waiting)
         self._serve()

@@ -105,9 +105,9 @@ def test_every_call_twice_is_once(ledger):
 def test_calls_together_are_all_or_none_and_once(ledger):
     rows = [{"id": n, "game_id": "g", "role": "solver", "state": "running"} for n in "ab"]
     queued = [{"id": n, "state": "queued", "outcome": "scored", "reward": 1.0} for n in "ab"]
-    calls = [("create", [rows]), ("advance", [queued]), ("commit", ["solver", 1, 1, 1, ["a"]])]
+    calls = [("create", rows), ("advance", queued), ("commit", "solver", 1, 1, 1, ["a"])]
     with pytest.raises(InvariantError, match="never created, the first is ghost"):
-        ledger.together([*calls, ("advance", [[{"id": "ghost", "state": "running"}]])])
+        ledger.together([*calls, ("advance", [{"id": "ghost", "state": "running"}])])
     assert ledger.check() == {}
     assert ledger.together(calls) == [2, 2, 1]
     digest = ledger.digest()
@@ -115,7 +115,7 @@ def test_calls_together_are_all_or_none_and_once(ledger):
         ledger.together(calls)  # not a repetition: a was trained since it was queued
     assert ledger.together(calls[:1]) == [0] and ledger.digest() == digest
     with pytest.raises(InvariantError, match=r"not \['close'\]"):
-        ledger.together([("close", [])])
+        ledger.together([("close",)])
 
 
 def test_an_episode_begins_created_or_running(ledger):
