@@ -7,12 +7,11 @@ policy folder of another protocol is refused. Refuses to know actors, the game, 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ssp import cache, coldstart, engines, models, protocols, runfolder
 from ssp.config.role import RoleConfig
@@ -26,6 +25,7 @@ from ssp.evaluation import Play, methods
 from ssp.evaluation.bench import Bench
 from ssp.judge import AnswerJudge, Further
 from ssp.protocols.renderer import Renderer
+from ssp.record import protocol_of
 from ssp.rollout import Search, Settings, rollout
 from ssp.rollout.table import Told
 from ssp.services import key_from
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ssp.judge.endpoint import Endpoint
 
 COLDSTART = "coldstart"
-_META = "ssp.json"
 
 
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
@@ -239,21 +238,8 @@ def check_judge(cfg: Config, seconds: float = math.inf) -> None:
 
 
 def check_protocol(folder: Path | str, protocol: str) -> None:
-    """InputError when the `ssp.json` of a policy folder is broken, or names another protocol or another version of it.
-
-    A folder without one holds a model that was never trained here: it speaks whatever it is told to.
-    """
-    path, wanted = _folder(folder) / _META, protocols.get(protocol)
-    if not path.is_file():
-        return
-    meta = _json(path, "protocol")
-    found = (meta["protocol"], meta.get("protocol_version", wanted.version))
-    if found != (wanted.id, wanted.version):
-        raise InputError(
-            f"the policy in {folder} must speak the configured protocol {wanted.id} (version {wanted.version})",
-            f"a policy of protocol {found[0]} (version {found[1]})",
-            "choose another policy" + ("" if found[0] == wanted.id else f", or set protocol={found[0]}"),
-        )
+    """InputError when the policy in `folder` speaks another protocol, or another version of it, or there is none."""
+    protocol_of(_folder(folder), protocol)
 
 
 def _folder(path: Path | str) -> Path:
@@ -261,14 +247,3 @@ def _folder(path: Path | str) -> Path:
     if not folder.is_dir():
         raise InputError("a policy is an existing folder", folder, "give the folder's path, or model=coldstart")
     return folder
-
-
-def _json(path: Path, key: str) -> dict[str, Any]:
-    """The JSON object in `path`, which must hold `key`."""
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"a policy needs a readable {path.name}", f"{path}: {error}", "give another folder") from error
-    if not isinstance(loaded, dict) or key not in loaded:
-        raise InputError(f"{path.name} of a policy holds `{key}`", str(path), "give another folder, or add the key")
-    return loaded

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ssp import cache
 from ssp.config.schema import ColdStartConfig
 from ssp.errors import InputError
+from ssp.record import RECORD, read_record
 
 if TYPE_CHECKING:
     from ssp.coldstart import sft
@@ -25,7 +26,6 @@ RECIPE_VERSION = 2
 """Raised whenever model, traces or training change what comes out."""
 PROTOCOL = "mini"
 ARTEFACT = Path(__file__).parent / "artefact"
-RECORD = "ssp.json"
 
 _log = logging.getLogger(__name__)
 
@@ -81,10 +81,9 @@ def _shipped_for(name: str) -> bool:
 def _record(folder: Path) -> dict[str, Any]:
     """The folder's record, {} when there is none or it cannot be read: then the folder is not sound."""
     try:
-        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_record(folder)
+    except InputError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _copy_artefact(folder: Path) -> None:

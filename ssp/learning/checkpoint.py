@@ -25,8 +25,9 @@ from transformers.utils import logging as transformers_logging
 
 from ssp.errors import InputError, InvariantError
 from ssp.learning.ranks import SOLO, Ranks
+from ssp.record import RECORD, protocol_of, read_record
 
-RECORD, WEIGHTS, MODEL_CONFIG = "ssp.json", "model.safetensors", "config.json"
+WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -38,39 +39,6 @@ TOKENIZER_FILES = (
     "tokenizer.model",
     "chat_template.jinja",
 )
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """The folder's `ssp.json`, {} when it has none. InputError when it is not a JSON object."""
-    path = folder / RECORD
-    if not path.exists():
-        return {}
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
-        raise InputError(f"{RECORD} must be JSON", f"{path}: {error}", "use another checkpoint") from error
-    if not isinstance(record, dict):
-        raise InputError(f"{RECORD} must be a JSON object", path, "use another checkpoint")
-    return record
-
-
-def protocol_of(folder: Path, declared: str = "") -> str:
-    """The tag protocol that the folder's model speaks: from its `ssp.json`, else `declared`.
-
-    InputError when neither says so, or when the two differ.
-    """
-    stored = str(read_record(folder).get("protocol", ""))
-    if not stored and not declared:
-        raise InputError(
-            "a model folder must name its tag protocol", f"{folder} has no protocol in {RECORD}", "set protocol=<id>"
-        )
-    if stored and declared and stored != declared:
-        raise InputError(
-            f"the checkpoint must be of protocol {declared}",
-            f"{folder} is of protocol {stored}",
-            f"set protocol={stored} or use another checkpoint",
-        )
-    return stored or declared
 
 
 def load_model(folder: Path) -> PreTrainedModel:

@@ -32,6 +32,7 @@ from ssp.learning.packing import enable_packing
 from ssp.learning.policy import Policy, checkpoint_layers
 from ssp.learning.ranks import SOLO, Ranks
 from ssp.learning.school import Lesson, School, Turn
+from ssp.record import protocol_of
 
 
 class Learner:
@@ -54,7 +55,7 @@ class Learner:
         """InputError: unknown algorithm, loss or KL name; a folder that is missing, broken or of another protocol."""
         self.source, self.ranks = Path(model_dir), ranks
         self.config = next(iter(roles.values())).learner
-        self.protocol = checkpoint.protocol_of(self.source, protocol)
+        self.protocol = protocol_of(self.source, protocol)
         self.memory = Memory(self.config.token_budget, ranks, packing=self.config.packing)
         self.schools = {role: School(config, self.source, self.memory, ranks, steps) for role, config in roles.items()}
         held = [school for school in self.schools.values() if school.config.kl.coef]

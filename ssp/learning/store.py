@@ -23,6 +23,7 @@ from ssp.learning import checkpoint
 from ssp.learning.anchor import named
 from ssp.learning.backend import Backend
 from ssp.learning.policy import Policy
+from ssp.record import RECORD, read_record
 
 if TYPE_CHECKING:
     from ssp.learning.learner import Learner
@@ -133,7 +134,7 @@ def _checked(learner: Learner, folder: Path) -> dict[str, Any]:
     names = [] if learner.backend.shards else [f"{OPTIMIZER}.pt"]
     names += [f"{CRITIC}.pt" for school in schools if school.critic is not None and not learner.backend.shards]
     moving = any(school.divergence.moving is not None for school in schools)
-    names += [f"{ANCHOR}/{checkpoint.RECORD}"] if moving and not learner.backend.parted else []
+    names += [f"{ANCHOR}/{RECORD}"] if moving and not learner.backend.parted else []
     record = checkpoint.read(folder, learner.protocol, names)
     for role, school in learner.schools.items():
         found, name = (_own(record["algorithm"], learner, role) or {}).get("name"), school.algorithm.name
@@ -148,8 +149,8 @@ def _checked(learner: Learner, folder: Path) -> dict[str, Any]:
 
 
 def _same_layout(learner: Learner, folder: Path) -> None:
-    checkpoint.require(folder / checkpoint.RECORD)
-    wrote, ours = checkpoint.read_record(folder).get("layout", {"kind": "torch"}), _layout(learner)
+    checkpoint.require(folder / RECORD)
+    wrote, ours = read_record(folder).get("layout", {"kind": "torch"}), _layout(learner)
     if isinstance(wrote, Mapping) and wrote == ours:
         return
     wrote = wrote if isinstance(wrote, Mapping) else {}
