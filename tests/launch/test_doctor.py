@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sqlite3
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from launch import doctor
+from launch.checks import clusters, machine, places
+from launch.nodes import raynode
 from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.ledger import Ledger
@@ -65,40 +71,114 @@ def find(checks, what):
 
 def test_the_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("SSP_HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     checks = list(doctor.examine(Config()))
-    assert find(checks, "python").status == find(checks, "ray cluster").status == "ok"
-    assert {"torch", "cores", "memory", "disk at"} <= {re.sub("at .*", "at", check.what) for check in checks}
+    assert find(checks, "python").status == "ok"
+    named = {re.sub("at .*", "at", check.what) for check in checks}
+    assert named >= {
+        "torch", "cores", "GPUs", "memory", "/dev/shm", "disk at", "run folder and ledger", "dashboard port",
+        "ports of ssp cluster", "ray cluster", "stale processes", "stale sessions",
+    }  # fmt: skip
+    assert all(check.next_step for check in checks if check.status != "ok")
+
+
+def test_the_table_and_the_memory_of_the_hosts(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("SSP_HOME", str(tmp_path))
+    assert doctor.main(["--config", "quickstart", "ray.dashboard=false"]) == 0
+    text = capsys.readouterr().out
+    assert "Memory of the hosts, estimated" in text and re.search(r"learner-solver x1 +\d+", text)
+    assert "dashboard port" not in text
+    monkeypatch.setattr(machine, "NEEDED", ("no-such-package",))
+    assert doctor.main(["--config", "quickstart"]) == 1
 
 
 def test_a_busy_dashboard_port_and_a_full_disk(monkeypatch, tmp_path):
     monkeypatch.setenv("SSP_HOME", str(tmp_path))
-    monkeypatch.setattr(doctor, "START_BYTES", 10**18)
+    monkeypatch.setattr(places, "START_BYTES", 10**18)
     cfg = Config()
-    with socket.socket() as busy:
-        busy.bind(("127.0.0.1", 0))
-        busy.listen()
-        cfg.ray.dashboard_port = busy.getsockname()[1]
-        checks = list(doctor.examine(cfg))
-        assert find(checks, "dashboard").status == "warn"
-    assert find(checks, "disk").status == "fail"
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        check = clusters.dashboard_port(port)
+        assert check.status == "warn" and f"{port} is held by process {os.getpid()} (" in check.found
+        check = clusters.cluster_ports({"MASTER_PORT": str(port - 1)})
+        assert check.status == "warn" and f"{port} is held by process {os.getpid()}" in check.found
+    assert find(places.run_folder(cfg), "disk").status == "fail"
+    cfg.placement.nodes = "4x8x80"
+    assert find(places.run_folder(cfg), "disk").status == "warn"
 
 
-def test_a_missing_package_fails(monkeypatch):
-    monkeypatch.setattr(doctor, "NEEDED", ("torch", "no-such-package"))
-    checks = {check.what: check for check in doctor._packages()}
-    assert (checks["torch"].status, checks["no-such-package"].status) == ("ok", "fail")
+def test_a_missing_or_wrong_package_fails(monkeypatch):
+    monkeypatch.setattr(machine, "NEEDED", ("torch", "omegaconf", "no-such-package"))
+    monkeypatch.setattr(machine.metadata, "requires", lambda name: ["torch==1.0", "omegaconf>=2.3,<3"])
+    checks = {check.what: check for check in machine.packages()}
+    assert [checks[name].status for name in machine.NEEDED] == ["fail", "ok", "fail"]
+    assert "==1.0 wanted" in checks["torch"].found and checks["torch"].next_step == "run pip install 'torch==1.0'"
+
+
+def test_gpus_that_the_config_asks_for(monkeypatch):
+    cfg = Config()
+    monkeypatch.setattr(machine.machine, "gpu_bytes", lambda: [])
+    assert machine.gpus(cfg).status == "ok"
+    cfg.placement.engine_gpus = 1.0
+    assert machine.gpus(cfg).status == "fail"
+    monkeypatch.setattr(machine.machine, "gpu_bytes", lambda: [80 * 2**30] * 2)
+    assert (machine.gpus(cfg).status, machine.gpus(cfg).found) == ("ok", "2 with 80.0 GB")
+    cfg.placement.engine_gpus = 0.0
+    assert machine.gpus(cfg).status == "warn" and "unused" in machine.gpus(cfg).found
+
+
+def test_shared_memory_against_what_the_config_publishes(monkeypatch):
+    """Docker's 64 MB, a store of 256 MB, and the weights of both roles where they lie in shared files."""
+    cfg = Config()
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: SimpleNamespace(free=64_000_000))
+    check = machine.shared_memory(cfg)
+    assert check.status == "warn" and "0.3 GB wanted" in check.found and "--shm-size" in check.next_step
+    assert "weights" not in check.next_step
+    cfg.transfer.kind = "shm"
+    assert "weights on their way to players" in machine.shared_memory(cfg).next_step
+
+
+def test_a_network_file_system_is_named(monkeypatch, tmp_path):
+    mounts = tmp_path / "mounts"
+    (tmp_path / "a b" / "runs").mkdir(parents=True)
+    shared = str(tmp_path / "a b").replace(" ", "\\040")
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {shared} nfs4 rw 0 0\n")
+    assert places.file_system(tmp_path / "a b" / "runs", mounts) == "nfs4"
+    assert places.file_system(tmp_path, mounts) == "ext4"
+    monkeypatch.setattr(places, "MOUNTS", mounts)
+    cfg = Config()
+    cfg.run.dir = str(tmp_path / "a b" / "runs")
+    check = find(places.run_folder(cfg), "run folder and ledger")
+    assert check.status == "warn" and "nfs4" in check.found and "docs/cluster.md" in check.next_step
+    cfg.run.dir = str(tmp_path)
+    assert find(places.run_folder(cfg), "run folder and ledger").status == "ok"
+
+
+def test_what_dead_runs_have_left(monkeypatch, tmp_path):
+    """A process whose launcher is gone, and a large folder of a session that nobody is in. Nothing is touched."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(clusters, "HEAVY", 1000)
+    mark = f"{2**22 + 1}-1"
+    (tmp_path / "ray" / "session_1" / "logs").mkdir(parents=True)
+    (tmp_path / "ray" / "session_1" / "logs" / "x").write_bytes(b"x" * 9000)
+    (tmp_path / "ray" / "session_latest").symlink_to(tmp_path / "ray" / "session_1")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], env={raynode.MARK: mark}) as orphan:
+        processes, sessions = clusters.leftovers(tmp_path / "ray")
+        assert processes.status == "warn" and str(orphan.pid) in processes.found
+        assert orphan.poll() is None
+        orphan.kill()
+    assert sessions.status == "warn" and sessions.found.startswith("1 session folder")
+    assert str(tmp_path / "ray") in sessions.next_step
 
 
 def test_running_stale_and_named_clusters(tmp_path):
     file = tmp_path / "ray_current_cluster"
-    assert "none is running" in doctor._ray("", file).found
-    with socket.socket() as cluster:
-        cluster.bind(("127.0.0.1", 0))
-        cluster.listen()
-        address = f"127.0.0.1:{cluster.getsockname()[1]}"
+    assert "none is running" in clusters.cluster("", file).found
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
         file.write_text(address)
-        assert doctor._ray("", file).status == "warn"
-        assert doctor._ray(address, file).status == "ok"
-    assert doctor._ray("", file).status == "ok" and "does not answer" in doctor._ray("", file).found
-    assert doctor._ray(address, file).status == "fail"
-    assert doctor._ray("auto", file).status == "ok"
+        assert clusters.cluster("", file).status == "warn"
+        assert clusters.cluster(address, file).status == "ok"
+    assert clusters.cluster("", file).status == "ok" and "does not answer" in clusters.cluster("", file).found
+    assert clusters.cluster(address, file).status == "fail"
+    assert clusters.cluster("auto", file).status == "ok"
