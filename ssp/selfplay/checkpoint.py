@@ -9,6 +9,7 @@ Refuses to know what is inside a learner's folder.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -128,13 +129,15 @@ class Checkpoints:
         versions: Mapping[str, int],
         meta: dict[str, Any],
         health: Mapping[str, dict[str, Any]] | None = None,
-    ) -> None:
+    ) -> str:
         """Save one learner at `step`, with the `versions` of the roles that it trains, and what is known of their `health`;
-        the last one of them lets state.json name them all, and old folders go. LearnerLost."""
+        the last one of them lets state.json name them all, and old folders go. Its folder. LearnerLost."""
         version = versions[learner]
         path = self._folder.checkpoint(learner, version)
         if self._written.get(learner) != version:  # one that published nothing since is on disk already
             self._folder.check_space(SAVE_BYTES)
+            for left in (path, *path.parent.glob(f"{path.name}.tmp-*")):  # of one that died here: no state names it
+                shutil.rmtree(left, ignore_errors=True)
             full = {**meta, "version": version, "run_step": step}
             await call_learner(self._cast, learner, "save", str(path), full)
             self._written[learner] = version
@@ -142,7 +145,7 @@ class Checkpoints:
         for role, number in versions.items():
             half[role] = (self._folder.relative(path), number, (health or {}).get(role, {}))
         if len(half) < len(self._cfg.roles):
-            return
+            return str(path)
         del self._half[step]
         state = State(
             step=step,
@@ -162,6 +165,11 @@ class Checkpoints:
         waiting = [folder for waits in self._states for folder in waits.folders.values()]
         self._folder.prune(self._cfg.save.keep + len(self._half), waiting)
         self.saved = step
+        return str(path)
+
+    def folder(self, state: State, learner: str) -> str:
+        """Where the learner's checkpoint of that state lies, "" without one."""
+        return str(self._folder.absolute(state.folders[learner])) if state.folders else ""
 
     def vouch(self, role: str, step: int) -> None:
         """Figures of `role` show no sign of a collapse in its weights up to `step`."""
@@ -201,7 +209,8 @@ class Checkpoints:
         if found is not None and found.good and self._watched:
             self._states.insert(0, State(**found.good))
         self.saved = state.step if found else -1
-        for learner in learners(self._cfg) if state.folders else ():
-            await call_learner(self._cast, learner, "load", str(self._folder.absolute(state.folders[learner])))
+        for learner in learners(self._cfg):
+            if folder := self.folder(state, learner):
+                await call_learner(self._cast, learner, "load", folder)
         await self._cast.ledger.call(0, "rollback", dict.fromkeys(self._cfg.roles, state.step))
         return state

@@ -31,6 +31,7 @@ from ssp.selfplay.health import Collapse, HealthWatch
 from ssp.selfplay.learning import Schooling
 from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Game, TrainBatch
+from ssp.selfplay.redo import Redo
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Stages
@@ -57,12 +58,13 @@ class SelfPlay:
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
         self._queues = {name: Channel(crew, cfg.queue.timeout) for name, crew in cast.queues.items()}
         self._checkpoints = Checkpoints(cfg, cast, folder)
-        self._schooling = Schooling(cfg, cast, self._store)
+        self._redo = Redo(cfg, cast, self._store, report.say)
+        self._schooling = Schooling(cfg, cast, self._store, self._redo)
         self._evaluator = evaluator
         self._watch, self._health = JunkWatch(cfg.referee), HealthWatch(cfg.health, cfg.roles)
         self._pace: Pace
         self._turns: Pace
-        self._first = self._cut = self._restores = 0
+        self._first = self._cut = 0
         self._why: SspError | None = None
         self._stopping = False
 
@@ -101,9 +103,7 @@ class SelfPlay:
             return
         if not isinstance(cause, LearnerLost):
             raise cause
-        self._restores += 1
-        if self._restores > self._cfg.placement.restarts:
-            raise SspError(f"learners died {self._restores} times: giving up") from cause
+        self._redo.count(cause)
         self._report.say(f"{cause}; back to the last checkpoint")
 
     async def _play(self) -> None:
@@ -263,9 +263,8 @@ class SelfPlay:
             if self._evaluator.due(step, final):
                 scores |= await self._evaluator.run(step, self._store.latest(SOLVER), self._stages, final)
             if self._evaluator.anchor_due(step, final):
-                scores |= await self._evaluator.run_anchor(
-                    step, await self._schooling.anchor(step), self._stages, final
-                )
+                anchor = await self._redo.surely(SOLVER, lambda: self._schooling.anchor(step))
+                scores |= await self._evaluator.run_anchor(step, anchor, self._stages, final)
         except VoidLimit as limit:
             await self._give_up(limit)
             return
@@ -288,6 +287,7 @@ class SelfPlay:
         self._pace, self._turns = Pace(bounds, done=state.step), Pace({TURN: 0}, done=state.step)
         for learner in self._learners:
             await self._schooling.start(learner, state.step)
+            self._redo.begin(learner, self._checkpoints.folder(state, learner))
         if self._checkpoints.saved < 0:
             for learner in self._learners:
                 await self._save(learner, 0)
@@ -299,7 +299,8 @@ class SelfPlay:
         roles = self._learners[learner]
         versions = {role: self._store.latest(role).version for role in roles}
         health = {role: self._health.state(role) for role in roles}
-        await self._checkpoints.save(learner, step, versions, meta, health)
+        saved = await self._redo.surely(learner, lambda: self._checkpoints.save(learner, step, versions, meta, health))
+        self._redo.begin(learner, saved)
 
     async def _from_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
         """Questions reach the solvers through their queue, which holds them until they have been played."""

@@ -72,13 +72,13 @@ class Courier:
         learner = await call_learner(self._cast, name, "place")
         stops = [Stop(role, self._crew(role), i) for role in self.trains[name] for i in range(self._crew(role).size)]
         engines = [await self._ask(stop, "place") for stop in stops]
-        room = SHARE * self._cfg.ray.object_store_mb * 1e6 / sum(self._spare(other) for other in self.trains)
+        room = SHARE * self._cfg.ray.object_store_mb * 1e6 / sum(self.spare(other) for other in self.trains)
         who = " and ".join(self.trains[name])
         kind, why = choose(self._cfg.transfer.kind, who, learner, engines, room)
         known = self._routes.get(name)
         if known is None or known.plan.kind != kind:
             self._say(f"{who} weights travel by {kind} ({why})")
-        plan = Plan(kind, self._run, name, self._folder, self._spare(name), self._cfg.transfer.verify)
+        plan = Plan(kind, self._run, name, self._folder, self.spare(name), self._cfg.transfer.verify)
         await call_learner(self._cast, name, "publish_by", plan)
         self._routes[name] = Route(plan, learner, stops, engines)
 
@@ -180,9 +180,10 @@ class Courier:
     def _crew(self, role: str) -> Crew:
         return self._cast.proposers if role == PROPOSER else self._cast.solvers
 
-    def _spare(self, name: str) -> int:
-        """Publications of a learner that must stay."""
-        return max(spare(self._cfg, role) for role in self.trains[name])
+    def spare(self, name: str) -> int:
+        """Publications that must stay of a learner, or of the one that trains the role `name`."""
+        trained = next(roles for roles in self.trains.values() if name in roles)
+        return max(spare(self._cfg, role) for role in trained)
 
 
 async def _all(*calls: Any) -> list[Any]:

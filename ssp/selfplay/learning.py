@@ -15,14 +15,15 @@ from ssp.episode import SOLVER, State
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.lost import call_learner
 from ssp.selfplay.records import PlanItem, TrainBatch, TrainItem
+from ssp.selfplay.redo import Redo
 from ssp.selfplay.versions import ANCHORS, Published, WeightStore
 
 
 class Schooling:
     """Steps of the learners."""
 
-    def __init__(self, cfg: Config, cast: Cast, store: WeightStore) -> None:
-        self._cfg, self._cast, self._store = cfg, cast, store
+    def __init__(self, cfg: Config, cast: Cast, store: WeightStore, redo: Redo) -> None:
+        self._cfg, self._cast, self._store, self._redo = cfg, cast, store, redo
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
         self.incarnation = 0
 
@@ -50,7 +51,8 @@ class Schooling:
             elif fresh:
                 items[batch.role] = fresh
         if items:
-            for role, found in (await self._update(batches[0].step, items)).items():
+            nbytes = sum(batch.nbytes for batch in batches)
+            for role, found in (await self._update(batches[0].step, items, nbytes)).items():
                 stats[role].update(found)
         for role, found in stats.items():
             found["version"] = float(self._store.latest(role).version)
@@ -74,22 +76,25 @@ class Schooling:
             "episodes": float(len(batch.items)),
         }
 
-    async def _update(self, step: int, items: Mapping[str, list[TrainItem]]) -> dict[str, dict[str, float]]:
-        """One update on `items`, by role; figures of each role in it."""
+    async def _update(
+        self, step: int, items: Mapping[str, list[TrainItem]], nbytes: int
+    ) -> dict[str, dict[str, float]]:
+        """One update on `items`, by role, whose payloads have so many bytes; figures of each role in it."""
         blocks = {item.block.id: item.block.ref for mine in items.values() for item in mine}
         places = {id_: place for place, id_ in enumerate(blocks)}
         plans = {
             role: [PlanItem(places[i.block.id], i.index, i.reward, i.group, i.baseline) for i in mine]
             for role, mine in items.items()
         }
-        learner = self._learner[next(iter(items))]
-        if len(self._store.courier.trains[learner]) > 1:
-            weights, stats = await call_learner(self._cast, learner, "update_all", plans, *blocks.values())
-        else:
-            weights, found = await call_learner(self._cast, learner, "update", plans[learner], *blocks.values())
-            stats = {learner: found}
-        (serial,) = {int(found.pop("serial")) for found in stats.values()}
-        await self._store.publish(learner, weights, self.incarnation, step, serial)
+        learner, refs = self._learner[next(iter(items))], list(blocks.values())
+
+        async def work() -> dict[str, dict[str, float]]:
+            weights, stats, serial = await self._redo.update(learner, plans, refs)
+            await self._store.publish(learner, weights, self.incarnation, step, serial)
+            return stats
+
+        stats = await self._redo.surely(learner, work)
+        self._redo.learned(learner, plans, refs, nbytes)
         for role, mine in items.items():
             version, ids = self._store.latest(role).version, [item.id for item in mine]
             await self._cast.ledger.call(0, "commit", role, self.incarnation, step, version, ids)

@@ -7,10 +7,13 @@ Refuses to copy weights.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import Crew
+from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Ref
 
 ANCHORS = 2**30
@@ -33,6 +36,9 @@ class WeightStore:
         self._ledger, self.courier = ledger, courier
         self._latest: dict[str, Published] = {}
         self._mended: dict[tuple[str, int], Published] = {}
+        self._oldest: dict[str, int] = {}
+        self.renewing = {learner: asyncio.Lock() for learner in courier.trains}
+        """Held while a learner that died is brought back: until then nobody can give its weights again."""
 
     def latest(self, role: str) -> Published:
         """The newest weights of `role`."""
@@ -47,15 +53,36 @@ class WeightStore:
         }
         weights = await self.courier.deliver(learner, versions, weights, serial)
         self._latest |= {role: Published(version, weights, serial) for role, version in versions.items()}
+        self._forget()
         return self._latest[learner]
 
     async def mend(self, role: str, lost: Published, why: str) -> Published:
         """The same version in another parcel, after a player found that of `lost` gone. LearnerLost when nobody has it."""
-        known = self._mended.get((role, lost.version), lost)
-        if known.weights is lost.weights:
-            known = replace(lost, weights=await self.courier.again(role, lost.version, lost.serial, why))
-            self._mended = {key: kept for key, kept in self._mended.items() if key[0] != role}
-            self._mended[role, lost.version] = known
-        if self._latest[role].version == lost.version:
-            self._latest[role] = known
-        return known
+        learner = next(name for name, roles in self.courier.trains.items() if role in roles)
+        async with self.renewing[learner]:
+            known = self._mended.get((role, lost.version), lost)
+            if known.weights is lost.weights:
+                if lost.version < self._oldest.get(role, 0):
+                    raise LearnerLost(f"{role} version {lost.version}: {why}, and its learner's process is gone")
+                known = replace(lost, weights=await self.courier.again(role, lost.version, lost.serial, why))
+                self._keep(role, known)
+            return known
+
+    def renew(self, versions: Mapping[str, int], weights: Ref, serial: int, first: bool = False) -> None:
+        """The same versions, by role, in a parcel of a learner that came back. `first`: it can give none that is older."""
+        for role, version in versions.items():
+            if first:
+                self._oldest[role] = version
+            self._keep(role, Published(version, weights, serial))
+
+    def _keep(self, role: str, again: Published) -> None:
+        """Whoever misses this version gets this parcel, for as long as it may be played."""
+        self._mended[role, again.version] = again
+        if self._latest[role].version == again.version:
+            self._latest[role] = again
+        self._forget()
+
+    def _forget(self) -> None:
+        """Parcels of versions that nobody plays any more."""
+        oldest = {role: latest.version - self.courier.spare(role) for role, latest in self._latest.items()}
+        self._mended = {key: kept for key, kept in self._mended.items() if key[1] > oldest[key[0]]}

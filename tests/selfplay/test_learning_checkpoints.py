@@ -23,6 +23,7 @@ from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.learning import Schooling
 from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
+from ssp.selfplay.redo import Redo
 from ssp.selfplay.versions import WeightStore
 from ssp.tokenlog import Kind
 from ssp.transfer.parcel import here
@@ -48,7 +49,8 @@ class School:
         self.cast = Cast(player, player, player, dict(self.learners), {}, LocalCrew("ledger", lambda i: self.ledger))
         courier = Courier(cfg, self.cast, "run", str(path), print)
         self.store = WeightStore(self.cast.ledger, courier)
-        self.schooling = Schooling(cfg, self.cast, self.store)
+        self.redo = Redo(cfg, self.cast, self.store, print)
+        self.schooling = Schooling(cfg, self.cast, self.store, self.redo)
         self.schooling.incarnation = 1
         for role in ROLES:
             asyncio.run(self.schooling.start(role, 0))

@@ -115,8 +115,9 @@ def test_without_a_valid_question_the_proposer_learns_alone(tmp_path: Path, monk
 
 @pytest.mark.parametrize("call", ["update_all", "save", "weights"])
 def test_a_lost_learner_takes_both_roles_back(tmp_path: Path, call: str) -> None:
+    """One that dies again while it comes back."""
     FakeLearner.fail_at = (
-        {f"solver/{call}": {2}} if call != "weights" else {"solver/update_all": {2}, "solver/weights": {2}}
+        {f"solver/{call}": {2, 3}} if call != "weights" else {"solver/update_all": {2}, "solver/weights": {2}}
     )
     stage = Stage(config(**SHARED), tmp_path / "run", jitter=1)
     stage.play()

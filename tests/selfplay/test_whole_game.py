@@ -116,8 +116,9 @@ def test_replay_after_a_lost_learner(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
 @pytest.mark.parametrize("call", ["solver/update", "proposer/update", "solver/save", "proposer/save"])
-def test_a_learner_dies_and_the_run_goes_back(tmp_path: Path, bounds: tuple[int, int], call: str) -> None:
-    FakeLearner.fail_at = {call: {2}}
+def test_a_learner_dies_twice_and_the_run_goes_back(tmp_path: Path, bounds: tuple[int, int], call: str) -> None:
+    """Once, it comes back alone (test_redo.py); here it dies again while it does."""
+    FakeLearner.fail_at = {call: {2, 3}}
     cfg = config(steps=4, schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
     stage = Stage(cfg, tmp_path / "run", jitter=2)
     stage.play()
