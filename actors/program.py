@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import fleet, learners
 from actors.crew import Patience, RayCrew
@@ -51,7 +52,7 @@ class Sites:
 
 def needed_cpus(cfg: Config) -> float:
     """CPUs that all actors of a run ask Ray for together."""
-    return cfg.placement.cpus * (computing(cfg) + fleet.size(cfg) + len(queue_names(cfg)) + 1)
+    return cfg.placement.cpus * (computing(cfg) + fleet.size(cfg) + len(queue_names(cfg)))
 
 
 def computing(cfg: Config) -> int:
@@ -78,21 +79,15 @@ class Program:
         self._handles: list[Any] = []
         self._models, self._later = sites.models, takes_turns(cfg)
         self._retriever()
-        models = sites.models
-        asking, solving = self._players(sites)
-
-        def player(role: str) -> Callable[[int], tuple[Any, ...]]:
-            # The run's name: a handle among the arguments of an actor is an object that its restart would need again.
-            return lambda i: (cfg, role, models[role], run, sites.episodes)
-
         queue = (cfg.queue.items, cfg.queue.bytes)
+        asking, solving = self._players(sites)
         self.cast = Cast(
             proposers=asking,
             solvers=solving,
             judges=self._crew("judge", JudgeActor, cfg.placement.judges, lambda i: (cfg, sites.models[SOLVER])),
             learners={} if self._later else self._learners(),
             queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in queue_names(cfg)},
-            ledger=self._crew("ledger", LedgerActor, 1, lambda i: (sites.ledger,), idempotent=True),
+            ledger=self._ledger(sites.ledger),
         )
 
     @property
@@ -108,8 +103,11 @@ class Program:
             for role in [role for venue in venues(self._cfg) for role in venue.sleepers]:
                 crew = self.cast.proposers if role == PROPOSER else self.cast.solvers
                 await asyncio.gather(*[crew.call(worker, "sleep") for worker in range(crew.size)])
+            self._say("engines sleep; learners are starting")
             self.cast.learners.update(self._learners())
         await asyncio.gather(*[crew.ready() for crew in self._crews])
+        if where := await self.cast.ledger.call(0, "where"):
+            self._say(where)
 
     def end(self) -> None:
         """Stop the actors of this program, and only these, and give back its placement groups."""
@@ -161,23 +159,31 @@ class Program:
             found |= dict.fromkeys(trained, crew)
         return found
 
+    def _ledger(self, file: Path) -> Crew:
+        """The one writer, on this node, whose disk has the run folder; it asks for no CPU, which a head may not have."""
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        own = {"num_cpus": 0, "scheduling_strategy": here}
+        return self._crew("ledger", LedgerActor, 1, lambda i: (file,), idempotent=True, **own)
+
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""
         handles = fleet.start(self._cfg, self._run, self._where)
         self._add("retriever", handles, Patience(self._cfg.placement.call_timeout, self._cfg.ray.start_timeout))
 
     def _crew(
-        self, name: str, actor: Any, count: int, args: Callable[[int], tuple[Any, ...]], idempotent: bool = False
+        self,
+        name: str,
+        actor: Any,
+        count: int,
+        args: Callable[[int], tuple[Any, ...]],
+        idempotent: bool = False,
+        **own: Any,
     ) -> RayCrew:
+        """`own`: options of Ray for these actors in place of the usual ones."""
         place = self._cfg.placement
+        usual = {"num_cpus": place.cpus, "max_restarts": place.restarts, "max_task_retries": -1 if idempotent else 0}
         handles = [
-            actor.options(
-                name=f"{self._run}-{name}-{i}",
-                num_cpus=place.cpus,
-                max_restarts=place.restarts,
-                max_task_retries=-1 if idempotent else 0,
-                **self._where(name, i),
-            ).remote(*args(i))
+            actor.options(name=f"{self._run}-{name}-{i}", **usual | self._where(name, i) | own).remote(*args(i))
             for i in range(count)
         ]
         repeats = REPEATS if idempotent else 0
