@@ -1,0 +1,125 @@
+"""The examples of docs/cluster.md: scripts that bash can read, manifests of the shape that KubeRay asks for. No Ray."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+from trainruns import REPO, until
+
+from launch import cluster
+from ssp.config import load, names
+
+PAGE = (REPO / "docs" / "cluster.md").read_text(encoding="utf-8")
+
+
+def block(language: str, first: str) -> str:
+    """The fenced block of the page that has the line `first`."""
+    found = [text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if first in text]
+    assert len(found) == 1
+    return str(found[0])
+
+
+STAND_INS = {
+    "scontrol": "printf 'node-a\\nnode-b\\n'",
+    # --relative=FIRST --nodes=COUNT --ntasks=COUNT --kill-on-bad-exit=0 COMMAND...; SIGTERM goes on to the tasks.
+    "srun": """
+tasks=()
+trap 'kill -TERM "${tasks[@]}"' TERM
+count="${2#--nodes=}"
+shift 4
+for ((task = 0; task < count; task++)); do SLURM_PROCID=$task "$@" & tasks+=("$!"); done
+code=0
+wait "${tasks[0]}" || code=$?
+wait "${tasks[0]}" || code=$?
+exit "$code"
+""",
+    "ssp": """
+echo "$NNODES $RANK $MASTER_ADDR $MASTER_PORT $RAY_AUTH_TOKEN_PATH : $*"
+if ((RANK)); then until [[ -e ended ]]; do sleep 0.05; done; exit 0; fi
+trap 'touch ended; exit 130' TERM
+for ((i = 0; i < 200; i++)); do sleep 0.05; done
+""",
+}
+"""Commands of a SLURM node, as far as the script needs them; rank 0 runs until it is told to end."""
+
+
+def test_the_slurm_script_starts_a_rank_on_each_node_and_ends_with_rank_0(tmp_path: Path) -> None:
+    script, home, tools = tmp_path / "train.sbatch", tmp_path / "home", tmp_path / "tools"
+    script.write_text(block("bash", "# train.sbatch"))
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    directives = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", script.read_text(), re.MULTILINE))
+    assert directives["ntasks-per-node"] == "1" and directives["signal"] == "B:TERM@600"
+    (home / ".venv" / "bin").mkdir(parents=True)
+    tools.mkdir()
+    for name, body in STAND_INS.items():
+        path = (home / ".venv" / "bin" if name == "ssp" else tools) / name
+        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
+        path.chmod(0o755)
+    slurm = {
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_ID": "123456",
+        "SLURM_JOB_NAME": "x",
+        "SLURM_JOB_NODELIST": "n[a-b]",
+    }
+    environment = {**os.environ, **slurm, "SSP_HOME": str(home), "PATH": f"{tools}:{os.environ['PATH']}"}
+    output = tmp_path / "output.txt"
+    with output.open("wb") as file:
+        job = subprocess.Popen(["bash", str(script), "steps=3"], env=environment, stdout=file, stderr=file)
+    until("both ranks have started", lambda: len(output.read_text().splitlines()) == 2, 20.0)
+    job.terminate()  # as SLURM does before the time limit: the batch script alone
+    assert job.wait(20.0) == 130, output.read_text()
+    command = "cluster --config gpu32 run.name=ssp-x resume=auto steps=3"
+    assert sorted(output.read_text().splitlines()) == [
+        f"2 {rank} node-a 26912 {home / 'ray_token'} : {command}" for rank in (0, 1)
+    ]
+    load("gpu32", command.split()[3:])
+
+
+def test_the_kuberay_job_has_the_shape_of_its_kind() -> None:
+    job = yaml.safe_load(block("yaml", "# rayjob.yaml"))
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    spec = job["spec"]
+    assert set(spec) <= {
+        "entrypoint", "runtimeEnvYAML", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "rayClusterSpec",
+    }  # fmt: skip
+    program, _, settings = spec["entrypoint"].partition(" --config ")
+    name, *overrides = settings.split()
+    assert program == "python -m launch.train" and name in names()
+    load(name, overrides)
+    variables = yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]
+    assert all(isinstance(value, str) for value in variables.values()) and variables["SSP_HOME"].startswith("/shared/")
+    made = spec["rayClusterSpec"]
+    assert set(made) == {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
+    assert made["authOptions"] == {"mode": "token"}
+    for group in (made["headGroupSpec"], *made["workerGroupSpecs"]):
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        _pod_is_whole(group["template"]["spec"])
+    (workers,) = made["workerGroupSpecs"]
+    assert workers["groupName"] and workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    nodes = load(name, overrides).placement.nodes
+    assert nodes.startswith(f"{1 + workers['replicas']}x")  # the head pod computes too
+
+
+def _pod_is_whole(pod: dict[str, Any]) -> None:
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    (container,) = pod["containers"]
+    assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == {
+        "shared": "/shared",
+        "shm": "/dev/shm",
+    }
+    assert volumes["shm"]["emptyDir"]["medium"] == "Memory" and "persistentVolumeClaim" in volumes["shared"]
+    assert container["resources"]["limits"] == container["resources"]["requests"]
+
+
+def test_the_page_names_what_the_command_reads() -> None:
+    for name in ("NNODES", "RANK", "MASTER_ADDR", "MASTER_PORT", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR"):
+        assert f"`{name}`" in PAGE or f"{name}=" in PAGE
+    assert f"({cluster.MASTER_PORT})" in PAGE and f"({cluster.MASTER_PORT + 1})" in PAGE
+    for key in re.findall(r"`(ray\.\w+)`", PAGE):
+        assert hasattr(load("quickstart").ray, key.removeprefix("ray."))
+    assert "ray.node_ports" in PAGE and "ray.nodes_timeout" in PAGE
