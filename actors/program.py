@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import fleet, learners
 from actors.crew import Patience, RayCrew
@@ -158,6 +159,12 @@ class Program:
                 self._handles.extend(crew.handles)
             found |= dict.fromkeys(trained, crew)
         return found
+
+    def _ledger(self, file: Path) -> Crew:
+        """The one writer, on this node, whose disk has the run folder; it asks for no CPU, which a head may not have."""
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        own = {"num_cpus": 0, "scheduling_strategy": here}
+        return self._crew("ledger", LedgerActor, 1, lambda i: (file,), idempotent=True, **own)
 
     def _ledger(self, file: Path) -> Crew:
         """The one writer, on this node, whose disk has the run folder; it asks for no CPU, which a head may not have."""

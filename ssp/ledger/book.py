@@ -79,9 +79,8 @@ class Ledger:
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def together(self, calls: Sequence[Sequence[Any]], after: Any = None) -> list[Any]:
-        """Several writing calls (name, then arguments) as one transaction: all of them, or none. `after`: what had to be true
-        before (a transport's receipt)."""
+    def together(self, calls: Sequence[Sequence[Any]]) -> list[Any]:
+        """Several writing calls (name, then arguments) as one transaction: all of them, or none."""
         if odd := sorted({str(name) for name, *_ in calls} - WRITES):
             raise InvariantError(f"only {sorted(WRITES)} are done together, not {odd}")
         with self._transaction():

@@ -35,7 +35,7 @@ class Channel:
     def __init__(self, crew: Caller, timeout: float) -> None:
         self.name = crew.name
         self._crew, self._timeout, self._wait = crew, timeout, min(WAIT, timeout)
-        self._unacked: dict[int, tuple[Ticket, float]] = {}
+        self._unacked: dict[int, Ticket] = {}
         self._arrived = asyncio.Condition()
         self._end: int | None = None
 
@@ -44,7 +44,7 @@ class Channel:
         ticket = Ticket(str(key), key, block, items, nbytes)
         await self._insist("put", [ticket], self._wait)
         async with self._arrived:
-            self._unacked[key] = (ticket, time.monotonic())
+            self._unacked[key] = ticket
             self._arrived.notify_all()
 
     async def take(self, key: int) -> Any | None:
@@ -61,7 +61,7 @@ class Channel:
                 leased = []
             if leased:
                 return leased[0].block
-            await self._insist("put", [self._unacked[key][0]], self._wait)
+            await self._insist("put", [self._unacked[key]], self._wait)
         raise SspError(
             f"queue {self.name} did not hand over block {key} for {self._timeout:.0f} s: see its actor's log"
         )
@@ -82,15 +82,6 @@ class Channel:
         self._unacked.clear()
         self._end = None
         await self._insist("clear")
-
-    def figures(self) -> dict[str, float]:
-        """What was put and is not acknowledged: `queue/items`, `queue/bytes`, and `queue/age`, seconds of the oldest."""
-        held = self._unacked.values()
-        return {
-            "queue/items": float(sum(ticket.items for ticket, _ in held)),
-            "queue/bytes": float(sum(ticket.nbytes for ticket, _ in held)),
-            "queue/age": max((time.monotonic() - since for _, since in held), default=0.0),
-        }
 
     async def _insist(self, method: str, *args: Any) -> None:
         """Call until the queue answers, and a put finds room: after a fault it may not have heard the call."""

@@ -160,6 +160,7 @@ class Checkpoints:
         self._states = [*self._states, state] if self._watched else [state]
         if self._watched and good is not None:
             state.good = asdict(replace(good, good={}))
+        await self._cast.ledger.call(0, "keep")
         self._folder.write_state(asdict(state))
         # A learner that runs ahead has saved steps that the next pairs will name: these stay too.
         waiting = [folder for waits in self._states for folder in waits.folders.values()]

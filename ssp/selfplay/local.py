@@ -11,7 +11,7 @@ from typing import Any
 
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
-from ssp.ledger import Ledger
+from ssp.ledger import HomeLedger
 from ssp.queues import Queue
 from ssp.rollout import Search
 from ssp.selfplay.cast import Cast, learners, proposers, queue_names
@@ -36,7 +36,7 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
             name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes))
             for name in queue_names(cfg)
         },
-        ledger=LocalCrew("ledger", lambda i: Ledger(ledger)),
+        ledger=LocalCrew("ledger", lambda i: HomeLedger(ledger)),
     )
 
 

@@ -207,8 +207,8 @@ class Stages:
         for issue in range(REISSUES + 1):
             issued = [replace(task, id=f"{task.id}.{issue}") for task in tasks]
             named = replace(order, stem=f"{order.stem}-{worker}.{issue}")
-            await self._ledger("create", [{"id": t.id, "game_id": t.game, "role": part.role} for t in issued])
-            await self._ledger("advance", [{"id": t.id, "state": State.RUNNING.value} for t in issued])
+            running = {"role": part.role, "state": State.RUNNING.value}
+            await self._ledger("create", [{"id": t.id, "game_id": t.game, **running} for t in issued])
             try:
                 block, report = await crew.call(worker, "play", issued, named, weights.version, weights.weights)
             except Fault as fault:

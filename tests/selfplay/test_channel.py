@@ -170,19 +170,3 @@ def test_deadlines() -> None:
 def test_a_block_that_never_fits_is_said_at_once() -> None:
     with pytest.raises(InvariantError, match="raise queue.items"):
         run(Channel(crew_of(items=1), 5).put(0, "a", 2, 1))
-
-
-def test_what_is_held_is_known() -> None:
-    async def work() -> None:
-        channel = Channel(crew_of(), 5)
-        assert channel.figures() == {"queue/items": 0, "queue/bytes": 0, "queue/age": 0}
-        await channel.put(0, "a", 2, 30)
-        await channel.put(1, "b", 1, 5)
-        await asyncio.sleep(0.01)
-        figures = channel.figures()
-        assert figures["queue/items"] == 3 and figures["queue/bytes"] == 35 and 0.01 <= figures["queue/age"] < 5
-        await channel.take(0)
-        await channel.ack(0)
-        assert channel.figures()["queue/items"] == 1
-
-    run(work())

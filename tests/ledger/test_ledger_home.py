@@ -1,0 +1,107 @@
+"""A ledger on a network file system: written on a local disk, copied before checkpoints, found again anywhere."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ssp.errors import InputError
+from ssp.ledger import HomeLedger, Ledger, home
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder that the kernel says is on NFS, and a temporary folder that is not."""
+    mounts, share, disk = tmp_path / "mounts", tmp_path / "my share", tmp_path / "disk"
+    share.mkdir()
+    disk.mkdir()
+    escaped = str(share).replace(" ", "\\040")
+    mounts.write_text(
+        "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+        f"30 21 0:40 / {escaped} rw,relatime shared:9 - nfs4 server:/share rw\n"
+    )
+    monkeypatch.setattr(home, "MOUNTS", mounts)
+    monkeypatch.setattr(home.tempfile, "gettempdir", lambda: str(disk))
+    return share / "run" / "ledger.db"
+
+
+def open_at(target: Path) -> HomeLedger:
+    target.parent.mkdir(exist_ok=True)
+    return HomeLedger(target)
+
+
+def queue(ledger: Ledger, *names: str) -> None:
+    ledger.create([{"id": n, "game_id": "g", "role": "solver"} for n in names])
+    ledger.advance([{"id": n, "state": "queued", "outcome": "scored", "reward": 1.0} for n in names])
+
+
+def states(target: Path) -> dict[str, int]:
+    book = Ledger(target, readonly=True)
+    found = {state: n for state, n in book.check().get("solver", {}).items() if n}
+    book.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "kind, network", [("ext4", False), ("overlay", False), ("fuseblk", False), ("fuse.sshfs", True)]
+)
+def test_kinds(kind: str, network: bool) -> None:
+    assert home.shared(kind) == network
+
+
+def test_on_a_disk_the_run_folders_file_is_written(tmp_path: Path) -> None:
+    assert home.file_system(tmp_path) and not home.shared(home.file_system(tmp_path))
+    ledger = HomeLedger(tmp_path / "ledger.db")
+    queue(ledger, "a")
+    ledger.keep()
+    assert ledger.where() == "" and states(tmp_path / "ledger.db") == {"queued": 1}
+
+
+def test_on_a_network_the_folder_has_what_the_last_checkpoint_needs(network: Path) -> None:
+    ledger = open_at(network)
+    assert "is on nfs4" in ledger.where() and str(ledger.path) in ledger.where()
+    queue(ledger, "a", "b")
+    ledger.commit("solver", 1, 1, 1, ["a"])
+    assert states(network) == {}
+    ledger.keep()
+    assert states(network) == {"trained": 1, "queued": 1}
+    assert sorted(path.name for path in network.parent.iterdir()) == ["ledger.db"]
+
+
+def test_a_restart_on_the_same_machine_goes_on_from_the_last_call(network: Path) -> None:
+    first = open_at(network)
+    number = first.next_version("run")
+    queue(first, "a")
+    again = open_at(network)  # the one before was killed
+    assert again.get(["a"])[0]["state"] == "queued" and again.next_version("run") == number + 1
+    assert states(network) == {"queued": 1}  # and it is kept again at once
+
+
+@pytest.mark.parametrize("lost", ["the disk", "the machine"])
+def test_elsewhere_it_goes_on_from_the_copy_and_gives_no_number_again(network: Path, lost: str) -> None:
+    first = open_at(network)
+    queue(first, "a")
+    first.next_version("solver")
+    first.keep()
+    given = [first.next_version("solver"), first.next_version("run")]
+    queue(first, "b")
+    work = first.path.parent
+    aside = work.with_name("aside")
+    shutil.move(work, aside)
+    other = open_at(network)
+    assert states(network) == {"queued": 1}
+    assert other.next_version("solver") > given[0] and other.next_version("run") > given[1]
+    if lost == "the machine":  # it comes back with an old file, after another one has gone on
+        queue(other, "c")
+        other.keep()
+        shutil.rmtree(work)
+        shutil.move(aside, work)
+        assert [row["id"] for row in open_at(network).get(["a", "c"])] == ["a", "c"]
+
+
+def test_a_temporary_folder_on_the_network_is_refused(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home.tempfile, "gettempdir", lambda: str(network.parent.parent))
+    with pytest.raises(InputError, match="set TMPDIR"):
+        open_at(network)
