@@ -31,6 +31,8 @@ class Cluster:
 def environment(cfg: RayConfig) -> None:
     """Set what Ray reads at import and at start. Call before anything imports Ray."""
     os.environ.setdefault("RAY_AUTH_MODE", cfg.auth)
+    # How long a node may take until Ray's own server knows it: 30 s else, which a busy machine does not keep.
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", str(max(1, math.ceil(cfg.start_timeout))))
     os.environ.setdefault("RAY_DEDUP_LOGS", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if cfg.loopback_only and not os.environ.get("RAY_ADDRESS"):

@@ -98,6 +98,10 @@ def read_seat(env: Mapping[str, str], seconds: float) -> Seat:
         listed = ", ".join(sorted(_own_addresses()))
         is_ = head if head == address else f"{head} ({address})"
         raise InputError("rank 0 runs where MASTER_ADDR is", f"{is_}; this machine is {listed}", "correct one of them")
+    if rank == 0 and nodes > 1 and address.startswith("127.") and head not in (address, "localhost"):
+        # Some systems give a machine's own name a loopback address, which the other nodes cannot mean.
+        rule = "MASTER_ADDR is the address at which other nodes reach rank 0"
+        raise InputError(rule, f"{head} is {address} on this machine", "give rank 0's IP address instead of its name")
     return Seat(nodes, rank, head, address, port)
 
 

@@ -26,10 +26,7 @@ from ssp.errors import InputError, SspError
 MARK = "SSP_NODE"
 """In the environment of each process of a node: `<process id>-<start time>` of the launcher."""
 
-READY, SLOW = "Ray runtime started.", "timed out during startup"
-"""What `ray start` prints when it is up, and when a busy machine took more than its 30 s: that is tried again.
-"""
-
+READY = "Ray runtime started."
 SOCKET_PATH, SOCKET_NAME = 107, 66
 """Bytes that Linux allows a socket's path, and that Ray adds to its folder's."""
 
@@ -144,10 +141,6 @@ class RayNode:
         self.log = self.folder / "ray-start.log"
         self._ending = False
         _keep(self.mark)
-        self._options = list(options)
-        self.process = self._launched()
-
-    def _launched(self) -> subprocess.Popen[bytes]:
         # The package that was compared with the head's is the one that actors import.
         package = str(Path(__file__).parents[2])
         paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -156,18 +149,15 @@ class RayNode:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
         with self.log.open("wb") as log:
             # A session of its own: Ctrl-C is for us, and Ray ends after the run.
-            return subprocess.Popen(
-                [*command, f"--temp-dir={self.folder}", *self._options],
+            self.process = subprocess.Popen(
+                [*command, f"--temp-dir={self.folder}", *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
             )  # fmt: skip
 
     def ready(self, seconds: float) -> None:
         """Wait until Ray says that it runs. SspError with its last words when it does not within `seconds`."""
         deadline = time.monotonic() + seconds
-        while READY not in (said := self.log.read_text(errors="replace")):
-            if SLOW in said and self.process.poll() is not None:
-                _kill([process for process, _ in marked(self.mark)])
-                self.process = self._launched()
+        while READY not in self.log.read_text(errors="replace"):
             self.check()
             if time.monotonic() > deadline:
                 raise SspError(f"Ray did not start within ray.start_timeout={seconds:g} s: {self._last_words()}")

@@ -51,6 +51,14 @@ def test_a_wrong_environment_is_named(env: dict[str, str], said: str) -> None:
         seat(**env)
 
 
+def test_a_name_that_only_this_machine_takes_for_itself_is_refused(monkeypatch) -> None:
+    """Debian writes 127.0.1.1 beside the host's name."""
+    monkeypatch.setattr(cluster, "_resolved", lambda host, seconds: "127.0.1.1")
+    with pytest.raises(InputError, match="reach rank 0. Found: node-a is 127.0.1.1 on this machine"):
+        seat(NNODES="2", RANK="0", MASTER_ADDR="node-a")
+    assert seat(NNODES="1", MASTER_ADDR="node-a").address == "127.0.1.1"
+
+
 def test_a_taken_port_is_named_with_its_holder(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("SSP_HOME", str(tmp_path))
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
