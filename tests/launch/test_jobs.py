@@ -1,0 +1,106 @@
+"""`ray job submit` from a fresh copy of the repository, watched and stopped as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainruns import PATIENCE, REPO, SMALL, Cluster, Left, ledger_is_sound, until
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+RAY = str(Path(sys.executable).parent / "ray")
+LARGEST_UPLOAD = 10_000_000
+
+
+def _clone(to: Path) -> Path:
+    """What git would give, and what work leaves beside it."""
+    for name in ("ssp", "actors", "launch", "configs"):
+        shutil.copytree(REPO / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (".gitignore", "setup.cfg", "pyproject.toml", "README.md"):
+        shutil.copy(REPO / name, to / name)
+    for name in (".venv/lib", "runs/old", ".git/objects"):
+        (to / name).mkdir(parents=True)
+        (to / name / "large").write_bytes(b"x" * LARGEST_UPLOAD)
+    return to
+
+
+def _job(cluster: Cluster, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [RAY, "job", words[0], "--address", cluster.dashboard, *words[1:]]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=400, check=False)
+
+
+def _status(cluster: Cluster, job: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{cluster.dashboard}/api/jobs/{job}", timeout=60) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def _metrics(cluster: Cluster) -> str:
+    """What Prometheus would read, from where Ray's discovery file sends it."""
+    targets = json.loads((cluster.folder / "prom_metrics_service_discovery.json").read_text())
+    pages = []
+    for target in {address for entry in targets for address in entry["targets"]}:
+        with urllib.request.urlopen(f"http://{target}/metrics", timeout=60) as answer:
+            pages.append(answer.read().decode())
+    return "\n".join(pages)
+
+
+@pytest.mark.covers("RS-10")
+def test_a_job_is_watched_and_stopped_and_has_saved(ray_cluster: Cluster, tmp_path: Path) -> None:
+    """Its upload is small, the dashboard's API lists its actors by name, its figures are at the metrics endpoint, and
+    `ray job stop` is Ctrl-C."""
+    clone, made = _clone(tmp_path / "clone"), Left(tmp_path / "home" / "runs" / "job")
+    stays = {
+        "SSP_HOME": str(tmp_path / "home"),
+        "RAY_JOB_STOP_WAIT_TIME_S": "200",
+        "SSP_CACHE": os.environ["SSP_CACHE"],
+    }
+    done = _job(
+        ray_cluster, "submit", "--no-wait", "--submission-id", "stopped", "--working-dir", ".",
+        "--runtime-env-json", json.dumps({"env_vars": stays}), "--", sys.executable, "-m", "launch.train",
+        "--config", "configs/quickstart.yaml", "run.name=job", *SMALL, "steps=4000",
+        cwd=clone,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    def one_step() -> bool:
+        assert _status(ray_cluster, "stopped")["status"] in ("PENDING", "RUNNING")
+        return made.steps() >= 1
+
+    until("the first step", one_step, PATIENCE, every=1.0)
+    copies = list(ray_cluster.folder.glob("session_latest/runtime_resources/working_dir_files/_ray_pkg_*/"))
+    carried = {path.name for copy in copies for path in copy.iterdir()}
+    assert carried >= {"ssp", "actors", "launch", "configs"} and not carried & {".venv", ".git", "runs"}
+    assert min(sum(p.stat().st_size for p in copy.rglob("*") if p.is_file()) for copy in copies) < LARGEST_UPLOAD
+
+    assert {"proposer-0", "solver-0", "judge-0", "learner-solver-0", "ledger-0"} <= ray_cluster.actors("job").keys()
+    until(
+        "figures of the run",
+        lambda: "ray_ssp_step{" in (text := _metrics(ray_cluster)) and 'run="job"' in text,
+        60.0,
+        1.0,
+    )
+
+    assert _job(ray_cluster, "stop", "stopped", cwd=clone).returncode == 0
+    found = _status(ray_cluster, "stopped")
+    assert found["status"] == "STOPPED", found
+    assert made.saved() == made.steps() >= 1
+    ledger_is_sound(made)
+
+
+def test_a_job_tells_its_exit_code(ray_cluster: Cluster, tmp_path: Path) -> None:
+    """Bad input ends the job with our paragraph in its message; nothing of Ray's is needed to know why."""
+    command = [sys.executable, "-m", "launch.train", "--config", "quickstart", "game.attempts=-1"]
+    done = _job(ray_cluster, "submit", "--submission-id", "refused", "--", *command, cwd=tmp_path)
+    assert done.returncode != 0
+    found = _status(ray_cluster, "refused")
+    assert (found["status"], found["driver_exit_code"]) == ("FAILED", 2)
+    assert "game.attempts is" in found["message"]
