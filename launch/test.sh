@@ -46,7 +46,8 @@ layer() {
 layer lint "$bin/ruff" check .
 layer format "$bin/ruff" format --check .
 layer types "$bin/mypy" ssp
-layer fast "$bin/python" -m pytest -m "not ray and not long"
+# A file's tests stay together: they share what is slow to make. Ray's have time limits, and the machine for themselves.
+layer fast "$bin/python" -m pytest -m "not ray and not long" -n logical --maxprocesses=4 --dist loadfile
 layer ray "$bin/python" -m pytest -m "ray and not long"
 if [[ "$long" == yes ]]; then
     layer long "$bin/python" -m pytest -m long
