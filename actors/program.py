@@ -15,7 +15,6 @@ from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import fleet, learners
 from actors.crew import Patience, RayCrew
@@ -96,6 +95,17 @@ class Program:
         """Actors that compute."""
         return computing(self._cfg)
 
+    @property
+    def told(self) -> list[RayCrew]:
+        """The crews that say how they are when asked: queues and the retriever."""
+        crews = [crew for crew in self._crews if isinstance(crew, RayCrew)]
+        return [crew for crew in crews if crew.name.startswith(("queue-", "retriever"))]
+
+    @property
+    def size(self) -> int:
+        """All actors of the run."""
+        return sum(len(crew.handles) for crew in self._crews)
+
     async def ready(self) -> None:
         """Wait until every actor answers. Engines that take turns with learners on GPUs start before these, find their share
         of the memory free, and sleep."""
@@ -159,12 +169,6 @@ class Program:
                 self._handles.extend(crew.handles)
             found |= dict.fromkeys(trained, crew)
         return found
-
-    def _ledger(self, file: Path) -> Crew:
-        """The one writer, on this node, whose disk has the run folder; it asks for no CPU, which a head may not have."""
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        own = {"num_cpus": 0, "scheduling_strategy": here}
-        return self._crew("ledger", LedgerActor, 1, lambda i: (file,), idempotent=True, **own)
 
     def _ledger(self, file: Path) -> Crew:
         """The one writer, on this node, whose disk has the run folder; it asks for no CPU, which a head may not have."""

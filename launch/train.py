@@ -58,9 +58,11 @@ def train(cfg: Config, config_name: str) -> int:
     from ssp import runfolder
     from ssp.selfplay.checkpoint import check_resumable
     from ssp.selfplay.scene import read_scene
+    from ssp.telemetry import wandb_log
     from ssp.telemetry.console import Console
 
     place = runfolder.check(cfg, config_name)
+    wandb_log.check(cfg.telemetry.wandb)
     console = Console()
     try:
         scene = read_scene(cfg, console.progress)
@@ -73,7 +75,7 @@ def train(cfg: Config, config_name: str) -> int:
     if not os.environ.get("RAY_ADDRESS"):
         with _explained():  # at once; a cluster that is joined is asked below
             make(cfg, [machine.here()])
-    from actors import placement
+    from actors import metrics, placement
     from actors.program import needed_cpus
 
     connection = cluster.connect(cfg.ray, needed_cpus(cfg))
@@ -85,6 +87,7 @@ def train(cfg: Config, config_name: str) -> int:
         print(f"run folder: {folder.path}", flush=True)
         if connection.dashboard:
             print(f"dashboard: http://{connection.dashboard}", flush=True)
+            print(f"metrics: {metrics.endpoint()}", flush=True)
         return asyncio.run(_play(scene, folder, console, plan))
     finally:
         console.stop()
@@ -109,7 +112,7 @@ def _warn(cfg: Config) -> None:
 
 async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
-    from actors.metrics import RayMetrics
+    from actors.metrics import RayMetrics, watch
     from actors.program import Program, Sites
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
@@ -119,20 +122,34 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     sites = Sites(scene.models, folder.ledger, folder.episodes)
     program = Program(cfg, folder.name, sites, console.event, plan)
     # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
+    from ssp.telemetry.activity import watched
     from ssp.telemetry.display import Display
 
-    display = Display(folder, console, cfg.steps, RayMetrics(folder.name).write)
+    metrics = RayMetrics(folder.name)
+    display = Display(cfg, folder, console, [metrics.write])
+    watching = asyncio.create_task(watch(metrics, display.activity, program.told))
+    watching.add_done_callback(lambda task: _tell(task, display))
     try:
+        display.event(f"{program.size} actors are starting")
         await program.ready()
         report = Report(display, scene.oracle, program.workers, cfg.roles)
-        game = SelfPlay(cfg, program.cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
+        game = SelfPlay(
+            cfg, watched(program.cast, display.activity), folder, scene.targets(), report, Evaluator(cfg, scene.sets)
+        )
         interrupted = _stop_on_interrupt(game, display)
         await game.run()
         display.finish()
         return EXIT_INTERRUPTED if interrupted else 0
     finally:
+        watching.cancel()
         display.close()
         program.end()
+
+
+def _tell(task: asyncio.Task[None], display: Any) -> None:
+    """Say that the live metrics have failed, which is no reason to end a run."""
+    if not task.cancelled():
+        display.event(f"no live metrics any more: {task.exception()!r}")
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
@@ -142,6 +159,7 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
     def handle() -> None:
         seen.append(signal.SIGINT)
         if len(seen) > 1:
+            display.stop()
             os._exit(EXIT_INTERRUPTED)
         display.event("stopping: what is in flight is finished and saved (Ctrl-C again ends at once)")
         game.stop()

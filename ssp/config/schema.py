@@ -303,6 +303,14 @@ class WarmupConfig:
 
 
 @dataclass
+class TelemetryConfig:
+    """Who else gets the figures of a run. `wandb`: Weights & Biases, none, offline (files in the run folder, which `wandb
+    sync` sends) or online (project and key from its own environment variables)."""
+
+    wandb: str = "none"
+
+
+@dataclass
 class Config:
     """Everything. `steps` counts solver updates; `resume` is never, auto or a run folder."""
 
@@ -327,6 +335,7 @@ class Config:
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     ray: RayConfig = field(default_factory=RayConfig)
     queue: QueueConfig = field(default_factory=QueueConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     coldstart: ColdStartConfig = field(default_factory=ColdStartConfig)
     defaults: RoleConfig = field(default_factory=RoleConfig)
     proposer: RoleConfig = field(default_factory=lambda: RoleConfig(reward="1-acc"))

@@ -59,6 +59,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "{role}.correction.mask": ("none", "token", "sequence"),
     "transfer.kind": ("auto", "object_store", "shm", "disk", "broadcast", "ipc"),
     "health.on_collapse": ("warn", "stop", "rollback"),
+    "telemetry.wandb": ("none", "offline", "online"),
     "placement.layout": ("separate", "colocate", "shared-base"),
     "{role}.learner.kind": ("torch", "deepspeed", "simulated"),
     "{role}.learner.schedule": ("constant", "cosine"),

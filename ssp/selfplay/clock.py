@@ -19,9 +19,10 @@ Span = Callable[[str, str, float, float], None]
 
 
 class Clock:
-    """Seconds of one round; `generated`: on engines, by crew. `span` receives every stage for the timeline."""
+    """Seconds of one round; `generated`: on engines, by crew. `span` receives every stage for the timeline, on `track`."""
 
-    def __init__(self, span: Span = lambda track, name, start, end: None) -> None:
+    def __init__(self, span: Span = lambda track, name, start, end: None, track: str = "round-0") -> None:
+        self.track = track
         self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         self.searches: dict[str, float] = {}
         self.generated: dict[str, float] = {}
@@ -29,15 +30,15 @@ class Clock:
         self.busy = 0.0
         self._span = span
 
-    def stage(self, track: str, name: str, started: float, workers: Sequence[dict[str, float]]) -> None:
-        """One stage: `workers` are the seconds each worker reports, by kind, with `busy` for all of it."""
-        self._span(track, name, started, time.perf_counter())
+    def stage(self, crew: str, name: str, started: float, workers: Sequence[dict[str, float]]) -> None:
+        """One stage of a crew: `workers` are the seconds each worker reports, by kind, with `busy` for all of it."""
+        self._span(self.track, f"{crew} {name}", started, time.perf_counter())
         if not workers:
             return
         slowest = max(workers, key=lambda seconds: seconds.get("busy", 0.0))
         for kind in KINDS:
             self.seconds[kind] += slowest.get(kind, 0.0)
-        self.generated[track] = self.generated.get(track, 0.0) + slowest.get("generate", 0.0)
+        self.generated[crew] = self.generated.get(crew, 0.0) + slowest.get("generate", 0.0)
         for key in slowest:
             if key.startswith(STAGE) and key != COVERAGE:
                 name = f"time/search_{key.removeprefix(STAGE)}"

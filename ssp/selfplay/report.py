@@ -7,7 +7,8 @@ the step, and that figures from the world's oracle go to metrics only. Refuses t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from ssp.selfplay.clock import Clock
@@ -15,9 +16,16 @@ from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played
 from ssp.world import World
 
+WAIT = 0.001
+"""Seconds from which a wait is shown."""
+
 
 class Sink(Protocol):
     """Where figures go: files, console, the cluster's metrics."""
+
+    def restart(self, step: int) -> None:
+        """Play (re)starts after `step`: rows of later steps come again."""
+        ...
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row."""
@@ -45,11 +53,12 @@ class Report:
         self._spent: dict[int, list[float]] = {}
         self._last = time.perf_counter()
 
-    def restart(self) -> None:
-        """The run (re)starts from a checkpoint: half-collected steps are forgotten."""
+    def restart(self, step: int) -> None:
+        """The run (re)starts from the checkpoint of `step`: half-collected steps are forgotten."""
         self._rounds.clear()
         self._learned.clear()
         self._spent.clear()
+        self._sink.restart(step)
         self._last = time.perf_counter()
 
     def say(self, text: str) -> None:
@@ -59,6 +68,14 @@ class Report:
     def span(self, track: str, name: str, start: float, end: float) -> None:
         """One bar of the timeline."""
         self._sink.span(track, name, start, end)
+
+    @contextmanager
+    def waiting(self, track: str, why: str) -> Iterator[None]:
+        """Around a wait, for the timeline; one that is over at once is not shown."""
+        began = time.perf_counter()
+        yield
+        if time.perf_counter() - began > WAIT:
+            self._sink.span(track, f"wait: {why}", began, time.perf_counter())
 
     def round(
         self,

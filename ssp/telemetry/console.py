@@ -1,17 +1,18 @@
-"""What a person sees of a run: a live line on a terminal, one plain line a step elsewhere, a table at the end.
+"""What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a table at the end.
 
-Owns names, order and form of what is shown. Promises that it only ever prints.
-Refuses to compute a figure, except the time that is left.
+Owns names, order and form of what is shown. Promises that it only ever prints, and that on a terminal what goes on now
+is never older than a second. Refuses to compute a figure, except the time that is left.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from rich.console import Console as RichConsole
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -23,9 +24,14 @@ SHOWN = {
     "valid_rate": ("valid", "{:.2f}"),
     "hops": ("hops", "{:.2f}"),
     "accuracy": ("held-out", "{:.1%}"),
+    "games_per_second": ("games/s", "{:.2f}"),
     "tokens_per_second": ("tok/s", "{:,.0f}"),
+    "voids": ("voids", "{:.0f}"),
 }
-"""Key of `update` → (label, form). Rewards are means of the step; accuracy is the last evaluation's."""
+"""Key of `update` → (label, form). Rewards are of the step, accuracy is of the last evaluation, voids are all so far."""
+
+LONGEST = 20
+"""Characters of the bar."""
 
 Row = tuple[str, float | None, float | None, str]
 """(what, start, end, form): a form of Python's `format`, e.g. ".1%" or ".2f"; None is shown as a dash."""
@@ -40,24 +46,25 @@ class Console:
         self._live: Live | None = None
         self._values: dict[str, float] = {}
         self._total, self._step, self._first = 0, 0, 0
+        self._now: Callable[[], str] = str
         self._began = time.monotonic()
         self._tenth = -1
 
-    def start(self, total_steps: int, done: int = 0) -> None:
-        """Begin: `total_steps` in all, `done` of them before this process."""
+    def start(self, total_steps: int, done: int = 0, now: Callable[[], str] = str) -> None:
+        """Play begins, or begins again: `total_steps` in all, `done` of them before. `now` says what goes on."""
         self._total, self._step, self._first, self._began = total_steps, done, done, time.monotonic()
-        if self._rich.is_terminal:
-            self._live = Live(self._line(), console=self._rich, refresh_per_second=4)
-            self._live.start()
+        self._now = now
+        if self._rich.is_terminal and self._live is None:
+            self._live = Live(get_renderable=self._picture, console=self._rich, refresh_per_second=2)
+            self._live.start(refresh=True)
 
     def update(self, values: Mapping[str, float]) -> None:
         """New figures by the keys of `SHOWN`, and `step`; the others keep theirs. Unknown keys are ignored."""
         self._step = int(values.get("step", self._step))
         self._values.update({name: value for name, value in values.items() if name in SHOWN})
-        if self._live is not None:
-            self._live.update(self._line())
-        else:
-            print(self._line().plain, file=self._file, flush=True)
+        if not self._rich.is_terminal:
+            parts = [f"step {self._step}/{self._total}", *self._figures(), f"ETA {self._eta()}"]
+            print("  ".join(parts), file=self._file, flush=True)
 
     def event(self, text: str) -> None:
         """Something happened that a person should know, e.g. `proposer-0 died, restarting`."""
@@ -69,8 +76,7 @@ class Console:
     def progress(self, done: float, message: str) -> None:
         """Preparation before the first step, e.g. the cold start: a bar on a terminal, a line every tenth elsewhere."""
         if self._rich.is_terminal:
-            bar = "█" * round(20 * done)
-            line = Text(f"{bar:░<20} {done:4.0%}  {message}")
+            line = Text(f"{_bar(done)} {done:4.0%}  {message}")
             if self._live is None:
                 self._live = Live(line, console=self._rich, refresh_per_second=4, transient=True)
                 self._live.start()
@@ -96,18 +102,26 @@ class Console:
             print(f"{name}: {path}", file=self._file, flush=True)
 
     def stop(self) -> None:
-        """End the live line and give the terminal back; needed on every way out of a run."""
+        """End the live picture and give the terminal back; needed on every way out of a run."""
+        self._now = str
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def _line(self) -> Text:
-        parts = [f"step {self._step}/{self._total}"]
-        for name, (label, form) in SHOWN.items():
-            if name in self._values:
-                parts.append(f"{label} {form.format(self._values[name])}")
-        parts.append(f"ETA {self._eta()}")
-        return Text("  ".join(parts))
+    def _figures(self) -> list[str]:
+        there = [(label, form, self._values[name]) for name, (label, form) in SHOWN.items() if name in self._values]
+        return [f"{label} {form.format(value)}" for label, form, value in there]
+
+    def _picture(self) -> Group:
+        """Where the run is, its figures, and what goes on now."""
+        done = self._step / max(1, self._total)
+        lines = [Text(f"step {self._step}/{self._total}  {_bar(done)} {done:4.0%}  ETA {self._eta()}")]
+        if self._values:
+            lines.append(Text("  ".join(self._figures())))
+        now = self._now()
+        if now:
+            lines.append(Text(f"now: {now}", overflow="ellipsis", no_wrap=True))
+        return Group(*lines)
 
     def _eta(self) -> str:
         played = self._step - self._first
@@ -117,6 +131,10 @@ class Console:
         minutes, seconds = divmod(round(left), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _bar(done: float) -> str:
+    return f"{'█' * round(LONGEST * done):░<{LONGEST}}"
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -1,17 +1,21 @@
-"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, the console, the cluster's metrics.
+"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, the console, the cluster's metrics, W&B.
 
 Owns the fan-out of one row and the final table. Promises that files are written before the console. Refuses to compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ssp.config.schema import Config
 from ssp.runfolder import RunFolder
+from ssp.telemetry.activity import Activity
 from ssp.telemetry.console import Console, Row
-from ssp.telemetry.runlog import RunLog, read_metrics
+from ssp.telemetry.runlog import RunLog
+from ssp.telemetry.runlog import Sink as Mirror
 from ssp.telemetry.timeline import Timeline
+from ssp.telemetry.wandb_log import WandbLog
 
 TABLE = (
     ("solver: held-out accuracy", "eval/accuracy", ".1%"),
@@ -28,37 +32,35 @@ TABLE = (
 
 
 class Display:
-    """The `Sink` of a run's report."""
+    """The `Sink` of a run's report. `sinks` get every row too; `activity` is who sees the calls to the actors."""
 
-    def __init__(
-        self, folder: RunFolder, console: Console, steps: int, mirror: Callable[[int, str, dict[str, float]], None]
-    ) -> None:
-        self._folder, self._console, self._steps = folder, console, steps
-        earlier = read_metrics(folder.metrics) if folder.metrics.exists() else []
-        self._log = RunLog(folder.path, mirror)
+    def __init__(self, cfg: Config, folder: RunFolder, console: Console, sinks: Sequence[Mirror] = ()) -> None:
+        self._folder, self._console, self._steps = folder, console, cfg.steps
+        self._wandb = None if cfg.telemetry.wandb == "none" else WandbLog(cfg, folder.path)
+        self._log = RunLog(folder.path, [*sinks, *([self._wandb.write] if self._wandb else [])])
         self._timeline = Timeline(folder.timeline)
+        self.activity = Activity(self._timeline.span)
         self._first: dict[str, tuple[int, float]] = {}
         self._last: dict[str, tuple[int, float]] = {}
-        for line in earlier:  # a resumed run started where its first process did
+        for line in self._log.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
         self._pending: dict[str, float] = {}
-        self._started = False
+        self._voids = 0.0
+
+    def restart(self, step: int) -> None:
+        """Play (re)starts after `step`."""
+        self._log.restart(step)
+        self._console.start(self._steps, step, self.activity.now)
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row of metrics.jsonl; the console line follows the solver's row, the last one of a step."""
+        if role == "game":
+            values = {**values, **self.activity.idle()}
         self._log.write(step, role, values)
         self._note(step, values)
-        if role == "game" and not self._started:
-            self._console.start(self._steps, step - 1)
-            self._started = True
-        shown = {"step": float(step)}
         if role == "game":
-            names = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
-            shown |= {key: values[name] for key, name in names.items() if name in values}
-            shown["tokens_per_second"] = values["tokens_per_second"]
-            self._pending = shown
+            self._pending = self._game(step, values)
         elif role == "eval":
-            self._timeline.save()
             if "eval/accuracy" in values:
                 self.event(f"step {step}: held-out accuracy {values['eval/accuracy']:.1%}")
         else:
@@ -67,6 +69,18 @@ class Display:
                 if "eval/accuracy" in self._last:
                     self._pending["accuracy"] = self._last["eval/accuracy"][1]
                 self._console.update(self._pending)
+
+    def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
+        """What the console shows of a game's row."""
+        names = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
+        self._voids += sum(count for name, count in values.items() if name.startswith("void/"))
+        return {
+            "step": float(step),
+            "tokens_per_second": values["tokens_per_second"],
+            "games_per_second": values["game/played"] / max(values["time/step"], 1e-9),
+            "voids": self._voids,
+            **{key: values[name] for key, name in names.items() if name in values},
+        }
 
     def event(self, text: str) -> None:
         """One line for the user."""
@@ -93,8 +107,14 @@ class Display:
 
     def close(self) -> None:
         """Write what is still in memory."""
-        self._timeline.save()
+        self._timeline.close()
         self._log.close()
+        if self._wandb is not None:
+            self._wandb.close()
+
+    def stop(self) -> None:
+        """Give the terminal back."""
+        self._console.stop()
 
     def _note(self, step: int, values: Mapping[str, Any]) -> None:
         for name in values:

@@ -1,9 +1,9 @@
-"""Metrics of a run: metrics.jsonl, TensorBoard, and one optional sink.
+"""Metrics of a run: metrics.jsonl, TensorBoard, and whoever else wants them.
 
 Owns the form of a line: {"step", "role", "time", name: value ...}, one a step and role.
 Promises that every line is valid JSON and on its way to the disk when `write` returns; a figure that is not finite is
-written as null and named in the line's `not_finite`. Lines of steps that a resume plays again stay; the last counts.
-Refuses to know what a figure means, and who collects the sink.
+written as null and named in the line's `not_finite`. Lines of steps that a resume plays again stay, and the last counts;
+TensorBoard is told to forget them. Refuses to know what a figure means, and who else wants it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,27 @@ _OWN = ("step", "role", "time", "not_finite")
 
 
 class RunLog:
-    """Writer of one run's figures into `folder` (`metrics.jsonl`, `tensorboard/`). Appends to what is there."""
+    """Writer of one run's figures into `folder` (`metrics.jsonl`, `tensorboard/`). Appends to what is there; `earlier` is
+    what was there, as `read_metrics` gives it."""
 
-    def __init__(self, folder: str | Path, sink: Sink | None = None) -> None:
+    def __init__(self, folder: str | Path, sinks: Sequence[Sink] = ()) -> None:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
         _cut_half_line(path)
+        self.earlier = read_metrics(path) if path.exists() else []
+        self._newest = max((line["step"] for line in self.earlier), default=-1)
         self._file = path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(logdir=str(folder / "tensorboard"), flush_secs=10)
-        self._sink = sink
+        self._folder = folder / "tensorboard"
+        self._board = self._open_board()
+        self._sinks = sinks
+
+    def restart(self, step: int) -> None:
+        """Play (re)starts after `step`: what TensorBoard has of later steps is void, and comes again."""
+        if self._newest > step:
+            self._board.close()
+            self._board = self._open_board(purge_step=step + 1)
+            self._newest = step
 
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:
         """One line for (step, role): `role` is proposer, solver, game or eval; `values` are plain numbers by name.
@@ -54,15 +65,21 @@ class RunLog:
             line["not_finite"] = sorted(set(figures) - set(finite))
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
+        self._newest = max(self._newest, step)
         for name, value in finite.items():
             self._board.add_scalar(f"{role}/{name}", value, step)
-        if self._sink is not None:
-            self._sink(step, role, finite)
+        for sink in self._sinks:
+            sink(step, role, finite)
 
     def close(self) -> None:
         """Flush both files and close them."""
         self._file.close()
         self._board.close()
+
+    def _open_board(self, **options: Any) -> SummaryWriter:
+        # Two writers of one second would share a file, and the second empty it; files are read in the order of names.
+        suffix = f".{time.time_ns()}"
+        return SummaryWriter(logdir=str(self._folder), flush_secs=10, filename_suffix=suffix, **options)
 
 
 def _cut_half_line(path: Path) -> None:

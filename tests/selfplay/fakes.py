@@ -211,6 +211,10 @@ class Sink:
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, dict[str, float]]] = []
         self.events: list[str] = []
+        self.restarts: list[int] = []
+
+    def restart(self, step: int) -> None:
+        self.restarts.append(step)
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         self.rows.append((step, role, dict(values)))

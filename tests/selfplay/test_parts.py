@@ -176,7 +176,8 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     assert figures["game/valid_rate"] == 0.5 and figures["game/win_rate"] == pytest.approx(1 / 3)
     assert figures["void/retriever_down"] == 1 and figures["reject/leakage"] == 1
     assert figures["game/tokens"] == 6 * 5
-    report.restart()  # what was half collected is forgotten
+    report.restart(1)  # what was half collected is forgotten
+    assert sink.restarts == [1]
     report.round(2, games, [], settled, {}, Clock())
     assert not report.learned(2, {SOLVER: stats}) and report.learned(2, {PROPOSER: stats})
     assert sink.steps("game") == [1, 2]

@@ -49,6 +49,17 @@ def test_a_terminal_gets_a_live_line(monkeypatch):
     assert "step 2/80" in text and "\x1b[" in text and "died, restarting [again]" in text
 
 
+def test_a_terminal_shows_what_goes_on_now_also_before_the_first_step(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    console = Console(out, width=60)
+    console.start(80, now=lambda: "solver solve 2/2 3s, " + "x" * 100)
+    console.stop()
+    text = out.getvalue()
+    assert "step 0/80  ░░░░░░░░░░░░░░░░░░░░   0%  ETA -" in text
+    assert "now: solver solve 2/2 3s, xxx" in text and "…" in text and "x" * 60 not in text
+
+
 def test_the_time_left_counts_only_this_process(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("ssp.telemetry.console.time.monotonic", lambda: now[0])

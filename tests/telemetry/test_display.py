@@ -5,18 +5,26 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from ssp.config.schema import Config
 from ssp.runfolder import RunFolder
 from ssp.telemetry.console import Console
 from ssp.telemetry.display import Display
 from ssp.telemetry.runlog import read_metrics
 
-GAME = {"game/win_rate": 0.5, "game/hops_mean": 1.5, "game/valid_rate": 0.4, "tokens_per_second": 9.0}
+GAME = {
+    "game/played": 6.0,
+    "time/step": 3.0,
+    "game/win_rate": 0.5,
+    "game/hops_mean": 1.5,
+    "game/valid_rate": 0.4,
+    "tokens_per_second": 9.0,
+}
 
 
 def display(folder: Path) -> tuple[Display, io.StringIO]:
     folder.mkdir(exist_ok=True)
     out = io.StringIO()
-    return Display(RunFolder(folder), Console(out, width=120), 4, lambda step, role, values: None), out
+    return Display(Config(steps=4), RunFolder(folder), Console(out, width=120)), out
 
 
 def step(shown: Display, number: int, **game: float) -> None:
@@ -27,6 +35,7 @@ def step(shown: Display, number: int, **game: float) -> None:
 
 def test_one_line_a_step_and_a_table_from_first_to_last(tmp_path: Path) -> None:
     shown, out = display(tmp_path / "run")
+    shown.restart(0)
     step(shown, 1)
     assert "held-out" not in out.getvalue()  # nothing was measured, so nothing is claimed
     shown.write(1, "eval", {"eval/accuracy": 0.5})
@@ -51,6 +60,7 @@ def test_a_resumed_run_knows_the_accuracy_and_the_start_of_the_first(tmp_path: P
     step(first, 1)
     first.close()
     again, out = display(tmp_path / "run")
+    again.restart(1)
     step(again, 2)
     again.write(2, "eval", {"eval/accuracy": 0.5})
     again.finish()

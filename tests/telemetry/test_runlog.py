@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event
 
 from ssp.errors import InputError, InvariantError
 from ssp.telemetry.runlog import RunLog, read_metrics
@@ -12,7 +13,7 @@ from ssp.telemetry.runlog import RunLog, read_metrics
 
 def test_a_line_a_step_and_role(tmp_path):
     seen = []
-    log = RunLog(tmp_path, sink=lambda *args: seen.append(args))
+    log = RunLog(tmp_path, [lambda *args: seen.append(args)])
     log.write(1, "solver", {"reward/mean": 0.5, "loss": float("nan")})
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     log.close()
@@ -22,6 +23,53 @@ def test_a_line_a_step_and_role(tmp_path):
     assert seen == [(1, "solver", {"reward/mean": 0.5})]
     board = b"".join(path.read_bytes() for path in (tmp_path / "tensorboard").iterdir())
     assert b"solver/reward/mean" in board and b"solver/loss" not in board
+
+
+def board(folder) -> list[tuple[str, int, float]]:
+    """What TensorBoard shows: a start event of a later file takes away what earlier ones have from its step on."""
+    shown = []
+    for path in sorted((folder / "tensorboard").iterdir()):
+        for event in events(path):
+            if event.HasField("session_log") and event.session_log.status == event.session_log.START:
+                shown = [point for point in shown if point[1] < event.step]
+            shown += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+    return shown
+
+
+def events(path):
+    content, at = path.read_bytes(), 0
+    while at < len(content):
+        length = int.from_bytes(content[at : at + 8], "little")
+        yield Event.FromString(content[at + 12 : at + 12 + length])
+        at += length + 16
+
+
+def test_tensorboard_has_no_step_twice_after_a_resume_or_a_way_back(tmp_path):
+    first = RunLog(tmp_path)
+    first.restart(0)
+    for step in (0, 1, 2, 3):
+        first.write(step, "game", {"x": step})
+    first.restart(1)  # back to the checkpoint of step 1, in the same process
+    first.write(2, "game", {"x": 20})
+    first.write(3, "game", {"x": 30})
+    first.close()
+    again = RunLog(tmp_path)  # killed and resumed
+    again.restart(2)
+    again.write(3, "game", {"x": 300})
+    again.write(4, "game", {"x": 400})
+    again.close()
+    assert board(tmp_path) == [
+        ("game/x", 0, 0),
+        ("game/x", 1, 1),
+        ("game/x", 2, 20),
+        ("game/x", 3, 300),
+        ("game/x", 4, 400),
+    ]
+    fine = RunLog(tmp_path)  # nothing was played after the checkpoint
+    fine.restart(4)
+    fine.write(5, "game", {"x": 5})
+    fine.close()
+    assert len(board(tmp_path)) == 6 and len(list((tmp_path / "tensorboard").iterdir())) == 5
 
 
 def test_the_lines_own_keys_are_taken(tmp_path):

@@ -1,47 +1,102 @@
-"""The timeline: spans by track, bounded, continued after a resume."""
+"""The timeline: spans by track, readable whenever its writer ends, continued after a resume, bounded."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from ssp.errors import InputError
-from ssp.telemetry.timeline import Timeline
+from ssp.telemetry.timeline import Timeline, read
 
 
-def events(path, kind="X"):
-    return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == kind]
+def spans(path: Path) -> list[dict]:
+    return [event for event in read(path) if event["ph"] == "X"]
 
 
-def test_spans_have_track_start_and_length(tmp_path):
+def test_a_closed_timeline_is_json_and_its_spans_have_track_start_and_length(tmp_path):
     path = tmp_path / "timeline.json"
     line = Timeline(path)
     now = time.perf_counter()
-    line.span("proposer", "play", now, now + 0.25)
-    line.span("learner", "update", now + 0.25, now + 0.5)
-    line.save()
-    play, update = events(path)
-    assert (play["name"], play["dur"]) == ("play", 250_000)
-    assert abs(play["ts"] / 1e6 - time.time()) < 5
-    assert play["tid"] != update["tid"]
-    assert {e["args"]["name"] for e in events(path, "M")} == {"proposer", "learner"}
+    line.span("solver-0", "solve", now, now + 0.25, {"step": 3, "version": 2})
+    line.span("solver-1", "solve", now, now + 0.5)
+    line.span("solver-1 sync", "sync", now, now + 0.1)
+    line.close()
+    events = json.loads(path.read_text())
+    assert events == read(path)
+    first, second, sync = spans(path)
+    assert (first["name"], first["dur"], first["args"]) == ("solve", 250_000, {"step": 3, "version": 2})
+    assert abs(first["ts"] / 1e6 - time.time()) < 5
+    assert first["pid"] == second["pid"] == sync["pid"] and len({e["tid"] for e in (first, second, sync)}) == 3
+    names = {(e["tid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
+    assert names == {(first["tid"], "solver-0"), (second["tid"], "solver-1"), (sync["tid"], "solver-1 sync")}
+    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"solver"}
 
 
-def test_a_resumed_run_adds_and_the_oldest_go_first(tmp_path):
+WRITER = """
+import sys, time
+from ssp.telemetry.timeline import Timeline
+line = Timeline(sys.argv[1])
+for number in range(2000):
+    line.span("solver-0", f"n{number}", 0.0, 1.0)
+print("written", flush=True)
+for number in range(10**9):
+    line.span("solver-0", "m", 0.0, 1.0)
+"""
+
+
+def test_a_killed_writer_leaves_a_readable_file_and_the_next_one_goes_on(tmp_path):
     path = tmp_path / "timeline.json"
-    for run in range(2):
-        line = Timeline(path, limit=3)
-        for step in range(2):
-            line.span("game", f"{run}-{step}", 0.0, 1.0)
-        line.save()
-    assert [event["name"] for event in events(path)] == ["0-1", "1-0", "1-1"]
-    assert len(events(path, "M")) == 1
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait(30)
+    writer.stdout.close()
+    before = spans(path)
+    assert [event["name"] for event in before[:2000]] == [f"n{number}" for number in range(2000)]
+    assert path.read_text()[-3:] != "\n]\n"
+    for run in range(2):  # after the kill, then after an end
+        line = Timeline(path)
+        line.span("solver-0", f"again-{run}", 0.0, 1.0)
+        line.close()
+    assert [event["name"] for event in spans(path)] == [e["name"] for e in before] + ["again-0", "again-1"]
+    assert len({event["tid"] for event in spans(path)}) == 1
+    json.loads(path.read_text())
+
+
+def test_a_full_file_is_put_aside_and_the_newest_spans_stay(tmp_path):
+    path = tmp_path / "timeline.json"
+    line = Timeline(path, limit=2000)
+    for number in range(100):
+        line.span("game", str(number), 0.0, 1.0)
+    line.close()
+    kept = [*spans(tmp_path / "timeline-1.json"), *spans(path)]
+    assert [event["name"] for event in kept] == [str(n) for n in range(100 - len(kept), 100)]
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 5000 and len(list(tmp_path.iterdir())) == 2
+    for file in tmp_path.iterdir():
+        assert {e["args"]["name"] for e in json.loads(file.read_text()) if e["ph"] == "M"} == {"game"}
+
+
+def test_a_timeline_of_before_goes_on(tmp_path):
+    path = tmp_path / "timeline.json"
+    old = {"name": "play", "ph": "X", "pid": 1, "tid": 1, "ts": 5, "dur": 1}
+    path.write_text(json.dumps({"traceEvents": [old]}))
+    line = Timeline(path)
+    line.span("game", "new", 0.0, 1.0)
+    line.close()
+    assert [event["name"] for event in spans(path)] == ["play", "new"]
 
 
 def test_a_foreign_file_is_not_overwritten(tmp_path):
     path = tmp_path / "timeline.json"
-    path.write_text("[]")
-    with pytest.raises(InputError, match="timeline"):
-        Timeline(path)
+    for text in ("[]", '{"traceEvents": 3'):
+        path.write_text(text)
+        with pytest.raises(InputError, match="timeline"):
+            Timeline(path)
+        assert path.read_text() == text

@@ -1,0 +1,202 @@
+"""Who does what: every call to an actor, seen where all calls pass (`ssp.selfplay.crew.Crew`).
+
+Owns the busy seconds of each actor, what it does now, and its spans of the timeline. Promises that a call counts from when
+its actor could begin it (an actor makes its calls one after the other) until its answer, that what reaches an actor beside
+its calls (new weights in flight) has a track of its own and does not count as busy, and that nothing is asked of an actor
+for it. Refuses to influence a call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.crew import Crew
+from ssp.selfplay.records import PlayReport
+
+STEP: ContextVar[int] = ContextVar("step")
+"""The step that the calls of this task are for, for their spans."""
+
+WORK = {"verify": "verify", "grade": "grade", "update": "learn", "update_all": "learn", "save": "save", "load": "load"}
+WORK |= dict.fromkeys(("weights", "again", "anchor_weights", "send"), "sync")
+WORK |= dict.fromkeys(("sleep", "wake"), "turn")
+"""Method → what it is called in the timeline. Others, but for `play`, are no work: they ask or tell something."""
+
+BESIDE = frozenset({"refresh", "receive"})
+"""Methods that a player answers while it plays."""
+
+
+class Span(Protocol):
+    """Where spans go (`Timeline.span`)."""
+
+    def __call__(self, track: str, name: str, start: float, end: float, args: dict[str, float] | None = None) -> None:
+        """One span, perf_counter seconds."""
+        ...
+
+
+@dataclass
+class _Actor:
+    """`sent`: what is under way, oldest first: when it was sent, and what it is. `done`: busy seconds up to `last`."""
+
+    kind: str
+    sent: deque[tuple[float, str]] = field(default_factory=deque)
+    done: float = 0.0
+    last: float = 0.0
+    version: int = -1
+
+    @property
+    def began(self) -> float:
+        """When the call that it makes now could begin."""
+        return max(self.sent[0][0], self.last)
+
+    def busy(self, now: float) -> float:
+        """Seconds up to `now`, with what is under way."""
+        return self.done + (max(0.0, now - self.began) if self.sent else 0.0)
+
+
+class Activity:
+    """What the actors of one run do. `span` receives every piece of work."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._actors: dict[str, _Actor] = {}
+        self._cut = time.perf_counter()
+        self._before: dict[str, float] = {}
+
+    def enrol(self, kind: str, actors: Sequence[str]) -> None:
+        """There are these actors of `kind`, also before their first call."""
+        for actor in actors:
+            self._actors.setdefault(actor, _Actor(kind, last=time.perf_counter()))
+
+    @contextmanager
+    def call(self, name: str, work: str, args: dict[str, float]) -> Iterator[dict[str, float]]:
+        """Around a call to an actor that does `work`; what is added to `args` is shown with it too."""
+        actor, sent = self._actors[name], (time.perf_counter(), work)
+        actor.sent.append(sent)
+        actor.version = int(args.get("version", actor.version))
+        try:
+            yield args
+        finally:
+            end, start = time.perf_counter(), max(sent[0], actor.last)
+            actor.sent.remove(sent)
+            actor.done, actor.last = actor.done + end - start, end
+            self._span(name, work, start, end, args)
+            load = args.get("sync_s", 0.0)
+            if load > 0:
+                self._span(name, "sync", start, min(end, start + load))
+
+    def beside(self, name: str, work: str, start: float, args: dict[str, float]) -> None:
+        """A piece of work beside the actor's calls has ended."""
+        self._span(f"{name} {work}", work, start, time.perf_counter(), args)
+
+    def busy(self) -> dict[str, float]:
+        """Busy seconds so far, by actor."""
+        now = time.perf_counter()
+        return {name: actor.busy(now) for name, actor in list(self._actors.items())}
+
+    def kinds(self) -> dict[str, list[str]]:
+        """Kind → its actors."""
+        found: dict[str, list[str]] = {}
+        for name, actor in list(self._actors.items()):
+            found.setdefault(actor.kind, []).append(name)
+        return found
+
+    def version(self, kind: str) -> int:
+        """The oldest version that an actor of `kind` was last told to play with, -1 where none was."""
+        told = [actor.version for actor in list(self._actors.values()) if actor.kind == kind and actor.version >= 0]
+        return min(told, default=-1)
+
+    def idle(self) -> dict[str, float]:
+        """`time/idle_share_<kind>`: share of the time since the last such call in which actors of that kind had nothing to
+        do, their mean."""
+        now, busy = time.perf_counter(), self.busy()
+        wall, self._cut = max(now - self._cut, 1e-9), now
+        spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in busy.items()}
+        self._before = busy
+        return {
+            f"time/idle_share_{kind}": max(0.0, 1 - sum(spent[name] for name in names) / len(names) / wall)
+            for kind, names in self.kinds().items()
+        }
+
+    def now(self) -> str:
+        """What is under way, for a person: "solver solve 2/2 3s, learner_solver learn 1s"."""
+        at, doing = time.perf_counter(), dict[tuple[str, str], list[float]]()
+        for actor in list(self._actors.values()):
+            sent = list(actor.sent)
+            if sent:
+                doing.setdefault((actor.kind, sent[0][1]), []).append(at - max(sent[0][0], actor.last))
+        sizes = {kind: len(names) for kind, names in self.kinds().items()}
+        return ", ".join(
+            f"{kind} {work}{f' {len(waits)}/{sizes[kind]}' if sizes[kind] > 1 else ''} {max(waits):.0f}s"
+            for (kind, work), waits in doing.items()
+        )
+
+
+class Watched:
+    """A crew whose calls are seen by `activity`; otherwise the crew itself."""
+
+    def __init__(self, inner: Crew, activity: Activity) -> None:
+        self.name, self.size = inner.name, inner.size
+        self._inner, self._activity = inner, activity
+        activity.enrol(self.name.replace("-", "_"), [f"{self.name}-{i}" for i in range(self.size)])
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        """See `Crew.call`."""
+        actor, shown = f"{self.name}-{worker}", _shown(method, args)
+        if method in BESIDE:
+            started = time.perf_counter()
+            answer = await self._inner.call(worker, method, *args)
+            self._activity.beside(actor, "sync", started, shown)
+            return answer
+        work = _played(self.name, args) if method == "play" else WORK.get(method)
+        if work is None:
+            return await self._inner.call(worker, method, *args)
+        with self._activity.call(actor, work, shown) as more:
+            answer = await self._inner.call(worker, method, *args)
+            if method == "play":
+                more |= _parts(answer[1])
+            return answer
+
+
+def watched(cast: Cast, activity: Activity) -> Cast:
+    """The cast with every crew that computes watched. Queues and the ledger are not: they answer at once."""
+    learners = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
+    return replace(
+        cast,
+        proposers=Watched(cast.proposers, activity) if cast.proposers.size else cast.proposers,
+        solvers=Watched(cast.solvers, activity),
+        judges=Watched(cast.judges, activity),
+        learners={role: learners[id(crew)] for role, crew in cast.learners.items()},
+    )
+
+
+def _played(crew: str, args: Sequence[Any]) -> str:
+    """What a block of episodes is: its stem says whether it is an evaluation."""
+    if args[1].stem.startswith("eval"):
+        return "evaluate"
+    return "propose" if crew == "proposer" else "solve"
+
+
+def _shown(method: str, args: Sequence[Any]) -> dict[str, float]:
+    shown: dict[str, float] = {}
+    if (step := STEP.get(-1)) >= 0:
+        shown["step"] = step
+    if method == "play":
+        shown |= {"episodes": len(args[0]), "version": args[2]}
+    elif method in BESIDE:
+        shown["version"] = args[0]
+    return shown
+
+
+def _parts(report: PlayReport) -> dict[str, float]:
+    """Seconds of a block's parts. Searching is done elsewhere while the player waits."""
+    seconds = report.seconds
+    parts = {f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds}
+    sync = sum(seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load"))
+    return {name: round(value, 6) for name, value in (parts | {"sync_s": sync}).items()}

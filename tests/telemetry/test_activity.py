@@ -1,0 +1,120 @@
+"""Who does what: busy seconds, idle shares, spans, what goes on now."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ssp.errors import Fault
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.records import PlayReport
+from ssp.telemetry.activity import STEP, Activity, Watched, watched
+from ssp.workers.player import PlayOrder
+
+
+class Crew:
+    """Each call takes the seconds that it is told, one after the other for each worker, as actors do."""
+
+    def __init__(self, name: str, size: int = 1) -> None:
+        self.name, self.size = name, size
+        self._turn = [asyncio.Lock() for _ in range(size)]
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        if method == "refresh":
+            return await asyncio.sleep(0.01, {})
+        async with self._turn[worker]:
+            await asyncio.sleep(args[-1])
+        if method == "grade":
+            raise Fault("judge_died", "gone")
+        return ("block", PlayReport([], {"sync_load": 0.02, "generate": 0.05})) if method == "play" else args[-1]
+
+
+class Spans(list[SimpleNamespace]):
+    def span(self, track: str, name: str, start: float, end: float, args: dict[str, float] | None = None) -> None:
+        self.append(SimpleNamespace(track=track, name=name, start=start, end=end, args=args or {}))
+
+    def named(self, name: str) -> list[SimpleNamespace]:
+        return [span for span in self if span.name == name]
+
+
+def play(stem: str, seconds: float) -> tuple[Any, ...]:
+    return ["t1", "t2"], PlayOrder(1.0, stem, 4), 7, seconds
+
+
+def test_calls_of_one_actor_follow_each_other_and_its_idle_share_is_what_is_left() -> None:
+    spans = Spans()
+    activity = Activity(spans.span)
+    crew = Watched(Crew("solver", 2), activity)
+
+    async def run() -> None:
+        STEP.set(4)
+        await asyncio.gather(crew.call(0, "play", *play("solver-0", 0.1)), crew.call(0, "play", *play("eval-x", 0.1)))
+        assert activity.now() == ""
+        waiting = asyncio.create_task(crew.call(1, "play", *play("solver-1", 0.1)))
+        await asyncio.sleep(0.05)
+        assert activity.now() == "solver solve 1/2 0s"
+        assert 0.03 < activity.busy()["solver-1"] < 0.1
+        await waiting
+
+    asyncio.run(run())
+    first, second, other = [span for span in spans if span.name in ("solve", "evaluate")]
+    assert (first.name, second.name, first.track) == ("solve", "evaluate", "solver-0") and other.track == "solver-1"
+    assert second.start == first.end and first.args["step"] == 4 and first.args["version"] == 7
+    assert first.args["episodes"] == 2 and first.args["generate_s"] == 0.05
+    sync = spans.named("sync")[0]
+    assert sync.start == first.start and sync.end - sync.start == pytest.approx(0.02)
+    busy = activity.busy()
+    assert 0.19 < busy["solver-0"] and busy["solver-0"] == pytest.approx(2 * busy["solver-1"], rel=0.5)
+    wall = other.end - first.start
+    share = activity.idle()["time/idle_share_solver"]
+    assert share == pytest.approx(1 - sum(busy.values()) / 2 / wall, abs=0.1)
+    assert activity.version("solver") == 7 and activity.version("judge") == -1
+
+
+def test_a_fault_ends_a_span_and_asking_is_no_work() -> None:
+    spans = Spans()
+    activity = Activity(spans.span)
+    crew = Watched(Crew("judge"), activity)
+    with pytest.raises(Fault):
+        asyncio.run(crew.call(0, "grade", 0.01))
+    asyncio.run(crew.call(0, "answers", 0.01))
+    assert [span.name for span in spans] == ["grade"] and activity.now() == ""
+
+
+def test_new_weights_in_flight_have_a_track_of_their_own() -> None:
+    spans = Spans()
+    activity = Activity(spans.span)
+    crew = Watched(Crew("solver"), activity)
+    asyncio.run(crew.call(0, "refresh", 8, "parcel"))
+    assert [(s.track, s.name, s.args) for s in spans] == [("solver-0 sync", "sync", {"version": 8})]
+    assert activity.busy() == {"solver-0": 0.0}
+
+
+def test_a_cast_is_watched_once_a_crew() -> None:
+    spans = Spans()
+    activity = Activity(spans.span)
+    learner, queue, ledger = Crew("learner-solver"), Crew("queue-solver"), Crew("ledger")
+    cast = Cast(
+        proposers=Crew("proposer", 0),
+        solvers=Crew("solver", 2),
+        judges=Crew("judge"),
+        learners={"proposer": learner, "solver": learner},
+        queues={"solver": queue},
+        ledger=ledger,
+    )
+    seen = watched(cast, activity)
+    assert seen.learners["proposer"] is seen.learners["solver"] is not learner
+    assert seen.proposers is cast.proposers and seen.queues is cast.queues and seen.ledger is ledger
+    assert replace(seen).solvers.size == 2
+    assert activity.kinds() == {
+        "solver": ["solver-0", "solver-1"],
+        "judge": ["judge-0"],
+        "learner_solver": ["learner-solver-0"],
+    }
+    asyncio.run(seen.learners["solver"].call(0, "update", 0.01))
+    assert [(span.track, span.name) for span in spans] == [("learner-solver-0", "learn")]
+    assert set(activity.idle()) == {f"time/idle_share_{kind}" for kind in ("solver", "judge", "learner_solver")}
