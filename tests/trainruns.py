@@ -24,6 +24,8 @@ REPO = Path(__file__).parent.parent
 MARK = "SSP_TEST_MARK"
 POLICY = REPO / "ssp" / "coldstart" / "artefact"
 """The shipped policy as a folder: tests never train a cold start, also while its recipe is being changed."""
+LONG = "steps=4000"
+"""More than any test needs: it stops the run when it has seen enough."""
 SMALL = [
     f"defaults.model={POLICY}",
     "proposer.batch=12",
@@ -33,8 +35,12 @@ SMALL = [
     "eval.questions_per_hop=4",
     "eval.final_questions_per_hop=4",
     "placement.proposers=1",
+    "placement.solvers=1",
     "placement.judges=1",
+    "retriever.shards=1",
 ]
+PAIRS = ["placement.solvers=2", "retriever.shards=2"]
+"""As many as by default, where the division of work matters: each process more is seconds of imports."""
 PATIENCE = 240.0
 """Seconds that anything may take: the machine may be busy with other work."""
 
@@ -82,46 +88,11 @@ def end_marked(mark: str) -> None:
     until("every process of the test has ended", lambda: not marked(mark), 30.0)
 
 
-class Run:
-    """One `python -m launch.train` process and its run folder: of quickstart made small, or of a `recipe` with --tiny."""
+class Left:
+    """What a run left in its folder, or has written so far."""
 
-    def __init__(self, folder: Path, *settings: str, env: dict[str, str] | None = None, recipe: str = "") -> None:
-        self.folder, self.mark = folder, uuid.uuid4().hex
-        self.output = folder.parent / f"{folder.name}.{self.mark[:6]}.txt"
-        chosen = ["--config", recipe, "--tiny"] if recipe else ["--config", "quickstart", *SMALL]
-        command = [sys.executable, "-m", "launch.train", *chosen, f"run.dir={folder}"]
-        environment = {**os.environ, **(env or {}), MARK: self.mark, "PYTHONPATH": str(REPO)}
-        with self.output.open("wb") as file:
-            self.process = subprocess.Popen(
-                [*command, *settings], cwd=folder.parent, env=environment, stdout=file, stderr=file,
-                start_new_session=True,
-            )  # fmt: skip
-
-    def text(self) -> str:
-        """What it has printed."""
-        return self.output.read_text(errors="replace")
-
-    def wait(self, seconds: float = PATIENCE) -> int:
-        """Its exit code; the whole output in the message when it does not end."""
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the run did not end within {seconds:.0f} s:\n{self.text()}") from None
-
-    def ends_well(self) -> None:
-        """Assert exit code 0."""
-        code = self.wait()
-        assert code == 0, f"exit code {code}:\n{self.text()}"
-
-    def until(self, what: str, check: Callable[[], Any], every: float = 0.1) -> Any:
-        """Poll while the run lives."""
-
-        def alive_and() -> Any:
-            found = check()
-            assert found or self.process.poll() is None, f"the run ended before {what}:\n{self.text()}"
-            return found
-
-        return until(what, alive_and, every=every)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def rows(self, role: str) -> list[dict[str, Any]]:
         """Complete lines of metrics.jsonl of one role."""
@@ -159,17 +130,77 @@ class Run:
         }
 
 
+class Run(Left):
+    """One `python -m launch.train` process and its run folder: of quickstart made small, or of a `recipe` with --tiny.
+
+    `module`: another command; `within`: words before it, of a program that starts it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *settings: str,
+        env: dict[str, str] | None = None,
+        recipe: str = "",
+        module: str = "launch.train",
+        within: Sequence[str] = (),
+    ) -> None:
+        super().__init__(folder)
+        self.mark = uuid.uuid4().hex
+        self.output = folder.parent / f"{folder.name}.{self.mark[:6]}.txt"
+        chosen = ["--config", recipe, "--tiny"] if recipe else ["--config", "quickstart", *SMALL]
+        command = [*within, sys.executable, "-m", module, *chosen, f"run.dir={folder}"]
+        environment = {**os.environ, **(env or {}), MARK: self.mark, "PYTHONPATH": str(REPO)}
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                [*command, *settings], cwd=folder.parent, env=environment, stdout=file, stderr=file,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def text(self) -> str:
+        """What it has printed."""
+        return self.output.read_text(errors="replace")
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Its exit code; the whole output in the message when it does not end."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the run did not end within {seconds:.0f} s:\n{self.text()}") from None
+
+    def ends_well(self) -> None:
+        """Assert exit code 0."""
+        code = self.wait()
+        assert code == 0, f"exit code {code}:\n{self.text()}"
+
+    def stops(self) -> None:
+        """Ctrl-C, now that all has been seen: what is in flight is finished and saved. Assert the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        code = self.wait()
+        assert code == 130, f"exit code {code}:\n{self.text()}"
+
+    def until(self, what: str, check: Callable[[], Any], every: float = 0.1) -> Any:
+        """Poll while the run lives."""
+
+        def alive_and() -> Any:
+            found = check()
+            assert found or self.process.poll() is None, f"the run ended before {what}:\n{self.text()}"
+            return found
+
+        return until(what, alive_and, every=every)
+
+
 @contextmanager
-def run(folder: Path, *settings: str, env: dict[str, str] | None = None, recipe: str = "") -> Iterator[Run]:
-    """A run that leaves no process behind, whatever the test does."""
-    made = Run(folder, *settings, env=env, recipe=recipe)
+def run(folder: Path, *settings: str, **how: Any) -> Iterator[Run]:
+    """A run that leaves no process behind, whatever the test does. `how`: see `Run`."""
+    made = Run(folder, *settings, **how)
     try:
         yield made
     finally:
         end_marked(made.mark)
 
 
-def ledger_is_sound(made: Run, roles: Sequence[str] = ("proposer", "solver")) -> None:
+def ledger_is_sound(made: Left, roles: Sequence[str] = ("proposer", "solver")) -> None:
     """Law 3 over a finished run: conservation, every episode final, trained once by a live commit, voids without value."""
     from ssp.ledger import Ledger
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray
-from trainruns import PATIENCE, ledger_is_sound, run
+from trainruns import LONG, PAIRS, PATIENCE, ledger_is_sound, run
 
 from actors.cluster import connect
 from actors.crew import Patience, RayCrew
@@ -31,7 +31,7 @@ def leftovers(name: str) -> list[str]:
 
 def test_broadcasts_reach_restarted_players_again(ray_cluster, tmp_path):
     """A solver dies: what it missed is fetched and said, then a new group stands; every load is compared."""
-    settings = [*QUICK, "steps=30", "transfer.kind=broadcast", "transfer.verify=true"]
+    settings = [*QUICK, *PAIRS, LONG, "transfer.kind=broadcast", "transfer.verify=true"]
     with run(tmp_path / "cast", *settings, env=ray_cluster.env) as made:
         made.until("the second step", lambda: made.steps() >= 2)
         os.kill(ray_cluster.actors("cast")["solver-0"], signal.SIGKILL)
@@ -40,26 +40,26 @@ def test_broadcasts_reach_restarted_players_again(ray_cluster, tmp_path):
         )
         before = made.steps()
         made.until("steps after it", lambda: made.steps() >= before + 3)
-        made.ends_well()
+        made.stops()
     text = made.text()
-    assert "solver weights travel by broadcast" in text and made.steps() == 30
+    assert "solver weights travel by broadcast" in text
     after = text[text.rindex("fetched from the learner") :]
     assert "broadcast_failed" not in after  # the group that was formed anew held
     ledger_is_sound(made)
 
 
 def test_shared_files_outlive_a_learner_and_go_with_the_run(ray_cluster, tmp_path):
-    settings = [*QUICK, "steps=16", "transfer.kind=shm", "transfer.verify=true"]
+    settings = [*QUICK, LONG, "transfer.kind=shm", "transfer.verify=true"]
     with run(tmp_path / "shared", *settings, env=ray_cluster.env) as made:
         made.until("the first step", lambda: made.steps() >= 1)
         assert leftovers("shared")
         old = ray_cluster.actors("shared")["learner-solver-0"]
         os.kill(old, signal.SIGKILL)
-        made.until("the run went back", lambda: "back to the last checkpoint" in made.text())
+        made.until("it is said", lambda: "it alone goes back to its last checkpoint" in made.text())
         made.until("the next step", lambda: made.steps() >= 5)
         assert not [name for name in leftovers("shared") if f"-solver-{old}-" in name]
-        made.ends_well()
-    assert made.steps() == 16 and leftovers("shared") == []
+        made.stops()
+    assert leftovers("shared") == []
     rows = made.rows("solver")
     published = [row for row in rows if "loss" in row]
     assert published and all(row["sync/bytes"] > 100_000 and row["time/sync_transfer"] > 0 for row in published)
