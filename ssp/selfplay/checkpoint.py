@@ -17,10 +17,10 @@ from typing import Any
 from ssp import build
 from ssp.config.schema import Config
 from ssp.errors import InputError, InvariantError
+from ssp.health.limits import Memory
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast, learners
-from ssp.selfplay.health import Memory
 from ssp.selfplay.lost import call_learner
 from ssp.selfplay.targets import Targets
 

@@ -20,9 +20,9 @@ from ssp import build
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
 from ssp.episode import ROLES, SOLVER
+from ssp.health.limits import Collapse
 from ssp.selfplay import local
 from ssp.selfplay.coordinator import SelfPlay
-from ssp.selfplay.health import Collapse
 
 SPOILED = 8
 """The update that spoils the solver: batch 9 is the first that a spoiled policy played (at bound 0)."""

@@ -9,7 +9,7 @@ import pytest
 
 from ssp.config.schema import HealthConfig
 from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.selfplay.health import Alarm, HealthWatch
+from ssp.health.limits import Alarm, HealthWatch
 
 WELL = {
     "logprob_mismatch/kl": 1e-6,

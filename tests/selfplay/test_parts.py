@@ -14,7 +14,7 @@ from ssp.config.schema import RefereeConfig
 from ssp.data.readers import Question
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.errors import InvariantError
-from ssp.selfplay.alarm import JunkWatch
+from ssp.health.junk import JunkWatch
 from ssp.selfplay.clock import KINDS, Clock
 from ssp.selfplay.crew import split
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
