@@ -38,6 +38,7 @@ from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.turns import Turns
 from ssp.selfplay.versions import Published, WeightStore
+from ssp.telemetry.activity import STEP
 
 TURN = "turn"
 """The track of the pace that keeps finished rounds in order."""
@@ -152,12 +153,14 @@ class SelfPlay:
 
     async def _round(self, round_: int) -> None:
         """One round: the game, whole."""
-        clock = Clock(self._report.span)
+        STEP.set(round_ + 1)
+        clock = Clock(self._report.span, f"round-{round_ % self._abreast}")
         proposer = self._store.latest(PROPOSER) if PROPOSER in self._roles else None
         games = await self._open(round_)
         if proposer is not None:
             await self._stages.propose(round_, games, proposer, clock)
-        await self._pace.admit(SOLVER, round_)
+        with self._report.waiting(clock.track, "solver's learner"):
+            await self._pace.admit(SOLVER, round_)
         if self._pace.over:
             self._cut = min(self._cut, round_)
             return
@@ -175,7 +178,8 @@ class SelfPlay:
         await self._stages.grade(chosen, clock)
 
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for this one.
-        await self._turns.admit(TURN, round_)
+        with self._report.waiting(clock.track, "round before"):
+            await self._turns.admit(TURN, round_)
         if self._turns.done[TURN] < round_:
             self._cut = min(self._cut, round_)
             return
@@ -193,7 +197,8 @@ class SelfPlay:
             items = settled.items[role]
             rewards = [item.reward for item in items]
             batch = TrainBatch(role, round_ + 1, items, rewards, settled.nbytes[role], settled.figures(role))
-            await self._queues[role].put(round_, batch, len(items), batch.nbytes)
+            with self._report.waiting(clock.track, f"room in queue {role}"):
+                await self._queues[role].put(round_, batch, len(items), batch.nbytes)
         await self._turns.advance(TURN)
 
     async def _open(self, round_: int) -> list[Game]:
@@ -220,9 +225,11 @@ class SelfPlay:
         roles = self._learners[learner]
         while True:
             round_ = self._pace.done[learner]
+            STEP.set(round_ + 1)
             batches: list[TrainBatch] = []
             for role in roles:
-                batch = await self._queues[role].take(round_)
+                with self._report.waiting(f"learner-{learner}-0", "batch"):
+                    batch = await self._queues[role].take(round_)
                 if batch is None:
                     return
                 batches.append(batch)
@@ -284,6 +291,7 @@ class SelfPlay:
             await queue.clear()
         bounds = {role: getattr(self._cfg.schedule.max_staleness, role) for role in self._roles}
         self._pace, self._turns = Pace(bounds, done=state.step), Pace({TURN: 0}, done=state.step)
+        self._abreast = max(bounds.values()) + 1
         for learner in self._learners:
             await self._schooling.start(learner, state.step)
             self._redo.begin(learner, self._checkpoints.folder(state, learner))
@@ -291,7 +299,7 @@ class SelfPlay:
             for learner in self._learners:
                 await self._save(learner, 0)
             await self._evaluate(0, final=True)
-        self._report.restart()
+        self._report.restart(state.step)
 
     async def _save(self, learner: str, step: int) -> None:
         meta = {"role": learner, **protocols.get(self._cfg.protocol).mark, "incarnation": self._stages.incarnation}
