@@ -1,19 +1,28 @@
-"""What every client of a service over HTTP asks: is it on this machine, its key, the pause that it wants.
+"""What every client of a service over HTTP needs: requests with a deadline and retries, its key, is it on this machine.
 
-Owns these three. Promises that no message holds a key. Refuses to send anything.
+Owns these. Promises that no message holds a key. Refuses to know what is asked, and what an answer means.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
+from typing import Any
 
 import httpx
 
-from ssp.errors import InputError
+from ssp.errors import Fault, InputError
+
+TRIES = 4
+BACKOFF = 0.2
+LONGEST_PAUSE = 5.0
+LONGEST_REPLY = 256 * 2**20
+_BUSY = (408, 409, 425, 429)
 
 
 def is_loopback(url: str) -> bool:
@@ -48,3 +57,74 @@ def asked_pause(header: str) -> float:
         aware = date if date.tzinfo else date.replace(tzinfo=UTC)
         seconds = (aware - datetime.now(UTC)).total_seconds()
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
+
+class Service:
+    """Requests to one HTTP service, each with a deadline and retries. Safe in several threads.
+
+    `causes`: of a Fault when nobody answers, and of one when the answer is too long. `timeout`: seconds for one request,
+    answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds (a server's Retry-After counts, up to
+    LONGEST_PAUSE). `allow` is called before every try, and may raise. `secret` is blotted out of messages. `client`: what
+    httpx.Client takes besides.
+    """
+
+    def __init__(
+        self,
+        causes: tuple[str, str],
+        timeout: float,
+        tries: int = TRIES,
+        backoff: float = BACKOFF,
+        transport: httpx.BaseTransport | None = None,
+        allow: Callable[[], None] = lambda: None,
+        secret: str = "",
+        **client: Any,
+    ) -> None:
+        self._down, self._wrong = causes
+        self._timeout, self._tries, self._backoff, self._allow = timeout, tries, backoff, allow
+        self._secret = secret
+        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False, **client)
+
+    def ask(self, method: str, url: str, tries: int = 0, **request: Any) -> tuple[int, bytes]:
+        """Status (below 500) and content of the reply. `request`: what httpx takes. `tries` 0: as many as the service has.
+        Fault after the last try."""
+        trouble, tries = "", tries or self._tries
+        for attempt in range(tries):
+            pause = min(self._backoff * 2**attempt, LONGEST_PAUSE)
+            self._allow()
+            try:
+                status, asked, content = self._once(method, url, request)
+            except (httpx.RequestError, httpx.InvalidURL) as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if status < 500 and status not in _BUSY:
+                    return status, content
+                trouble = f"status {status} {self.said(content)}".rstrip()
+                pause = min(max(pause, asked_pause(asked)), LONGEST_PAUSE)
+            if attempt + 1 < tries:
+                time.sleep(pause)
+        raise Fault(self._down, f"{url}: {self._blotted(trouble)} ({tries} tries)")
+
+    def said(self, content: bytes) -> str:
+        """What a server said, in one short line, without the secret."""
+        text = " ".join(self._blotted(content.decode("utf-8", "replace")).split())
+        return "".join(filter(str.isprintable, text))[:200]
+
+    def _blotted(self, text: str) -> str:
+        return text.replace(self._secret, "***") if self._secret else text
+
+    def _once(self, method: str, url: str, request: dict[str, Any]) -> tuple[int, str, bytes]:
+        """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
+        deadline = time.monotonic() + self._timeout
+        content = bytearray()
+        with self._client.stream(method, url, **request) as reply:
+            for chunk in reply.iter_bytes():
+                content += chunk
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout(f"answer not complete after {self._timeout:g} s")
+                if len(content) > LONGEST_REPLY:
+                    raise Fault(self._wrong, f"{url}: answer above {LONGEST_REPLY:,} bytes")
+            return reply.status_code, reply.headers.get("retry-after", ""), bytes(content)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,11 +20,9 @@ import numpy as np
 
 from ssp.engines.base import Generation, Sampling, StopWords, check_step
 from ssp.errors import Fault, InputError
+from ssp.services import Service
 
 DOWN, REFUSED = "engine_down", "engine_refused"
-_BUSY = (408, 409, 425, 429)
-_TRIES = 4
-_LONGEST_REPLY = 64 * 2**20
 _LARGEST_ID = 2**31
 """No vocabulary has so many; tokenizers cannot decode larger ones."""
 
@@ -49,12 +46,12 @@ class EndpointEngine:
 
     def __init__(self, url: str, model: str, key: str = "", timeout: float = 300.0, concurrency: int = 64) -> None:
         self.version = 0
-        self._url, self._model, self._key, self._timeout = url.rstrip("/"), model, key, timeout
+        self._url, self._model = url.rstrip("/"), model
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=concurrency)
         if not url.startswith(("http://", "https://")):
             raise InputError("an endpoint is an http(s) address", url, "e.g. http://127.0.0.1:8000/v1")
-        self._client = httpx.Client(headers=headers, timeout=timeout, trust_env=False, limits=limits)
+        self._service = Service((DOWN, REFUSED), timeout, secret=key, headers=headers, limits=limits)
         try:
             self._probe()
         except Fault as fault:
@@ -129,43 +126,13 @@ class EndpointEngine:
         return Generation(ids, [float(value) for value in probs], self.version, choice.get("finish_reason") == "stop")
 
     def _post(self, body: dict[str, Any]) -> Any:
-        trouble = ""
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(min(0.2 * 2**attempt, 5.0))
-            try:
-                status, content = self._once(body)
-            except (httpx.RequestError, httpx.InvalidURL) as error:
-                trouble = f"{type(error).__name__}: {error}"
-                continue
-            if status < 300:
-                try:
-                    return json.loads(content)
-                except (ValueError, RecursionError) as error:
-                    raise Fault(REFUSED, "the answer is not JSON") from error
-            trouble = f"status {status}: {self._clean(content)}"
-            if status < 500 and status not in _BUSY:
-                raise Fault(REFUSED, trouble)
-        raise Fault(DOWN, f"{self._url}: {trouble} ({_TRIES} tries)")
-
-    def _once(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        """One request: status and content. httpx's own time-out is a chunk's, hence the clock here."""
-        deadline = time.monotonic() + self._timeout
-        content = bytearray()
-        with self._client.stream("POST", f"{self._url}/completions", json=body) as reply:
-            for chunk in reply.iter_bytes():
-                content += chunk
-                if time.monotonic() > deadline:
-                    raise httpx.ReadTimeout(f"answer not complete after {self._timeout:g} s")
-                if len(content) > _LONGEST_REPLY:
-                    raise Fault(REFUSED, f"the answer is above {_LONGEST_REPLY:,} bytes")
-            return reply.status_code, bytes(content)
-
-    def _clean(self, content: bytes) -> str:
-        """What a server said, in one short line, without the key."""
-        text = content.decode("utf-8", "replace")
-        text = " ".join(text.replace(self._key, "***").split()) if self._key else " ".join(text.split())
-        return "".join(filter(str.isprintable, text))[:200]
+        status, content = self._service.ask("POST", f"{self._url}/completions", json=body)
+        if status >= 300:
+            raise Fault(REFUSED, f"status {status}: {self._service.said(content)}")
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise Fault(REFUSED, "the answer is not JSON") from error
 
 
 def _until(words: StopWords, generation: Generation) -> Generation:

@@ -28,10 +28,10 @@ from ssp.online.engines import ENGINES, Result
 from ssp.online.pages import Pages
 from ssp.search.hits import Answers
 from ssp.search.recorded import RecordedSearch
-from ssp.search.router import CACHE, NO_CORPUS
-from ssp.search.source import ABOUT_THE_QUERY, BACKOFF, PROBE, SCHEMA, TRIES, Service, sendable
+from ssp.search.router import CACHE, DOWN, NO_CORPUS
+from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA, sendable
 from ssp.seeds import derive
-from ssp.services import is_loopback, key_from
+from ssp.services import BACKOFF, TRIES, Service, is_loopback, key_from
 
 if TYPE_CHECKING:
     from ssp.config.schema import RetrieverConfig
@@ -109,7 +109,7 @@ class OnlineSearch:
         self._blot = _Blot(key)
         for logger in _LOGGERS:
             logging.getLogger(logger).addFilter(self._blot)
-        self._service = Service(timeout, tries, backoff, transport, self._count, key)
+        self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport, self._count, key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
         self._pages = Pages(loopback=is_loopback(self._url)) if pages else None
         self._lock = threading.Lock()

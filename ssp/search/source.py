@@ -1,6 +1,6 @@
 """Search over HTTP: servers that speak Search-R1's `/retrieve`, one for the whole corpus or one for each part of it.
 
-Owns the request, its deadline and its retries, and the merge of several servers. Promises that a failure of the service
+Owns the contract of a request and its answer, and the merge of several servers. Promises that a failure of the service
 is a Fault (law 2), never an empty answer: `retriever_down` (no connection, time-out, 5xx, 429 after the last try),
 `retriever_schema` (not the contract) or `retriever_partial` (too few of several). Refuses to fall back to another server.
 """
@@ -21,83 +21,18 @@ from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.search.hits import Answers
 from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
-from ssp.services import asked_pause
+from ssp.services import BACKOFF, TRIES, Service
 
 if TYPE_CHECKING:
     from ssp.rollout import Search
 
 SCHEMA = "retriever_schema"
-TRIES = 4
-BACKOFF = 0.2
-LONGEST_PAUSE = 5.0
 REST = 10.0
 """Seconds in which a server that was down is not asked again, where the others are enough."""
 BATCH = 256
-LONGEST_REPLY = 256 * 2**20
-_BUSY = (408, 425, 429)
 ABOUT_THE_QUERY = (400, 413, 414, 422)
 """Statuses with which a service may refuse one query; it is a fault when it refuses `PROBE` too."""
 PROBE = "a"
-
-
-class Service:
-    """Requests to one HTTP service, each with a deadline and retries. Safe in several threads.
-
-    `timeout`: seconds for one request, answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds
-    (a server's Retry-After counts, up to LONGEST_PAUSE). `allow` is called before every try, and may raise. `secret` is
-    blotted out of messages.
-    """
-
-    def __init__(
-        self,
-        timeout: float,
-        tries: int = TRIES,
-        backoff: float = BACKOFF,
-        transport: httpx.BaseTransport | None = None,
-        allow: Callable[[], None] = lambda: None,
-        secret: str = "",
-    ) -> None:
-        self._timeout, self._tries, self._backoff, self._allow = timeout, tries, backoff, allow
-        self._secret = secret
-        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False)
-
-    def ask(self, method: str, url: str, tries: int = 0, **request: Any) -> tuple[int, bytes]:
-        """Status (below 500) and content of the reply. `request`: what httpx takes. `tries` 0: as many as the service has.
-        Fault(retriever_down) after the last try."""
-        trouble, tries = "", tries or self._tries
-        for attempt in range(tries):
-            pause = min(self._backoff * 2**attempt, LONGEST_PAUSE)
-            self._allow()
-            try:
-                status, asked, content = self._once(method, url, request)
-            except httpx.RequestError as error:
-                trouble = f"{type(error).__name__}: {error}"
-            else:
-                if status < 500 and status not in _BUSY:
-                    return status, content
-                trouble = f"status {status}"
-                pause = min(max(pause, asked_pause(asked)), LONGEST_PAUSE)
-            if attempt + 1 < tries:
-                time.sleep(pause)
-        trouble = trouble.replace(self._secret, "***") if self._secret else trouble
-        raise Fault(DOWN, f"{url}: {trouble} ({tries} tries)")
-
-    def _once(self, method: str, url: str, request: dict[str, Any]) -> tuple[int, str, bytes]:
-        """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
-        deadline = time.monotonic() + self._timeout
-        content = bytearray()
-        with self._client.stream(method, url, **request) as reply:
-            for chunk in reply.iter_bytes():
-                content += chunk
-                if time.monotonic() > deadline:
-                    raise httpx.ReadTimeout(f"answer not complete after {self._timeout} s")
-                if len(content) > LONGEST_REPLY:
-                    raise Fault(SCHEMA, f"{url}: answer above {LONGEST_REPLY} bytes")
-            return reply.status_code, reply.headers.get("retry-after", ""), bytes(content)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
 
 
 class Elsewhere:
@@ -140,7 +75,7 @@ class HttpSearch:
         if address.scheme not in ("http", "https") or not address.host:
             raise InputError("retriever.url is an http(s) address", url, "e.g. http://127.0.0.1:8000")
         self.url = url if address.path.rstrip("/").endswith("/retrieve") else url.rstrip("/") + "/retrieve"
-        self._service = Service(timeout, tries, backoff, transport)
+        self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """As `ask`, with all tries; nothing in the corpus `none`."""

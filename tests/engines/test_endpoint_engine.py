@@ -104,7 +104,7 @@ def test_a_server_without_ids_or_model_is_refused_at_the_start(server: Server) -
 
 
 def test_failures_are_faults_and_passing_ones_are_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssp.engines.endpoint.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("ssp.services.time.sleep", lambda seconds: None)
     engine = EndpointEngine(server.url, "m", key="SENTINEL")
     fails = iter([503, 429])
     server.reply = lambda body: (status, {}) if (status := next(fails, 0)) else told(body)

@@ -11,11 +11,13 @@ import httpx
 import numpy as np
 import pytest
 
+from ssp import services
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.search import HttpSearch, source
-from ssp.search.source import Elsewhere, RemoteShards, Service, remote
-from ssp.services import asked_pause
+from ssp.search.router import DOWN
+from ssp.search.source import SCHEMA, Elsewhere, RemoteShards, remote
+from ssp.services import Service, asked_pause
 
 ITEM = {"document": {"id": "1", "contents": "x"}, "score": 1.5}
 
@@ -188,10 +190,10 @@ def test_retry_after_as_a_date():
 @pytest.mark.parametrize(("header", "pause"), [("0.5", 0.5), ("1e9", 5.0), ("", 0.25)])
 def test_pauses_are_those_asked_for_within_bounds(monkeypatch, header, pause):
     slept = []
-    monkeypatch.setattr(source.time, "sleep", slept.append)
+    monkeypatch.setattr(services.time, "sleep", slept.append)
     busy = httpx.MockTransport(lambda request: httpx.Response(429, headers={"retry-after": header}))
     with pytest.raises(Fault, match="2 tries"):
-        Service(1.0, tries=2, backoff=0.25, transport=busy).ask("GET", "http://h")
+        Service((DOWN, SCHEMA), 1.0, tries=2, backoff=0.25, transport=busy).ask("GET", "http://h")
     assert slept == [pause]
 
 
