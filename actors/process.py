@@ -16,6 +16,13 @@ class Alive:
         """Process id."""
         return os.getpid()
 
+    def __repr__(self) -> str:
+        """The actor's name. Ray asks once, at its start, and shows it as long as the actor lives: in the dashboard, before
+        its log lines, and as `<name>.<method>` for each of its calls, which is how one sees what it does now."""
+        import ray
+
+        return ray.get_runtime_context().get_actor_name() or type(self).__name__
+
 
 TOLD = "SSP_GPUS_TOLD"
 """Set in the environment of an actor whose GPUs are named by its placement, not given by Ray."""

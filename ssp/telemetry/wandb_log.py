@@ -2,7 +2,7 @@
 
 Owns what is told to it: the figures of metrics.jsonl as `role/name` over `step`, and the configuration without anything
 that opens a door. Promises that a missing package or key is said before anything starts, that one run folder stays one run
-there, and that neither code, console nor environment are sent. Refuses to be needed: nothing reads from it.
+there, and that neither code, console output nor environment variables are sent. Refuses to be needed: nothing reads from it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WandbLog:
             mode=cfg.telemetry.wandb,
             config=public(cfg),
             settings=wandb.Settings(
-                console="off", disable_git=True, save_code=False, x_disable_meta=True, x_disable_stats=True
+                console="off", quiet=True, disable_git=True, save_code=False, x_disable_meta=True, x_disable_stats=True
             ),
         )
         # Steps are a figure of their own: those that a resume plays again are told again, which its own counter refuses.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 import ray
+from ray.util.state import list_actors
 from trainruns import PATIENCE, POLICY
 
 from actors.cluster import connect
@@ -158,6 +159,10 @@ def test_a_program_is_named_fits_its_cpus_and_ends_alone(tmp_path, ray_cluster):
         "proposer-0", "solver-0", "solver-1", "judge-0", "shard-0-0", "shard-1-0", "shard-0-1", "shard-1-1",
         "learner-proposer-0", "learner-solver-0", "queue-questions-0", "queue-proposer-0", "queue-solver-0", "ledger-0",
     }  # fmt: skip
+    shown = list_actors(ray_cluster.dashboard, filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
+    says = {actor.name.removeprefix("named-"): actor.repr_name for actor in shown if actor.name.startswith("named-")}
+    assert set(says) == names and says["shard-1-0"].startswith("shard 1: ")
+    assert all(said == f"named-{name}" for name, said in says.items() if "shard" not in name)
     assert needed_cpus(cfg) == pytest.approx((len(names) - 1) * cfg.placement.cpus)  # none for the ledger
     assert join(cfg, "named", 1) == "named-shard-1-2"
     program.end()
