@@ -12,6 +12,7 @@ import psutil
 import pytest
 from trainruns import REPO, free_port, until
 
+from actors.cluster import connect
 from launch import cluster, main
 from launch.nodes import ports, raynode
 from ssp.config import load
@@ -94,6 +95,12 @@ def test_ports_come_from_the_span_that_is_given() -> None:
     assert set(found) <= set(range(low, low + 100))
     with pytest.raises(InputError, match="at least 24 free ports"):
         ports.options(f"{low}-{low + 3}", head=False)
+
+
+def test_ports_of_nodes_are_refused_where_a_run_starts_no_nodes(monkeypatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(InputError, match="ray.node_ports is of the nodes that ssp cluster starts"):
+        connect(load("quickstart", ["ray.node_ports=20000-20999"]).ray)
 
 
 LAUNCHER = """
