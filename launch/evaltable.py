@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ssp import evaluation
 from ssp.evaluation import DRAWS, Estimate, Line, Row
-from ssp.evaluation.rows import write_whole
+from ssp.files import whole
 
 SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge"}
 WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}
@@ -52,7 +52,8 @@ def write(path: str | Path, sets: Mapping[str, Sequence[Line]]) -> None:
         }
         for line in _all(sets)
     }
-    write_whole(path, [json.dumps(found, indent=1, ensure_ascii=False) + "\n"])
+    with whole(path) as aside:
+        aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _all(sets: Mapping[str, Sequence[Line]]) -> list[Line]:

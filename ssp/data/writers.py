@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import gzip
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from ssp.data.readers import MARKER, Question, Target, asked
 from ssp.errors import InputError
+from ssp.files import whole
 
 ABILITY = "fact-reasoning"
 SSP_SOURCE = "quark_selfplay_en"
@@ -129,24 +129,19 @@ def _write(path: str | Path, rows: Iterable[dict[str, Any]], schema: Callable[[]
     endings = (".jsonl", ".jsonl.gz") + ((".parquet",) if schema else ())
     if not path.name.endswith(endings):
         raise InputError(f"a file of this format ends in {', '.join(endings)}", path, "give it such a name")
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if schema and path.suffix == ".parquet":
-            import pyarrow as pa
-            from pyarrow.parquet import write_table
+        with whole(path) as aside:
+            if schema and path.suffix == ".parquet":
+                import pyarrow as pa
+                from pyarrow.parquet import write_table
 
-            write_table(pa.Table.from_pylist(list(rows), schema=schema()), aside)
-        else:
-            with gzip.open(aside, "wb") if path.suffix == ".gz" else aside.open("wb") as stream:
-                stream.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
-        os.replace(aside, path)
+                write_table(pa.Table.from_pylist(list(rows), schema=schema()), aside)
+            else:
+                with gzip.open(aside, "wb") if path.suffix == ".gz" else aside.open("wb") as stream:
+                    stream.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
     except UnicodeEncodeError as error:
         raise InputError("--source and --split are valid Unicode", ascii(error.object), "type them in UTF-8") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise InputError("the file can be written", f"{path}: {error.strerror}", "give another path") from error
-    finally:
-        if os.path.exists(aside):  # False, where Path.exists raises for a name that is too long
-            aside.unlink()

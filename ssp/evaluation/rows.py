@@ -7,7 +7,6 @@ Owns the rows' fields, how they come of episodes, and their file. Promises that 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from ssp.data.readers import Question
 from ssp.episode import Episode, Outcome
 from ssp.errors import InvariantError
 from ssp.evaluation import scores
+from ssp.files import whole
 from ssp.judge import Decision
 from ssp.rewards import match
 from ssp.tokenlog import Kind
@@ -114,17 +114,5 @@ def _row(question: Question, episode: Episode, sample: int) -> Row:
 def write_rows(path: Path | str, sets: Mapping[str, Iterable[Row]]) -> None:
     """One JSON object a row, set after set, with the set's name as `set`; the file is never half."""
     found = ({"set": name, **asdict(row)} for name, rows in sets.items() for row in rows)
-    write_whole(path, (json.dumps(row, ensure_ascii=False) + "\n" for row in found))
-
-
-def write_whole(path: Path | str, texts: Iterable[str]) -> None:
-    """The texts as one file, which is there whole or as it was before."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.writelines(texts)
-        os.replace(aside, target)
-    finally:
-        aside.unlink(missing_ok=True)
+    with whole(Path(path)) as aside, aside.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)

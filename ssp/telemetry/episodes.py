@@ -7,7 +7,6 @@ Refuses to know states and rewards, which are the ledger's (`file`, `row` lead h
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ssp.episode import Document, Episode, Outcome
 from ssp.errors import InputError
+from ssp.files import whole
 from ssp.tokenlog import TokenLog
 
 _TEXTS = ("id", "game", "role", "text", "final", "stopped", "cause")
@@ -44,8 +44,6 @@ SCHEMA = pa.schema(
 
 def write(path: str | Path, episodes: Sequence[Episode]) -> None:
     """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all. Makes the folder."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     offsets = np.cumsum([0, *[len(e.log) for e in episodes]], dtype=np.int32)
     columns: dict[str, pa.Array] = {
         name: pa.array([getattr(e, name) for e in episodes], pa.string()) for name in _TEXTS
@@ -61,9 +59,8 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
         columns[name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, kind))
     columns["drops"] = pa.array([e.log.drops for e in episodes], pa.list_(pa.list_(pa.int32())))
     table = pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    pq.write_table(table, aside, compression="zstd", use_dictionary=False)
-    os.replace(aside, path)
+    with whole(Path(path)) as aside:
+        pq.write_table(table, aside, compression="zstd", use_dictionary=False)
 
 
 def read(path: str | Path) -> list[Episode]:

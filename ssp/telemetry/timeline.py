@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ssp.errors import InputError
+from ssp.files import whole
 
 LIMIT = 200_000_000
 """Bytes of one file."""
@@ -126,9 +127,8 @@ def _convert(path: Path) -> None:
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     except (ValueError, KeyError) as error:
         raise _foreign(path, str(error)) from error
-    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    aside.write_text("[\n" + "".join(json.dumps(event) + ",\n" for event in events), encoding="utf-8")
-    os.replace(aside, path)
+    with whole(path) as aside:
+        aside.write_text("[\n" + "".join(json.dumps(event) + ",\n" for event in events), encoding="utf-8")
 
 
 def _foreign(path: Path, found: str) -> InputError:
