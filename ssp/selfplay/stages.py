@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Outcome, State, Task
+from ssp.episode import PROPOSER, SOLVER, Grade, Outcome, State, Task, Verdict
 from ssp.errors import Fault, SspError
 from ssp.seeds import derive
 from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
@@ -98,7 +98,10 @@ class Stages:
 
         async def one(worker: int, block: Any, owned: list[Game]) -> float:
             args = (block, [game.target for game in owned])
-            verdicts, seconds = await self._judge(worker, "verify", *args, live=live)
+            try:
+                verdicts, seconds = await self._judge(worker, "verify", *args, live=live)
+            except Fault as lost:
+                verdicts, seconds = [Verdict(False, void_cause=lost.cause)] * len(owned), 0.0
             for game, verdict in zip(owned, verdicts, strict=True):
                 game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
                 assert game.proposal is not None
@@ -163,7 +166,10 @@ class Stages:
 
         async def one(worker: int, block: Any, owned: list[tuple[Game, Played]]) -> float:
             items = [(played.index, game.question, game.golds or (game.target,)) for game, played in owned]
-            grades, seconds = await self._judge(worker, "grade", block, items)
+            try:
+                grades, seconds = await self._judge(worker, "grade", block, items)
+            except Fault as lost:
+                grades, seconds = [Grade(None, void_cause=lost.cause)] * len(items), 0.0
             for (game, played), grade in zip(owned, grades, strict=True):
                 game.grades[played.brief.id] = grade
                 self._gate.record(grade.void_cause, stage=GRADE)
@@ -232,16 +238,23 @@ class Stages:
         await self._ledger("advance", rows)
 
     async def _judge(self, worker: int, method: str, *args: Any, live: Published | None = None) -> Any:
-        """A judge's call is pure: after a fault it is simply made again, on the next judge. `live`: weights it needs."""
+        """A judge's call is pure: after a fault it is simply made again, on the next judge. `live`: weights it needs.
+
+        Fault `payload_lost` when it is the block that no judge gets: its node died, and what was in it is void.
+        """
         judges = self._cast.judges
+        fault = Fault("")
         for issue in range(REISSUES + 1):
             weights = () if live is None else (live.version, live.weights)
             try:
                 return await judges.call((worker + issue) % judges.size, method, *args, *weights)
-            except Fault as fault:
+            except Fault as found:
+                fault = found
                 await self._gate.admit()
                 if live is not None and fault.cause in LOST:
                     live = await self._store.mend(SOLVER, live, str(fault))
+        if fault.cause == "payload_lost":
+            raise fault
         raise SspError(f"the judges failed {REISSUES + 1} times on the same call: see their actors' logs")
 
     async def _ledger(self, method: str, *args: Any) -> Any:

@@ -234,6 +234,24 @@ def test_a_broken_search_voids_what_it_hits(tmp_path: Path) -> None:
     assert len(down) - down.count("eval") <= seen <= len(down)  # an evaluation may end before a round's report
 
 
+@pytest.mark.parametrize("method, role", [("verify", "proposer"), ("grade", "solver")])
+def test_a_payload_that_no_judge_gets_is_void(tmp_path: Path, method: str, role: str) -> None:
+    """The first block that a judge is asked about died with its node, and no copy is left."""
+    stage, lost = Stage(config(), tmp_path / "run"), list[int]()
+
+    def fails(worker: int, name: str, count: int, args: Any) -> str:
+        if name == method and not lost:
+            lost.append(id(args[0]))
+        return "payload_lost" if name == method and id(args[0]) in lost else ""
+
+    stage.cast.judges.fails = fails
+    stage.play()
+    stage.settled()
+    voids = [row for row in stage.rows() if row["cause"] == "payload_lost"]
+    assert voids and {(row["role"], row["state"], row["reward"]) for row in voids} == {(role, "voided", None)}
+    assert stage.state()["step"] == 3
+
+
 def test_too_many_voids_end_the_run_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = iter(range(10**6))
     cfg = config(
