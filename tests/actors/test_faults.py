@@ -14,8 +14,8 @@ KILLED = [
     ("proposer-0", "shard-0-0"),
     ("solver-0", "queue-questions-0"),
     ("judge-0", "queue-solver-0"),
-    ("ledger-0",),
-    ("learner-proposer-0",),
+    ("ledger-0", "queue-proposer-0"),
+    ("learner-proposer-0", "shard-1-0"),
 ]
 """What dies at the same moment."""
 
