@@ -34,48 +34,45 @@ def stages_follow_each_other(cfg: Config) -> None:
 
 def turn_fits_episode(cfg: Config) -> None:
     """One turn must fit into the episode."""
-    for role in cfg.roles:
-        for where, limits in _stages(cfg, role):
-            if limits.turn_tokens >= limits.total_tokens:
-                raise InputError(
-                    f"{where}.turn_tokens is below {where}.total_tokens",
-                    f"{limits.turn_tokens} against {limits.total_tokens}",
-                    "raise total_tokens",
-                )
+    for _, where, limits in _stages(cfg, *cfg.roles):
+        if limits.turn_tokens >= limits.total_tokens:
+            raise InputError(
+                f"{where}.turn_tokens is below {where}.total_tokens",
+                f"{limits.turn_tokens} against {limits.total_tokens}",
+                "raise total_tokens",
+            )
 
 
 def episode_fits_its_parts(cfg: Config) -> None:
     """The longest episode that the other limits allow must fit, or the question would run out of context (Search-R1)."""
-    for role in ("proposer", "solver"):
-        for where, limits in _stages(cfg, role):
-            needed = limits.prompt_tokens + limits.turn_tokens * (limits.searches + 1)
-            needed += limits.observation_tokens * limits.searches
-            if limits.overflow == "stop" and limits.total_tokens < needed:
-                raise InputError(
-                    f"{where}: total_tokens is at least prompt_tokens + turn_tokens x (searches + 1) + "
-                    "observation_tokens x searches, unless overflow=drop",
-                    f"{limits.total_tokens} against {limits.prompt_tokens} + {limits.turn_tokens} x "
-                    f"{limits.searches + 1} + {limits.observation_tokens} x {limits.searches} = {needed}",
-                    f"set {where}.total_tokens={needed}, or {role}.limits.overflow=drop",
-                )
+    for role, where, limits in _stages(cfg, "proposer", "solver"):
+        needed = limits.prompt_tokens + limits.turn_tokens * (limits.searches + 1)
+        needed += limits.observation_tokens * limits.searches
+        if limits.overflow == "stop" and limits.total_tokens < needed:
+            raise InputError(
+                f"{where}: total_tokens is at least prompt_tokens + turn_tokens x (searches + 1) + "
+                "observation_tokens x searches, unless overflow=drop",
+                f"{limits.total_tokens} against {limits.prompt_tokens} + {limits.turn_tokens} x "
+                f"{limits.searches + 1} + {limits.observation_tokens} x {limits.searches} = {needed}",
+                f"set {where}.total_tokens={needed}, or {role}.limits.overflow=drop",
+            )
 
 
 def overlong_leaves_room(cfg: Config) -> None:
     """Some episodes must be short enough to lose nothing."""
-    for role in cfg.roles:
-        for where, limits in _stages(cfg, role):
-            if limits.overlong >= limits.total_tokens:
-                raise InputError(
-                    f"{role}.limits.overlong is below {where}.total_tokens",
-                    f"{limits.overlong} against {limits.total_tokens}",
-                    f"set {role}.limits.overlong={limits.total_tokens // 4}",
-                )
+    for role, where, limits in _stages(cfg, *cfg.roles):
+        if limits.overlong >= limits.total_tokens:
+            raise InputError(
+                f"{role}.limits.overlong is below {where}.total_tokens",
+                f"{limits.overlong} against {limits.total_tokens}",
+                f"set {role}.limits.overlong={limits.total_tokens // 4}",
+            )
 
 
 def overlong_is_reached(cfg: Config) -> None:
     """Some episodes must be able to come near the limit, in one stage at least."""
     for role in cfg.roles:
-        found = [(where, limits) for where, limits in _stages(cfg, role) if limits.overlong]
+        found = [(where, limits) for _, where, limits in _stages(cfg, role) if limits.overlong]
         far = [(where, limits) for where, limits in found if limits.total_tokens - limits.overlong >= _most(limits)]
         if found and len(far) == len(found):
             where, limits = far[0]
@@ -93,12 +90,13 @@ def _most(limits: LimitsConfig) -> int:
     return limits.prompt_tokens + limits.turn_tokens * (between + 1) + limits.observation_tokens * between
 
 
-def _stages(cfg: Config, role: str) -> Iterator[tuple[str, LimitsConfig]]:
-    """The key of each stage and its limits, the block's own first."""
-    limits = cfg.block(role).limits
-    yield f"{role}.limits", limits.at(0)
-    for number, stage in enumerate(limits.stages):
-        yield f"{role}.limits.stages[{number}]", limits.at(stage.step)
+def _stages(cfg: Config, *roles: str) -> Iterator[tuple[str, str, LimitsConfig]]:
+    """Role, key and limits of each stage of these roles, a block's own limits first."""
+    for role in roles:
+        limits = cfg.block(role).limits
+        yield role, f"{role}.limits", limits.at(0)
+        for number, stage in enumerate(limits.stages):
+            yield role, f"{role}.limits.stages[{number}]", limits.at(stage.step)
 
 
 RULES: tuple[Callable[[Config], None], ...] = (
