@@ -1,18 +1,22 @@
 """Layouts in which engines and learners share GPUs, as a cluster runs them that only claims to have some.
 
-vLLM and DeepSpeed compute on this machine's CPU: who sits where, who sleeps when, and what travels is all real.
+vLLM, DeepSpeed and torch compute on this machine's CPU: who sits where, who sleeps when, and what travels is real.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from trainruns import Cluster, ledger_is_sound, run
+from ray.util.state import list_tasks
+from safetensors import safe_open
+from trainruns import Cluster, Run, ledger_is_sound, run
 
 pytestmark = [
     pytest.mark.ray,
@@ -33,8 +37,12 @@ SMALL = [
     "referee.evidence=none",
     "defaults.engine.kind=vllm",
     "defaults.engine.kv_mb=64",
+    "placement.nodes=1x2x80",
+    "placement.engine_gpus=0.5",
     "transfer.verify=true",
 ]
+"""What an engine has is compared with what was sent, at each version."""
+ROLES = ("proposer", "solver")
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +57,59 @@ def claims() -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_one_base_plays_both_roles(claims: Cluster, tmp_path: Path) -> None:
+def ended(claims: Cluster, made: Run, roles: Sequence[str]) -> Counter[str]:
+    """Calls to actors of the whole cluster so far, by class and method. The run ended well, its versions went up, and all
+    `roles` trained, each time on episodes of the newest version."""
+    assert made.wait(800.0) == 0, made.text()
+    ledger_is_sound(made)
+    text = made.text()
+    assert made.steps() == 2 and made.sql("SELECT count(*) FROM episodes WHERE outcome = 'void'") == [(0,)], text
+    assert "engines sleep; learners are starting" in text
+    for role in roles:
+        rows = made.rows(role)
+        first, second = (row["version"] for row in rows)
+        assert first < second
+        trained = made.sql(f"SELECT count(*) FROM episodes WHERE role = '{role}' AND state = 'trained'")
+        assert trained[0][0] > 0 and any(row["grad_norm"] > 0 for row in rows), text
+        assert max(row.get("logprob_mismatch/max", 0.0) for row in rows) < 1e-3
+        assert all(row["staleness/max"] == 0 for row in rows)
+    tasks = list_tasks(address=claims.dashboard, limit=10_000, timeout=60)
+    return Counter(task.name for task in tasks)
+
+
+def test_one_engine_plays_both_roles_with_an_adapter_each(claims: Cluster, tmp_path: Path) -> None:
+    """DeepSpeed learns for the proposer, torch for the solver; what they publish is adapters, what they save is whole."""
     settings = [
         "placement.layout=shared-base",
-        "placement.nodes=1x2x80",
-        "placement.engine_gpus=0.5",
         "placement.learner_gpus=0.25",
         "defaults.learner.lora.rank=4",
         "proposer.learner.kind=deepspeed",
     ]
     with run(tmp_path / "base", *SMALL, *settings, env=claims.env) as made:
-        assert made.wait(800.0) == 0, made.text()
-        print(made.text())
-        ledger_is_sound(made)
+        calls = ended(claims, made, ROLES)
+        state = json.loads((made.folder / "checkpoints" / "state.json").read_text())
+        sizes = [row["sync/bytes"] for role in ROLES for row in made.rows(role)]
+        for folder in state["folders"].values():
+            with safe_open(made.folder / folder / "model.safetensors", framework="np") as file:
+                whole = sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
+    assert max(sizes) < whole / 4, "adapters travel"
+    # Both say where they are, then the engine sleeps at the start, wakes to play and sleeps to learn in each step.
+    assert calls["PairActor.as_role"] >= 2 + 2 + 2 * 2 and not calls["SolverActor.play"], calls
+
+
+@pytest.mark.parametrize(
+    ("roles", "more"),
+    [
+        (ROLES[1:], ["game.questions=dataset", "data.questions=world:train"]),
+        pytest.param(ROLES, [], marks=pytest.mark.long),  # a vLLM more
+    ],
+)
+def test_each_learner_sits_with_its_engine(
+    claims: Cluster, tmp_path: Path, roles: Sequence[str], more: list[str]
+) -> None:
+    settings = ["placement.layout=colocate", "placement.learner_gpus=0.5", *more]
+    with run(tmp_path / f"beside{len(roles)}", *SMALL, *settings, env=claims.env) as made:
+        calls = ended(claims, made, roles)
+    for role in roles:  # at the start and to learn, and to play, in each step
+        actor = f"{role.title()}Actor"
+        assert calls[f"{actor}.sleep"] >= 3 and calls[f"{actor}.wake"] >= 2, calls
