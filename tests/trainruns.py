@@ -235,7 +235,11 @@ class Cluster:
             "metrics-export-port": free_port(),
         }
         head = ["--head", "--num-cpus=4", f"--num-gpus={gpus}", "--dashboard-host=127.0.0.1", f"--temp-dir={folder}"]
-        self._start(*head, *[f"--{name}={value}" for name, value in ports.items()])
+        try:
+            self._start(*head, *[f"--{name}={value}" for name, value in ports.items()])
+        except BaseException:  # Ray leaves what it has started when the rest takes too long
+            self.end()
+            raise
 
     def join(self, cpus: int) -> None:
         """A second node on this machine, with `cpus`; it ends with the cluster."""
