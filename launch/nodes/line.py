@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 LONGEST = 4_000_000
@@ -59,8 +60,15 @@ class Line:
         if now - self._beaten >= BEAT:
             self._beaten = now
             self.send({})
-        if b"\n" not in self._buffer and select.select([self._socket], [], [], min(seconds, BEAT))[0]:
-            self._read()
+        if b"\n" not in self._buffer:
+            try:
+                watch = select.poll()  # not select(), which takes no descriptor above 1023
+                watch.register(self._socket, select.POLLIN)
+                ready = watch.poll(1000 * min(seconds, BEAT))
+            except (OSError, ValueError) as error:  # closed by another thread
+                raise Gone("it was closed here") from error
+            if ready:
+                self._read()
         if time.monotonic() - self.heard > SILENCE:
             raise Gone(f"it said nothing for {SILENCE:g} s")
         if b"\n" not in self._buffer:
@@ -76,6 +84,9 @@ class Line:
 
     def close(self) -> None:
         """Say no more."""
+        # close() alone would not wake a thread that waits for it.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _read(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,11 @@ class Member:
 
     def __init__(self, line: Line, ray: str, own: str) -> None:
         self._line, self.ray, self.own = line, ray, own
+        self._over = threading.Event()
+        self._ended: int | None = None
+        self._gone: Gone | None = None
+        # From now on, also while this node's Ray is starting: a side that is silent counts as dead.
+        threading.Thread(target=self._listen, daemon=True, name="member").start()
 
     @classmethod
     def meet(
@@ -64,21 +70,21 @@ class Member:
 
     def joined(self) -> None:
         """Say that this node is up. SspError when the head is gone."""
-        self._send({JOINED: True})
+        try:
+            self._line.send({JOINED: True})
+        except Gone as error:
+            raise _vanished(error) from error
 
     def stay(self, check: Callable[[], None]) -> int:
         """Wait for the run's end and return rank 0's exit code; `check` is called each second.
 
         SspError when the head vanishes without goodbye.
         """
-        try:
-            while True:
-                check()
-                message = self._line.poll()
-                if END in message:
-                    return int(message[END])
-        except Gone as error:
-            raise _vanished(error) from error
+        while not self._over.wait(BEAT):
+            check()
+        if self._ended is None:
+            raise _vanished(self._gone) from self._gone
+        return self._ended
 
     def leave(self, why: str) -> None:
         """Say goodbye, if anybody listens."""
@@ -89,14 +95,16 @@ class Member:
         """Free the place."""
         self._line.close()
 
-    def _send(self, message: dict[str, object]) -> None:
+    def _listen(self) -> None:
         try:
-            self._line.send(message)
+            while self._ended is None:
+                self._ended = self._line.poll().get(END)
         except Gone as error:
-            raise _vanished(error) from error
+            self._gone = error
+        self._over.set()
 
 
-def _vanished(error: Gone) -> SspError:
+def _vanished(error: Gone | None) -> SspError:
     return SspError(
         f"the head vanished without saying goodbye: {error}. Next: see what rank 0 printed, and start all nodes again; "
         "with resume=auto the run goes on from its checkpoint"

@@ -163,6 +163,21 @@ def test_a_rank_that_is_lost_may_come_back(head: Head) -> None:
     back.close()
 
 
+def test_a_node_whose_ray_starts_slowly_is_not_lost(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives signs of life from the moment that it is let in, and hears the end whenever that comes."""
+    monkeypatch.setattr(line, "SILENCE", 2.0)
+    slow = head.meet(1)
+    time.sleep(2.5)
+    slow.joined()
+    until("it is there", lambda: any("rank 1" in text and "is there" in text for text in head.said), 10.0)
+    assert not any("lost" in text for text in head.said)
+    ending = threading.Thread(target=head.meeting.end, args=(130,))
+    ending.start()
+    assert slow.stay(lambda: None) == 130
+    slow.close()
+    ending.join(10.0)
+
+
 def test_a_head_that_vanishes_is_an_error(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     thread, ended = staying(head.meet(1))
     head.meeting._seats[1].line._socket.shutdown(socket.SHUT_RDWR)
