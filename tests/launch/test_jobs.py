@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from trainruns import PATIENCE, REPO, SMALL, Cluster, Left, ledger_is_sound, until
 
+from ssp.telemetry.figures import COUNTER, FIGURES, find
+from ssp.telemetry.published import exported
+
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RAY = str(Path(sys.executable).parent / "ray")
@@ -53,6 +56,19 @@ def _metrics(cluster: Cluster) -> str:
     return "\n".join(pages)
 
 
+def _untold(made: Left, page: str) -> set[tuple[str, str]]:
+    """Series and role of every figure that the run has, and of every live one, that the page does not show."""
+    wanted = {(exported(figure), "") for figure in FIGURES if "live" in figure.roles}
+    for role in ("game", "proposer", "solver", "eval"):
+        for row in made.rows(role):
+            figures = {name: value for name, value in row.items() if name not in ("role", "time", "not_finite")}
+            found = [(find(name, role)[0], value) for name, value in figures.items()]
+            wanted |= {(exported(figure), role) for figure, value in found if value or figure.kind != COUNTER}
+    lines = [line for line in page.splitlines() if 'run="job"' in line]
+    told = {(line.partition("{")[0], line.partition('role="')[2].partition('"')[0]) for line in lines}
+    return wanted - told - {(series, "") for series, _ in told}
+
+
 @pytest.mark.covers("RS-10")
 def test_a_job_is_watched_and_stopped_and_has_saved(ray_cluster: Cluster, tmp_path: Path) -> None:
     """Its upload is small, the dashboard's API lists its actors by name, its figures are at the metrics endpoint, and
@@ -82,12 +98,7 @@ def test_a_job_is_watched_and_stopped_and_has_saved(ray_cluster: Cluster, tmp_pa
     assert min(sum(p.stat().st_size for p in copy.rglob("*") if p.is_file()) for copy in copies) < LARGEST_UPLOAD
 
     assert {"proposer-0", "solver-0", "judge-0", "learner-solver-0", "ledger-0"} <= ray_cluster.actors("job").keys()
-    until(
-        "figures of the run",
-        lambda: "ray_ssp_step{" in (text := _metrics(ray_cluster)) and 'run="job"' in text,
-        60.0,
-        1.0,
-    )
+    until("every series of the run", lambda: not _untold(made, _metrics(ray_cluster)), 90.0, 1.0)
 
     assert _job(ray_cluster, "stop", "stopped", cwd=clone).returncode == 0
     found = _status(ray_cluster, "stopped")
