@@ -110,8 +110,8 @@ class Ledger:
             finally:
                 self._db.execute("ROLLBACK")
 
-    def _fetch(self, table: str, ids: Iterable[str]) -> dict[str, Row]:
-        sql = f"SELECT * FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
+    def _fetch(self, table: str, ids: Iterable[str], columns: str = "*") -> dict[str, Row]:
+        sql = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
         return {row["id"]: dict(row) for row in self._db.execute(sql, (json.dumps(list(ids)),))}
 
     def _insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
@@ -123,8 +123,8 @@ class Ledger:
         marks = ", ".join(f"{name} = ?" for name in columns)
         self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = ?", map(itemgetter(*columns, "id"), rows))
 
-    def _known(self, table: str, ids: Sequence[str]) -> dict[str, Row]:
-        rows = self._fetch(table, ids)
+    def _known(self, table: str, ids: Sequence[str], columns: str = "*") -> dict[str, Row]:
+        rows = self._fetch(table, ids, columns)
         if len(rows) == len(ids):
             return rows
         missing = sorted(set(ids) - set(rows))
@@ -210,7 +210,7 @@ class Ledger:
     def place(self, places: Sequence[Mapping[str, Any]]) -> int:
         """Say where transcripts lie (`id`, `file`, `row`), in any state. Returns how many rows changed."""
         with self._transaction():
-            rows = self._known("episodes", [place["id"] for place in places])
+            rows = self._known("episodes", [place["id"] for place in places], "id, file, row")
             only = {name: FACTS[name] for name in ("file", "row")}
             changed = {p["id"] for p in places if write_once(rows[p["id"]], facts_of(p, only, ("id",)))}
             self._update("episodes", ("file", "row"), [rows[id] for id in sorted(changed)])
@@ -278,7 +278,7 @@ class Ledger:
             seen = db.execute(f"SELECT {newest} FROM commits WHERE role = ?", (role,)).fetchone()
             if (seen["newest"] or 0) > incarnation or (seen["last"] is not None and seen["last"] >= step):
                 raise InvariantError(f"{where} does not follow step {seen['last']} of incarnation {seen['newest']}")
-            rows = self._known("episodes", episode_ids)
+            rows = self._known("episodes", episode_ids, "id, state, outcome, reward")
             if len(rows) != len(episode_ids):
                 raise InvariantError(f"{where} names an episode twice")
             for row in rows.values():
@@ -288,10 +288,10 @@ class Ledger:
                     raise InvariantError(f"{where}: episode {row['id']} may not become trained from {found}")
             now = time.time()
             db.execute("INSERT INTO commits VALUES(?, ?, ?, ?, ?, ?, 0, ?)", (*key, version, len(rows), members, now))
-            db.executemany(
+            db.execute(
                 "UPDATE episodes SET state = 'trained', commit_role = ?, commit_incarnation = ?, commit_step = ?, "
-                "finished = ? WHERE id = ?",
-                [(*key, now, id) for id in rows],
+                "finished = ? WHERE id IN (SELECT value FROM json_each(?))",
+                (*key, now, json.dumps(list(rows))),
             )
         return len(rows)
 
