@@ -22,6 +22,7 @@ from ray.exceptions import (
     RayTaskError,
 )
 
+from actors.calls import Asked, Calls
 from ssp.errors import Fault, SspError
 from ssp.selfplay.crew import PAYLOAD_METHODS
 
@@ -35,14 +36,55 @@ class Patience:
     repeats: int = 0
 
 
+DRAIN = 0.2
+"""Seconds between two looks at whether one that leaves is done."""
+
+LOOK = 10.0
+"""Seconds that one that is down gets to answer before it is looked at again."""
+
+
+@dataclass(eq=False)
+class Member:
+    """One actor of a crew. `down`: its process ended, or was ended, and it has not answered since. `gone`: it is no member
+    any more."""
+
+    name: str
+    handle: Any
+    down: bool = False
+    gone: bool = False
+
+
 class RayCrew:
-    """`ssp.selfplay.crew.Crew` over actor handles."""
+    """`ssp.selfplay.crew.Crew` over actor handles. A pool: `grow` and `drop` change its size between two calls."""
 
     def __init__(self, name: str, handles: Sequence[Any], patience: Patience, say: Callable[[str], None]) -> None:
-        self.name, self.size = name, len(handles)
-        self.handles, self._patience = list(handles), patience
-        self._down = [False] * len(handles)
-        self._say = say
+        self.name, self._patience, self._say = name, patience, say
+        self.members = [Member(f"{name}-{i}", handle) for i, handle in enumerate(handles)]
+        self.calls = Calls()
+
+    @property
+    def size(self) -> int:
+        """Workers that take calls."""
+        return len(self.members)
+
+    @property
+    def handles(self) -> list[Any]:
+        """Their actors."""
+        return [member.handle for member in self.members]
+
+    def grow(self, name: str, handle: Any) -> None:
+        """One more worker, the last; calls that are split from now on reach it."""
+        self.members.append(Member(name, handle))
+
+    async def drop(self, member: Member) -> None:
+        """Take one out of the pool: the last one gets its number, nobody calls it any more, its call ends, and then it."""
+        self.members[self.members.index(member)] = self.members[-1]
+        self.members.pop()
+        member.gone = True
+        deadline = time.monotonic() + self._patience.call
+        while any(asked.actor == member.name for asked in self.calls.under_way()) and time.monotonic() < deadline:
+            await asyncio.sleep(DRAIN)
+        ray.kill(member.handle, no_restart=True)
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:
         """One call; payload methods come back as `(reference, report)`."""
@@ -54,9 +96,14 @@ class RayCrew:
         return await self._once(worker, method, *args)
 
     async def _once(self, worker: int, method: str, *args: Any) -> Any:
-        if self._down[worker]:
-            await self._revived(worker)
-        handle, timeout = self.handles[worker], self._patience.call
+        member = self.members[worker % self.size]  # a pool may have shrunk since the work was split
+        if member.down:
+            await self._revived(member)
+        with self.calls.of(member.name, method) as asked:
+            return await self._answer(member, asked, *args)
+
+    async def _answer(self, member: Member, asked: Asked, *args: Any) -> Any:
+        handle, method, timeout = member.handle, asked.method, self._patience.call
         try:
             if method not in PAYLOAD_METHODS:
                 return await asyncio.wait_for(_value(getattr(handle, method).remote(*args)), timeout)
@@ -68,9 +115,9 @@ class RayCrew:
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except TimeoutError:
             ray.kill(handle, no_restart=False)
-            raise self._fault(worker, "deadline", f"{method} took longer than {timeout:g} s") from None
+            raise self._fault(member, asked, "deadline", f"{method} took longer than {timeout:g} s") from None
         except RayActorError as error:
-            raise self._fault(worker, "died", f"its process ended during {method}") from error
+            raise self._fault(member, asked, "died", f"its process ended during {method}") from error
 
     async def ready(self) -> None:
         """Wait until every actor has started; an exception of a constructor is raised here."""
@@ -92,28 +139,31 @@ class RayCrew:
         """Process ids, for tests and supervision."""
         return [await _value(handle.ping.remote()) for handle in self.handles]
 
-    def _fault(self, worker: int, kind: str, detail: str) -> Fault:
-        self._down[worker] = True
-        self._say(f"{self.name}-{worker} {kind}: {detail}")
+    def _fault(self, member: Member, asked: Asked, kind: str, detail: str) -> Fault:
+        member.down = True
+        self.calls.lose(asked, detail)
+        self._say(f"{member.name} {kind}: {detail}")
         return Fault(f"{self.name}_{kind}", detail)
 
-    async def _revived(self, worker: int) -> None:
+    async def _revived(self, member: Member) -> None:
         deadline = time.monotonic() + self._patience.start
         while time.monotonic() < deadline:
+            if member.gone:
+                raise Fault(f"{self.name}_died", "it was taken out of the pool")
             try:
-                await asyncio.wait_for(_value(self.handles[worker].ping.remote()), deadline - time.monotonic())
+                await asyncio.wait_for(_value(member.handle.ping.remote()), min(LOOK, deadline - time.monotonic()))
             except ActorDiedError as error:
                 raise SspError(
-                    f"{self.name}-{worker} died for good: placement.restarts is used up, or it cannot start "
+                    f"{member.name} died for good: placement.restarts is used up, or it cannot start "
                     f"({_last_line(error)})"
                 ) from error
             except (RayActorError, TimeoutError):
                 await asyncio.sleep(0.2)
             else:
-                self._down[worker] = False
-                self._say(f"{self.name}-{worker} is back")
+                member.down = False
+                self._say(f"{member.name} is back")
                 return
-        raise SspError(f"{self.name}-{worker} did not come back within {self._patience.start:g} s: see its log in Ray")
+        raise SspError(f"{member.name} did not come back within {self._patience.start:g} s: see its log in Ray")
 
 
 def _last_line(error: Exception) -> str:

@@ -19,6 +19,8 @@ from typing import Any
 import ray
 from ray.exceptions import ObjectLostError, OwnerDiedError, RayActorError, RayTaskError
 
+from actors import restarts
+from actors.calls import Asked, Calls
 from actors.crew import Patience, RayCrew
 from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.config.schema import Config
@@ -57,6 +59,7 @@ class LearnerCrew:
         self._patience, self._say = patience, say
         self._restarts, self._halved = cfg.placement.restarts, False
         self._formed = False
+        self.calls = Calls()
         self.handles: list[Any] = []
         self._start()
 
@@ -67,7 +70,7 @@ class LearnerCrew:
     def _start(self) -> None:
         actor: Any = RankActor
         self.handles = [
-            actor.options(max_restarts=0, max_task_retries=0, **self._options(rank)).remote(
+            actor.options(**restarts.options(self._cfg, RankActor), **self._options(rank)).remote(
                 self._cfg, self._role, self._model, rank
             )
             for rank in range(self._world)
@@ -91,6 +94,11 @@ class LearnerCrew:
         """One call to all ranks; of a payload method rank 0's `(reference, report)`."""
         if not self._formed:
             await self._again()
+        with self.calls.of(f"{self.name}-0", method) as asked:
+            return await self._answer(asked, *args)
+
+    async def _answer(self, asked: Asked, *args: Any) -> Any:
+        method = asked.method
         ranks = self.handles[:1] if method in FIRST_ONLY else self.handles
         payloads = []
         waits = []
@@ -103,7 +111,7 @@ class LearnerCrew:
                 waits.append(asyncio.ensure_future(_value(getattr(handle, method).remote(*args))))
         await asyncio.wait(waits, timeout=self._patience.call, return_when=asyncio.FIRST_EXCEPTION)
         if not all(wait.done() and wait.exception() is None for wait in waits):
-            await self._failed(method, waits, payloads)
+            await self._failed(asked, waits, payloads)
         answer = waits[0].result()
         return (payloads[0], answer) if payloads else answer
 
@@ -120,8 +128,9 @@ class LearnerCrew:
         await asyncio.gather(*[_value(handle.form.remote(address, seconds)) for handle in self.handles])
         self._formed = True
 
-    async def _failed(self, method: str, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]) -> None:
+    async def _failed(self, asked: Asked, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]) -> None:
         """Raise what a call ended with. The group stays where all ranks raised the same, which they did together."""
+        method = asked.method
         late = not any(wait.done() and wait.exception() for wait in waits)
         if not late:
             await asyncio.wait(waits, timeout=GRACE)
@@ -132,9 +141,9 @@ class LearnerCrew:
         heard = [payload for payload, error in zip(payloads, errors, strict=False) if error is not None]
         await asyncio.gather(*map(_value, heard), return_exceptions=True)
         if late:
-            raise self._lost("deadline", f"{method} took longer than {self._patience.call:g} s")
+            raise self._lost(asked, "deadline", f"{method} took longer than {self._patience.call:g} s")
         if any(isinstance(error, RayActorError) for error in errors):
-            raise self._lost("died", f"the process of a rank ended during {method}")
+            raise self._lost(asked, "died", f"the process of a rank ended during {method}")
         lost = next((error for error in errors if isinstance(error, (ObjectLostError, OwnerDiedError))), None)
         if lost is not None and all(isinstance(error, (ObjectLostError, OwnerDiedError)) for error in errors):
             raise Fault("payload_lost", str(lost).splitlines()[0]) from lost
@@ -142,14 +151,14 @@ class LearnerCrew:
         short = next((cause for cause in causes if isinstance(cause, OutOfMemory)), None)
         if short is not None and not self._halved:
             self._halve()
-            raise self._lost("memory", f"{short.args[0]}. It goes on with half of them")
+            raise self._lost(asked, "memory", f"{short.args[0]}. It goes on with half of them")
         known = [cause for cause in causes if isinstance(cause, SspError)]
         together = len({type(cause) for cause in causes}) == 1
         if not together or short is not None:
             self.end()
         if known or together:
             raise known[0] if known else causes[0]  # type: ignore[misc]
-        raise self._lost("died", f"{method} failed on one rank: {next(cause for cause in causes if cause)}")
+        raise self._lost(asked, "died", f"{method} failed on one rank: {next(cause for cause in causes if cause)}")
 
     def _halve(self) -> None:
         """Half the tokens a micro-batch, for what forms next."""
@@ -158,7 +167,8 @@ class LearnerCrew:
             learner = self._cfg.block(role).learner
             learner.token_budget = max(1, learner.token_budget // 2)
 
-    def _lost(self, kind: str, detail: str) -> Fault:
+    def _lost(self, asked: Asked, kind: str, detail: str) -> Fault:
+        self.calls.lose(asked, detail)
         self.end()
         self._say(f"{self.name} {kind}: {detail}")
         return Fault(f"{self.name}_{kind}", detail)
@@ -196,8 +206,8 @@ def make(
     simulated = learner.kind == "simulated"
     if learner.kind == "deepspeed" or (learner.ranks > 1 and not simulated):
         return LearnerCrew(name, cfg, role, model, options, patience, say)
-    settings = {"max_restarts": cfg.placement.restarts, "max_task_retries": 0}
     actor: Any = SimulatedLearnerActor if simulated else LearnerActor
+    settings = restarts.options(cfg, actor)
     return RayCrew(name, [actor.options(**settings, **options(0)).remote(cfg, role, model)], patience, say)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors import fleet, learners
+from actors import fleet, learners, restarts
+from actors.calls import Asked
 from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.ledger import LedgerActor
@@ -32,9 +33,6 @@ from ssp.selfplay.cast import Cast, proposers, queue_names
 from ssp.selfplay.cast import learners as learners_of
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.turns import takes_turns, venues
-
-REPEATS = 3
-"""How often a lost call to an idempotent actor is made again before it counts as a fault."""
 
 CLOSING = 5.0
 """Seconds that learners get at a run's end to remove what they published."""
@@ -77,6 +75,7 @@ class Program:
         self._where = nowhere if self._groups is None else self._groups.where
         self._crews: list[RayCrew | learners.LearnerCrew] = []
         self._handles: list[Any] = []
+        self._starts: dict[str, Callable[..., Any]] = {}
         self._models, self._later = sites.models, takes_turns(cfg)
         self._retriever()
         queue = (cfg.queue.items, cfg.queue.bytes)
@@ -105,6 +104,28 @@ class Program:
     def size(self) -> int:
         """All actors of the run."""
         return sum(len(crew.handles) for crew in self._crews)
+
+    @property
+    def finished(self) -> int:
+        """Calls that were answered so far; those to queues do not count, which answer also when nothing moves."""
+        return sum(crew.calls.finished for crew in self._crews if not crew.name.startswith("queue-"))
+
+    def under_way(self) -> list[Asked]:
+        """Calls under way, crew by crew."""
+        return [asked for crew in self._crews for asked in crew.calls.under_way()]
+
+    def at_death(self, actor: str) -> Asked | None:
+        """What an actor that ended was last asked for; ranks of a learner are asked together."""
+        for crew in self._crews:
+            if actor.rpartition("-")[0] == crew.name:
+                return crew.calls.at_death(actor if isinstance(crew, RayCrew) else f"{crew.name}-0")
+        return None
+
+    def start(self, crew: RayCrew, number: int, **where: Any) -> Any:
+        """One more actor of that crew, which is no member yet; it ends with the program. `where`: Ray's options."""
+        handle = self._starts[crew.name](number, **where)
+        self._handles.append(handle)
+        return handle
 
     async def ready(self) -> None:
         """Wait until every actor answers. Engines that take turns with learners on GPUs start before these, find their share
@@ -174,7 +195,7 @@ class Program:
         """The one writer, on this node, whose disk has the run folder; it asks for no CPU, which a head may not have."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         own = {"num_cpus": 0, "scheduling_strategy": here}
-        return self._crew("ledger", LedgerActor, 1, lambda i: (file,), idempotent=True, **own)
+        return self._crew("ledger", LedgerActor, 1, lambda i: (file,), **own)
 
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""
@@ -187,18 +208,20 @@ class Program:
         actor: Any,
         count: int,
         args: Callable[[int], tuple[Any, ...]],
-        idempotent: bool = False,
         **own: Any,
     ) -> RayCrew:
         """`own`: options of Ray for these actors in place of the usual ones."""
         place = self._cfg.placement
-        usual = {"num_cpus": place.cpus, "max_restarts": place.restarts, "max_task_retries": -1 if idempotent else 0}
-        handles = [
-            actor.options(name=f"{self._run}-{name}-{i}", **usual | self._where(name, i) | own).remote(*args(i))
-            for i in range(count)
-        ]
-        repeats = REPEATS if idempotent else 0
-        return self._add(name, handles, Patience(place.call_timeout, self._cfg.ray.start_timeout, repeats))
+        usual = {"num_cpus": place.cpus, **restarts.options(self._cfg, actor)}
+
+        def start(i: int, **where: Any) -> Any:
+            options = usual | self._where(name, i) | own | where
+            return actor.options(name=f"{self._run}-{name}-{i}", **options).remote(*args(i))
+
+        self._starts[name] = start
+        repeats = restarts.REPEATS if usual["max_task_retries"] else 0
+        patience = Patience(place.call_timeout, self._cfg.ray.start_timeout, repeats)
+        return self._add(name, [start(i) for i in range(count)], patience)
 
     def _add(self, name: str, handles: list[Any], patience: Patience) -> RayCrew:
         self._handles.extend(handles)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 
+from actors import restarts
 from actors.process import Alive, Calm
 from ssp import corpora
 from ssp.config.schema import Config
@@ -51,8 +52,7 @@ def placed(cfg: Config) -> dict[str, Any]:
     return {
         "num_cpus": cfg.placement.cpus,
         "num_gpus": cfg.retriever.gpus,
-        "max_restarts": cfg.placement.restarts,
-        "max_task_retries": 0,
+        **restarts.options(cfg, ShardActor),
         "scheduling_strategy": "SPREAD",
     }
 

@@ -114,6 +114,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
     from actors.metrics import RayMetrics, watch
     from actors.program import Program, Sites
+    from actors.watch.supervision import supervised
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
     from ssp.selfplay.report import Report
@@ -137,7 +138,8 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
             cfg, watched(program.cast, display.activity), folder, scene.targets(), report, Evaluator(cfg, scene.sets)
         )
         interrupted = _stop_on_interrupt(game, display)
-        await game.run()
+        async with supervised(cfg, folder, program, report, display.event):
+            await game.run()
         display.finish()
         return EXIT_INTERRUPTED if interrupted else 0
     finally:

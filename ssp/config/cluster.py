@@ -5,7 +5,7 @@ Owns names, types and defaults. Refuses to judge combinations (`ssp.config.rules
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -18,6 +18,37 @@ class TransferConfig:
 
     kind: str = "auto"
     verify: bool = False
+
+
+@dataclass
+class ElasticConfig:
+    """Pools that follow the cluster: the least and most players of a role, such as "1-8" ("" = as many as placement says).
+
+    placement.proposers and solvers are for the CPUs that the run starts with; there are more, or fewer, in proportion
+    when nodes join or leave.
+    """
+
+    proposers: str = ""
+    solvers: str = ""
+
+
+@dataclass
+class FaultConfig:
+    """One fault that a test makes once step `at_step` is done. `do`: kill (SIGKILL to an actor's process), stall (SIGSTOP
+    for `seconds`), node (kill the node of that actor), full (from then on no checkpoint of that learner finds room).
+    `who`: an actor, such as solver-0, shard-0-0, learner-proposer-0, queue-questions-0, ledger-0."""
+
+    at_step: int = 1
+    do: str = "kill"
+    who: str = ""
+    seconds: float = 5.0
+
+
+@dataclass
+class ChaosConfig:
+    """Faults that a test declares: chaos.faults="[{at_step: 2, do: kill, who: solver-0}]"."""
+
+    faults: list[FaultConfig] = field(default_factory=list)
 
 
 @dataclass
@@ -41,6 +72,7 @@ class PlacementConfig:
     cpus: float = 0.1
     restarts: int = 10
     call_timeout: float = 300.0
+    elastic: ElasticConfig = field(default_factory=ElasticConfig)
 
 
 @dataclass

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from ssp import protocols
 from ssp.config import (
+    chaos_rules,
     engine_rules,
     game_rules,
     judge_rules,
@@ -266,6 +267,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     *judge_rules.RULES,
     *reward_rules.RULES,
     *placement_rules.RULES,
+    *chaos_rules.RULES,
 )
 
 

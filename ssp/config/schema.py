@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ssp.config.cluster import PlacementConfig, QueueConfig, RayConfig, TransferConfig
+from ssp.config.cluster import ChaosConfig, PlacementConfig, QueueConfig, RayConfig, TransferConfig
 from ssp.config.role import RoleConfig
 from ssp.episode import PROPOSER, ROLES, SOLVER
 
@@ -305,9 +305,11 @@ class WarmupConfig:
 @dataclass
 class TelemetryConfig:
     """Who else gets the figures of a run. `wandb`: Weights & Biases, none, offline (files in the run folder, which `wandb
-    sync` sends) or online (project and key from its own environment variables)."""
+    sync` sends) or online (project and key from its own environment variables). `stall`: seconds without a finished call
+    after which it is told who waits for whom (0 = only on SIGUSR1)."""
 
     wandb: str = "none"
+    stall: float = 900.0
 
 
 @dataclass
@@ -336,6 +338,7 @@ class Config:
     ray: RayConfig = field(default_factory=RayConfig)
     queue: QueueConfig = field(default_factory=QueueConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    chaos: ChaosConfig = field(default_factory=ChaosConfig)
     coldstart: ColdStartConfig = field(default_factory=ColdStartConfig)
     defaults: RoleConfig = field(default_factory=RoleConfig)
     proposer: RoleConfig = field(default_factory=lambda: RoleConfig(reward="1-acc"))

@@ -167,6 +167,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "placement.cpus": (0, INF),
     "placement.restarts": (0, INF),
     "placement.call_timeout": (0.001, INF),
+    "telemetry.stall": (0, INF),
     "ray.cpus": (0, INF),
     "ray.dashboard_port": (0, 65535),
     "ray.object_store_mb": (80, INF),

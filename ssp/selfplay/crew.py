@@ -19,7 +19,11 @@ class Crew(Protocol):
     """Workers 0..size-1 of one kind."""
 
     name: str
-    size: int
+
+    @property
+    def size(self) -> int:
+        """How many there are now: a pool may change between two stages."""
+        ...
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:
         """Call one worker. Raises Fault("<name>_died" | "<name>_deadline") when the worker fails."""

@@ -52,6 +52,10 @@ class Report:
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
         self._spent: dict[int, list[float]] = {}
         self._last = time.perf_counter()
+        self.step = 0
+        """The last step that every learner has finished."""
+        self.waits: dict[str, tuple[str, float]] = {}
+        """Who waits, for what, and since when (perf_counter)."""
 
     def restart(self, step: int) -> None:
         """The run (re)starts from the checkpoint of `step`: half-collected steps are forgotten."""
@@ -73,7 +77,11 @@ class Report:
     def waiting(self, track: str, why: str) -> Iterator[None]:
         """Around a wait, for the timeline; one that is over at once is not shown."""
         began = time.perf_counter()
-        yield
+        self.waits[track] = why, began
+        try:
+            yield
+        finally:
+            self.waits.pop(track, None)
         if time.perf_counter() - began > WAIT:
             self._sink.span(track, f"wait: {why}", began, time.perf_counter())
 
@@ -122,6 +130,7 @@ class Report:
             row["generate/tokens_per_second"] = tokens[name] / max(clock.generated.get(name, 0.0), 1e-9)
             self._sink.write(step, name, row)
         del self._learned[step], self._spent[step]
+        self.step = step
         return True
 
     def evaluated(self, step: int, scores: dict[str, float], seconds: float) -> None:

@@ -142,12 +142,22 @@ class Watched:
     """A crew whose calls are seen by `activity`; otherwise the crew itself."""
 
     def __init__(self, inner: Crew, activity: Activity) -> None:
-        self.name, self.size = inner.name, inner.size
-        self._inner, self._activity = inner, activity
-        activity.enrol(self.name.replace("-", "_"), [f"{self.name}-{i}" for i in range(self.size)])
+        self.name, self._inner, self._activity = inner.name, inner, activity
+        self._enrol()
+
+    @property
+    def size(self) -> int:
+        """See `Crew.size`."""
+        return self._inner.size
+
+    def _enrol(self) -> None:
+        self._enrolled = self.size
+        self._activity.enrol(self.name.replace("-", "_"), [f"{self.name}-{i}" for i in range(self.size)])
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:
         """See `Crew.call`."""
+        if self.size > self._enrolled:
+            self._enrol()
         actor, shown = f"{self.name}-{worker}", _shown(method, args)
         if method in BESIDE:
             started = time.perf_counter()

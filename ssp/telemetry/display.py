@@ -5,9 +5,11 @@ Owns the fan-out of one row and the final table. Promises that files are written
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ssp import causes
 from ssp.config.schema import Config
 from ssp.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
@@ -45,7 +47,7 @@ class Display:
         for line in self._log.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
         self._pending: dict[str, float] = {}
-        self._voids = 0.0
+        self._voids: Counter[str] = Counter()
 
     def restart(self, step: int) -> None:
         """Play (re)starts after `step`."""
@@ -73,12 +75,14 @@ class Display:
     def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """What the console shows of a game's row."""
         names = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
-        self._voids += sum(count for name, count in values.items() if name.startswith("void/"))
+        for name, count in values.items():
+            if name.startswith("void/"):
+                self._voids[name.removeprefix("void/")] += int(count)
         return {
             "step": float(step),
             "tokens_per_second": values["tokens_per_second"],
             "games_per_second": values["game/played"] / max(values["time/step"], 1e-9),
-            "voids": self._voids,
+            "voids": float(self._voids.total()),
             **{key: values[name] for key, name in names.items() if name in values},
         }
 
@@ -106,7 +110,9 @@ class Display:
         self._console.finish(rows, paths)
 
     def close(self) -> None:
-        """Write what is still in memory."""
+        """Write what is still in memory, and say what was void and why."""
+        for cause, count in self._voids.most_common():
+            self.event(f"void: {count} by {cause}: {causes.find(cause).meaning}. Next: {causes.find(cause).next_step}")
         self._timeline.close()
         self._log.close()
         if self._wandb is not None:

@@ -1,0 +1,76 @@
+"""What happens when an actor's process ends, for each kind of actor: who starts it again, how often, what is lost.
+
+Owns the restart policies, all of them. Promises that every actor class has one (a test counts) and that docs/faults.md shows
+these. Refuses to start anything: those who make actors ask here for Ray's options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ssp.config.schema import Config
+
+REPEATS = 3
+"""How often a lost call to an idempotent actor is made again before it counts as a fault."""
+
+RAY, US, NOBODY = "Ray", "us", "nobody"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Who starts an actor of one kind again, whether a lost call is made again by itself (by Ray and by the crew), what is
+    lost with the process, and what makes up for it."""
+
+    by: str
+    lost: str
+    then: str
+    idempotent: bool = False
+
+
+_PLAYER = Policy(
+    RAY, "the block that it plays", "it is void and played again under new ids; weights come with the call"
+)
+POLICIES = {
+    **dict.fromkeys(("ProposerActor", "SolverActor", "PairActor"), _PLAYER),
+    "JudgeActor": Policy(RAY, "nothing: its calls are pure", "the call is made again, on the next judge"),
+    "ShardActor": Policy(RAY, "requests under way", "players ask another replica, or wait until retriever.timeout"),
+    "EncoderActor": Policy(RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"),
+    "QueueActor": Policy(RAY, "what it held: references", "who put a block and saw no acknowledgement puts it again"),
+    "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again", idempotent=True),
+    "LearnerActor": Policy(RAY, "weights and optimizer since the last save", "steps since then are learned again"),
+    "SimulatedLearnerActor": Policy(RAY, "its count since the last save", "steps since then are learned again"),
+    "RankActor": Policy(US, "weights and optimizer since the last save", "all ranks end, and form a new group"),
+    "WitnessActor": Policy(NOBODY, "nothing", "another one is made when its node is asked about next"),
+}
+"""By class."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A policy with a run's budget."""
+
+    policy: Policy
+    budget: int
+
+    def told(self, used: int, alive: bool = True) -> str:
+        """What happens next to an actor that was restarted `used` times, the one that is under way included."""
+        if self.policy.by == US:
+            return f"the group forms again, at most {self.budget} times; lost: {self.policy.lost}"
+        if used >= self.budget and not alive:
+            return f"it may not start again: restart {used} of {self.budget} (placement.restarts)"
+        return f"Ray starts it again, {used} of {self.budget} times; lost: {self.policy.lost}; {self.policy.then}"
+
+
+def of(cfg: Config) -> dict[str, Restart]:
+    """Every kind's policy in a run."""
+    return {kind: Restart(policy, cfg.placement.restarts) for kind, policy in POLICIES.items()}
+
+
+def options(cfg: Config, actor: Any) -> dict[str, int]:
+    """Ray's options of an actor class: restarts, and calls that Ray makes again."""
+    policy = POLICIES[actor.__ray_metadata__.class_name]
+    return {
+        "max_restarts": cfg.placement.restarts if policy.by == RAY else 0,
+        "max_task_retries": -1 if policy.idempotent else 0,
+    }

@@ -1,0 +1,1 @@
+"""What looks after a run while it plays: deaths, waits, pools that change, faults on purpose."""
