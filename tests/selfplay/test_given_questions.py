@@ -103,8 +103,8 @@ def test_void_attempts_have_no_reward(tmp_path: Path) -> None:
     assert sum(f.get("void/retriever_down", 0) for f in stage.figures()) > 0
 
 
-def test_a_lost_block_is_played_again_and_a_lost_learner_goes_back(tmp_path: Path) -> None:
-    FakeLearner.fail_at = {"solver/update": {2}}
+def test_a_lost_block_is_played_again_and_a_learner_lost_twice_goes_back(tmp_path: Path) -> None:
+    FakeLearner.fail_at = {"solver/update": {2, 3}}
     stage = Stage(given(save__every=10), tmp_path / "run")
     stage.cast.solvers.fails = on_calls("play", 5, cause="solver_died")  # type: ignore[attr-defined]
     stage.play()
