@@ -29,7 +29,7 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.memory.processes import FLEET
 from ssp.placement import Plan
-from ssp.selfplay.cast import Cast, proposers, queue_names
+from ssp.selfplay.cast import Cast, at_once, proposers, queue_names
 from ssp.selfplay.cast import learners as learners_of
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.turns import takes_turns, venues
@@ -171,8 +171,9 @@ class Program:
         def player(role: str) -> Callable[[int], tuple[Any, ...]]:
             return lambda i: (cfg, role, sites.models[role], run, sites.episodes)
 
-        asking = self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER))
-        return asking, self._crew("solver", SolverActor, place.solvers, player(SOLVER))
+        threads = {role: {"max_concurrency": at_once(cfg, role)} for role in (PROPOSER, SOLVER)}
+        asking = self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER), **threads[PROPOSER])
+        return asking, self._crew("solver", SolverActor, place.solvers, player(SOLVER), **threads[SOLVER])
 
     def _learners(self) -> dict[str, Crew]:
         """The crew that trains each role; roles that share a policy have the same one."""

@@ -33,6 +33,7 @@ COMMANDS = {
     "serve": "answer searches over HTTP, or serve a judge",
     "data": "convert and merge question files",
     "download": "fetch published data sets, indexes and models",
+    "plan": "simulate the schedule of a configuration on any number of GPUs",
     "doctor": "check this machine, or a run's ledger",
 }
 """Command → what it is for. `launch.<command>` has `main(argv) -> int`."""

@@ -37,7 +37,10 @@ class Pace:
 
 
 class Decoding(Generic[Item]):
-    """One engine's sequences. `started` hears of each item when its first token is drawn."""
+    """One engine's sequences. `started` hears of each item when its first token is drawn.
+
+    `busy`: seconds in which something ran; `slots`: times the sequences that did; `tokens`: given so far.
+    """
 
     def __init__(self, pace: Pace, started: Callable[[Item], None] = lambda item: None) -> None:
         self.pace = pace
@@ -47,7 +50,7 @@ class Decoding(Generic[Item]):
         self._count = 0
         self._running: list[tuple[float, int, float, Item]] = []
         self._waiting: deque[tuple[int, Item]] = deque()
-        self.busy = self.tokens = 0.0
+        self.busy = self.tokens = self.slots = 0.0
 
     def __len__(self) -> int:
         return len(self._running) + len(self._waiting)
@@ -99,6 +102,7 @@ class Decoding(Generic[Item]):
             steps = passed / self.pace.step(len(self._running))
             self._steps += steps
             self.busy += passed
+            self.slots += passed * len(self._running)
             self.tokens += steps * len(self._running)
 
     def _admit(self) -> None:

@@ -42,10 +42,11 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
 
 
 def episodes(cfg: Config, role: str) -> int:
-    """What one engine of the role plays at a time: its share of a batch."""
+    """What one engine of the role plays at a time: its share of a batch, of so many rounds as it plays at once."""
+    blocks = cast.at_once(cfg, role)
     if role == PROPOSER:
-        return -(-cfg.proposer.batch * cfg.game.proposals // cfg.placement.proposers)
-    return -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
+        return blocks * -(-cfg.proposer.batch * cfg.game.proposals // cfg.placement.proposers)
+    return blocks * -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
 
 
 def notes(cfg: Config) -> list[str]:

@@ -44,6 +44,17 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
     return {**own, shared[-1]: shared} if shared else own
 
 
+def at_once(cfg: Config, role: str) -> int:
+    """Blocks of episodes that one player of `role` plays at a time.
+
+    More than one only in flight: an engine has the weights of one version, and elsewhere each block waits for its own. Then
+    the blocks of all rounds under way, and of an evaluation, share the engine, which the last episodes of one alone would
+    leave nearly empty (frameworks note 2.3).
+    """
+    bound: int = getattr(cfg.schedule.max_staleness, role)
+    return bound + 2 if cfg.schedule.in_flight and bound > 0 else 1
+
+
 def queue_names(cfg: Config) -> tuple[str, ...]:
     """Every queue of a run: questions, and one of batches a role."""
     return ("questions", *cfg.roles)

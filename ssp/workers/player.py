@@ -3,7 +3,7 @@
 Owns the engine and the tokenizer of one role. Promises that it uses exactly the weights it was handed (a changed version
 reloads and resets every cache, except in flight), that transcripts are on disk before the call returns, and that where a
 learner has the engine's GPUs by turns it sleeps and wakes as often as it is told.
-Refuses to know rewards, batches or other workers.
+In flight several threads may play at once. Refuses to know rewards, batches or other workers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,54 @@
+"""`ssp plan`: what a configuration would do on so many GPUs, simulated with the program's own scheduling.
+
+Owns the command's arguments. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from launch.cli import Parser, parse
+
+MOST = 4096
+"""GPUs of one plan."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the plan. Returns the exit code."""
+    parsed = parse(argv, "plan", "Simulate the schedule of a configuration, on any number of GPUs.", _flags)
+    cfg = parsed.load()
+    # Here, because --help needs none of it.
+    from ssp.plan.costs import Costs
+    from ssp.plan.report import describe
+
+    print(describe(cfg, parsed.flags.gpus, Costs.typed(parsed.flags.assume)))
+    return 0
+
+
+def _counts(text: str) -> list[int]:
+    """Numbers of GPUs, for argparse."""
+    words = text.split(",")
+    if not all(word.isdecimal() and 1 <= int(word) <= MOST for word in words):
+        raise argparse.ArgumentTypeError(f"whole numbers from 1 to {MOST} with commas between, not {text!r}")
+    return [int(word) for word in words]
+
+
+def _flags(parser: Parser) -> None:
+    parser.add_argument(
+        "--gpus", type=_counts, default=[], metavar="1,8,64", help="GPUs to plan for (default: what placement.* says)"
+    )
+    parser.add_argument(
+        "--assume",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an input that nobody measured; may be repeated",
+    )
+
+
+if __name__ == "__main__":
+    from launch.main import run
+
+    sys.exit(run(main, sys.argv[1:]))

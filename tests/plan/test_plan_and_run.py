@@ -1,0 +1,51 @@
+"""A run on real Ray whose engines sleep: as a run is, and about as fast as its plan says (exactly: tests/bench/plan_run.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+from trainruns import SMALL, ledger_is_sound, run
+
+from ssp.config import load
+from ssp.plan.costs import Costs
+from ssp.plan.simulate import simulate
+from ssp.plan.split import own
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+STEPS, BOUND = 8, 1
+SLEEPING = [
+    f"steps={STEPS}",
+    "schedule.preset=one-step-off",
+    "schedule.in_flight=true",
+    "defaults.engine.kind=simulated",
+    "defaults.engine.sequences=8",
+    "defaults.engine.simulated.tokens=200",
+    "defaults.engine.simulated.step_ms=1",
+    "defaults.learner.kind=simulated",
+    "defaults.limits.searches=1",
+    "defaults.limits.turn_tokens=600",
+    "defaults.limits.total_tokens=1400",
+    "proposer.algorithm=grpo",
+    "proposer.loss=ppo_clip",
+    "solver.reward=ssp.tiny.reward:letters",
+    "referee.verifier=none",
+    "referee.evidence=none",
+    "referee.rules=[malformed, empty, leakage]",
+    "referee.alarm_patience=1000000",
+    "health.on_collapse=warn",
+]
+
+
+def test_a_run_of_sleeping_engines_goes_as_it_was_planned(tmp_path: Path) -> None:
+    cfg = load("quickstart", [*SMALL, *SLEEPING])
+    costs = Costs(search_s=0.01)
+    planned = simulate(cfg, own(cfg, costs), costs)
+    with run(tmp_path / "run", *SLEEPING) as made:
+        made.ends_well()
+        ledger_is_sound(made)
+        ages = [row["staleness/max"] for role in cfg.roles for row in made.rows(role)]
+        assert len(ages) == 2 * STEPS and max(ages) <= BOUND
+        walls = [row["time/step"] for row in made.rows("game") if 2 < row["step"] < STEPS]
+        assert 0.6 * planned.step < median(walls) < 4 * planned.step  # a busy machine is late, never early

@@ -1,0 +1,121 @@
+"""Simulated runs against closed forms, and the bounds of the real coordinator in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ssp.config import load
+from ssp.config.schema import Config
+from ssp.plan.costs import Costs
+from ssp.plan.simulate import Measured, simulate
+from ssp.plan.split import Split, capped, choose, own, work
+
+FREE = Costs(search_s=0.0, judge_s=0.0)
+STEP, EACH, TOKEN = 0.006, 0.00007, 0.00016
+
+
+def config(*typed: str) -> Config:
+    """One role that answers given questions: 8 x 8 attempts of 1000 tokens, engines of 64, costs of frameworks note 2.3."""
+    return load(
+        "simulated",
+        [
+            "game.questions=dataset",
+            "data.questions=world:train",
+            "schedule.preset=",
+            "schedule.in_flight=false",
+            "solver.batch=8",
+            "game.attempts=8",
+            "solver.engine.sequences=64",
+            "solver.engine.simulated.tokens=1000",
+            "solver.engine.simulated.sigma=0",
+            "solver.engine.simulated.step_ms=6",
+            "solver.engine.simulated.sequence_ms=0.07",
+            "solver.learner.token_ms=0.16",
+            "solver.limits.searches=0",
+            "solver.limits.turn_tokens=16000",
+            "solver.limits.total_tokens=16100",
+            "queue.bytes=20000000000",
+            *typed,
+        ],
+    )
+
+
+def stale(bound: int, *typed: str) -> Config:
+    return config(f"schedule.max_staleness.solver={bound}", *typed)
+
+
+def played(cfg: Config, engines: int = 1, ranks: int = 1, **costs: Any) -> Measured:
+    split = Split({"solver": engines}, {"solver": ranks}, engines + ranks, 1)
+    return simulate(cfg, split, replace(FREE, **costs))
+
+
+def test_one_engine_one_role_constant_lengths() -> None:
+    play, learn = 1000 * (STEP + EACH * 64), 64 * 1000 * TOKEN
+    sync = played(config())
+    assert sync.step == pytest.approx(play + learn, rel=1e-6)
+    assert sync.idle["solver"] == pytest.approx(learn / (play + learn), rel=1e-6)
+    assert sync.idle["learner-solver"] == pytest.approx(play / (play + learn), rel=1e-6)
+    assert sync.fill["solver"] == pytest.approx(1.0) and sync.staleness["solver"] == (0.0, 0.0)
+    overlapped = played(stale(1))
+    assert overlapped.step == pytest.approx(max(play, learn), rel=1e-6)
+    assert overlapped.staleness["solver"] == (1.0, 1.0)
+
+
+def test_two_engines_halve_a_batch_and_ranks_a_step() -> None:
+    found = played(config("solver.batch=16"), engines=2, ranks=4)
+    assert found.step == pytest.approx(1000 * (STEP + EACH * 64) + 128 * 1000 * TOKEN / 4, rel=1e-6)
+
+
+def test_searches_and_judges_and_syncs_take_their_time() -> None:
+    cfg = config("solver.limits.searches=1", "solver.limits.total_tokens=33000")
+    play, learn = 2 * 1000 * (STEP + EACH * 64), 2 * 64 * 1000 * TOKEN
+    found = played(cfg, search_s=3.0, judge_s=2.0, sync_s=1.5)
+    assert found.step == pytest.approx(play + learn + 3.0 + 2.0 + 1.5, rel=1e-6)
+    assert found.searches == pytest.approx(64 / found.step)
+
+
+def test_the_same_configuration_gives_the_same_figures() -> None:
+    cfg = stale(2, "solver.engine.simulated.sigma=0.8", "schedule.in_flight=true")
+    assert played(cfg) == played(cfg)
+
+
+def test_in_flight_the_rounds_share_an_engine() -> None:
+    """What one block's last episodes leave of an engine is the next one's, else nobody's."""
+    tails = ("solver.batch=16", "solver.engine.simulated.sigma=0.7")
+    alone, shared = played(stale(4, *tails)), played(stale(4, *tails, "schedule.in_flight=true"))
+    assert shared.fill["solver"] > 0.85 > 0.6 > alone.fill["solver"]
+    assert shared.step < 0.7 * alone.step
+    assert shared.staleness["solver"][1] <= 4 and not shared.dropped
+
+
+def test_both_roles_take_turns_on_one_gpu() -> None:
+    cfg = load("simulated", ["schedule.preset=sync", "schedule.in_flight=false", "defaults.engine.simulated.sigma=0"])
+    (split,) = choose(cfg, 1, FREE)
+    assert split.shared and split.engines == {"proposer": 1, "solver": 1}
+    found, (play, learn) = simulate(cfg, split, FREE, 4), work(cfg, FREE)
+    assert found.step == pytest.approx(sum(play.values()) + sum(learn.values()))
+    assert found.staleness == {"proposer": (0.0, 0.0), "solver": (0.0, 0.0)}
+
+
+def test_what_is_not_valid_is_not_solved() -> None:
+    cfg = load("simulated", ["schedule.preset=one-step-off", "proposer.batch=60", "solver.batch=60", "game.attempts=2"])
+    found = simulate(cfg, own(cfg, FREE), replace(FREE, valid=0.5), 4)
+    assert 0.35 < found.games / (found.rounds * 60) < 0.65
+
+
+def test_splits_follow_the_work_and_hold_together() -> None:
+    cfg = load("gpu8", ["defaults.engine.tensor_parallel=2"])
+    play, learn = work(cfg, Costs())
+    assert play["solver"] > 3 * play["proposer"] and learn["solver"] > 3 * learn["proposer"]
+    for split in choose(cfg, 64, Costs()):
+        assert 2 * sum(split.engines.values()) + sum(split.ranks.values()) in (63, 64)
+        assert split.engines["solver"] > split.engines["proposer"] and split.ranks["solver"] > split.ranks["proposer"]
+
+
+def test_the_mean_of_capped_lengths() -> None:
+    assert capped(2000, 0.8, 1e9) == pytest.approx(2000)
+    assert capped(2000, 0.0, 500) == 500
+    assert 1900 < capped(2000, 0.8, 16000) < 2000
