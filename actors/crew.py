@@ -160,8 +160,9 @@ class RayCrew:
             except (RayActorError, TimeoutError):
                 await asyncio.sleep(0.2)
             else:
-                member.down = False
-                self._say(f"{member.name} is back")
+                if member.down:  # several calls may have waited for it
+                    member.down = False
+                    self._say(f"{member.name} is back")
                 return
         raise SspError(f"{member.name} did not come back within {self._patience.start:g} s: see its log in Ray")
 

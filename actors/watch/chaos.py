@@ -23,8 +23,8 @@ from ssp.selfplay.report import Report
 EVERY = 0.1
 """Seconds between two looks at the step."""
 
-AWAY = 60.0
-"""Seconds that an actor gets to come back before its fault is left out."""
+AWAY = 300.0
+"""Seconds that an actor, or another node, gets to be there before the fault is left out."""
 
 
 class Chaos:
@@ -44,7 +44,7 @@ class Chaos:
                 await asyncio.sleep(EVERY)
             there = await self._found(fault.who)
             if there is None:
-                self._say(f"chaos: {fault.who} did not come back within {AWAY:g} s; {fault.do} is left out")
+                self._say(f"chaos: {fault.who or 'no other node'} was there within {AWAY:g} s; {fault.do} is left out")
             elif fault.do == "stall":
                 stalls.append(asyncio.create_task(self._stall(there, fault.seconds)))
             else:
@@ -52,12 +52,13 @@ class Chaos:
         await asyncio.gather(*stalls)
 
     async def _found(self, who: str) -> Seen | None:
-        """The actor's process, once it lives."""
+        """The actor's process, once it lives; without a name, any that is on another node than the driver."""
+        home = ray.get_runtime_context().get_node_id()
         for _ in range(round(AWAY / EVERY)):
             await asyncio.to_thread(self._deaths.look)
-            there = self._deaths.place(who)
-            if there is not None and there.alive:
-                return there
+            for seen in reversed(self._deaths.seen.values()):
+                if seen.alive and (seen.actor == who if who else seen.node != home):
+                    return seen
             await asyncio.sleep(EVERY)
         return None
 
@@ -74,9 +75,6 @@ class Chaos:
             ray.get(handle.__ray_call__.remote(fill), timeout=AWAY)
 
     def _end_node(self, there: Seen) -> None:
-        if there.node == ray.get_runtime_context().get_node_id():
-            self._say(f"chaos: {there.actor} is on the driver's node, which is not killed; node is left out")
-            return
         on_it = [seen for seen in self._deaths.seen.values() if seen.alive and seen.node == there.node]
         self._say(f"chaos: node {there.node[:8]} with {', '.join(seen.actor for seen in on_it)}")
         self._deaths.chaos |= {seen.pid: "node" for seen in on_it}

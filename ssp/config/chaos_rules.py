@@ -1,7 +1,7 @@
 """What may go wrong on purpose, and which pools may change their size.
 
-Owns the rules of `chaos.*` and `placement.elastic.*`. Promises that a fault names an actor that the run has, and that a pool
-which cannot follow the cluster is refused. Refuses to make a fault (`actors.watch.chaos`) or a player (`actors.watch.elastic`).
+Owns the rules of `chaos.*` and `placement.elastic.*`. Promises that a fault names an actor that the run has, and that a
+pool which cannot follow the cluster is refused. Refuses to make a fault or a player (`actors.watch`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,14 @@ def faults_can_happen(cfg: Config) -> None:
         if fault.at_step < 1 or fault.seconds <= 0:
             found = f"at_step={fault.at_step} seconds={fault.seconds:g}"
             raise InputError(f"{where}: at_step is 1 or more, seconds above 0", found, "correct it")
-        right = [name for name in known if fault.do != "full" or name.startswith("learner-")]
+        right = (
+            [name for name in known if fault.do != "full" or name.startswith("learner-")]
+            if fault.do != "node"
+            else [""]
+        )
         if fault.who not in right:
-            raise InputError(f"{where}.who is one of {', '.join(right)}", fault.who or "''", "correct it")
+            of = f"one of {', '.join(right)}" if any(right) else "empty: node is one that the driver is not on"
+            raise InputError(f"{where}.who is {of}", fault.who or "''", "correct it")
 
 
 def actors(cfg: Config) -> list[str]:

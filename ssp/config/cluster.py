@@ -35,7 +35,7 @@ class ElasticConfig:
 @dataclass
 class FaultConfig:
     """One fault that a test makes once step `at_step` is done. `do`: kill (SIGKILL to an actor's process), stall (SIGSTOP
-    for `seconds`), node (kill the node of that actor), full (from then on no checkpoint of that learner finds room).
+    for `seconds`), node (kill a node that the driver is not on), full (no checkpoint of that learner finds room any more).
     `who`: an actor, such as solver-0, shard-0-0, learner-proposer-0, queue-questions-0, ledger-0."""
 
     at_step: int = 1

@@ -125,9 +125,11 @@ class SelfPlay:
         end = self._first
         async with asyncio.TaskGroup() as group:
             for round_ in range(self._first, self._cfg.steps):
-                await self._pace.admit(self._roles[0], round_)
+                with self._report.waiting("next round", f"{self._roles[0]}'s learner"):
+                    await self._pace.admit(self._roles[0], round_)
                 try:
-                    await self._gate.admit()
+                    with self._report.waiting("next round", "fewer voids"):
+                        await self._gate.admit()
                 except VoidLimit as limit:
                     self.stop(limit)
                 if self._stopping:

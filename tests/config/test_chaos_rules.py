@@ -28,6 +28,7 @@ def test_faults_are_read_from_the_command_line() -> None:
         "who: ''",
         "at_step: 0, who: solver-0",
         "do: full, who: solver-0",
+        "do: node, who: solver-0",
         "do: stall, who: judge-0, seconds: 0",
     ],
 )
