@@ -14,7 +14,7 @@ from fakes import FakeLearner, FaultyCrew, config, on_calls
 
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode
-from ssp.ledger import Ledger
+from ssp.ledger import HomeLedger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.checkpoint import Checkpoints
@@ -40,7 +40,7 @@ class School:
     def __init__(self, cfg: Config, path: Path) -> None:
         self.cfg, self.folder = cfg, RunFolder(path)
         self.folder.checkpoints.mkdir(parents=True)
-        self.ledger = Ledger(path / "ledger.db")
+        self.ledger = HomeLedger(path / "ledger.db")
         player = LocalCrew("player", lambda i: SimpleNamespace(place=lambda: here("127.0.0.1")))
         self.learners = {
             role: FaultyCrew(LocalCrew(role, lambda i, role=role: FakeLearner(cfg, role, path)))  # type: ignore[misc]
