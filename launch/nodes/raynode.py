@@ -24,18 +24,22 @@ import psutil
 from ssp.errors import InputError, SspError
 
 MARK = "SSP_NODE"
-"""In the environment of each process of a node: `<process id>-<start time>` of the launcher."""
+"""In the environment of each process of a node: `<process id>-<start time>` of the launcher. Ray's agents overwrite theirs
+with their title, so what belongs to a living launcher is known by its session too."""
 
 READY = "Ray runtime started."
 SOCKET_PATH, SOCKET_NAME = 107, 66
 """Bytes that Linux allows a socket's path, and that Ray adds to its folder's."""
+
+STARTS = 3
+"""How often Ray is started before its failure counts."""
 
 POLITE, DEAD = 8.0, 10.0
 """Seconds that Ray gets to end by itself, and that killed processes get to be gone."""
 
 _KEEPER = """
 import os, select, signal, sys, time
-launcher, needle = int(sys.argv[1]), sys.argv[2].encode()
+launcher, session, needle = int(sys.argv[1]), sys.argv[2], sys.argv[3].encode()
 watch = os.pidfd_open(launcher)
 print("watching", flush=True)
 poll = select.poll()
@@ -45,8 +49,9 @@ for _ in range(50):
     found = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if needle in file.read().split(b"\\0"):
+            with open(f"/proc/{name}/environ", "rb") as environ, open(f"/proc/{name}/stat") as stat:
+                state, _, _, of = stat.read().rpartition(")")[2].split()[:4]
+                if state != "Z" and (of == session or needle in environ.read().split(b"\\0")):
                     found += 1
                     os.kill(int(name), signal.SIGKILL)
         except OSError:
@@ -139,8 +144,10 @@ class RayNode:
             raise InputError(rule, self.folder, "set RAY_TMPDIR to a shorter one, such as /tmp")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "ray-start.log"
-        self._ending = False
-        _keep(self.mark)
+        self._options, self._ending = list(options), False
+        self._launch()
+
+    def _launch(self) -> None:
         # The package that was compared with the head's is the one that actors import.
         package = str(Path(__file__).parents[2])
         paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -150,14 +157,19 @@ class RayNode:
         with self.log.open("wb") as log:
             # A session of its own: Ctrl-C is for us, and Ray ends after the run.
             self.process = subprocess.Popen(
-                [*command, f"--temp-dir={self.folder}", *options],
+                [*command, f"--temp-dir={self.folder}", *self._options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
             )  # fmt: skip
+        self._keeper = _keep(self.mark, self.process.pid)
 
     def ready(self, seconds: float) -> None:
         """Wait until Ray says that it runs. SspError with its last words when it does not within `seconds`."""
-        deadline = time.monotonic() + seconds
+        deadline, starts = time.monotonic() + seconds, 1
         while READY not in self.log.read_text(errors="replace"):
+            if starts < STARTS and self._stillborn():
+                starts += 1
+                self._kill_all()
+                self._launch()
             self.check()
             if time.monotonic() > deadline:
                 raise SspError(f"Ray did not start within ray.start_timeout={seconds:g} s: {self._last_words()}")
@@ -175,18 +187,40 @@ class RayNode:
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(POLITE)
-        _kill([process for process, _ in marked(self.mark)])
+        self._kill_all()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _stillborn(self) -> bool:
+        """Whether a server died while `ray start` still waits for it: a raylet gives its own agents 15 s to come up, which
+        a busy machine does not always keep."""
+        with suppress(psutil.Error):
+            return any(child.status() == psutil.STATUS_ZOMBIE for child in psutil.Process(self.process.pid).children())
+        return False
+
+    def _kill_all(self) -> None:
+        """What is left of this node, and then its keeper, whose session's number may be another's one day."""
+        _kill([*(process for process, _ in marked(self.mark)), *_session(self.process.pid)])
+        self.process.wait()
+        self._keeper.kill()
+        self._keeper.wait()
 
     def _last_words(self) -> str:
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return f"{' / '.join(lines[-3:])} (all of it: {self.log})"
 
 
-def _keep(mark: str) -> None:
-    """Start the keeper of what will carry `mark`."""
-    command = [sys.executable, "-I", "-S", "-c", _KEEPER, str(os.getpid()), f"{MARK}={mark}"]
+def _session(leader: int) -> Iterator[psutil.Process]:
+    """Processes of the session that `leader` began."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+
+
+def _keep(mark: str, session: int) -> subprocess.Popen[bytes]:
+    """Start the keeper of what carries `mark` or is of that session."""
+    command = [sys.executable, "-I", "-S", "-c", _KEEPER, str(os.getpid()), str(session), f"{MARK}={mark}"]
     environment = {name: value for name, value in os.environ.items() if name != MARK}
     keeper = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -196,3 +230,4 @@ def _keep(mark: str) -> None:
     with keeper.stdout as said:
         if said.readline().strip() != b"watching":
             raise SspError("no keeper for Ray's processes could start (it needs Linux 5.3 or newer)")
+    return keeper

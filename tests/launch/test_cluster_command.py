@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from trainruns import REPO, free_port, until
 from actors.cluster import connect
 from launch import cluster, main
 from launch.nodes import ports, raynode
+from launch.nodes.raynode import MARK
 from ssp.config import load
 from ssp.errors import InputError
 
@@ -108,10 +110,14 @@ import subprocess, sys, time
 from launch.nodes import raynode
 mark = raynode.own_mark()
 (raynode.root() / mark).mkdir(parents=True)
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+# A shell, a child that carries the mark, and one that has lost it, as Ray's agents do.
+child = subprocess.Popen(
+    ["bash", "-c", f"env -u {raynode.MARK} sleep 601 & sleep 600 & wait"], env={raynode.MARK: mark, "PATH": "/usr/bin:/bin"},
+    start_new_session=True,
+)
 if sys.argv[1] == "kept":
-    raynode._keep(mark)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={raynode.MARK: mark, "PATH": ""},
-                         start_new_session=True)
+    raynode._keep(mark, child.pid)
 print(child.pid, flush=True)
 time.sleep(600)
 """
@@ -128,27 +134,35 @@ def launched(kind: str, folder: Path) -> tuple[subprocess.Popen[str], psutil.Pro
 
 
 def test_the_keeper_ends_what_a_killed_launcher_started(tmp_path: Path) -> None:
-    launcher, child = launched("kept", tmp_path)
+    launcher, shell = launched("kept", tmp_path)
+    until("its children have started", lambda: len(shell.children()) == 2, 20.0)
+    family = [shell, *shell.children()]
+    assert len({MARK in process.environ() for process in family}) == 2
     launcher.kill()
     launcher.wait()
-    until("the child is gone", lambda: not child.is_running(), 20.0)
+    psutil.wait_procs(family, 20.0)
+    assert not any(process.is_running() for process in family)
 
 
 def test_the_next_start_clears_away_what_a_dead_run_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    alive, its_child = launched("alone", tmp_path)
+    alive, its_shell = launched("alone", tmp_path)
     dead, orphan = launched("alone", tmp_path)
-    dead.kill()
-    dead.wait()
-    assert [process.pid for process, _ in raynode.left_behind()] == [orphan.pid]
-    assert len(raynode.stale_folders()) == 1
-    assert raynode.sweep() == [f"process {orphan.pid} of a run whose launcher {dead.pid} is gone"]
-    assert not orphan.is_running() and its_child.is_running()
-    assert [folder.name.split("-")[0] for folder in raynode.root().iterdir()] == [str(alive.pid)]
-    alive.kill()
-    its_child.kill()
-    alive.wait()
-    assert raynode.left_behind() == [] or raynode.sweep()
+    try:
+        until("both have children", lambda: len(its_shell.children()) == len(orphan.children()) == 2, 20.0)
+        others = [*its_shell.children(), *orphan.children()]
+        dead.kill()
+        dead.wait()
+        assert orphan.pid in [process.pid for process, _ in raynode.left_behind()]
+        assert len(raynode.stale_folders()) == 1
+        assert f"process {orphan.pid} of a run whose launcher {dead.pid} is gone" in raynode.sweep()
+        assert not orphan.is_running() and its_shell.is_running()
+        assert [folder.name.split("-")[0] for folder in raynode.root().iterdir()] == [str(alive.pid)]
+    finally:
+        for process in (alive, dead, its_shell, orphan, *others):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        alive.wait()
 
 
 def test_a_folder_too_deep_for_sockets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from trainruns import Run, free_port, ledger_is_sound, marked, run, until
+from trainruns import LONG, Run, free_port, ledger_is_sound, marked, run, until
 
 from launch import doctor
 
@@ -72,9 +72,9 @@ class Network:
             env={**os.environ, **self.env, "RAY_AUTH_MODE": "token"},
             capture_output=True,
             text=True,
-            check=True,
+            check=False,
         )
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = {} if done.returncode else json.loads(done.stdout.splitlines()[-1])  # the dashboard is still starting
         return {name.removeprefix(f"{run_name}-"): (ip, pid) for name, (ip, pid) in found.items()}
 
     def end(self) -> None:
@@ -122,15 +122,15 @@ def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys:
     alone = {"NNODES": "1", "MASTER_PORT": str(free_port())}
     with run(tmp_path / "one", "placement.solvers=2", "steps=3", env=alone, module="launch.cluster") as one:
         one.ends_well()
-        until("no process of the run is left", lambda: not marked(one.mark), 30.0)
+        until("no process of the run is left", lambda: not marked(one.mark), 60.0)
     with network.node(1, tmp_path / "two", "steps=3") as worker:
         worker.until("it waits for the head", _says(worker, f"waiting for the head at {HEAD}:6380"))
         with network.node(0, tmp_path / "two", "steps=3") as two:
-            two.until("the first step", lambda: two.steps() >= 1)
-            assert {address for address, _ in network.actors("two").values()} == {HEAD, WORKER}
+            both = {HEAD, WORKER}
+            two.until("actors on both nodes", lambda: {at for at, _ in network.actors("two").values()} == both)
             two.ends_well()
             assert worker.wait() == 0, worker.text()
-            until("no process is left", lambda: not network.pids(0) and not network.pids(1), 30.0)
+            until("no process is left", lambda: not network.pids(0) and not network.pids(1), 60.0)
     assert "the run has ended (exit code 0 on rank 0)" in worker.text()
     assert _losses(two) == _losses(one) and len(_losses(one)) == 6
     assert _digest(two, capsys) == _digest(one, capsys)
@@ -141,14 +141,14 @@ def test_a_head_that_is_killed_leaves_nothing_and_the_same_command_goes_on(netwo
     """The other rank says what has happened; the next start needs no cleaning."""
     settings = ("save.every=1", "resume=auto")
     with (
-        network.node(0, tmp_path / "again", "steps=400", *settings) as head,
-        network.node(1, tmp_path / "again", "steps=400", *settings) as worker,
+        network.node(0, tmp_path / "again", LONG, *settings) as head,
+        network.node(1, tmp_path / "again", LONG, *settings) as worker,
     ):
         head.until("a checkpoint", lambda: head.saved() >= 1)
         head.process.kill()
         assert worker.wait() == 1, worker.text()
         assert "the head vanished without saying goodbye" in worker.text()
-        until("no process is left", lambda: not network.pids(0) and not network.pids(1), 30.0)
+        until("no process is left", lambda: not network.pids(0) and not network.pids(1), 60.0)
     last = f"steps={head.saved() + 1}"
     with (
         network.node(0, tmp_path / "again", last, *settings) as head,
@@ -165,7 +165,7 @@ def test_a_head_that_is_killed_leaves_nothing_and_the_same_command_goes_on(netwo
 def test_a_node_that_dies_comes_back_and_leaves(network: Network, tmp_path: Path) -> None:
     """Killed: its work moves. A new process of the same rank: it gets work. SIGTERM there: it leaves, and the run goes
     on. SIGTERM on the head: the run ends saved, and the other rank with it."""
-    folder, settings = tmp_path / "moves", ("steps=400", "save.every=1")
+    folder, settings = tmp_path / "moves", (LONG, "save.every=1")
     with network.node(0, folder, *settings) as head:
         with network.node(1, folder, *settings) as worker:
             head.until("the first step", lambda: head.steps() >= 1)
@@ -188,7 +188,7 @@ def test_a_node_that_dies_comes_back_and_leaves(network: Network, tmp_path: Path
             worker.process.terminate()
             assert worker.wait() == 130, worker.text()
             head.until("the head hears it", _says(head, "has left: it was asked to"))
-            until("no process is left there", lambda: not network.pids(1), 30.0)
+            until("no process is left there", lambda: not network.pids(1), 60.0)
             before = head.steps()
             head.until("the run goes on", lambda: head.steps() >= before + 2)
         with network.node(1, folder, *settings) as worker:
