@@ -263,3 +263,26 @@ def test_vllm_gives_no_whole_distributions() -> None:
     with pytest.raises(InputError, match="search.entropy is sampled with solver.engine.kind=vllm"):
         load("ssrl-qwen2.5-7b", [*search, "solver.engine.kind=vllm"])
     load("quickstart", ["defaults.engine.kind=vllm", "defaults.engine.kv_mb=64", "defaults.engine.eager=true"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule"),
+    [
+        (["solver.engine.kind=simulated"], "solver.learner.kind is simulated where"),
+        (["solver.learner.kind=simulated"], "solver.learner.kind is simulated where"),
+        (["solver.learner.token_ms=1"], "solver.learner.token_ms belongs to"),
+        (["solver.engine.simulated.tokens=9"], "solver.engine.simulated belongs to"),
+        (["defaults.engine.kind=simulated", "defaults.learner.kind=simulated"], "referee.verifier is none where"),
+    ],
+)
+def test_engines_without_a_model_go_with_learners_that_learn_nothing(typed: list[str], rule: str) -> None:
+    assert refused(*typed).rule.startswith(rule)
+
+
+def test_simulated_settings_that_would_do_nothing() -> None:
+    with pytest.raises(InputError, match=r"step_ms and sequence_ms belong to engine\.kind=simulated"):
+        load(
+            "simulated", ["defaults.engine.kind=scripted", "schedule.in_flight=false", "defaults.engine.sequences=256"]
+        )
+    with pytest.raises(InputError, match=r"sigma spreads lengths"):
+        load("simulated", ["solver.engine.simulated.tokens=0", "solver.engine.simulated.sigma=1"])
