@@ -15,7 +15,7 @@ KILLED = [
     ("solver-0", "queue-questions-0"),
     ("judge-0", "queue-solver-0"),
     ("ledger-0", "queue-proposer-0"),
-    ("learner-proposer-0", "shard-1-0"),
+    ("learner-proposer-0",),
 ]
 """What dies at the same moment."""
 
