@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import (
     ActorDiedError,
+    ActorUnschedulableError,
     ObjectLostError,
     OwnerDiedError,
     RayActorError,
@@ -55,10 +57,23 @@ class Member:
 
 
 class RayCrew:
-    """`ssp.selfplay.crew.Crew` over actor handles. A pool: `grow` and `drop` change its size between two calls."""
+    """`ssp.selfplay.crew.Crew` over actor handles. A pool: `grow` and `drop` change its size between two calls.
 
-    def __init__(self, name: str, handles: Sequence[Any], patience: Patience, say: Callable[[str], None]) -> None:
+    `again`: starts another actor in the place of one that ended, up to `restarts` times, for actors with a state. Ray must
+    not restart these: one that it restarted between two calls would answer the next one without its state.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handles: Sequence[Any],
+        patience: Patience,
+        say: Callable[[str], None],
+        again: Callable[[], Any] | None = None,
+        restarts: int = 0,
+    ) -> None:
         self.name, self._patience, self._say = name, patience, say
+        self._again, self._left = again, restarts
         self.members = [Member(f"{name}-{i}", handle) for i, handle in enumerate(handles)]
         self.calls = Calls()
 
@@ -76,11 +91,14 @@ class RayCrew:
         """One more worker, the last; calls that are split from now on reach it."""
         self.members.append(Member(name, handle))
 
-    async def drop(self, member: Member) -> None:
-        """Take one out of the pool: the last one gets its number, nobody calls it any more, its call ends, and then it."""
+    def drop(self, member: Member) -> None:
+        """Take one out of the pool: the last one gets its number, and nobody calls it any more."""
         self.members[self.members.index(member)] = self.members[-1]
         self.members.pop()
         member.gone = True
+
+    async def drained(self, member: Member) -> None:
+        """Wait until one that was taken out has ended its call, and end it."""
         deadline = time.monotonic() + self._patience.call
         while any(asked.actor == member.name for asked in self.calls.under_way()) and time.monotonic() < deadline:
             await asyncio.sleep(DRAIN)
@@ -116,7 +134,7 @@ class RayCrew:
         except TimeoutError:
             ray.kill(handle, no_restart=False)
             raise self._fault(member, asked, "deadline", f"{method} took longer than {timeout:g} s") from None
-        except RayActorError as error:
+        except (RayActorError, ActorUnschedulableError) as error:
             raise self._fault(member, asked, "died", f"its process ended during {method}") from error
 
     async def ready(self) -> None:
@@ -150,14 +168,14 @@ class RayCrew:
         while time.monotonic() < deadline:
             if member.gone:
                 raise Fault(f"{self.name}_died", "it was taken out of the pool")
+            handle = member.handle
             try:
-                await asyncio.wait_for(_value(member.handle.ping.remote()), min(LOOK, deadline - time.monotonic()))
+                await asyncio.wait_for(_value(handle.ping.remote()), min(LOOK, deadline - time.monotonic()))
             except ActorDiedError as error:
-                raise SspError(
-                    f"{member.name} died for good: placement.restarts is used up, or it cannot start "
-                    f"({_last_line(error)})"
-                ) from error
-            except (RayActorError, TimeoutError):
+                await asyncio.sleep(0.2)
+                if not member.gone and member.handle is handle:  # nobody else who waits has seen to it
+                    self._replace(member, error)
+            except (RayActorError, ActorUnschedulableError, TimeoutError):
                 await asyncio.sleep(0.2)
             else:
                 if member.down:  # several calls may have waited for it
@@ -165,6 +183,17 @@ class RayCrew:
                     self._say(f"{member.name} is back")
                 return
         raise SspError(f"{member.name} did not come back within {self._patience.start:g} s: see its log in Ray")
+
+    def _replace(self, member: Member, error: ActorDiedError) -> None:
+        """Start another actor in its place, where that is ours to do, once Ray has given its name free."""
+        if self._again is None or not self._left:
+            raise SspError(
+                f"{member.name} died for good: placement.restarts is used up, or it cannot start ({_last_line(error)})"
+            ) from error
+        ray.kill(member.handle, no_restart=True)  # dead as it is, it keeps its name until then
+        with suppress(ValueError):
+            member.handle = self._again()
+            self._left -= 1
 
 
 def _last_line(error: Exception) -> str:

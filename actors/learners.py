@@ -201,14 +201,17 @@ class LearnerCrew:
 def make(
     cfg: Config, role: str, model: Path, name: str, options: Options, patience: Patience, say: Callable[[str], None]
 ) -> RayCrew | LearnerCrew:
-    """The crew of the learner called after `role`, started: one actor, which Ray restarts, or one a rank."""
+    """The crew of the learner called after `role`, started: one actor, or one a rank."""
     learner = cfg.block(role).learner
     simulated = learner.kind == "simulated"
     if learner.kind == "deepspeed" or (learner.ranks > 1 and not simulated):
         return LearnerCrew(name, cfg, role, model, options, patience, say)
     actor: Any = SimulatedLearnerActor if simulated else LearnerActor
-    settings = restarts.options(cfg, actor)
-    return RayCrew(name, [actor.options(**settings, **options(0)).remote(cfg, role, model)], patience, say)
+
+    def start() -> Any:
+        return actor.options(**restarts.options(cfg, actor), **options(0)).remote(cfg, role, model)
+
+    return RayCrew(name, [start()], patience, say, start, cfg.placement.restarts)
 
 
 def _cause(error: BaseException | None) -> BaseException | None:

@@ -144,10 +144,7 @@ class Program:
     def end(self) -> None:
         """Stop the actors of this program, and only these, and give back its placement groups."""
         self._give_up_weights()
-        fleet.stop(self._run, self._handles)
-        for crew in self._crews:
-            if isinstance(crew, learners.LearnerCrew):
-                crew.end()
+        fleet.stop(self._run, [*self._handles, *[handle for crew in self._crews for handle in crew.handles]])
         if self._groups is not None:
             self._groups.end()
 
@@ -187,8 +184,6 @@ class Program:
 
             crew = learners.make(self._cfg, role, self._models[role], name, options, patience, self._say)
             self._crews.append(crew)
-            if isinstance(crew, RayCrew):
-                self._handles.extend(crew.handles)
             found |= dict.fromkeys(trained, crew)
         return found
 

@@ -38,8 +38,8 @@ POLICIES = {
     "EncoderActor": Policy(RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"),
     "QueueActor": Policy(RAY, "what it held: references", "who put a block and saw no acknowledgement puts it again"),
     "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again", idempotent=True),
-    "LearnerActor": Policy(RAY, "weights and optimizer since the last save", "steps since then are learned again"),
-    "SimulatedLearnerActor": Policy(RAY, "its count since the last save", "steps since then are learned again"),
+    "LearnerActor": Policy(US, "weights and optimizer since the last save", "steps since then are learned again"),
+    "SimulatedLearnerActor": Policy(US, "its count since the last save", "steps since then are learned again"),
     "RankActor": Policy(US, "weights and optimizer since the last save", "all ranks end, and form a new group"),
     "WitnessActor": Policy(NOBODY, "nothing", "another one is made when its node is asked about next"),
 }
@@ -56,7 +56,8 @@ class Restart:
     def told(self, used: int, alive: bool = True) -> str:
         """What happens next to an actor that was restarted `used` times, the one that is under way included."""
         if self.policy.by == US:
-            return f"the group forms again, at most {self.budget} times; lost: {self.policy.lost}"
+            often = f"it is started again at its next call, at most {self.budget} times"
+            return f"{often}; lost: {self.policy.lost}; {self.policy.then}"
         if used >= self.budget and not alive:
             return f"it may not start again: restart {used} of {self.budget} (placement.restarts)"
         return f"Ray starts it again, {used} of {self.budget} times; lost: {self.policy.lost}; {self.policy.then}"

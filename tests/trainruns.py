@@ -131,7 +131,8 @@ class Left:
 
 
 class Run(Left):
-    """One `python -m launch.train` process and its run folder: of quickstart made small, or of a `recipe` with --tiny.
+    """One `python -m launch.train` process and its run folder: of quickstart made small, of a `recipe` with --tiny, or of a
+    `config` as it is.
 
     `module`: another command; `within`: words before it, of a program that starts it.
     """
@@ -142,6 +143,7 @@ class Run(Left):
         *settings: str,
         env: dict[str, str] | None = None,
         recipe: str = "",
+        config: str = "",
         module: str = "launch.train",
         within: Sequence[str] = (),
     ) -> None:
@@ -149,6 +151,7 @@ class Run(Left):
         self.mark = uuid.uuid4().hex
         self.output = folder.parent / f"{folder.name}.{self.mark[:6]}.txt"
         chosen = ["--config", recipe, "--tiny"] if recipe else ["--config", "quickstart", *SMALL]
+        chosen = ["--config", config] if config else chosen
         command = [*within, sys.executable, "-m", module, *chosen, f"run.dir={folder}"]
         environment = {**os.environ, **(env or {}), MARK: self.mark, "PYTHONPATH": str(REPO)}
         with self.output.open("wb") as file:

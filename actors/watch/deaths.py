@@ -198,7 +198,7 @@ class Deaths:
             if vitals is not None:
                 self._killed[node] = vitals.killed
                 for seen in there:
-                    seen.rss = vitals.rss.get(seen.pid, seen.rss)
+                    seen.rss = vitals.rss.get(seen.pid) or seen.rss  # a process that is ending has none
 
     def _death(self, was: Seen, now: Seen, id_: str) -> Death:
         living = {node["NodeID"]: node for node in ray.nodes()}

@@ -77,7 +77,8 @@ class Elastic:
         for pool in self._pools:
             target = pool.target(share)
             for member in self._last_first(pool.crew, set(cpus))[: max(0, pool.crew.size - target)]:
-                self._leaving.append(asyncio.create_task(pool.crew.drop(member)))
+                pool.crew.drop(member)
+                self._leaving.append(asyncio.create_task(pool.crew.drained(member)))
                 self._tell(pool.crew, f"{member.name} leaves", cpus)
             if pool.crew.size < target and self._failed != set(cpus):
                 await self._join(pool, cpus)

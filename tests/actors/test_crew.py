@@ -112,6 +112,31 @@ def test_a_hung_actor_is_killed_and_comes_back():
     asyncio.run(play())
 
 
+def test_one_with_a_state_that_dies_between_two_calls_is_missed_by_the_next_one():
+    """Ray would start it again unseen, and the next call would be answered without its state."""
+
+    def start() -> object:
+        return Worker.options(name="stateful", max_restarts=0).remote()
+
+    crew = RayCrew("worker", [start()], Patience(PATIENCE, PATIENCE), print, start, restarts=1)
+
+    async def play() -> None:
+        await crew.ready()
+        for left in (True, False):
+            [pid] = await crew.pids()
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(Fault, match="worker_died"):
+                for _ in range(100):  # until Ray has noticed
+                    await crew.call(0, "add", 1, 1)
+                    await asyncio.sleep(0.1)
+            if left:
+                assert await crew.call(0, "add", 1, 1) == 2 and await crew.pids() != [pid]
+        with pytest.raises(SspError, match="placement.restarts"):
+            await crew.call(0, "add", 1, 1)
+
+    asyncio.run(play())
+
+
 def test_an_idempotent_crew_makes_a_lost_call_again():
     crew, said = _crew(Worker.options(max_restarts=1).remote(), call=2.0, repeats=1)
 

@@ -52,12 +52,12 @@ def test_every_wait_on_ray_has_a_deadline() -> None:
 def test_options_follow_the_policy() -> None:
     cfg = load("quickstart", ["placement.restarts=4"])
     assert restarts.options(cfg, LedgerActor) == {"max_restarts": 4, "max_task_retries": -1}
-    assert restarts.options(cfg, LearnerActor) == {"max_restarts": 4, "max_task_retries": 0}
+    assert restarts.options(cfg, LearnerActor) == {"max_restarts": 0, "max_task_retries": 0}
     assert restarts.options(cfg, RankActor) == {"max_restarts": 0, "max_task_retries": 0}
     told = restarts.of(cfg)
     assert told["SolverActor"].told(1).startswith("Ray starts it again, 1 of 4 times; lost: the block that it plays")
     assert "may not start again: restart 4 of 4" in told["SolverActor"].told(4, alive=False)
-    assert told["RankActor"].told(0).startswith("the group forms again, at most 4 times")
+    assert told["RankActor"].told(0).startswith("it is started again at its next call, at most 4 times")
 
 
 @pytest.mark.parametrize("table", ["restarts", "causes"])
