@@ -173,6 +173,8 @@ class RayCrew:
                 await asyncio.wait_for(_value(handle.ping.remote()), min(LOOK, deadline - time.monotonic()))
             except ActorDiedError as error:
                 await asyncio.sleep(0.2)
+                if error.preempted:  # its node has left: Ray starts it again on another one
+                    continue
                 if not member.gone and member.handle is handle:  # nobody else who waits has seen to it
                     self._replace(member, error)
             except (RayActorError, ActorUnschedulableError, TimeoutError):

@@ -157,8 +157,11 @@ def _member(seat: Seat, cfg: Config) -> int:
         return 0
     except KeyboardInterrupt:
         well = True
-        _say(f"rank {seat.rank} leaves: what it worked on is played again elsewhere")
+        _say(f"rank {seat.rank} leaves within {raynode.LEAVING:g} s: nothing new starts here (again: at once)")
         member.leave("it was asked to")
+        if node is not None:
+            node.end(keep=False, seconds=raynode.LEAVING)
+            node = None
         raise
     finally:
         if node is not None:

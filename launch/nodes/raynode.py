@@ -34,8 +34,9 @@ SOCKET_PATH, SOCKET_NAME = 107, 66
 STARTS = 3
 """How often Ray is started before its failure counts."""
 
-POLITE, DEAD = 8.0, 10.0
-"""Seconds that Ray gets to end by itself, and that killed processes get to be gone."""
+POLITE, LEAVING, DEAD = 8.0, 45.0, 10.0
+"""Seconds that Ray gets to end by itself; that it gets on a node which leaves a run (a signal drains it: for 30 s its actors
+go on and nothing new comes, then they start again elsewhere); and that killed processes get to be gone."""
 
 _KEEPER = """
 import os, select, signal, sys, time
@@ -180,13 +181,13 @@ class RayNode:
         if self.process.poll() is not None and not self._ending:
             raise SspError(f"Ray on this node has ended: {self._last_words()}")
 
-    def end(self, keep: bool) -> None:
-        """End it: Ray by a signal, which lets it say goodbye, then by force what is left. `keep`: its logs stay until the
-        next start."""
+    def end(self, keep: bool, seconds: float = POLITE) -> None:
+        """End it: Ray by a signal, which lets it say goodbye within `seconds`, then by force what is left. `keep`: its
+        logs stay until the next start."""
         self._ending = True
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(POLITE)
+            self.process.wait(seconds)
         self._kill_all()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
