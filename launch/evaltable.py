@@ -52,7 +52,7 @@ def write(path: str | Path, sets: Mapping[str, Sequence[Line]]) -> None:
         }
         for line in _all(sets)
     }
-    with whole(path) as aside:
+    with whole(Path(path)) as aside:
         aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

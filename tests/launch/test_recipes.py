@@ -21,7 +21,7 @@ from ssp.tiny.settings import shrunk
 
 GPUS = ("gpu1", "gpu8", "gpu32")
 """Recipes of ours for so many GPUs (tests/placement/test_plan.py plans them)."""
-RECIPES = [name for name in config.names() if name not in ("quickstart", *GPUS)]
+RECIPES = [name for name in config.names() if name not in ("quickstart", "simulated", *GPUS)]
 
 SEARCH_R1 = {
     "steps": 1005, "protocol": "search-r1", "retriever.topk": 3, "solver.reward": "format_em",
