@@ -275,10 +275,10 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_that_is_killed_at_many_points(tmp_path: Path, bound: int) -> None:
     Learner.killer = killer = Killer(bound + 1, 0.03, 0.01)
     bounds = {"schedule__max_staleness__proposer": bound, "schedule__max_staleness__solver": bound}
-    stage, deaths = play_to_the_end(tmp_path / "run", killer, steps=8, **bounds)
+    stage, deaths = play_to_the_end(tmp_path / "run", killer, steps=5, **bounds)
     everything_once(stage)
     assert deaths >= 3 and killer.kills.total() >= 30
-    assert stage.state()["step"] == 8
+    assert stage.state()["step"] == 5
 
 
 @pytest.mark.long
