@@ -239,7 +239,8 @@ def check_judge(cfg: Config, seconds: float = math.inf) -> None:
 
 def check_protocol(folder: Path | str, protocol: str) -> None:
     """InputError when the policy in `folder` speaks another protocol, or another version of it, or there is none."""
-    protocol_of(_folder(folder), protocol)
+    wanted = protocols.get(protocol)
+    protocol_of(_folder(folder), wanted.id, wanted.version)
 
 
 def _folder(path: Path | str) -> Path:

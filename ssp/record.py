@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ssp import protocols
 from ssp.errors import InputError
 
 RECORD = "ssp.json"
@@ -30,11 +29,11 @@ def read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def protocol_of(folder: Path, declared: str = "") -> str:
-    """The id of the tag protocol that the folder's model speaks: from its record, else `declared`, since a model that was
-    never trained here speaks whatever it is told to.
+def protocol_of(folder: Path, declared: str = "", version: int | None = None) -> str:
+    """The id of the tag protocol that the folder's model speaks: from its record, else the id `declared`, since a model
+    that was never trained here speaks whatever it is told to. `version`: of the declared one, where it is compared too.
 
-    InputError when neither says so, when a record does not, or when the two differ in name or version.
+    InputError when neither says so, when a record does not, or when the two differ.
     """
     record = read_record(folder)
     stored = str(record.get("protocol", ""))
@@ -50,11 +49,11 @@ def protocol_of(folder: Path, declared: str = "") -> str:
             f"{folder} is of protocol {stored}",
             f"choose another policy, or set protocol={stored}",
         )
-    wanted = protocols.get(declared).version
-    if (version := record.get("protocol_version", wanted)) != wanted:
+    found = record.get("protocol_version", version)
+    if version is not None and found != version:
         raise InputError(
-            f"the model must be of protocol {declared} (version {wanted})",
-            f"{folder} is of version {version}",
+            f"the model must be of protocol {declared} (version {version})",
+            f"{folder} is of version {found}",
             "choose another policy",
         )
     return stored

@@ -32,7 +32,7 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
         *_retriever(cfg),
         *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
         Process("queue", len(queues), cpus, held, tuple(base("plain"))),
-        Process("ledger", 1, cpus, "every episode's state and cause (SQLite)", tuple(base("plain"))),
+        Process("ledger", 1, 0.0, "every episode's state and cause (SQLite)", tuple(base("plain"))),
     ]
 
 
