@@ -33,6 +33,7 @@ CAUSES = {
     "engine_refused": Cause("an engine does not take the request", "correct engine.*: the detail names what it says"),
     "hub_failed": Cause("the model hub answers with an error", "check the name and HF_ENDPOINT, then run it again"),
     "hub_unreachable": Cause("no model hub answers", "check the network and HF_ENDPOINT, then run it again"),
+    "interrupted": Cause("it was being played when the run ended, or went back to a checkpoint", "nothing"),
     "judge_deadline": Cause("no verdict came in time", "raise judge.timeout, or lower judge.concurrency"),
     "judge_down": Cause("the judge's server does not answer", "see whether judge.url is up"),
     "judge_format": Cause("the judge answers in another form than asked for", "check judge.format and the model"),

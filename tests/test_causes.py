@@ -12,8 +12,15 @@ from ssp.selfplay.settle import TOO_FEW
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [path for room in ("ssp", "actors", "launch") for path in sorted((ROOT / room).rglob("*.py"))]
-PASSED_ON = {"ssp/search/router.py: cause", "ssp/judge/endpoint.py: self._breaker.why.cause"}
+PASSED_ON = {
+    "ssp/search/router.py: cause",
+    "ssp/judge/endpoint.py: self._breaker.why.cause",
+    "ssp/services.py: self._down",
+    "ssp/services.py: self._wrong",
+}
 """Where a cause comes in a variable, from a place that is looked at too."""
+INTERRUPTED = "interrupted"
+"""What the ledger itself says of episodes that nobody plays any more."""
 CREWS = {
     "actors/crew.py: f'{self.name}_{kind}'",
     "actors/crew.py: f'{self.name}_died'",
@@ -49,7 +56,7 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 def _raised() -> tuple[set[str], set[str]]:
     """Causes of every `Fault(...)` and `Trouble(...)` in the source, and those that are no plain text."""
-    words, others = {TOO_FEW}, set[str]()
+    words, others = {TOO_FEW, INTERRUPTED}, set[str]()
     for path in FILES:
         text = path.read_text(encoding="utf-8")
         if "Fault(" not in text and "Trouble(" not in text:

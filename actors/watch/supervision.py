@@ -7,8 +7,9 @@ of them does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from actors import restarts
 from actors.program import Program
@@ -40,11 +41,12 @@ async def supervised(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await _surely("death reports", asyncio.to_thread(deaths.look), say)  # what the run may have ended by
         deaths.end()
 
 
-async def _surely(what: str, job: object, say: Callable[[str], None]) -> None:
+async def _surely(what: str, job: Awaitable[Any], say: Callable[[str], None]) -> None:
     try:
-        await job  # type: ignore[misc]
+        await job
     except Exception as error:
         say(f"no {what} any more: {error!r}")
