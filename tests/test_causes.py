@@ -19,6 +19,7 @@ PASSED_ON = {
     "ssp/services.py: self._wrong",
 }
 """Where a cause comes in a variable, from a place that is looked at too."""
+MAKERS = ("Fault", "Trouble", "Service")
 INTERRUPTED = "interrupted"
 """What the ledger itself says of episodes that nobody plays any more."""
 CREWS = {
@@ -55,22 +56,21 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 
 def _raised() -> tuple[set[str], set[str]]:
-    """Causes of every `Fault(...)` and `Trouble(...)` in the source, and those that are no plain text."""
+    """Causes of every `Fault(...)`, and of what makes one, in the source, and those that are no plain text."""
     words, others = {TOO_FEW, INTERRUPTED}, set[str]()
     for path in FILES:
         text = path.read_text(encoding="utf-8")
-        if "Fault(" not in text and "Trouble(" not in text:
+        if not any(f"{maker}(" in text for maker in MAKERS):
             continue
         tree = ast.parse(text)
         names = {**_imported(tree), **_constants(tree)}
         for node in ast.walk(tree):
-            made = (
-                isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Fault", "Trouble")
-            )
+            made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS
             if not made or not node.args:
                 continue
             first = node.args[0]
-            for value in [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]:
+            either = isinstance(first, ast.IfExp)
+            for value in [first.body, first.orelse] if either else getattr(first, "elts", [first]):
                 if isinstance(value, ast.Constant):
                     words.add(value.value)
                 elif isinstance(value, ast.Name) and value.id in names:
