@@ -33,8 +33,7 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         judges=LocalCrew("judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
         learners={role: crew for name in learners(cfg) for role, crew in _learner(cfg, name, models).items()},
         queues={
-            name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes))
-            for name in queue_names(cfg)
+            name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes)) for name in queue_names(cfg)
         },
         ledger=LocalCrew("ledger", lambda i: HomeLedger(ledger)),
     )
