@@ -16,7 +16,7 @@ import pytest
 import ray
 from trainruns import PATIENCE, POLICY
 
-from actors import learners
+from actors import learners, restarts
 from actors.cluster import connect
 from actors.crew import Patience
 from actors.process import Alive
@@ -133,9 +133,15 @@ class Short(Alive):
         raise OutOfMemory("no token at all")
 
 
+def short_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that are short of memory, restarted as ranks are."""
+    monkeypatch.setattr(learners, "RankActor", Short)
+    monkeypatch.setitem(restarts.POLICIES, "Short", restarts.POLICIES["RankActor"])
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_memory_that_is_short_inside_a_collective_halves_once(monkeypatch: Any, twice: bool) -> None:
-    monkeypatch.setattr(learners, "RankActor", Short)
+    short_ranks(monkeypatch)
     monkeypatch.setattr(learners, "GRACE", 0.5)
     cfg = config("solver.learner.ranks=2", "solver.learner.token_budget=100")
     made, said = crew(cfg, "learner-solver")
@@ -160,7 +166,7 @@ def test_memory_that_is_short_inside_a_collective_halves_once(monkeypatch: Any, 
 def test_a_failure_that_is_told_is_not_printed_too(monkeypatch: Any) -> None:
     """Ray logs the stack of an error that nobody has asked for: a payload that comes with the report has one too."""
     printed: list[str] = []
-    monkeypatch.setattr(learners, "RankActor", Short)
+    short_ranks(monkeypatch)
     monkeypatch.setattr("ray._private.worker.logger.error", printed.append)
     made, _ = crew(config("solver.learner.ranks=2"), "learner-solver")
 
