@@ -75,13 +75,11 @@ def test_in_flight_episodes_have_two_versions_and_are_trained(ray_cluster, tmp_p
         made.ends_well()
     assert made.steps() == 8
     ledger_is_sound(made)
-    for role in ("proposer", "solver"):
-        spans = made.sql(
-            f"SELECT policy_version_min, policy_version_max FROM episodes WHERE role = '{role}' AND state = 'trained'"
-        )
-        assert any(low < high for low, high in spans), role
-        assert all(0 < low <= high for low, high in spans)
-        assert all(row["staleness/max"] <= 4 for row in made.rows(role))
+    # Which episodes a publication hits is a matter of time: some of one role or the other.
+    spans = made.sql("SELECT policy_version_min, policy_version_max FROM episodes WHERE state = 'trained'")
+    assert any(low < high for low, high in spans)
+    assert all(0 < low <= high for low, high in spans)
+    assert all(row["staleness/max"] <= 4 for role in ("proposer", "solver") for row in made.rows(role))
     opponents = made.sql(
         "SELECT opponent_version_min, opponent_version_max FROM episodes WHERE opponent_version_min IS NOT NULL"
     )
