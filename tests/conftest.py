@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from trainruns import Cluster
+
+_STATUS = pytest.StashKey[int]()
 
 # Before anything imports torch or Ray. Processes that tests start inherit these.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,6 +36,21 @@ settings.load_profile("ssp")
 # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep what the session ends with for `pytest_unconfigure`."""
+    session.config.stash[_STATUS] = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """With Ray in the process, end it when all has been told: the C++ of Ray and vLLM together has been seen to crash while
+    the interpreter takes it down (a segmentation fault after the summary), which says nothing of a test."""
+    if "ray" in sys.modules and _STATUS in config.stash and not hasattr(config, "workerinput"):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.stash[_STATUS])
 
 
 @pytest.fixture(scope="session", autouse=True)
