@@ -72,7 +72,7 @@ class VoidGate:
         self._cfg, self._say, self._answers = cfg, say, answers
         self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, GRADE)}
         self.causes: Counter[str] = Counter()
-        self._reported: Counter[str] = Counter()
+        self._fresh: Counter[str] = Counter()
         self._shut_since: float | None = None
         self._probed = 0.0
 
@@ -86,11 +86,12 @@ class VoidGate:
         """True while admission is stopped."""
         return self._shut_since is not None
 
-    def record(self, cause: str, count: int = 1, stage: str = PLAY) -> None:
-        """`count` outcomes of a stage: void for `cause`, or good when `cause` is empty."""
+    def record(self, cause: str, count: int = 1, stage: str = PLAY, told: bool = True) -> None:
+        """`count` outcomes of a stage: void for `cause`, or good when `cause` is empty. `told`: they are news of a round."""
         self._last[stage].extend([bool(cause)] * count)
         if cause:
             self.causes[cause] += count
+            self._fresh[cause] += count * told
         if not self.shut and self.share > self._cfg.limit:
             self._shut_since = self._probed = time.monotonic()
             share = f"{self.share:.0%} of the last {self._cfg.window} outcomes of {stage} are void"
@@ -101,8 +102,7 @@ class VoidGate:
 
     def news(self) -> dict[str, int]:
         """Voids by cause since the last call, those of blocks that were lost with their worker included."""
-        fresh = self.causes - self._reported
-        self._reported = self.causes.copy()
+        fresh, self._fresh = +self._fresh, Counter()
         return dict(fresh)
 
     def verdict(self) -> VoidLimit | None:

@@ -218,20 +218,20 @@ class Stages:
             try:
                 block, report = await crew.call(worker, "play", issued, named, weights.version, weights.weights)
             except Fault as fault:
-                await self._lost([task.id for task in issued], fault)
+                await self._lost([task.id for task in issued], fault, part)
                 await self._gate.admit()
                 if fault.cause in LOST:
                     weights = await self._store.mend(part.policy, weights, str(fault))
                 continue
             self._store.courier.note(part.policy, report.seconds)
             for brief in report.briefs:
-                self._gate.record(brief.cause if brief.outcome is Outcome.VOID else "")
+                self._gate.record(brief.cause if brief.outcome is Outcome.VOID else "", told=part.role != EVAL)
             where = Block(named.stem, block)
             return [Played(brief, where, index) for index, brief in enumerate(report.briefs)], report.seconds
         raise SspError(f"{crew.name}-{worker} failed {REISSUES + 1} times on the same block: see the log of that actor")
 
-    async def _lost(self, ids: Sequence[str], fault: Fault) -> None:
-        self._gate.record(fault.cause, len(ids))
+    async def _lost(self, ids: Sequence[str], fault: Fault, part: Part) -> None:
+        self._gate.record(fault.cause, len(ids), told=part.role != EVAL)
         rows = [
             {"id": id_, "state": State.VOIDED.value, "outcome": Outcome.VOID.value, "cause": fault.cause} for id_ in ids
         ]
