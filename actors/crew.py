@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -31,7 +31,8 @@ from ssp.selfplay.crew import PAYLOAD_METHODS
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds one call may take, seconds an actor gets to start or restart, and lost calls that are made again."""
+    """Seconds one call may take, from when the actor answered the call before it; seconds an actor gets to start or
+    restart; lost calls that are made again."""
 
     call: float
     start: float
@@ -48,12 +49,13 @@ LOOK = 10.0
 @dataclass(eq=False)
 class Member:
     """One actor of a crew. `down`: its process ended, or was ended, and it has not answered since. `gone`: it is no member
-    any more."""
+    any more. `open`: the deadlines of its calls under way."""
 
     name: str
     handle: Any
     down: bool = False
     gone: bool = False
+    open: set[asyncio.Timeout] = field(default_factory=set)
 
 
 class RayCrew:
@@ -124,9 +126,9 @@ class RayCrew:
         handle, method, timeout = member.handle, asked.method, self._patience.call
         try:
             if method not in PAYLOAD_METHODS:
-                return await asyncio.wait_for(_value(getattr(handle, method).remote(*args)), timeout)
+                return await self._patiently(member, getattr(handle, method).remote(*args))
             payload, report = getattr(handle, method).options(num_returns=2).remote(*args)
-            return payload, await asyncio.wait_for(_value(report), timeout)
+            return payload, await self._patiently(member, report)
         except (ObjectLostError, OwnerDiedError) as error:
             raise Fault("payload_lost", str(error).splitlines()[0]) from error
         except RayTaskError as error:  # before the two below: it is also of its cause's class, a TimeoutError too
@@ -137,16 +139,30 @@ class RayCrew:
         except (RayActorError, ActorUnschedulableError) as error:
             raise self._fault(member, asked, "died", f"its process ended during {method}") from error
 
+    async def _patiently(self, member: Member, answer: Any) -> Any:
+        """TimeoutError. Calls of several rounds wait behind each other at one actor: each answer gives the others their
+        time anew, or the last in line would get an actor killed that works."""
+        async with asyncio.timeout(self._patience.call) as deadline:
+            member.open.add(deadline)
+            try:
+                found = await answer
+            finally:
+                member.open.discard(deadline)
+            for other in member.open:
+                if not other.expired():
+                    other.reschedule(asyncio.get_running_loop().time() + self._patience.call)
+            return found
+
     async def ready(self) -> None:
         """Wait until every actor has started; an exception of a constructor is raised here."""
         deadline = time.monotonic() + self._patience.start
         for handle in self.handles:
             try:
-                await asyncio.wait_for(_value(handle.ping.remote()), max(0.0, deadline - time.monotonic()))
+                await _within(deadline - time.monotonic(), handle.ping.remote())
             except RayTaskError as error:
                 raise (error.cause if isinstance(error.cause, Exception) else error) from error
             except RayActorError as error:
-                raise SspError(f"{self.name} could not start: {_last_line(error)}") from error
+                raise SspError(f"{self.name} could not start: {last_line(error)}") from error
             except TimeoutError:
                 raise SspError(
                     f"{self.name} did not start within ray.start_timeout={self._patience.start:g} s. Next: see whether "
@@ -155,7 +171,7 @@ class RayCrew:
 
     async def pids(self) -> list[int]:
         """Process ids, for tests and supervision."""
-        return [await _value(handle.ping.remote()) for handle in self.handles]
+        return [await handle.ping.remote() for handle in self.handles]
 
     def _fault(self, member: Member, asked: Asked, kind: str, detail: str) -> Fault:
         member.down = True
@@ -170,7 +186,7 @@ class RayCrew:
                 raise Fault(f"{self.name}_died", "it was taken out of the pool")
             handle = member.handle
             try:
-                await asyncio.wait_for(_value(handle.ping.remote()), min(LOOK, deadline - time.monotonic()))
+                await _within(min(LOOK, deadline - time.monotonic()), handle.ping.remote())
             except ActorDiedError as error:
                 await asyncio.sleep(0.2)
                 if error.preempted:  # its node has left: Ray starts it again on another one
@@ -190,7 +206,7 @@ class RayCrew:
         """Start another actor in its place, where that is ours to do, once Ray has given its name free."""
         if self._again is None or not self._left:
             raise SspError(
-                f"{member.name} died for good: placement.restarts is used up, or it cannot start ({_last_line(error)})"
+                f"{member.name} died for good: placement.restarts is used up, or it cannot start ({last_line(error)})"
             ) from error
         ray.kill(member.handle, no_restart=True)  # dead as it is, it keeps its name until then
         with suppress(ValueError):
@@ -198,10 +214,13 @@ class RayCrew:
             self._left -= 1
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     """What Ray says last: of a constructor's failure, its own error without the traceback before it."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
-async def _value(reference: Any) -> Any:
-    return await reference
+async def _within(seconds: float, answer: Any) -> Any:
+    """TimeoutError. Not `wait_for`: Python 3.11's swallows a cancellation that comes with the answer, and the caller lives
+    on."""
+    async with asyncio.timeout(seconds):
+        return await answer

@@ -10,7 +10,7 @@ A replica joins a run that is under way by `join` and leaves it by `leave`; play
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,12 +20,13 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living, names
-from actors.placement import Where, nowhere
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp import corpora
 from ssp.config.schema import Config
 from ssp.episode import Document
 from ssp.errors import Fault, InputError, InvariantError, SspError
+from ssp.index import budget
+from ssp.memory import services
 from ssp.rollout import Search
 from ssp.search.flights import Flights
 from ssp.search.hits import Answers, Hits, Knobs, Rows, Vectors
@@ -163,23 +164,46 @@ class RayRouter(Router):
         )
 
 
-def start(cfg: Config, run: str, where: Where = nowhere) -> list[Any]:
-    """Start the shards and encoders of `run`, and give their handles; who searches finds them by name. `where`: their
-    GPUs, by kind and number in the plan."""
-    block = cfg.retriever
-    actors: list[tuple[str, int, Any, tuple[Any, ...], int]] = [
-        (SHARD, shard, ShardActor, (cfg, shard), replica)
-        for replica in range(block.replicas)
-        for shard in range(block.shards)
-    ]
-    actors += [(ENCODER, 0, EncoderActor, (cfg,), replica) for replica in range(corpora.encoders(cfg))]
-    process = {SHARD: "retriever", ENCODER: "encoder"}
+@dataclass(frozen=True)
+class Part:
+    """Retriever actors that hold the same: what their names begin with, class, how many a run starts with, the arguments of
+    number `i`, and its seat in a plan (process and number)."""
+
+    name: str
+    actor: Any
+    count: int
+    args: Callable[[int], tuple[Any, ...]]
+    seat: Callable[[int], tuple[str, int]]
+
+
+def parts(cfg: Config) -> list[Part]:
+    """The shards and encoders of a run. A replica beyond those of its start goes where its memory is free."""
+    block, need = cfg.retriever, _need(cfg)
+
+    def shard(number: int) -> Part:
+        return Part(
+            f"{SHARD}-{number}",
+            ShardActor,
+            block.replicas,
+            lambda i: (cfg, number, need if i >= block.replicas else 0.0),
+            lambda i: ("retriever", i * block.shards + number),
+        )
+
+    encoder = Part(f"{ENCODER}-0", EncoderActor, corpora.encoders(cfg), lambda i: (cfg,), lambda i: ("encoder", i))
+    return [*map(shard, range(block.shards)), encoder]
+
+
+def _need(cfg: Config) -> float:
+    """Megabytes that one shard takes."""
+    return sum(need.bytes for need in services.shard(cfg)) / budget.MB
+
+
+def start(cfg: Config, run: str) -> list[Any]:
+    """Start the shards and encoders of `run`, and give their handles; who searches finds them by name."""
     return [
-        actor.options(
-            name=actor_name(run, kind, part, replica),
-            **{**placed(cfg), **where(process[kind], replica * (block.shards if kind == SHARD else 1) + part)},
-        ).remote(*args)
-        for kind, part, actor, args, replica in actors
+        part.actor.options(name=f"{run}-{part.name}-{i}", **placed(cfg)).remote(*part.args(i))
+        for part in parts(cfg)
+        for i in range(part.count)
     ]
 
 
@@ -247,7 +271,7 @@ def join(cfg: Config, run: str, shard: int) -> str:
     free = next(i for i in range(len(there) + 1) if actor_name(run, SHARD, shard, i) not in there)
     name = actor_name(run, SHARD, shard, free)
     start: Any = ShardActor
-    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard)
+    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard, _need(cfg))
     try:
         ready([actor], cfg.ray.start_timeout)
     except SspError:
@@ -266,7 +290,11 @@ def leave(run: str, shard: int, replica: int, seconds: float = 60.0) -> None:
     if name not in there or len(there) < 2:
         rule = "a replica leaves a shard that has another one"
         raise InputError(rule, f"{name}, of {', '.join(there)}", "add one first (join), or name one of these")
-    actor: Any = ray.get_actor(name, namespace=space)
+    drain(ray.get_actor(name, namespace=space), name, seconds)
+
+
+def drain(actor: Any, name: str, seconds: float) -> None:
+    """End a replica once it has answered what is under way. SspError when it has not within `seconds`."""
     deadline = time.monotonic() + seconds
     ray.get(actor.leave.remote(), timeout=seconds)
     while ray.get(actor.state.remote(), timeout=seconds)["under_way"]:

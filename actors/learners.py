@@ -21,7 +21,7 @@ from ray.exceptions import ObjectLostError, OwnerDiedError, RayActorError, RayTa
 
 from actors import restarts
 from actors.calls import Asked, Calls
-from actors.crew import Patience, RayCrew
+from actors.crew import Patience, RayCrew, last_line
 from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.config.schema import Config
 from ssp.errors import Fault, SspError
@@ -79,7 +79,8 @@ class LearnerCrew:
     async def ready(self) -> None:
         """Wait until all ranks have met and have their model; what one of them cannot start for is raised here."""
         try:
-            await asyncio.wait_for(self._form(), self._patience.start)
+            async with asyncio.timeout(self._patience.start):
+                await self._form()
         except TimeoutError:
             raise SspError(
                 f"{self.name} did not form its group within ray.start_timeout={self._patience.start:g} s. Next: see whether "
@@ -88,7 +89,7 @@ class LearnerCrew:
         except RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except RayActorError as error:
-            raise SspError(f"{self.name} could not start: {str(error).strip().splitlines()[-1]}") from error
+            raise SspError(f"{self.name} could not start: {last_line(error)}") from error
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:
         """One call to all ranks; of a payload method rank 0's `(reference, report)`."""

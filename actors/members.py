@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import ray
@@ -48,20 +49,25 @@ def names(run: str, kind: str) -> dict[str, int]:
     return {name: part for space, name, part in living(run, kind) if space == here}
 
 
+class State(IntEnum):
+    """A replica as this process knows it; what a call tells makes it only worse, and a probe that is answered makes it UP.
+
+    DOWN: not there yet, or its process ended. LATE: a call took too long, so that it may hang. LEAVING: it takes no call
+    any more, whatever is heard of it.
+    """
+
+    UP, DOWN, LATE, LEAVING = range(4)
+
+
 @dataclass(eq=False)
 class _Replica:
-    """One actor as this process knows it.
-
-    `late`: a call took too long, so that it may hang. `leaving`: it takes no call any more. `busy`: calls under way.
-    `left`: of these, the ones that nobody waits for any more, with when they were left.
-    """
+    """One actor. `busy`: calls under way. `left`: of these, the ones that nobody waits for any more, with when they were
+    left."""
 
     name: str
     part: int
     handle: Any
-    up: bool = False
-    late: bool = False
-    leaving: bool = False
+    state: State = State.DOWN
     busy: int = 0
     left: dict[Any, float] = field(default_factory=dict)
     probe: Any = None
@@ -128,7 +134,8 @@ class Members:
     def up(self) -> dict[int, int]:
         """Living replicas of each part."""
         with self._changed:
-            return {part: sum(r.up for r in self._replicas.values() if r.part == part) for part in self._parts}
+            up = [r.part for r in self._replicas.values() if r.state is State.UP]
+            return {part: up.count(part) for part in self._parts}
 
     def close(self) -> None:
         """End the thread."""
@@ -142,7 +149,7 @@ class Members:
             return
         with self._changed:
             asked = list(call.flying.values())
-            there = [r for r in self._replicas.values() if r.part == part and r.up and r not in asked]
+            there = [r for r in self._replicas.values() if r.part == part and r.state is State.UP and r not in asked]
             call.hedge_at = now + max(self._hedge, PROBE) if self._hedge else float("inf")
             if not there:
                 return
@@ -152,17 +159,17 @@ class Members:
 
     def _receive(self, part: int, call: _Call, ref: Any, answers: dict[int, Any]) -> None:
         replica = call.flying.pop(ref)
-        lost = False
+        state = State.LEAVING
         try:
             answer = ray.get(ref, timeout=self._patience)
         except RayTaskError as error:  # its own code: a bug, or a Fault
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except RayError:  # dead, restarting, or the answer is lost
-            lost = True
+            state, answer = State.DOWN, None
         finally:
             self._done(replica, ref)
-        if lost or answer is None:
-            self._down(replica, leaving=not lost)
+        if answer is None:
+            self._worse(replica, state)
         else:
             answers[part] = answer
             self._forget({part: call}, late=False)
@@ -173,7 +180,7 @@ class Members:
         for call in calls.values():
             for ref, replica in call.flying.items():
                 if late:
-                    self._down(replica, late=True)
+                    self._worse(replica, State.LATE)
                 with self._changed:
                     replica.left[ref] = now
                 ref.future().add_done_callback(lambda _, replica=replica, ref=ref: self._done(replica, ref))
@@ -184,9 +191,9 @@ class Members:
             replica.busy -= 1
             replica.left.pop(ref, None)
 
-    def _down(self, replica: _Replica, late: bool = False, leaving: bool = False) -> None:
+    def _worse(self, replica: _Replica, state: State) -> None:
         with self._changed:
-            replica.up, replica.late, replica.leaving = False, replica.late or late, replica.leaving or leaving
+            replica.state = max(state, replica.state)
             self._changed.notify_all()
 
     def _watch(self) -> None:
@@ -194,16 +201,16 @@ class Members:
         while True:
             with self._changed:
                 if not self._closed:
-                    self._changed.wait(REFRESH if all(r.up for r in self._replicas.values()) else PROBE)
+                    self._changed.wait(REFRESH if all(r.state is State.UP for r in self._replicas.values()) else PROBE)
                 if self._closed or not ray.is_initialized():
                     return
                 replicas = list(self._replicas.values())
                 began = time.monotonic()
                 hung = [r for r in replicas if any(began - at > self._patience for at in r.left.values())]
             for replica in hung:
-                self._down(replica, late=True)
+                self._worse(replica, State.LATE)
             for replica in replicas:
-                if not replica.up:
+                if replica.state is not State.UP:
                     self._probe(replica)
             if began - looked > REFRESH:
                 self._look()
@@ -217,7 +224,7 @@ class Members:
             return  # the cluster's head is busy or away: those that are known stay
         for name in self._replicas.keys() - there.keys():
             with self._changed:
-                self._replicas.pop(name).up = False
+                self._replicas.pop(name).state = State.LEAVING
         for name in there.keys() - self._replicas.keys():
             if there[name] in self._parts:
                 self._found(name, there[name])
@@ -237,14 +244,19 @@ class Members:
         try:
             ray.get(replica.probe, timeout=0)
         except GetTimeoutError:
-            if replica.late and now - replica.asked > self._patience:
+            if replica.state is State.LATE and now - replica.asked > self._patience:
                 ray.kill(replica.handle, no_restart=False)
-                replica.probe, replica.late = None, False
+                self._heard(replica, State.DOWN)
         except RayError as error:  # it restarts, or it is gone for good: then its name goes too, or is another one's
-            replica.probe, replica.late = None, False
+            self._heard(replica, State.DOWN)
             if isinstance(error, ActorDiedError):
                 self._found(replica.name, replica.part)
         else:
-            with self._changed:
-                replica.probe, replica.late, replica.up = None, False, not replica.leaving
-                self._changed.notify_all()
+            self._heard(replica, State.UP)
+
+    def _heard(self, replica: _Replica, state: State) -> None:
+        """A probe has ended."""
+        with self._changed:
+            replica.probe = None
+            replica.state = replica.state if replica.state is State.LEAVING else state
+            self._changed.notify_all()

@@ -80,26 +80,24 @@ async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew]
     for crew in crews:
         queue = crew.name.removeprefix("queue-")
         method = "state" if crew.name == queue else "figures"
-        found = await asyncio.gather(*[_asked(handle, method) for handle in crew.handles])
+        members = list(crew.members)
+        found = await asyncio.gather(*[_asked(member.handle, method) for member in members])
         if method == "figures":
             for name, value in (found[0] or {}).items():
                 metrics.add(f"queue/{name}", "live", value, queue)
             continue
         metrics.add("retriever/under_way", "live", sum(told["under_way"] for told in found if told), crew.name)
-        for i, told in enumerate(found):
+        for member, told in zip(members, found, strict=True):
             if told:
-                metrics.grown("retriever/queries", crew.name, str(i), told["items"])
-                metrics.grown("retriever/busy_seconds", crew.name, str(i), told["seconds"])
+                metrics.grown("retriever/queries", crew.name, member.name, told["items"])
+                metrics.grown("retriever/busy_seconds", crew.name, member.name, told["seconds"])
 
 
 async def _asked(handle: Any, method: str) -> dict[str, float] | None:
     """What an actor says of itself; None of one that is down, hangs or does not come to it in time."""
-
-    async def value() -> Any:
-        return await getattr(handle, method).remote()
-
     try:
-        told: dict[str, float] = await asyncio.wait_for(value(), PATIENCE)
+        async with asyncio.timeout(PATIENCE):  # not wait_for: see actors/crew.py
+            told: dict[str, float] = await getattr(handle, method).remote()
         return told
     except (RayError, TimeoutError):
         return None

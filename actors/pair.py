@@ -21,7 +21,7 @@ class _Player(Hosted, Player):
     """One of the two."""
 
 
-@ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)
+@ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)  # type: ignore[call-overload]
 class PairActor(Guarded, PlayerPair):
     """See `ssp.workers.pair.PlayerPair`: a thread for each role in which it plays, and one in which it takes weights."""
 

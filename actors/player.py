@@ -16,18 +16,18 @@ from ssp.config.schema import Config
 from ssp.workers.player import Player
 
 
-class _Player(Receiving, Guarded, Player):
+class _Player(Receiving, Guarded, Player):  # type: ignore[misc]
     """See `ssp.workers.player.Player`. It searches over the retriever actors of `run`."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)
 
 
-@ray.remote(concurrency_groups=TRANSFER)
+@ray.remote(concurrency_groups=TRANSFER)  # type: ignore[call-overload]
 class ProposerActor(_Player):
     """Writes questions."""
 
 
-@ray.remote(concurrency_groups=TRANSFER)
+@ray.remote(concurrency_groups=TRANSFER)  # type: ignore[call-overload]
 class SolverActor(_Player):
     """Answers them."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+import traceback
 from typing import Any
 
 from actors import reaper
 from ssp.config.schema import Config
+from ssp.engines import orders
 
 
 class Alive:
@@ -14,6 +18,7 @@ class Alive:
 
     def ping(self) -> int:
         """Process id."""
+        started()
         return os.getpid()
 
     def __repr__(self) -> str:
@@ -22,6 +27,15 @@ class Alive:
         import ray
 
         return ray.get_runtime_context().get_actor_name() or type(self).__name__
+
+
+def started() -> None:
+    """What a process has once it has started (modules above all) it keeps: the garbage collector need not look through it
+    each time that games come and go, and may come less often, for a block of episodes is thousands of objects."""
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000)
 
 
 TOLD = "SSP_GPUS_TOLD"
@@ -44,9 +58,18 @@ class Calm(Alive):
 
 
 class Guarded(Calm):
-    """Mix-in before a worker with engines: the processes that vLLM starts end with the actor, however it ends."""
+    """Mix-in before a worker with engines: the processes that vLLM starts end with the actor, however it ends; and it ends
+    with an engine that an error has ended, since nothing but a new process gives it another one."""
 
     def __init__(self, cfg: Config, *args: Any) -> None:
+        orders.on_error = _end
         if any(cfg.block(role).engine.kind == "vllm" for role in cfg.roles):
             reaper.guard()
         super().__init__(cfg, *args)
+
+
+def _end(error: BaseException) -> None:
+    """Say why, in the actor's log, and end the process at once."""
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    os._exit(1)

@@ -21,15 +21,17 @@ from actors.calls import Asked
 from actors.crew import Patience, RayCrew
 from actors.judge import JudgeActor
 from actors.ledger import LedgerActor
+from actors.members import ENCODER, SHARD
 from actors.pair import PairActor, RoleCrew
 from actors.placement import Groups, nowhere
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
+from actors.retriever import placed
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.memory.processes import FLEET
 from ssp.placement import Plan
-from ssp.selfplay.cast import Cast, at_once, proposers, queue_names
+from ssp.selfplay.cast import Cast, at_once, proposers, queue_names, ranks
 from ssp.selfplay.cast import learners as learners_of
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.turns import takes_turns, venues
@@ -55,9 +57,8 @@ def needed_cpus(cfg: Config) -> float:
 
 def computing(cfg: Config) -> int:
     """Actors that compute: players, judges, learners."""
-    ranks = sum(cfg.block(role).learner.ranks for role in learners_of(cfg))
     players = cfg.placement.solvers + (0 if cfg.placement.layout == "shared-base" else proposers(cfg))
-    return players + cfg.placement.judges + ranks
+    return players + cfg.placement.judges + sum(ranks(cfg, name) for name in learners_of(cfg))
 
 
 class Program:
@@ -98,7 +99,12 @@ class Program:
     def told(self) -> list[RayCrew]:
         """The crews that say how they are when asked: queues and the retriever."""
         crews = [crew for crew in self._crews if isinstance(crew, RayCrew)]
-        return [crew for crew in crews if crew.name.startswith(("queue-", "retriever"))]
+        return [crew for crew in crews if crew.name.startswith(("queue-", f"{SHARD}-", f"{ENCODER}-"))]
+
+    @property
+    def shards(self) -> list[RayCrew]:
+        """The replicas of each shard."""
+        return [crew for crew in self.told if crew.name.startswith(f"{SHARD}-")]
 
     @property
     def size(self) -> int:
@@ -133,7 +139,7 @@ class Program:
         if self._later:
             await asyncio.gather(*[crew.ready() for crew in self._crews])
             for role in [role for venue in venues(self._cfg) for role in venue.sleepers]:
-                crew = self.cast.proposers if role == PROPOSER else self.cast.solvers
+                crew = self.cast.players(role)
                 await asyncio.gather(*[crew.call(worker, "sleep") for worker in range(crew.size)])
             self._say("engines sleep; learners are starting")
             self.cast.learners.update(self._learners())
@@ -168,7 +174,9 @@ class Program:
         def player(role: str) -> Callable[[int], tuple[Any, ...]]:
             return lambda i: (cfg, role, sites.models[role], run, sites.episodes)
 
-        threads = {role: {"max_concurrency": at_once(cfg, role)} for role in (PROPOSER, SOLVER)}
+        threads: dict[str, dict[str, Any]] = {
+            role: {"max_concurrency": at_once(cfg, role)} for role in (PROPOSER, SOLVER)
+        }
         asking = self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER), **threads[PROPOSER])
         return asking, self._crew("solver", SolverActor, place.solvers, player(SOLVER), **threads[SOLVER])
 
@@ -190,13 +198,13 @@ class Program:
     def _ledger(self, file: Path) -> Crew:
         """The one writer, on this node, whose disk has the run folder; it asks for no CPU, which a head may not have."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        own = {"num_cpus": 0, "scheduling_strategy": here}
+        own: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
         return self._crew("ledger", LedgerActor, 1, lambda i: (file,), **own)
 
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""
-        handles = fleet.start(self._cfg, self._run, self._where)
-        self._add("retriever", handles, Patience(self._cfg.placement.call_timeout, self._cfg.ray.start_timeout))
+        for part in fleet.parts(self._cfg):
+            self._crew(part.name, part.actor, part.count, part.args, part.seat, **placed(self._cfg))
 
     def _crew(
         self,
@@ -204,22 +212,21 @@ class Program:
         actor: Any,
         count: int,
         args: Callable[[int], tuple[Any, ...]],
+        seat: Callable[[int], tuple[str, int]] | None = None,
         **own: Any,
     ) -> RayCrew:
-        """`own`: options of Ray for these actors in place of the usual ones."""
+        """`own`: options of Ray for these actors in place of the usual ones. `seat`: process and number in the plan."""
         place = self._cfg.placement
-        usual = {"num_cpus": place.cpus, **restarts.options(self._cfg, actor)}
+        usual = {"num_cpus": place.cpus, **restarts.options(self._cfg, actor), **own}
 
         def start(i: int, **where: Any) -> Any:
-            options = usual | self._where(name, i) | own | where
+            options = usual | self._where(*(seat(i) if seat else (name, i))) | where
             return actor.options(name=f"{self._run}-{name}-{i}", **options).remote(*args(i))
 
         self._starts[name] = start
         repeats = restarts.REPEATS if usual["max_task_retries"] else 0
         patience = Patience(place.call_timeout, self._cfg.ray.start_timeout, repeats)
-        return self._add(name, [start(i) for i in range(count)], patience)
-
-    def _add(self, name: str, handles: list[Any], patience: Patience) -> RayCrew:
+        handles = [start(i) for i in range(count)]
         self._handles.extend(handles)
         crew = RayCrew(name, handles, patience, self._say)
         self._crews.append(crew)

@@ -34,7 +34,11 @@ _PLAYER = Policy(
 POLICIES = {
     **dict.fromkeys(("ProposerActor", "SolverActor", "PairActor"), _PLAYER),
     "JudgeActor": Policy(RAY, "nothing: its calls are pure", "the call is made again, on the next judge"),
-    "ShardActor": Policy(RAY, "requests under way", "players ask another replica, or wait until retriever.timeout"),
+    "ShardActor": Policy(
+        RAY,
+        "requests under way",
+        "players ask another replica, or wait until retriever.timeout; one that joined with a node is given up with it",
+    ),
     "EncoderActor": Policy(RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"),
     "QueueActor": Policy(RAY, "what it held: references", "who put a block and saw no acknowledgement puts it again"),
     "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again", idempotent=True),

@@ -22,6 +22,7 @@ from actors.process import Alive, Calm
 from ssp import corpora
 from ssp.config.schema import Config
 from ssp.episode import Document
+from ssp.index import budget
 from ssp.search.batcher import Batcher
 from ssp.search.hits import Hits, Knobs, Rows, Vectors
 
@@ -108,12 +109,14 @@ class _Served(Alive):
 
 @_actor
 class ShardActor(_Served):
-    """Shard `index` of every corpus of the run."""
+    """Shard `index` of every corpus of the run. `need`: megabytes that must be free for it (0: only what an index folder
+    says is asked for)."""
 
     _shards: Mapping[str, Any] = {}  # for the name of an actor that cannot start: else nobody learns why
 
-    def __init__(self, cfg: Config, index: int) -> None:
+    def __init__(self, cfg: Config, index: int, need: float = 0.0) -> None:
         super().__init__()
+        budget.check([budget.Component("a replica", need)], cfg.retriever.memory_mb)
         block, self._index = cfg.retriever, index
         self._shards = _by_corpus(cfg, lambda path: corpora.shard(path, block, index, block.shards))
         self._batcher: Batcher[Any, Any, float] = Batcher(self._work, block.max_batch, block.window)

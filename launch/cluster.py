@@ -45,11 +45,10 @@ HEALTH = {
 
 @dataclass(frozen=True)
 class Seat:
-    """What the environment says: this node's rank among `nodes`, and where the head is (as typed, and its address)."""
+    """What the environment says: this node's rank among `nodes`, and where the head is."""
 
     nodes: int
     rank: int
-    head: str
     address: str
     port: int
 
@@ -102,7 +101,7 @@ def read_seat(env: Mapping[str, str], seconds: float) -> Seat:
         # Some systems give a machine's own name a loopback address, which the other nodes cannot mean.
         rule = "MASTER_ADDR is the address at which other nodes reach rank 0"
         raise InputError(rule, f"{head} is {address} on this machine", "give rank 0's IP address instead of its name")
-    return Seat(nodes, rank, head, address, port)
+    return Seat(nodes, rank, address, port)
 
 
 def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:

@@ -19,8 +19,9 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from launch import evaltable, policy
+from launch import policy
 from launch.cli import Parsed, Parser, parse, temperature, whole
+from launch.records import evaltable
 from ssp import build, corpora, evaluation
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions

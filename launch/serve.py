@@ -152,7 +152,7 @@ def configured(args: argparse.Namespace) -> Config:
             rules.check_range(key, rules.get(cfg, key), low, high)
     for key, known in tables.CHOICES.items():
         if key.startswith("retriever."):
-            rules.check_choice(key, rules.get(cfg, key), known, ())
+            rules.check_choice(key, rules.get(cfg, key), known)
     rules.hedges_have_a_replica(cfg)
     return cfg
 

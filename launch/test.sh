@@ -45,7 +45,7 @@ layer() {
 
 layer lint "$bin/ruff" check .
 layer format "$bin/ruff" format --check .
-layer types "$bin/mypy" ssp
+layer types "$bin/mypy" ssp actors launch
 # A file's tests stay together: they share what is slow to make. Ray's have time limits, and the machine for themselves.
 layer fast "$bin/python" -m pytest -m "not ray and not long" -n logical --maxprocesses=4 --dist loadfile
 layer ray "$bin/python" -m pytest -m "ray and not long"
@@ -55,6 +55,9 @@ fi
 
 if [[ -f "$ssp_venv/.ssp-no-vllm" ]]; then
     table+="$(printf '%-8s %6d s  %s' vllm 0 "SKIPPED: $(cat "$ssp_venv/.ssp-no-vllm")")"$'\n'
+fi
+if ! { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then
+    table+="$(printf '%-8s %6d s  %s' browser 0 "SKIPPED: no Chromium for the board's tests (apt-get install chromium)")"$'\n'
 fi
 
 printf '\nlayer      time    result\n%s' "$table"

@@ -88,7 +88,11 @@ def train(cfg: Config, config_name: str) -> int:
         if connection.dashboard:
             print(f"dashboard: http://{connection.dashboard}", flush=True)
             print(f"metrics: {metrics.endpoint()}", flush=True)
-        return asyncio.run(_play(scene, folder, console, plan))
+        code = asyncio.run(_play(scene, folder, console, plan))
+        from ssp.board.server import leave_page
+
+        print("\n".join(leave_page(folder)), flush=True)  # once the actors are gone: a large ledger takes its time
+        return code
     finally:
         console.stop()
         cluster.disconnect()
@@ -113,8 +117,9 @@ def _warn(cfg: Config) -> None:
 async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
     from actors.metrics import RayMetrics, watch
+    from actors.process import started
     from actors.program import Program, Sites
-    from actors.watch.supervision import supervised
+    from actors.watch.supervision import supervised, surely
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
     from ssp.selfplay.report import Report
@@ -128,15 +133,15 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
     metrics = RayMetrics(folder.name)
     display = Display(cfg, folder, console, [metrics.write])
-    watching = asyncio.create_task(watch(metrics, display.activity, program.told))
-    watching.add_done_callback(lambda task: _tell(task, display))
+    live = watch(metrics, display.activity, program.told)
+    watching = asyncio.create_task(surely("live metrics", live, display.event))
     try:
         display.event(f"{program.size} actors are starting")
         await program.ready()
+        started()
         report = Report(display, scene.oracle, program.workers, cfg.roles)
-        game = SelfPlay(
-            cfg, watched(program.cast, display.activity), folder, scene.targets(), report, Evaluator(cfg, scene.sets)
-        )
+        cast = watched(program.cast, display.activity, cfg)
+        game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         interrupted = _stop_on_interrupt(game, display)
         async with supervised(cfg, folder, program, report, display.event):
             await game.run()
@@ -146,12 +151,6 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         watching.cancel()
         display.close()
         program.end()
-
-
-def _tell(task: asyncio.Task[None], display: Any) -> None:
-    """Say that the live metrics have failed, which is no reason to end a run."""
-    if not task.cancelled():
-        display.event(f"no live metrics any more: {task.exception()!r}")
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:

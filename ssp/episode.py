@@ -31,17 +31,19 @@ class State(str, Enum):
     @property
     def rank(self) -> int:
         """Position on the one-way road; all final states share the last one."""
-        order = (State.CREATED, State.RUNNING, State.GRADING, State.QUEUED)
-        return order.index(self) if self in order else len(order)
+        return _RANKS.get(self, len(_RANKS))
 
     @property
     def final(self) -> bool:
         """True for trained, dropped, voided, kept."""
-        return self.rank == 4
+        return self not in _RANKS
 
     def may_follow(self, earlier: State) -> bool:
         """True when an episode in `earlier` may move to this state."""
         return not earlier.final and self.rank > earlier.rank
+
+
+_RANKS = {state: rank for rank, state in enumerate((State.CREATED, State.RUNNING, State.GRADING, State.QUEUED))}
 
 
 class Outcome(str, Enum):
@@ -82,6 +84,10 @@ class Task:
     seed: int
     fields: dict[str, str]
     corpus: str = "train"
+
+    def issued(self, again: int) -> Task:
+        """This task as it is issued, for the first time (0) or after faults: each time it is an episode of its own."""
+        return Task(f"{self.id}.{again}", self.game, self.role, self.attempt, self.seed, self.fields, self.corpus)
 
 
 @dataclass

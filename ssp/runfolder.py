@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.errors import InputError, InvariantError
+from ssp.files import whole
 
 START_BYTES = 200_000_000
 """Free bytes that a run asks for before it starts: about three times what a default quickstart writes."""
@@ -276,9 +277,14 @@ def changes(cfg: Config, folder: RunFolder) -> dict[str, tuple[object, object]]:
     except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
         found = f"{folder.config}: {' '.join(str(error).split())}"
         raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
-    now = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(cfg))))
+    now = settings(cfg)
     keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
     return {key: (then.get(key), now.get(key)) for key in keys if then.get(key) != now.get(key)}
+
+
+def settings(cfg: Config) -> dict[str, object]:
+    """Every setting by its dotted key."""
+    return _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(cfg))))
 
 
 def _resumed(path: Path, cfg: Config) -> Place:
@@ -329,10 +335,6 @@ def _number(path: Path) -> int:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write aside, reach the disk, rename."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+    """Write it whole, and on the disk before it is there."""
+    with whole(path, sync=True) as aside:
+        aside.write_text(text, encoding="utf-8")

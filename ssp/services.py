@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,6 +23,9 @@ TRIES = 4
 BACKOFF = 0.2
 LONGEST_PAUSE = 5.0
 LONGEST_REPLY = 256 * 2**20
+SECRET = re.compile(r"(?i)(^|_)(key|token|secret|password|passwd|credentials?)$")
+"""Names of settings and variables whose values no log may hold."""
+
 _BUSY = (408, 409, 425, 429)
 
 

@@ -9,10 +9,12 @@ Refuses to know text: encoding and decoding belong to the caller.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -35,11 +37,15 @@ class Kind(IntEnum):
     RECALLED = 4
 
 
+_PACKED = {"ids": "i", "kinds": "b", "logprobs": "d", "versions": "i"}
+
+
 @dataclass
 class TokenLog:
     """Four parallel lists of length T: ids, kinds, behaviour log-probs (0 off the model), versions (-1 off the model).
 
     `drops`: (at, start, end), in order of `at`: tokens from position `at` on were sampled without [start, end).
+    A log that is done is packed, on its way to another process always: as bytes, which are lists again once someone looks.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -50,6 +56,25 @@ class TokenLog:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def packed(self) -> dict[str, bytes]:
+        """The lists' numbers as they lie in memory (int32, int8, float64, int32), in which form it keeps them."""
+        if "_bytes" not in self.__dict__:
+            found = {name: array(kind, getattr(self, name)).tobytes() for name, kind in _PACKED.items()}
+            self.__dict__ = {"_bytes": found, "drops": self.drops}
+        return self.__dict__["_bytes"]  # type: ignore[no-any-return]
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.packed()
+        return self.__dict__
+
+    def __getattr__(self, name: str) -> Any:
+        """One of the lists, of a log that is packed: from now on it is not."""
+        if name not in _PACKED or "_bytes" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        found = self.__dict__.pop("_bytes")
+        self.__dict__ |= {key: array(kind, found[key]).tolist() for key, kind in _PACKED.items()}
+        return self.__dict__[name]
 
     def append(self, kind: Kind, ids: Sequence[int]) -> None:
         """Add text that the policy did not write."""
@@ -118,12 +143,13 @@ class TokenLog:
     @property
     def mask(self) -> np.ndarray:
         """bool [T], true on model tokens."""
-        return np.asarray(self.kinds, dtype=np.int8) == int(Kind.MODEL)
+        kinds = self.__dict__["_bytes"]["kinds"] if "_bytes" in self.__dict__ else bytes(self.kinds)
+        return np.frombuffer(kinds, dtype=np.int8) == int(Kind.MODEL)
 
     @property
     def version_min(self) -> int:
         """Version of the oldest model token, -1 when there is none."""
-        return min((v for v in self.versions if v >= 0), default=-1)
+        return min((v for v in set(self.versions) if v >= 0), default=-1)
 
     @property
     def version_max(self) -> int:

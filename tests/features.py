@@ -1,7 +1,8 @@
 """The feature table: which test shows which feature of the reference systems. `python tests/features.py` rewrites it.
 
 Owns docs/features.md, which is made from the `covers` marks of the tests and from the list below. Ids are those of the
-study of the reference systems: SR Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, X what went wrong in several.
+study of the reference systems: SR Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, X what went wrong in several,
+U what their users fought.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ FEATURES = {
     "SR-09": "learning-rate schedule, critic warm-up",
     "SR-10": "micro-batches and chunks change no gradient",
     "SR-11": "model families: Llama, Qwen2, Qwen3",
+    "SR-12": "several machines: the losses of one, a node that dies",
     "SR-13": "every figure that a user watches, finite",
     "SR-14": "kill and resume, bit for bit",
     "SR-15": "evaluation scores every row once, greedy is greedy",
@@ -105,6 +107,11 @@ FEATURES = {
     "SP-07": "services are waited for",
     "SP-08": "training without question-answer pairs",
     "SP-09": "judge, EM and F1 in evaluation",
+    "U4": "memory by part before a start, refused with a table",
+    "U9": "started again after a crash without cleaning",
+    "U10": "no process is left, whatever was killed",
+    "U11": "ports can be chosen, 0 takes a free one, a taken one is named",
+    "U12": "servers say when they are ready, and are waited for with a deadline",
     "X-03": "a collapse is found and rolled back",
 }
 """Row id → what it is, in a few words. The rest of learning follows."""
@@ -134,7 +141,8 @@ def table() -> str:
         "# Features of the reference systems, and the tests that show them",
         "",
         "Made by `python tests/features.py` from the tests' `covers` marks; a test fails when it is out of date. SR is",
-        "Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play. `bash launch/test.sh` runs every test below.",
+        "Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, X what went wrong in several, U what their users",
+        "fought. `bash launch/test.sh` runs every test below.",
         "",
         "| id | feature | tests | status |",
         "|---|---|---|---|",

@@ -171,9 +171,9 @@ class Run(Left):
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the run did not end within {seconds:.0f} s:\n{self.text()}") from None
 
-    def ends_well(self) -> None:
+    def ends_well(self, seconds: float = PATIENCE) -> None:
         """Assert exit code 0."""
-        code = self.wait()
+        code = self.wait(seconds)
         assert code == 0, f"exit code {code}:\n{self.text()}"
 
     def stops(self) -> None:
@@ -182,7 +182,7 @@ class Run(Left):
         code = self.wait()
         assert code == 130, f"exit code {code}:\n{self.text()}"
 
-    def until(self, what: str, check: Callable[[], Any], every: float = 0.1) -> Any:
+    def until(self, what: str, check: Callable[[], Any], every: float = 0.1, seconds: float = PATIENCE) -> Any:
         """Poll while the run lives."""
 
         def alive_and() -> Any:
@@ -190,7 +190,7 @@ class Run(Left):
             assert found or self.process.poll() is None, f"the run ended before {what}:\n{self.text()}"
             return found
 
-        return until(what, alive_and, every=every)
+        return until(what, alive_and, seconds, every)
 
 
 @contextmanager

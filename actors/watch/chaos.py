@@ -12,6 +12,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -42,13 +43,17 @@ class Chaos:
         for fault in self._due:
             while self._report.step < fault.at_step:
                 await asyncio.sleep(EVERY)
-            there = await self._found(fault.who)
-            if there is None:
-                self._say(f"chaos: {fault.who or 'no other node'} was there within {AWAY:g} s; {fault.do} is left out")
-            elif fault.do == "stall":
-                stalls.append(asyncio.create_task(self._stall(there, fault.seconds)))
+            while (there := await self._found(fault.who)) is not None:
+                if fault.do == "stall":
+                    stalls.append(asyncio.create_task(self._stall(there, fault.seconds)))
+                    break
+                with suppress(
+                    ProcessLookupError
+                ):  # it died before the signal came: the next process of that name, then
+                    await asyncio.to_thread(self._strike, fault.do, there)
+                    break
             else:
-                await asyncio.to_thread(self._strike, fault.do, there)
+                self._say(f"chaos: {fault.who or 'no other node'} was there within {AWAY:g} s; {fault.do} is left out")
         await asyncio.gather(*stalls)
 
     async def _found(self, who: str) -> Seen | None:
@@ -57,7 +62,8 @@ class Chaos:
         for _ in range(round(AWAY / EVERY)):
             await asyncio.to_thread(self._deaths.look)
             for seen in reversed(self._deaths.seen.values()):
-                if seen.alive and (seen.actor == who if who else seen.node != home):
+                struck = self._deaths.chaos.get(seen.pid) == "kill"  # which is not seen in the table at once
+                if seen.alive and not struck and (seen.actor == who if who else seen.node != home):
                     return seen
             await asyncio.sleep(EVERY)
         return None
@@ -84,14 +90,15 @@ class Chaos:
         """The crew may find that it hangs, and end it, before it goes on."""
         self._say(f"chaos: stall {there.actor}, process {there.pid}, for {seconds:g} s")
         self._deaths.chaos[there.pid] = "stall"
-        await asyncio.to_thread(self._deaths.asked, there.node, "signal", there.pid, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            seen = self._deaths.place(there.actor)
-            if seen is not None and seen.alive and seen.pid == there.pid:
-                await asyncio.to_thread(self._deaths.asked, there.node, "signal", there.pid, signal.SIGCONT)
-                self._deaths.chaos.pop(there.pid, None)
+        with suppress(ProcessLookupError):  # it may die meanwhile
+            await asyncio.to_thread(self._deaths.asked, there.node, "signal", there.pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                seen = self._deaths.place(there.actor)
+                if seen is not None and seen.alive and seen.pid == there.pid:
+                    await asyncio.to_thread(self._deaths.asked, there.node, "signal", there.pid, signal.SIGCONT)
+                    self._deaths.chaos.pop(there.pid, None)
 
 
 def fill(worker: Any) -> None:

@@ -123,7 +123,7 @@ class Deaths:
         for id_, now in self._table().items():
             before = self.seen.get(id_)
             if before is not None and before.alive and (not now.alive or now.pid != before.pid):
-                found.append((before, now, id_))
+                found.append((before, now))
             if now.alive or before is None:
                 now.rss = before.rss if before is not None and before.pid == now.pid else -1
                 self.seen[id_] = now
@@ -200,12 +200,9 @@ class Deaths:
                 for seen in there:
                     seen.rss = vitals.rss.get(seen.pid) or seen.rss  # a process that is ending has none
 
-    def _death(self, was: Seen, now: Seen, id_: str) -> Death:
-        living = {node["NodeID"]: node for node in ray.nodes()}
-        node = living.get(was.node, {})
-        kind, detail = (
-            self._end(was, id_) if node.get("Alive") else ("its node is gone", node.get("DeathReasonMessage", ""))
-        )
+    def _death(self, was: Seen, now: Seen) -> Death:
+        node = {node["NodeID"]: node for node in ray.nodes()}.get(was.node, {})
+        kind, detail = self._end(was) if node.get("Alive") else ("its node is gone", node.get("DeathReasonMessage", ""))
         log: list[str] = (self.asked(was.node, "tail", was.pid) or []) if node.get("Alive") else []
         spoken = re.search(r"\b(SIG[A-Z]{3,5})\b(?= received)|Fatal Python error: (.+)", "\n".join(log))
         last = self._at_death(was.actor)
@@ -227,15 +224,15 @@ class Deaths:
             log=log,
         )
 
-    def _end(self, was: Seen, id_: str) -> tuple[str, str]:
+    def _end(self, was: Seen) -> tuple[str, str]:
         """Ray's word for how a process ended, and the facts of its detail, without the guesses that follow."""
         deadline = time.monotonic() + PATIENCE
         while True:  # the head hears of the actor and of its process by different ways
-            rows = map(gcs_pb2.WorkerTableData.FromString, state.state._connect_and_get_accessor().get_worker_table())
+            rows = map(gcs_pb2.WorkerTableData.FromString, state.state._connect_and_get_accessor().get_worker_table())  # type: ignore[attr-defined]
             for row in rows:
                 if row.pid == was.pid and row.worker_address.node_id.hex() == was.node and row.exit_detail:
                     detail = row.exit_detail.split(" Some common causes")[0].strip().rstrip(".")
-                    return common_pb2.WorkerExitType.Name(row.exit_type), detail
+                    return common_pb2.WorkerExitType.Name(row.exit_type), detail  # type: ignore[attr-defined]
             if time.monotonic() > deadline:
                 return "Ray does not say how", ""
             time.sleep(0.1)

@@ -34,18 +34,19 @@ async def supervised(
         "elastic pools": Elastic(cfg, program, deaths, say).watch(),
         "chaos": Chaos(cfg.chaos.faults, folder.name, deaths, report, say).watch(),
     }
-    tasks = [asyncio.create_task(_surely(what, job, say)) for what, job in jobs.items()]
+    tasks = [asyncio.create_task(surely(what, job, say)) for what, job in jobs.items()]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await _surely("death reports", asyncio.to_thread(deaths.look), say)  # what the run may have ended by
+        await surely("death reports", asyncio.to_thread(deaths.look), say)  # what the run may have ended by
         deaths.end()
 
 
-async def _surely(what: str, job: Awaitable[Any], say: Callable[[str], None]) -> None:
+async def surely(what: str, job: Awaitable[Any], say: Callable[[str], None]) -> None:
+    """Do what a run can go on without: when it fails, that is said."""
     try:
         await job
     except Exception as error:

@@ -19,6 +19,8 @@ from typing import Any
 import psutil
 import ray
 
+from ssp.services import SECRET
+
 LINES = 20
 """Lines of each of its logs that a death report keeps."""
 
@@ -33,7 +35,6 @@ _NAMED = re.compile(
     r"(?:bearer\s+|basic\s+)?[\"']?[^\s,;\"']{4,}[\"']?"
 )
 _LOOKS = re.compile(r"(?i)\bbearer\s+\S+|\b(?:sk|hf|ghp)[-_]\w{8,}")
-_SECRET = re.compile(r"(?i)(^|_)(key|token|secret|password|passwd|credentials?)$")
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def killed() -> int:
 def clean(line: str) -> str:
     """A line without what is named like a secret, and without the values of such environment variables."""
     for name, value in os.environ.items():
-        if _SECRET.search(name) and len(value) > 5:
+        if SECRET.search(name) and len(value) > 5:
             line = line.replace(value, "***")
     return _LOOKS.sub("***", _NAMED.sub(r"\1***", line))
 
@@ -105,4 +106,4 @@ def _said(line: str) -> bool:
 def _logs() -> str:
     from ray._private import worker
 
-    return str(worker._global_node.get_logs_dir_path())  # no public name
+    return str(worker._global_node.get_logs_dir_path())  # type: ignore[attr-defined]  # no public name

@@ -1,27 +1,17 @@
-"""The disk below the run folder: room, and whether it is another machine's.
-
-Owns the list of network file systems. Refuses to make the folder.
-"""
+"""The disk below the run folder: room, and whether it is another machine's. Refuses to make the folder."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from launch.checks.check import FAIL, OK, WARN, Check, room
 from ssp.config.schema import Config
+from ssp.ledger.home import file_system, shared
 from ssp.memory.learner import width
 from ssp.memory.shapes import find
 from ssp.runfolder import START_BYTES, resolve
 from ssp.selfplay.cast import learners
-
-MOUNTS = Path("/proc/mounts")
-NETWORK = {
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "ceph", "beegfs", "afs", "9p", "glusterfs", "pvfs2",
-    "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs", "fuse.rclone", "fuse.ceph",
-}  # fmt: skip
 
 
 def run_folder(cfg: Config) -> Iterator[Check]:
@@ -33,25 +23,13 @@ def run_folder(cfg: Config) -> Iterator[Check]:
     next_step = "free some space, lower save.keep, or set run.dir"
     lacking = WARN if cfg.placement.nodes else FAIL  # that describes other machines than this one
     yield room(f"disk at {place}", shutil.disk_usage(place).free, needed, lacking, next_step)
-    kind = file_system(place, MOUNTS)
-    if kind in NETWORK:
-        found = f"{kind}: the ledger (SQLite) needs locks that hold there, and many small writes"
+    kind = file_system(place)
+    if shared(kind):
+        found = f"{kind}: the ledger is written in the temporary folder, and copied here at each checkpoint"
         next_step = "one node: set run.dir to a local disk; several: see Folders in docs/cluster.md"
         yield Check("run folder and ledger", WARN, found, next_step)
     else:
-        yield Check("run folder and ledger", OK, f"on a local file system ({kind})")
-
-
-def file_system(place: Path, mounts: Path) -> str:
-    """The type of the file system that holds `place`, as the kernel names it."""
-    best, kind = "", "unknown"
-    for line in mounts.read_text().splitlines() if mounts.is_file() else ():
-        _, point, found, *_ = line.split()
-        point = point.replace("\\040", " ")
-        inside = os.path.commonpath([point, os.path.realpath(place)]) == point
-        if inside and len(point) >= len(best):
-            best, kind = point, found
-    return kind
+        yield Check("run folder and ledger", OK, f"on a local file system ({kind or 'unknown'})")
 
 
 def _checkpoints(cfg: Config) -> int:

@@ -105,6 +105,8 @@ class Meeting:
         try:
             rank, seat = self._let_in(line)
         except Gone:
+            with self._changed:  # it may have died as it got its seat
+                self._seats = {rank: seat for rank, seat in self._seats.items() if seat.line is not line}
             line.close()
             return
         try:

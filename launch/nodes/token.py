@@ -43,6 +43,7 @@ def make() -> str:
         return found
     path().parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        os.fchmod(file.fileno(), 0o600)  # an empty file that was there may be open to others
         file.write(secrets.token_hex(32))
     return read()
 

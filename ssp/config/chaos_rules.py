@@ -17,6 +17,9 @@ from ssp.errors import InputError
 DEEDS = ("kill", "stall", "node", "full")
 """What a fault can do."""
 
+REPLICA = "replica"
+"""What a pool of the retriever has more or fewer of."""
+
 CARRIED = ("object_store", "disk")
 """Ways of weights that reach a player which was not there when the run began."""
 
@@ -43,28 +46,31 @@ def faults_can_happen(cfg: Config) -> None:
 
 def actors(cfg: Config) -> list[str]:
     """Names of the actors of a run, without the run's, as far as they are there from its start."""
+    # Here, because it reads configurations.
+    from ssp.selfplay.cast import learners, proposers, queue_names, ranks
+
     place, search = cfg.placement, cfg.retriever
     pairs = place.layout == "shared-base"
-    kinds = {} if pairs or PROPOSER not in cfg.roles else {"proposer": place.proposers}
+    kinds = {} if pairs else {"proposer": proposers(cfg)}
     kinds |= {"engine" if pairs else "solver": place.solvers, "judge": place.judges, "ledger": 1}
-    kinds |= {f"queue-{name}": 1 for name in ("questions", *cfg.roles)}
-    shared = [role for role in cfg.roles if cfg.block(role).policy == "shared"]
-    kinds |= {f"learner-{role}": cfg.block(role).learner.ranks for role in cfg.roles if role not in shared[:-1]}
+    kinds |= {f"queue-{name}": 1 for name in queue_names(cfg)}
+    kinds |= {f"learner-{name}": ranks(cfg, name) for name in learners(cfg)}
     kinds |= {f"shard-{shard}": search.replicas for shard in range(search.shards)}
     return [f"{kind}-{i}" for kind, count in kinds.items() for i in range(count)]
 
 
-def bounds(cfg: Config, role: str) -> tuple[int, int]:
-    """The least and the most players of a role."""
-    place = cfg.placement
-    size = place.proposers if role == PROPOSER else place.solvers
-    span = place.elastic.proposers if role == PROPOSER else place.elastic.solvers
+def bounds(cfg: Config, what: str) -> tuple[int, int]:
+    """The least and the most players of a role, or replicas of a shard (REPLICA)."""
+    place, key = cfg.placement, f"placement.elastic.{what}s"
+    known = {PROPOSER: place.proposers, SOLVER: place.solvers, REPLICA: cfg.retriever.replicas}
+    size, span = known[what], getattr(place.elastic, f"{what}s")
     if not span:
         return size, size
-    key, found = f"placement.elastic.{role}s", re.fullmatch(r"(\d+)-(\d+)", span)
+    found = re.fullmatch(r"(\d+)-(\d+)", span)
     low, high = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= low <= size <= high <= MOST:
-        rule = f"{key} is LEAST-MOST with placement.{role}s={size} between them, at most {MOST}"
+        block = "retriever" if what == REPLICA else "placement"
+        rule = f"{key} is LEAST-MOST with {block}.{what}s={size} between them, at most {MOST}"
         raise InputError(rule, span, f"set {key}=1-{2 * size}")
     return low, high
 
@@ -90,4 +96,13 @@ def pools_can_change(cfg: Config) -> None:
             raise InputError(rule, "schedule.max_staleness 0", f"set schedule.preset=async, or {leave}")
 
 
-RULES: tuple[Callable[[Config], None], ...] = (faults_can_happen, pools_can_change)
+def replicas_can_change(cfg: Config) -> None:
+    """Elastic replicas: of shards on CPUs. Each gives the same answers, so that staleness bounds of 0 allow them."""
+    if cfg.placement.elastic.replicas:
+        bounds(cfg, REPLICA)
+        if cfg.retriever.gpus:
+            rule = "placement.elastic.replicas is of shards on CPUs, which have no place in a plan of GPUs"
+            raise InputError(rule, f"retriever.gpus={cfg.retriever.gpus:g}", "leave placement.elastic.replicas out")
+
+
+RULES: tuple[Callable[[Config], None], ...] = (faults_can_happen, pools_can_change, replicas_can_change)

@@ -22,14 +22,16 @@ class TransferConfig:
 
 @dataclass
 class ElasticConfig:
-    """Pools that follow the cluster: the least and most players of a role, such as "1-8" ("" = as many as placement says).
+    """Pools that follow the cluster: the least and most players of a role, and replicas of each retriever shard, such as
+    "1-8" ("" = as many as the run starts with).
 
-    placement.proposers and solvers are for the CPUs that the run starts with; there are more, or fewer, in proportion
-    when nodes join or leave.
+    placement.proposers and solvers and retriever.replicas are for the CPUs that the run starts with; there are more, or
+    fewer, in proportion when nodes join or leave.
     """
 
     proposers: str = ""
     solvers: str = ""
+    replicas: str = ""
 
 
 @dataclass

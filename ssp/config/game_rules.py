@@ -30,7 +30,7 @@ def questions_have_a_source(cfg: Config) -> None:
         )
     if source == "bank" and path.startswith("world:"):
         raise InputError(
-            "a bank is an earlier run's folder",
+            "a bank is an earlier run's folder, or what ssp bank exported of one",
             path,
             "name a run, or set game.questions=dataset for a world's questions",
         )

@@ -30,7 +30,6 @@ from ssp.config.tables import (
     CHOICES,
     COLDEST,
     INF,
-    PLANNED,
     PRESETS,
     RANGES,
 )
@@ -43,7 +42,7 @@ def check(cfg: Config) -> None:
     """Every rule, in order: names, ranges, combinations. InputError at the first that fails."""
     for pattern, known in CHOICES.items():
         for key in _expand(pattern):
-            check_choice(key, get(cfg, key), known, PLANNED.get(pattern, ()))
+            check_choice(key, get(cfg, key), known)
     for pattern, (low, high) in RANGES.items():
         for key in _expand(pattern):
             check_range(key, get(cfg, key), low, high)
@@ -80,13 +79,12 @@ def expand_preset(raw: dict[str, Any]) -> None:
             )
 
 
-def check_choice(key: str, value: str, known: tuple[str, ...], planned: tuple[str, ...]) -> None:
+def check_choice(key: str, value: str, known: tuple[str, ...]) -> None:
     """A name must be one that is built in."""
     if value in known:
         return
     listed = ", ".join(name or "''" for name in known)
-    late = f"{value} (planned, not in this release)" if value in planned else value or "''"
-    raise InputError(f"{key} is one of {listed}", late, f"set {key}={known[0] or known[-1]}")
+    raise InputError(f"{key} is one of {listed}", value or "''", f"set {key}={known[0] or known[-1]}")
 
 
 def check_range(key: str, value: float, low: float, high: float) -> None:

@@ -196,7 +196,7 @@ class DataConfig:
     """Paths, or `world:train` / `world:heldout`. `corpus`: Search-R1 jsonl; `targets`: SSP rows; `eval`: FlashRAG jsonl.
 
     `questions`, for game.questions=dataset: a question file (FlashRAG or plain jsonl, Search-R1 parquet); for bank: a
-    run folder whose accepted questions are asked again.
+    run folder whose accepted questions are asked again, or what `ssp bank` exported of one.
 
     The first evaluation set is the one of the periodic evaluation; all are scored at the end.
     """

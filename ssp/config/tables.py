@@ -70,9 +70,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """Names that are built in, by key."""
 
-PLANNED: dict[str, tuple[str, ...]] = {}
-"""Names that a later release knows: the message says so, and they are refused all the same."""
-
 INF = math.inf
 MOST = 1024
 """Actors of one kind, at most: a slip of the finger must not start a million processes."""

@@ -1,7 +1,7 @@
 """What decoding costs, as a model: how long a batch of sequences takes of which each wants so many tokens.
 
 Owns the arithmetic, in seconds of whoever's clock. A step of `running` sequences takes `base + each * running` seconds and
-gives each of them one token (frameworks note 2.3: decoding is bound by the weights' bandwidth, and each sequence adds its
+gives each of them one token (docs/plan.md: decoding is bound by the weights' bandwidth, and each sequence adds its
 keys and values). Promises that at most `sequences` run at once, that the others wait in the order in which they came, and
 that between two events nothing has to be computed. Refuses to know threads, clocks and what a token is.
 """
@@ -46,19 +46,16 @@ class Decoding(Generic[Item]):
         self.pace = pace
         self._started = started
         self._now = 0.0
-        self._steps = 0.0  # taken so far; a sequence of n tokens ends n steps after it started
+        self._steps = 0.0
         self._count = 0
         self._running: list[tuple[float, int, float, Item]] = []
         self._waiting: deque[tuple[int, Item]] = deque()
         self.busy = self.tokens = self.slots = 0.0
 
-    def __len__(self) -> int:
-        return len(self._running) + len(self._waiting)
-
     @property
-    def running(self) -> int:
-        """Sequences that get a token in each step now."""
-        return len(self._running)
+    def steps(self) -> float:
+        """Steps taken so far; an item of n tokens ends n of them after its start."""
+        return self._steps
 
     def add(self, now: float, tokens: int, item: Item) -> None:
         """`item` wants `tokens` tokens, at least one. What ends up to `now` was taken by `advance` before."""
@@ -96,14 +93,16 @@ class Decoding(Generic[Item]):
 
     def _pass(self, now: float) -> None:
         """Let the time go by, in which nothing starts or ends."""
-        passed = max(0.0, now - self._now)
-        self._now = max(self._now, now)
-        if self._running:
-            steps = passed / self.pace.step(len(self._running))
+        passed = now - self._now
+        if passed <= 0:
+            return
+        self._now = now
+        if running := len(self._running):
+            steps = passed / self.pace.step(running)
             self._steps += steps
             self.busy += passed
-            self.slots += passed * len(self._running)
-            self.tokens += steps * len(self._running)
+            self.slots += passed * running
+            self.tokens += steps * running
 
     def _admit(self) -> None:
         while self._waiting and len(self._running) < self.pace.sequences:

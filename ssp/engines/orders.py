@@ -19,6 +19,14 @@ Order = Callable[[Fault | None], None]
 """Called once, on the thread: with None, or instead of being done with the Fault that ended the thread."""
 
 
+def _nothing(error: BaseException) -> None:
+    """The engine ends alone."""
+
+
+on_error: Callable[[BaseException], None] = _nothing
+"""Called on a thread that an error ends, first of all: an engine's own process sets it, to end too."""
+
+
 class OrderThread:
     """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread does.
 
@@ -85,6 +93,7 @@ class OrderThread:
                 if self._busy() and not self._stopping:
                     self._round()
         except BaseException as error:
+            on_error(error)
             over = _down(error)
         with self._gate:
             self._over = over

@@ -120,7 +120,7 @@ def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int]) -> Line:
         rows=len(rows),
         void=sum(not row.scored for row in rows),
         failures=sum(bool(row.judge_failure) for row in rows),
-        estimates={metric: _estimate(found, seed, label) for metric, found in values.items()},
+        estimates={metric: estimate(found, seed, label) for metric, found in values.items()},
     )
 
 
@@ -153,13 +153,20 @@ def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str,
     return values
 
 
-def _estimate(values: list[float], seed: int, label: str) -> Estimate:
+def estimate(values: Sequence[float], seed: int, label: str) -> Estimate:
+    """The mean of `values`, one a question; draws depend on `seed` and `label`."""
     rng, array = generator(seed, "bootstrap", label), np.asarray(values)
     n, at_once = len(array), max(1, 1_000_000 // len(array))
     sizes = [min(at_once, DRAWS - start) for start in range(0, DRAWS, at_once)]
     return Estimate(
         float(array.mean()), np.concatenate([array[rng.integers(0, n, (size, n))].mean(axis=1) for size in sizes])
     )
+
+
+def mean(estimates: Sequence[Estimate]) -> Estimate:
+    """The unweighted mean of estimates over different questions."""
+    draws = np.mean([one.draws for one in estimates], axis=0)
+    return Estimate(sum(one.mean for one in estimates) / len(estimates), draws)
 
 
 def macro(sets: Mapping[str, Line]) -> Line:
@@ -171,11 +178,5 @@ def macro(sets: Mapping[str, Line]) -> Line:
         rows=sum(line.rows for line in found),
         void=sum(line.void for line in found),
         failures=sum(line.failures for line in found),
-        estimates={
-            name: Estimate(
-                sum(line.estimates[name].mean for line in found) / len(found),
-                np.mean([line.estimates[name].draws for line in found], axis=0),
-            )
-            for name in shared
-        },
+        estimates={name: mean([line.estimates[name] for line in found]) for name in shared},
     )

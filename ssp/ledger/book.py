@@ -21,7 +21,7 @@ from typing import Any
 
 from ssp.episode import State
 from ssp.errors import InputError, InvariantError
-from ssp.ledger import audit
+from ssp.ledger import audit, parts
 from ssp.ledger.rows import (
     EPISODE_COLUMNS,
     FACTS,
@@ -231,6 +231,21 @@ class Ledger:
         with self._lock:
             return [(row["question"], row["target"]) for row in self._db.execute(sql)]
 
+    def settled(self) -> tuple[list[Row], list[Row]]:
+        """The games that have a verdict, by id, and their episodes, by game and id: of one moment, also during a run."""
+        with self._snapshot() as db:
+            return parts.settled(db)
+
+    def judged(self) -> list[str]:
+        """Ids of the games that have a verdict."""
+        with self._snapshot() as db:
+            return parts.judged(db)
+
+    def of_games(self, games: Sequence[str]) -> tuple[list[Row], list[Row]]:
+        """The rows of these games, by id, and of their episodes, by game and id; the rest of the file is not read."""
+        with self._snapshot() as db:
+            return parts.of_games(db, games)
+
     def earned(self, role: str, least: float) -> list[Row]:
         """Scored episodes of `role` with a transcript and a reward of at least `least`, by id; of the proposer those whose
         question some attempt answered."""
@@ -240,6 +255,21 @@ class Ledger:
         )
         with self._lock:
             return [dict(row) for row in self._db.execute(sql, (role, least))]
+
+    def played(self, roles: Sequence[str]) -> list[Row]:
+        """Episodes of `roles` that have a transcript, by file and row."""
+        mine = "role IN (SELECT value FROM json_each(?))"
+        sql = f"SELECT * FROM episodes WHERE {mine} AND file != '' ORDER BY file, row"
+        with self._lock:
+            return [dict(row) for row in self._db.execute(sql, (json.dumps(list(roles)),))]
+
+    def versions(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Role → version → (incarnation, step) of the weights that were given this number."""
+        found: dict[str, dict[int, tuple[int, int]]] = {}
+        with self._lock:
+            for row in self._db.execute("SELECT * FROM versions WHERE step IS NOT NULL"):
+                found.setdefault(row["role"], {})[row["version"]] = (row["incarnation"], row["step"])
+        return found
 
     # learning
 
@@ -257,6 +287,12 @@ class Ledger:
             version: int = db.execute(sql, (role,)).fetchone()[0]
             db.execute("INSERT INTO versions VALUES(?, ?, ?, ?, ?)", (role, version, incarnation, step, time.time()))
         return version
+
+    def newest(self, role: str) -> int:
+        """The last number that was given to weights of `role`; 0 without one."""
+        with self._lock:
+            sql = "SELECT coalesce(max(version), 0) FROM versions WHERE role = ?"
+            return int(self._db.execute(sql, (role,)).fetchone()[0])
 
     def commit(self, role: str, incarnation: int, step: int, version: int, episode_ids: Sequence[str]) -> int:
         """One optimizer step of `role` consumed these queued episodes: they become trained. Returns how many moved.

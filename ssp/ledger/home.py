@@ -11,15 +11,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import secrets
 import shutil
 import sqlite3
 import tempfile
 from pathlib import Path
 
 from ssp.errors import InputError
+from ssp.files import whole
 from ssp.ledger.book import Ledger
 
-NETWORK = frozenset("nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p virtiofs ocfs2 gfs2".split())
+NETWORK = frozenset(
+    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p virtiofs ocfs2 gfs2 smbfs glusterfs pvfs2".split()
+)
 """Types of file systems that several machines share; of FUSE, all but those of a disk."""
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -39,7 +44,7 @@ def file_system(path: Path) -> str:
     place, best, found = path.resolve(), -1, ""
     for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
         before, after = line.split(" - ", 1)
-        point = Path(before.split()[4].encode().decode("unicode_escape"))
+        point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4]))
         if place.is_relative_to(point) and len(point.parts) >= best:
             best, found = len(point.parts), after.split()[0]
     return found
@@ -72,13 +77,17 @@ class HomeLedger(Ledger):
         copied = file != self._target
         if copied:
             file.parent.mkdir(parents=True, exist_ok=True)
-        fetched = copied and self._target.is_file() and _copies(file) < _copies(self._target)
+            for left in self._target.parent.glob(f".{self._target.name}.*.part"):  # of a writer that was killed
+                left.unlink(missing_ok=True)
+        fetched = copied and self._target.is_file() and _behind(file, self._target)
         if fetched:  # another machine went on, or this disk was emptied
-            for left in file.parent.glob(f"{file.name}*"):
+            for left in file.parent.glob(f"*{file.name}*"):
                 left.unlink()
-            shutil.copyfile(self._target, file)
+            with whole(file) as aside:
+                shutil.copyfile(self._target, aside)
         super().__init__(file)
         if fetched:
+            self._db.execute(f"PRAGMA application_id = {secrets.randbits(31)}")
             with self._transaction() as db:
                 known = "SELECT role, version FROM versions UNION SELECT 'run', 0"  # every start takes one of these
                 skipped = f"SELECT role, max(version) + {SKIPPED}, NULL, NULL, 0 FROM ({known}) GROUP BY role"
@@ -89,18 +98,22 @@ class HomeLedger(Ledger):
     def keep(self) -> None:
         """Have everything that was written until now in the run folder: a checkpoint is about to name it."""
         if self.path == self._target:
+            with self._lock:  # and on the disk, as state.json is: the log beside it may be lost with the machine
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             return
         with self._lock:
-            self._db.execute(f"PRAGMA user_version = {_copies(self.path) + 1}")
-            self.fold()
-            aside = self._target.with_name(f".{self._target.name}.tmp")
-            shutil.copyfile(self.path, aside)
-            with aside.open("r+b") as file:
-                file.seek(JOURNAL)
-                file.write(b"\x01\x01")  # who reads the copy needs no write-ahead log
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, self._target)
+            self._db.execute(f"PRAGMA user_version = {_copies(self.path)[1] + 1}")
+            super().fold()
+            with whole(self._target, sync=True) as aside:
+                shutil.copyfile(self.path, aside)
+                with aside.open("r+b") as file:
+                    file.seek(JOURNAL)
+                    file.write(b"\x01\x01")  # who reads the copy needs no write-ahead log
+
+    def fold(self) -> None:
+        """At a run's end: all of it is in the run folder's file."""
+        super().fold()
+        self.keep()
 
     def where(self) -> str:
         """What a user is told about the place; "" when the run folder's file itself is written."""
@@ -110,12 +123,20 @@ class HomeLedger(Ledger):
         return f"the run folder is on {kind}: its ledger is written at {self.path} and copied at each checkpoint"
 
 
-def _copies(file: Path) -> int:
-    """How many copies were made of a ledger until it was this; -1 without a file."""
+def _behind(file: Path, copy: Path) -> bool:
+    """Whether a ledger is older than `copy`, or another one than that was made of: two machines may go on from one."""
+    (mine, count), (theirs, newest) = _copies(file), _copies(copy)
+    return mine != theirs or count < newest
+
+
+def _copies(file: Path) -> tuple[int, int]:
+    """Who writes a ledger (a number drawn whenever one goes on from a copy), and how many copies were made of it until it
+    was this; -1 without a file."""
     if not file.is_file():
-        return -1
+        return 0, -1
     db = sqlite3.connect(f"file:{file.absolute()}?mode=ro", uri=True, timeout=10.0)
     try:
-        return int(db.execute("PRAGMA user_version").fetchone()[0])
+        ((who,), (count,)) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+        return int(who), int(count)
     finally:
         db.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssp.config.role import RoleConfig
+from ssp.config.tables import ACTED
 from ssp.memory.learner import width
 from ssp.memory.needs import GB, MB, Need, size
 from ssp.memory.shapes import Model
@@ -35,7 +36,7 @@ class EngineNeeds:
 def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters: int = 0) -> EngineNeeds:
     """An engine of `role` that plays so many episodes at a time, on GPUs of `gpu` bytes (0 = on CPUs). `adapters`: numbers
     in vLLM's room for them."""
-    if role.engine.kind == "endpoint":
+    if role.engine.kind in ("endpoint", *ACTED):  # no model in this process
         return EngineNeeds(())
     if role.engine.kind == "vllm":
         return _vllm(model, role, episodes, gpu, adapters)

@@ -112,7 +112,16 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
     model = find(blocks[0].model)
     if blocks[0].policy == "frozen":
         needs, gpus, task = learner.frozen(model), 0.0, "holds the frozen policy"
+    elif blocks[0].learner.kind == "simulated":
+        needs, gpus, task = (), 0.0, "waits as long as an update would take"
     else:
         needs = learner.rank(model, blocks, gpu=gpus > 0)
         task = "updates the policy of both roles" if len(roles) > 1 else f"updates the {roles[0]}'s policy"
-    return Process(name, blocks[0].learner.ranks, cfg.placement.cpus, task, (*base("policy", gpus), *needs), gpus)
+    return Process(
+        name,
+        cast.ranks(cfg, name.removeprefix("learner-")),
+        cfg.placement.cpus,
+        task,
+        (*base("policy", gpus), *needs),
+        gpus,
+    )

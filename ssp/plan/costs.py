@@ -3,7 +3,7 @@
 Owns the assumptions. Promises that a run without a model (engine.kind=simulated) is priced by its own settings alone, and
 that every other figure says how it was got. Refuses to know GPUs beyond the two rates below.
 
-Sources: a decode step reads all weights once, and of each sequence its keys and values (frameworks note 2.3: 6 ms and
+Sources: a decode step reads all weights once, and of each sequence its keys and values (docs/plan.md: 6 ms and
 0.07 ms for 7B, which the rates below give); training takes 6 floating-point operations a parameter and token (Kaplan et al.
 2020, arXiv 2001.08361), 8 with checkpointed activations.
 """

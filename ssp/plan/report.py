@@ -6,6 +6,7 @@ configuration. Refuses to start anything.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,7 +20,7 @@ from ssp.plan.simulate import Measured, simulate
 from ssp.plan.split import Split, choose, own, work
 from ssp.selfplay.cast import learners
 
-SYNCS = (0.2, 0.1, 0.05, 0.02)
+SYNCS = (0.02, 0.05, 0.1, 0.2)
 """Shares of a step that are tried as seconds of a sync."""
 LOSS = 0.05
 """How much of the speed a sync may cost."""
@@ -39,11 +40,13 @@ def plan(cfg: Config, gpus: int | None, costs: Costs) -> Row:
     tried = [own(cfg, costs)] if gpus is None else choose(cfg, gpus, costs)
     measured = [(simulate(cfg, split, costs), split) for split in tried]
     found, split = min(measured, key=lambda pair: pair[0].step)
-    for share in SYNCS:
-        slower = simulate(cfg, split, replace(costs, sync_s=costs.sync_s + share * found.step), found.rounds // 2)
-        if slower.step <= found.step * (1 + LOSS):
-            return Row(split, found, costs.sync_s + share * found.step)
-    return Row(split, found, 0.0)
+
+    def too_long(place: int) -> bool:
+        sync = costs.sync_s + SYNCS[place] * found.step
+        return simulate(cfg, split, replace(costs, sync_s=sync), found.rounds // 2).step > found.step * (1 + LOSS)
+
+    place = bisect.bisect_right(range(len(SYNCS)), False, key=too_long)
+    return Row(split, found, costs.sync_s + SYNCS[place - 1] * found.step if place else 0.0)
 
 
 def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:

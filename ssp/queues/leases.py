@@ -58,28 +58,28 @@ class LeaseQueue:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything and be open: the run went back to a checkpoint."""
+        """Forget everything: the run went back to a checkpoint."""
         self._held: dict[str, _Held] = {}
         self._line: list[tuple[int, int, str]] = []
         self._leases: dict[str, _Lease] = {}
         self._done: OrderedDict[str, None] = OrderedDict()
         self._acked: OrderedDict[str, list[str]] = OrderedDict()
         self._items = self._bytes = self._serial = 0
-        self._closed = False
 
-    def put(self, tickets: Sequence[Ticket]) -> bool:
-        """All of `tickets`, or False when there is no room for those that are new. InvariantError when there never can be,
-        or the queue was closed."""
+    def put(self, tickets: Sequence[Ticket], again: bool = False) -> bool:
+        """All of `tickets`, or False when there is no room for those that are new. InvariantError when there never can be.
+
+        `again`: they had found room before the queue died. Another one may have it now, and wait for these to go first.
+        """
         fresh = {t.id: t for t in tickets if t.id not in self._held and t.id not in self._done}
         items, nbytes = sum(t.items for t in fresh.values()), sum(t.nbytes for t in fresh.values())
-        if items > self._max_items or nbytes > self._max_bytes:
+        if not again and (items > self._max_items or nbytes > self._max_bytes):
             raise InvariantError(
                 f"{items} items of {nbytes} bytes can never fit a queue of {self._max_items} items and "
                 f"{self._max_bytes} bytes: raise queue.items or queue.bytes"
             )
-        if fresh and self._closed:
-            raise InvariantError(f"{len(fresh)} tickets were put into a closed queue, the first is {next(iter(fresh))}")
-        if self._items + items > self._max_items or self._bytes + nbytes > self._max_bytes:
+        full = self._items + items > self._max_items or self._bytes + nbytes > self._max_bytes
+        if fresh and full and not again:
             return False
         now = self._clock()
         for ticket in fresh.values():
@@ -169,15 +169,6 @@ class LeaseQueue:
     def _finish(self, key: str, ids: list[str]) -> None:
         del self._leases[key]
         _remember(self._acked, key, ids)
-
-    def close(self) -> None:
-        """Nothing new will be put; what is here is still handed out."""
-        self._closed = True
-
-    @property
-    def drained(self) -> bool:
-        """True when the queue is closed and all that was in it is acknowledged."""
-        return self._closed and not self._held
 
     @property
     def next_expiry(self) -> float:

@@ -26,31 +26,26 @@ class Queue:
         self._takers: deque[_Waiting] = deque()
         self._alarm: asyncio.TimerHandle | None = None
 
-    async def put(self, tickets: Sequence[Ticket], wait: float = 0.0, after: Any = None) -> bool:
-        """Hand over; False when there was no room in time. `after`: what had to be true before (a transport's receipt)."""
-        return bool(await self._served(self._putters, lambda: self.state.put(tickets), wait))
+    async def put(self, tickets: Sequence[Ticket], wait: float = 0.0, again: bool = False) -> bool:
+        """See `LeaseQueue.put`; False when there was no room in time. What is put `again` waits for nobody."""
+        line = deque[_Waiting]() if again else self._putters
+        return bool(await self._served(line, lambda: self.state.put(tickets, again), wait))
 
     async def lease(
         self, key: str, items: int, seconds: float, order: int | None = None, wait: float = 0.0
-    ) -> list[Ticket] | None:
-        """See `LeaseQueue.lease`; [] when nothing came in time, None when nothing ever will."""
-        got = await self._served(self._takers, lambda: self.state.lease(key, items, seconds, order), wait)
-        return got or (None if self.state.drained else [])
+    ) -> list[Ticket]:
+        """See `LeaseQueue.lease`; [] when nothing came in time."""
+        return await self._served(self._takers, lambda: self.state.lease(key, items, seconds, order), wait) or []
 
     def sweep(self, key: str, oldest: int, seconds: float) -> list[Ticket]:
         """See `LeaseQueue.sweep`."""
         return self.state.sweep(key, oldest, seconds)
 
-    def ack(self, key: str, after: Any = None) -> list[str]:
-        """See `LeaseQueue.ack`; `after` as in `put`."""
+    def ack(self, key: str) -> list[str]:
+        """See `LeaseQueue.ack`."""
         gone = self.state.ack(key)
         self._serve()
         return gone
-
-    def close(self) -> None:
-        """See `LeaseQueue.close`."""
-        self.state.close()
-        self._serve()
 
     def clear(self) -> None:
         """See `LeaseQueue.clear`. Who waits, waits in vain: an old put must not meet the new round of its number."""
@@ -83,7 +78,7 @@ class Queue:
         """Give everyone who waits what there is now: a put makes tickets, an acknowledgement makes room."""
         while self._putters and _done(self._putters[0]):
             self._putters.popleft()
-        for waiting in [waiting for waiting in self._takers if _done(waiting, self.state.drained)]:
+        for waiting in [waiting for waiting in self._takers if _done(waiting)]:
             self._takers.remove(waiting)
         if self._alarm is not None:
             self._alarm.cancel()
@@ -93,7 +88,7 @@ class Queue:
             self._alarm = loop.call_at(self.state.next_expiry, self._serve)
 
 
-def _done(waiting: _Waiting, end: bool = False) -> bool:
+def _done(waiting: _Waiting) -> bool:
     """Whether one who waits is served, failed, or has gone."""
     attempt, future = waiting
     if future.done():
@@ -103,9 +98,9 @@ def _done(waiting: _Waiting, end: bool = False) -> bool:
     except Exception as error:
         future.set_exception(error)
         return True
-    if got or end:
+    if got:
         future.set_result(got)
-    return bool(got or end)
+    return bool(got)
 
 
 def _tell(future: asyncio.Future[Any], value: Any) -> None:

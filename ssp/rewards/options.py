@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import Any
 
 from ssp.errors import InputError
@@ -37,6 +38,7 @@ def check_options(
         raise InputError(f"{key} gives every option without a default", f"no {', '.join(missing)}", "add it")
 
 
+@cache
 def takes(function: Callable[..., float], name: str) -> bool:
     """Whether `function` has a parameter called `name`."""
     return name in inspect.signature(function).parameters

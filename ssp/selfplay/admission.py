@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import groupby
 
 from ssp.config.schema import VoidConfig
 from ssp.errors import VoidLimit
@@ -99,6 +100,11 @@ class VoidGate:
         elif self.shut and self.share <= self._cfg.limit / 2:
             self._shut_since = None
             self._say("admission resumed")
+
+    def record_all(self, causes: Iterable[str], stage: str = PLAY, told: bool = True) -> None:
+        """`record` of many outcomes, in order."""
+        for cause, alike in groupby(causes):
+            self.record(cause, len(list(alike)), stage, told)
 
     def news(self) -> dict[str, int]:
         """Voids by cause since the last call, those of blocks that were lost with their worker included."""

@@ -28,6 +28,10 @@ class Cast:
     queues: dict[str, Crew]
     ledger: Crew
 
+    def players(self, role: str) -> Crew:
+        """Who plays `role`."""
+        return self.proposers if role == PROPOSER else self.solvers
+
 
 def proposers(cfg: Config) -> int:
     """How many proposers play: none where questions are given."""
@@ -49,10 +53,16 @@ def at_once(cfg: Config, role: str) -> int:
 
     More than one only in flight: an engine has the weights of one version, and elsewhere each block waits for its own. Then
     the blocks of all rounds under way, and of an evaluation, share the engine, which the last episodes of one alone would
-    leave nearly empty (frameworks note 2.3).
+    leave nearly empty (docs/plan.md).
     """
     bound: int = getattr(cfg.schedule.max_staleness, role)
     return bound + 2 if cfg.schedule.in_flight and bound > 0 else 1
+
+
+def ranks(cfg: Config, learner: str) -> int:
+    """Processes of a learner; one that only waits is one, whatever its ranks."""
+    own = cfg.block(learner).learner
+    return 1 if own.kind == "simulated" else own.ranks
 
 
 def queue_names(cfg: Config) -> tuple[str, ...]:

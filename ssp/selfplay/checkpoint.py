@@ -40,6 +40,12 @@ KINDS = {
 }
 """What state.json holds, with its types."""
 
+CURSOR = {"next": int, "open": list, "mark": str, "again": list}
+"""What its data cursor holds (`ssp.selfplay.targets`)."""
+
+NEWER: dict[str, Any] = {"mark": "", "again": []}
+"""Of that, what is not always there."""
+
 
 @dataclass
 class State:
@@ -72,7 +78,7 @@ def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
 
 def _wrong(found: dict[str, Any], roles: Sequence[str]) -> list[str]:
     """Names in a state that are not as they were written."""
-    wrong = _odd(found, KINDS) or _odd({"mark": "", **found["cursor"]}, {"next": int, "open": list, "mark": str})
+    wrong = _odd(found, KINDS) or _odd({**NEWER, **found["cursor"]}, CURSOR)
     if not wrong and not set(roles) == set(found["folders"]) == set(found["versions"]):
         wrong = ["folders"]
     known = {entry.name for entry in fields(Memory)}
@@ -93,7 +99,14 @@ def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> None:
         for path in state.folders.values():
             build.check_protocol(folder.absolute(path), cfg.protocol)
         targets.restore(state.cursor)
-    Ledger(folder.ledger, readonly=True).close()
+    ledger = Ledger(folder.ledger, readonly=True)
+    newest = {role: ledger.newest(role) for role in cfg.roles}
+    ledger.close()
+    for role, version in {} if state is None else state.versions.items():
+        if newest[role] < version:  # numbers would be given again, and rows of what these weights learned are missing
+            known = f"{folder.ledger} knows {role} weights up to version {newest[role]}"
+            found = f"{known}, the checkpoint is version {version}"
+            raise InputError("a ledger is not older than the checkpoint", found, "restore it, or start a new run")
 
 
 class Checkpoints:
@@ -129,14 +142,16 @@ class Checkpoints:
         versions: Mapping[str, int],
         meta: dict[str, Any],
         health: Mapping[str, dict[str, Any]] | None = None,
+        owed: Sequence[int] = (),
     ) -> str:
         """Save one learner at `step`, with the `versions` of the roles that it trains, and what is known of their `health`;
-        the last one of them lets state.json name them all, and old folders go. Its folder. LearnerLost."""
+        the last one of them lets state.json name them all, and old folders go. `owed`: games that were lost so far and are
+        to be played again later. Its folder. LearnerLost."""
         version = versions[learner]
         path = self._folder.checkpoint(learner, version)
         if self._written.get(learner) != version:  # one that published nothing since is on disk already
             self._folder.check_space(SAVE_BYTES)
-            for left in (path, *path.parent.glob(f"{path.name}.tmp-*")):  # of one that died here: no state names it
+            for left in (path, *path.parent.glob("v*.tmp-*")):  # of those that died in a save: no state names it
                 shutil.rmtree(left, ignore_errors=True)
             full = {**meta, "version": version, "run_step": step}
             await call_learner(self._cast, learner, "save", str(path), full)
@@ -155,6 +170,8 @@ class Checkpoints:
             rollbacks=self.rollbacks,
             **self._kept.get(step, {}),
         )
+        if owed:
+            state.cursor = {**state.cursor, "again": list(owed)}
         self._kept = {later: kept for later, kept in self._kept.items() if later > step}
         good = self._good()
         self._states = [*self._states, state] if self._watched else [state]

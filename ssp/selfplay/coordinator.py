@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 from ssp import protocols
@@ -19,17 +20,16 @@ from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import Fault, SspError, VoidLimit
 from ssp.health.junk import JunkWatch
 from ssp.health.limits import Collapse, HealthWatch
-from ssp.queues import Channel
+from ssp.queues import Channel, Ticket
 from ssp.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.checkpoint import Checkpoints
 from ssp.selfplay.clock import Clock
-from ssp.selfplay.courier import Courier
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.learning import Schooling
-from ssp.selfplay.lost import LearnerLost
+from ssp.selfplay.learning import Schooling, tickets, whole
+from ssp.selfplay.lost import GONE, LearnerLost
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.redo import Redo
 from ssp.selfplay.report import Report
@@ -39,6 +39,7 @@ from ssp.selfplay.targets import Targets
 from ssp.selfplay.turns import Turns
 from ssp.selfplay.versions import Published, WeightStore
 from ssp.telemetry.activity import STEP
+from ssp.transfer.courier import Courier
 
 TURN = "turn"
 """The track of the pace that keeps finished rounds in order."""
@@ -60,7 +61,7 @@ class SelfPlay:
         self._queues = {name: Channel(crew, cfg.queue.timeout) for name, crew in cast.queues.items()}
         self._checkpoints = Checkpoints(cfg, cast, folder)
         self._redo = Redo(cfg, cast, self._store, report.say)
-        self._schooling = Schooling(cfg, cast, self._store, self._redo)
+        self._schooling = Schooling(cfg, cast, self._store, self._redo, self._lost)
         self._evaluator = evaluator
         self._watch, self._health = JunkWatch(cfg.referee), HealthWatch(cfg.health, cfg.roles)
         self._pace: Pace
@@ -168,7 +169,7 @@ class SelfPlay:
             return
         solver = self._store.latest(SOLVER)
         if proposer is not None:
-            await self._stages.verify(games, solver, clock)
+            await self._stages.verify(round_, games, proposer, solver, clock)
             await self._resample(round_, games, proposer, solver, clock)
 
         chosen = self._batches.choose(round_, games, self._stages.incarnation)
@@ -177,7 +178,7 @@ class SelfPlay:
         chosen = await self._from_question_queue(round_, chosen)
         await self._stages.solve(round_, chosen, solver, clock)
         await self._queues["questions"].ack(round_)
-        await self._stages.grade(chosen, clock)
+        await self._stages.grade(round_, chosen, solver, clock)
 
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for this one.
         with self._report.waiting(clock.track, "round before"):
@@ -200,7 +201,7 @@ class SelfPlay:
             rewards = [item.reward for item in items]
             batch = TrainBatch(role, round_ + 1, items, rewards, settled.nbytes[role], settled.figures(role))
             with self._report.waiting(clock.track, f"room in queue {role}"):
-                await self._queues[role].put(round_, batch, len(items), batch.nbytes)
+                await self._queues[role].put(round_, tickets(batch))
         await self._turns.advance(TURN)
 
     async def _open(self, round_: int) -> list[Game]:
@@ -219,11 +220,11 @@ class SelfPlay:
             await self._gate.admit()
             more = await self._open(round_)
             await self._stages.propose(round_, more, proposer, clock, again)
-            await self._stages.verify(more, solver, clock)
+            await self._stages.verify(round_, more, proposer, solver, clock, again)
             games += more
 
     async def _train(self, learner: str) -> None:
-        """One learner: take the next batch of each of its roles, update, publish, commit, save; then let the pace go on."""
+        """One learner: take the next batch of each of its roles, update, publish, commit, tell, save; then go on."""
         roles = self._learners[learner]
         while True:
             round_ = self._pace.done[learner]
@@ -231,24 +232,33 @@ class SelfPlay:
             batches: list[TrainBatch] = []
             for role in roles:
                 with self._report.waiting(f"learner-{learner}-0", "batch"):
-                    batch = await self._queues[role].take(round_)
-                if batch is None:
+                    blocks = await self._queues[role].take(round_)
+                if blocks is None:
                     return
-                batches.append(batch)
+                batches.append(whole(blocks))
             learned = await self._schooling.learn(*batches)
             stats = {batch.role: {**batch.figures, **learned[batch.role]} for batch in batches}
             step = round_ + 1
             for role in roles:
                 await self._queues[role].ack(round_)
+                await self._schooling.sweep(role, self._queues[role])
                 stats[role]["health/alarms"] = self._examine(role, step, stats[role])
-            if self._checkpoints.due(step):
-                await self._save(learner, step)
             if SOLVER in roles:
                 await self._evaluate(step)
             if self._report.learned(step, stats):
                 await self._ledger("check")
+            if self._checkpoints.due(step):  # last: a run that goes on from this step has all its rows
+                await self._save(learner, step)
             for role in roles:
                 await self._pace.advance(role)
+
+    def _lost(self, round_: int, games: list[str], episodes: int) -> None:
+        """A learner did not get episodes of `round_`: a round that begins later plays their games again."""
+        self._gate.record(GONE, episodes)
+        self._targets.lose(round_, games)
+        self._report.say(
+            f"{episodes} episodes of step {round_ + 1} are gone with their node, and void; {len(games)} games again"
+        )
 
     def _examine(self, role: str, step: int, stats: dict[str, float]) -> float:
         """Let the figures of an update be judged; the number of alarms that last. Collapse, unless it is only said, or the
@@ -308,14 +318,19 @@ class SelfPlay:
         roles = self._learners[learner]
         versions = {role: self._store.latest(role).version for role in roles}
         health = {role: self._health.state(role) for role in roles}
-        saved = await self._redo.surely(learner, lambda: self._checkpoints.save(learner, step, versions, meta, health))
+
+        def save() -> Awaitable[str]:
+            return self._checkpoints.save(learner, step, versions, meta, health, self._targets.owed(step))
+
+        saved = await self._redo.surely(learner, save)
         self._redo.begin(learner, saved)
 
     async def _from_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
         """Questions reach the solvers through their queue, which holds them until they have been played."""
         questions = self._queues["questions"]
-        await questions.put(round_, [game.id for game in chosen], len(chosen), sum(len(g.question) for g in chosen))
-        ids = await questions.take(round_) or []
+        ids, nbytes = [game.id for game in chosen], sum(len(game.question) for game in chosen)
+        await questions.put(round_, [Ticket(str(round_), round_, ids, len(chosen), nbytes)])
+        (ids,) = await questions.take(round_) or [[]]
         by_id = {game.id: game for game in chosen}
         return [by_id[id_] for id_ in ids]
 

@@ -1,29 +1,54 @@
-"""One learner step as the coordinator sees it: staleness check, update, publication, commit.
+"""One learner step as the coordinator sees it: staleness, update, publication, commit.
 
-Owns the hard staleness check and the ledger commit of a step. Promises that a batch older than its bound is dropped,
-not trained, that `trained` is written only after the update returned, and that roles which share a policy get one update
-and one publication a round, also when one of them has nothing to learn from. Refuses to know the algorithm.
+Owns what becomes too old (swept out of the queue after a publication, checked once more in the batch), what is lost, and
+the ledger commit of a step. Promises that nothing older than its bound is trained, that an episode whose payload no
+learner gets is void while the rest of its batch is trained, that `trained` is written only after the update returned, and
+that roles which share a policy get one update and one publication a round, also when one of them has nothing to learn
+from. Refuses to know the algorithm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ssp.config.schema import Config
+from ssp.config.tables import GROUP_BASELINE
 from ssp.episode import SOLVER, State
+from ssp.errors import Fault
+from ssp.queues import Channel, Ticket
 from ssp.selfplay.cast import Cast, learners
-from ssp.selfplay.lost import call_learner
-from ssp.selfplay.records import PlanItem, TrainBatch, TrainItem
+from ssp.selfplay.lost import GONE, LearnerLost, call_learner
+from ssp.selfplay.records import Block, PlanItem, TrainBatch, TrainItem
 from ssp.selfplay.redo import Redo
 from ssp.selfplay.versions import ANCHORS, Published, WeightStore
 
 
-class Schooling:
-    """Steps of the learners."""
+def tickets(batch: TrainBatch) -> list[Ticket]:
+    """A batch for its queue: what it is like, which does not age, then its episodes by the version of their oldest token."""
+    order, ages = batch.step - 1, dict[int, list[TrainItem]]()
+    for item in batch.items:
+        ages.setdefault(item.version_min, []).append(item)
+    share = batch.nbytes // max(1, len(batch.items))
+    aging = [Ticket(f"{order}@{v}", order, of_v, len(of_v), share * len(of_v), v) for v, of_v in sorted(ages.items())]
+    return [Ticket(str(order), order, replace(batch, items=[]), 0, 0), *aging]
 
-    def __init__(self, cfg: Config, cast: Cast, store: WeightStore, redo: Redo) -> None:
-        self._cfg, self._cast, self._store, self._redo = cfg, cast, store, redo
+
+def whole(blocks: Sequence[Any]) -> TrainBatch:
+    """The inverse, of what the queue still has of it."""
+    batch: TrainBatch = blocks[0]
+    return replace(batch, items=[item for items in blocks[1:] for item in items])
+
+
+class Schooling:
+    """Steps of the learners. `lost`: hears in which round which games were lost, and how many of their episodes."""
+
+    def __init__(
+        self, cfg: Config, cast: Cast, store: WeightStore, redo: Redo, lost: Callable[[int, list[str], int], None]
+    ) -> None:
+        self._cfg, self._cast, self._store, self._redo, self._lost = cfg, cast, store, redo, lost
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
         self.incarnation = 0
 
@@ -58,18 +83,26 @@ class Schooling:
             found["version"] = float(self._store.latest(role).version)
         return stats
 
+    async def sweep(self, role: str, queue: Channel) -> None:
+        """After a publication: what waits in the queue of `role` and is now too old for any batch to come is dropped."""
+        await queue.sweep(self._oldest(role), lambda items: self._mark(items, State.DROPPED, "stale"))
+
+    def _oldest(self, role: str) -> int:
+        """The oldest version that may be trained now."""
+        return self._store.latest(role).version - int(getattr(self._cfg.schedule.max_staleness, role))
+
     async def _fresh(self, batch: TrainBatch) -> tuple[list[TrainItem], dict[str, float]]:
         """What of a batch may be trained, the rest is dropped; and what the batch is like."""
         version = self._store.latest(batch.role).version
         written = [item for item in batch.items if item.version_min >= 0]
         silent = [item for item in batch.items if item.version_min < 0]  # no model token, so no version and no gradient
         ages = [version - item.version_min for item in written]
-        bound = getattr(self._cfg.schedule.max_staleness, batch.role)
-        stale = [item for item, age in zip(written, ages, strict=True) if age > bound]
+        oldest = self._oldest(batch.role)
+        stale = [item for item in written if item.version_min < oldest]
         for items, cause in ((stale, "stale"), (silent, "no_signal")):
             if items:
                 await self._mark(items, State.DROPPED, cause)
-        return [item for item, age in zip(written, ages, strict=True) if age <= bound], {
+        return [item for item in written if item.version_min >= oldest], {
             "reward/mean": sum(batch.rewards) / len(batch.rewards) if batch.rewards else 0.0,
             "staleness/mean": sum(ages) / len(ages) if ages else 0.0,
             "staleness/max": float(max(ages, default=0)),
@@ -88,23 +121,60 @@ class Schooling:
         }
         learner, refs = self._learner[next(iter(items))], list(blocks.values())
 
-        async def work() -> dict[str, dict[str, float]]:
-            weights, stats, serial = await self._redo.update(learner, plans, refs)
+        async def work() -> dict[str, dict[str, float]] | LearnerLost:
+            try:
+                weights, stats, serial = await self._redo.update(learner, plans, refs)
+            except LearnerLost as lost:
+                if not lost.payload:
+                    raise
+                return lost  # it has not begun, and is as it was
             await self._store.publish(learner, weights, self.incarnation, step, serial)
             return stats
 
         stats = await self._redo.surely(learner, work)
+        if isinstance(stats, LearnerLost):
+            left = await self._found(step, items, stats)
+            return await self._update(step, left, nbytes) if left else {}
         self._redo.learned(learner, plans, refs, nbytes)
         for role, mine in items.items():
             version, ids = self._store.latest(role).version, [item.id for item in mine]
             await self._cast.ledger.call(0, "commit", role, self.incarnation, step, version, ids)
         return {role: {**found, **self._store.courier.figures(role)} for role, found in stats.items()}
 
+    async def _found(
+        self, step: int, items: Mapping[str, list[TrainItem]], lost: LearnerLost
+    ) -> dict[str, list[TrainItem]]:
+        """What of `items` there still is. The rest is void; `lost` where it cannot be said what that is."""
+        blocks = {item.block.id: item.block for mine in items.values() for item in mine}
+        gone = {id_ for id_, block in blocks.items() if await self._is_gone(block)}
+        if not gone:
+            raise lost
+        left: dict[str, list[TrainItem]] = {}
+        for role, mine in items.items():
+            void = [item for item in mine if item.block.id in gone]
+            kept = [item for item in mine if item.block.id not in gone]
+            had, has = (Counter(item.group for item in some) for some in (mine, kept))
+            grouped = self._cfg.block(role).algorithm in GROUP_BASELINE  # alone, its advantage would be its reward
+            alone = [item for item in kept if grouped and has[item.group] == 1 < had[item.group]]
+            for some, state, cause in ((void, State.VOIDED, GONE), (alone, State.DROPPED, "no_signal")):
+                if some:
+                    await self._mark(some, state, cause)
+            if void:
+                rows = await self._cast.ledger.call(0, "get", [item.id for item in void])
+                self._lost(step - 1, sorted({row["game_id"] for row in rows}), len(void))
+            left[role] = [item for item in kept if item not in alone]
+        return {role: mine for role, mine in left.items() if mine}
+
+    async def _is_gone(self, block: Block) -> bool:
+        """Whether a judge, asked for nothing about it, does not get it either."""
+        try:
+            await self._cast.judges.call(0, "grade", block.ref, [])
+        except Fault as fault:
+            return fault.cause == GONE
+        return False
+
     async def _mark(self, items: list[TrainItem], state: State, cause: str) -> None:
-        rows: list[dict[str, Any]] = [{"id": item.id, "state": state.value} for item in items]
-        for row in rows:
-            if cause:
-                row["cause"] = cause
+        rows = [{"id": item.id, "state": state.value, "cause": cause} for item in items]
         await self._cast.ledger.call(0, "advance", rows)
 
     def _learns(self, role: str, step: int) -> bool:

@@ -1,6 +1,6 @@
 """Calls to learners, whose state dies with them.
 
-Owns the one fault that takes a run back to its last checkpoint. Refuses to repeat a call.
+Owns the fault that a learner's death is. Refuses to repeat a call.
 """
 
 from __future__ import annotations
@@ -10,9 +10,18 @@ from typing import Any
 from ssp.errors import Fault, SspError
 from ssp.selfplay.cast import Cast
 
+GONE = "payload_lost"
+"""Cause of a call that did not begin, because what it was given is gone with its node."""
+
 
 class LearnerLost(SspError):
-    """A learner died: its state is gone, and the run goes back to the last checkpoint."""
+    """A learner died and its state is gone. `ssp.selfplay.redo` brings it back; where that cannot be, the run goes back
+    to the last checkpoint."""
+
+    @property
+    def payload(self) -> bool:
+        """It lives, and lacks what it was given."""
+        return isinstance(self.__cause__, Fault) and self.__cause__.cause == GONE
 
 
 async def call_learner(cast: Cast, role: str, method: str, *args: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ssp.episode import Episode, Grade, Outcome, State
+from ssp.tokenlog import Kind
 
 Ref = Any
 """A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
@@ -45,7 +46,7 @@ class Brief:
             cause=episode.cause,
             stopped=episode.stopped,
             searches=len(episode.queries),
-            tokens=int(log.mask.sum()),
+            tokens=log.kinds.count(Kind.MODEL),
             length=len(log),
             version_min=log.version_min,
             version_max=log.version_max,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ssp.config.schema import Config
-from ssp.errors import Fault, SspError
+from ssp.errors import SspError
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.lost import LearnerLost, call_learner
 from ssp.selfplay.records import PlanItem, Ref
@@ -89,10 +89,7 @@ class Redo:
             return await work()
         except LearnerLost as lost:
             log = self._logs.get(learner)
-            gone = (
-                isinstance(lost.__cause__, Fault) and lost.__cause__.cause == "payload_lost"
-            )  # which a new one lacks too
-            if log is None or not log.folder or log.updates is None or gone:
+            if log is None or not log.folder or log.updates is None or lost.payload:  # which a new one lacks too
                 raise
             self.count(lost)
             self._say(f"{lost}; it alone goes back to its last checkpoint, and learns {len(log.updates)} batches again")

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ssp import build, corpora, protocols, runfolder
+from ssp.bank.given import given
 from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
 from ssp.data.readers import Target, read_questions, read_targets
 from ssp.episode import PROPOSER
 from ssp.errors import InputError
-from ssp.ledger import Ledger
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.targets import Item, Targets
@@ -72,11 +72,8 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
 
 def read_items(cfg: Config) -> list[Item]:
     """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank without a question."""
-    if cfg.game.questions == "dataset":
-        asked = read_questions(cfg.data.questions)
-        return [Item(question.answers[0], question.question, tuple(question.answers)) for question in asked]
-    if cfg.game.questions == "bank":
-        return [Item(target, question, (target,)) for question, target in _accepted(Path(cfg.data.questions))]
+    if cfg.game.questions != "proposer":
+        return [Item(asked.answers[0], asked.question, tuple(asked.answers)) for asked in given(cfg)]
     return [Item(row.answer, hints=_hints(row)) for row in read_targets(cfg.data.targets)]
 
 
@@ -84,21 +81,6 @@ def _hints(row: Target) -> dict[str, str]:
     """What the row says to the proposer beside its target, by field of the prompt."""
     searches = {"searches": str(row.searches)} if row.searches else {}
     return searches | ({"examples": row.examples} if row.examples else {})
-
-
-def _accepted(place: Path) -> list[tuple[str, str]]:
-    """What the referee accepted in an earlier run: that run's folder, or its ledger."""
-    if place.is_dir():
-        runfolder.RunFolder(place).check_idle()  # its questions would become more while these are played
-        place = runfolder.RunFolder(place).ledger
-    ledger = Ledger(place, readonly=True)
-    try:
-        found = ledger.accepted()
-    finally:
-        ledger.close()
-    if not found:
-        raise InputError("a bank holds at least one accepted question", place, "name a run that a proposer played in")
-    return found
 
 
 def concrete(cfg: Config) -> Config:

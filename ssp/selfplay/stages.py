@@ -1,8 +1,9 @@
 """The stages of one round: propose, verify, solve, grade, each fanned out over a crew.
 
-Owns the way of an episode from created to graded, ledger rows included. Promises that a fault of a worker makes exactly
-its episodes void, that they are issued again as new episodes (bounded), that results come back in task order, and that
-nothing of a stage goes on once the stage has failed. Refuses to know rewards, batches and learning.
+Owns the way of an episode from created to graded, ledger rows included. Promises that a fault of a worker, or a block that
+is gone when it is to be judged, makes exactly its episodes void, that they are issued again as new episodes (bounded; by
+the weights of the round, so no staler), that results come back in task order, and that nothing of a stage goes on once
+the stage has failed. Refuses to know rewards, batches and learning.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from ssp.seeds import derive
 from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.clock import Clock
-from ssp.selfplay.courier import LOST
 from ssp.selfplay.crew import Crew, split
+from ssp.selfplay.lost import GONE
 from ssp.selfplay.records import Block, Brief, Game, Played
+from ssp.selfplay.settle import all_played
 from ssp.selfplay.versions import Published, WeightStore
+from ssp.transfer.courier import LOST
 from ssp.workers.player import PlayOrder
 
 T = TypeVar("T")
@@ -31,6 +34,8 @@ T = TypeVar("T")
 REISSUES = 5
 """How often one block of episodes is issued again after faults before the run gives up."""
 
+LOSSES = 2
+"""How often a round issues again what was lost after it had been played; what is lost once more stays void."""
 
 EVAL = "eval"
 """Role of evaluation episodes in the ledger."""
@@ -59,12 +64,13 @@ class Stages:
         self.incarnation = self.redraws = 0
 
     async def propose(
-        self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0
+        self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0, losses: int = 0
     ) -> None:
-        """Let the proposer write a question for each game's target; sets `game.proposal`. `again`: n-th extra batch."""
+        """Let the proposer write a question for each game's target; sets `game.proposal`. `again`: n-th extra batch;
+        `losses`: so often these games' proposals were lost."""
         tasks = [
             Task(
-                id=f"p{game.number:07d}-i{self.incarnation}",
+                id=f"p{game.id[1:]}",
                 game=game.id,
                 role=PROPOSER,
                 attempt=0,
@@ -76,7 +82,7 @@ class Stages:
         stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}"
         order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
         part = Part(self._cast.proposers, PROPOSER, together=self._cfg.game.proposals)
-        played = await self._play(part, tasks, order, weights, clock)
+        played = await self._play(part, tasks, order, weights, clock, losses)
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal
         await self._ledger(
@@ -87,8 +93,21 @@ class Stages:
             ],
         )
 
-    async def verify(self, games: Sequence[Game], solver: Published, clock: Clock) -> None:
-        """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and `question`."""
+    async def verify(
+        self, round_: int, games: Sequence[Game], proposer: Published, solver: Published, clock: Clock, again: int = 0
+    ) -> None:
+        """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and `question`. A lost one is written
+        again by `proposer`; `again` as in `propose`."""
+        await self._verify(games, solver, clock)
+        for losses in range(1, LOSSES + 1):
+            lost = [game for game in games if game.void_cause == GONE]
+            if not lost:
+                return
+            await self._void([game.proposal for game in lost if game.proposal])
+            await self.propose(round_, lost, proposer, clock, again, losses)
+            await self._verify(lost, solver, clock)
+
+    async def _verify(self, games: Sequence[Game], solver: Published, clock: Clock) -> None:
         live = solver if self._cfg.referee.verifier == "solver" else None
         blocks: dict[str, tuple[Any, list[Game]]] = {}
         for game in games:
@@ -106,16 +125,19 @@ class Stages:
                 game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
                 assert game.proposal is not None
                 game.question = game.proposal.brief.final or ""
-                if game.proposal.brief.outcome is not Outcome.VOID:
-                    self._gate.record(game.void_cause, stage=VERIFY)
+            played = [game for game in owned if game.proposal and game.proposal.brief.outcome is not Outcome.VOID]
+            self._gate.record_all([game.void_cause for game in played], stage=VERIFY)
             return float(seconds)
 
         started = time.perf_counter()
         seconds = await _together([one(i, *pair) for i, pair in enumerate(blocks.values())])
         clock.stage("judge", "verify", started, [{"verify": s, "busy": s} for s in seconds])
 
-    async def solve(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock) -> None:
-        """Let the solver try each question n times; sets `attempts`. A game's attempts stay in one block."""
+    async def solve(
+        self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, losses: int = 0
+    ) -> None:
+        """Let the solver try each question until there are n attempts; sets `attempts`. A game's attempts stay in one block.
+        `losses` as in `propose`."""
         tasks = [
             Task(
                 id=f"s{game.id[1:]}a{attempt}-i{self.incarnation}",
@@ -126,20 +148,28 @@ class Stages:
                 fields={"question": game.question},
             )
             for game in games
-            for attempt in range(self._cfg.game.attempts)
+            for attempt in sorted(
+                {*range(self._cfg.game.attempts)} - {played.brief.attempt for played in game.attempts}
+            )
         ]
         stem = f"{SOLVER}-{round_:06d}-i{self.incarnation}"
         order = PlayOrder(self._cfg.solver.sampling.temperature, stem, round_ + 1)
         by_game = {game.id: game for game in games}
         part = Part(self._cast.solvers, SOLVER, together=self._cfg.game.attempts)
-        for played in await self._play(part, tasks, order, weights, clock):
+        for played in await self._play(part, tasks, order, weights, clock, losses):
             game = by_game[played.brief.game]
             game.attempts.append(played)
             game.solver_version = weights.version
+        if losses:
+            for game in games:
+                game.attempts.sort(key=lambda played: played.brief.attempt)
         if self._cfg.solver.algorithm == "remax":
-            await self._answer_greedily(round_, by_game, weights, clock)
+            without = {id_: game for id_, game in by_game.items() if game.greedy is None}
+            await self._answer_greedily(round_, without, weights, clock, losses)
 
-    async def _answer_greedily(self, round_: int, games: dict[str, Game], weights: Published, clock: Clock) -> None:
+    async def _answer_greedily(
+        self, round_: int, games: dict[str, Game], weights: Published, clock: Clock, losses: int
+    ) -> None:
         """One attempt more at each question, whose reward is the others' baseline; sets `greedy`."""
         tasks = [
             Task(
@@ -153,15 +183,30 @@ class Stages:
             for game in games.values()
         ]
         order = PlayOrder(0.0, f"{SOLVER}greedy-{round_:06d}-i{self.incarnation}", round_ + 1)
-        for played in await self._play(Part(self._cast.solvers, SOLVER), tasks, order, weights, clock):
+        for played in await self._play(Part(self._cast.solvers, SOLVER), tasks, order, weights, clock, losses):
             games[played.brief.game].greedy = played
 
-    async def grade(self, games: Sequence[Game], clock: Clock) -> None:
-        """Let the judge decide each attempt that was played to its end; sets `grades`. Voids stay without a grade."""
+    async def grade(self, round_: int, games: Sequence[Game], solver: Published, clock: Clock) -> None:
+        """Let the judge decide each attempt that was played to its end; sets `grades`. Voids stay without a grade. A lost
+        one is made again by `solver`, of whom the others are too (law 4)."""
+        await self._grade(games, clock)
+        for losses in range(1, LOSSES + 1):
+            lost = {id_ for game in games for id_, grade in game.grades.items() if grade.void_cause == GONE}
+            if not lost:
+                return
+            await self._void([played for played in all_played(games) if played.brief.id in lost])
+            for game in games:
+                game.grades = {id_: grade for id_, grade in game.grades.items() if id_ not in lost}
+                game.attempts = [played for played in game.attempts if played.brief.id not in lost]
+                game.greedy = None if game.greedy and game.greedy.brief.id in lost else game.greedy
+            await self.solve(round_, games, solver, clock, losses)
+            await self._grade(games, clock)
+
+    async def _grade(self, games: Sequence[Game], clock: Clock) -> None:
         blocks: dict[str, tuple[Any, list[tuple[Game, Played]]]] = {}
         for game in games:
             for played in [*game.attempts, *([game.greedy] if game.greedy else [])]:
-                if played.brief.outcome is not Outcome.VOID:
+                if played.brief.outcome is not Outcome.VOID and played.brief.id not in game.grades:
                     blocks.setdefault(played.block.id, (played.block.ref, []))[1].append((game, played))
 
         async def one(worker: int, block: Any, owned: list[tuple[Game, Played]]) -> float:
@@ -172,7 +217,7 @@ class Stages:
                 grades, seconds = [Grade(None, void_cause=lost.cause)] * len(items), 0.0
             for (game, played), grade in zip(owned, grades, strict=True):
                 game.grades[played.brief.id] = grade
-                self._gate.record(grade.void_cause, stage=GRADE)
+            self._gate.record_all([grade.void_cause for grade in grades], stage=GRADE)
             return float(seconds)
 
         started = time.perf_counter()
@@ -196,22 +241,25 @@ class Stages:
         return derive(self._cfg.seed, *names, *([self.redraws] if self.redraws else []))
 
     async def _play(
-        self, part: Part, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock
+        self, part: Part, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock, losses: int = 0
     ) -> list[Played]:
         """Play `tasks` over the crew, in contiguous blocks; one `Played` a task, in order."""
         started = time.perf_counter()
         groups = [tasks[i : i + part.together] for i in range(0, len(tasks), part.together)]
         blocks = [[task for group in share for task in group] for share in split(groups, part.crew.size)]
-        results = await _together([self._block(part, i, block, order, weights) for i, block in enumerate(blocks)])
+        first = losses * (REISSUES + 1)
+        results = await _together(
+            [self._block(part, i, block, order, weights, first) for i, block in enumerate(blocks)]
+        )
         clock.stage(part.crew.name, "play", started, [seconds for _, seconds in results])
         return [played for block, _ in results for played in block]
 
     async def _block(
-        self, part: Part, worker: int, tasks: list[Task], order: PlayOrder, weights: Published
+        self, part: Part, worker: int, tasks: list[Task], order: PlayOrder, weights: Published, first: int
     ) -> tuple[list[Played], dict[str, float]]:
         crew = part.crew
-        for issue in range(REISSUES + 1):
-            issued = [replace(task, id=f"{task.id}.{issue}") for task in tasks]
+        for issue in range(first, first + REISSUES + 1):
+            issued = [task.issued(issue) for task in tasks]
             named = replace(order, stem=f"{order.stem}-{worker}.{issue}")
             running = {"role": part.role, "state": State.RUNNING.value}
             await self._ledger("create", [{"id": t.id, "game_id": t.game, **running} for t in issued])
@@ -224,8 +272,8 @@ class Stages:
                     weights = await self._store.mend(part.policy, weights, str(fault))
                 continue
             self._store.courier.note(part.policy, report.seconds)
-            for brief in report.briefs:
-                self._gate.record(brief.cause if brief.outcome is Outcome.VOID else "", told=part.role != EVAL)
+            ends = [brief.cause if brief.outcome is Outcome.VOID else "" for brief in report.briefs]
+            self._gate.record_all(ends, told=part.role != EVAL)
             where = Block(named.stem, block)
             return [Played(brief, where, index) for index, brief in enumerate(report.briefs)], report.seconds
         raise SspError(f"{crew.name}-{worker} failed {REISSUES + 1} times on the same block: see the log of that actor")
@@ -236,6 +284,10 @@ class Stages:
             {"id": id_, "state": State.VOIDED.value, "outcome": Outcome.VOID.value, "cause": fault.cause} for id_ in ids
         ]
         await self._ledger("advance", rows)
+
+    async def _void(self, lost: Sequence[Played]) -> None:
+        """Episodes that were played, and whose block is gone."""
+        await self._ledger("advance", [p.brief.entry(State.VOIDED, Outcome.VOID, GONE) for p in lost])
 
     async def _judge(self, worker: int, method: str, *args: Any, live: Published | None = None) -> Any:
         """A judge's call is pure: after a fault it is simply made again, on the next judge. `live`: weights it needs.
@@ -253,7 +305,7 @@ class Stages:
                 await self._gate.admit()
                 if live is not None and fault.cause in LOST:
                     live = await self._store.mend(SOLVER, live, str(fault))
-        if fault.cause == "payload_lost":
+        if fault.cause == GONE:
             raise fault
         raise SspError(f"the judges failed {REISSUES + 1} times on the same call: see their actors' logs")
 

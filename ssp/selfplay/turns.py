@@ -66,7 +66,7 @@ class Turns:
         self._played: dict[str, _Floor] = {}
         self._learned: dict[str, _Floor] = {}
         for venue in venues(cfg):
-            floor = _Floor([self._crew(role) for role in venue.sleepers])
+            floor = _Floor([self._cast.players(role) for role in venue.sleepers])
             self._played |= dict.fromkeys(venue.roles, floor)
             self._learned |= dict.fromkeys(venue.learners, floor)
 
@@ -85,7 +85,7 @@ class Turns:
             def turn(method: str) -> Turn:
                 return self.playing(role) if method == "play" else nullcontext()
 
-            return _Seated(self._crew(role), turn) if role in self._played else self._crew(role)
+            return _Seated(self._cast.players(role), turn) if role in self._played else self._cast.players(role)
 
         def learner(name: str) -> Crew:
             def turn(method: str) -> Turn:
@@ -97,9 +97,6 @@ class Turns:
         for name, roles in learners(self._cfg).items():
             taught |= dict.fromkeys(roles, learner(name))
         return replace(self._cast, proposers=player(PROPOSER), solvers=player(SOLVER), learners=taught)
-
-    def _crew(self, role: str) -> Crew:
-        return self._cast.proposers if role == PROPOSER else self._cast.solvers
 
 
 class _Seated:

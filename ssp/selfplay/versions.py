@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Ref
+from ssp.transfer.courier import Courier
 
 ANCHORS = 2**30
 """Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""

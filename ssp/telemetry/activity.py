@@ -1,9 +1,10 @@
 """Who does what: every call to an actor, seen where all calls pass (`ssp.selfplay.crew.Crew`).
 
-Owns the busy seconds of each actor, what it does now, and its spans of the timeline. Promises that a call counts from when
-its actor could begin it (an actor makes its calls one after the other) until its answer, that what reaches an actor beside
-its calls (new weights in flight) has a track of its own and does not count as busy, and that nothing is asked of an actor
-for it. Refuses to influence a call.
+Owns the busy seconds of each actor, what it does now, and its spans of the timeline. Promises that an actor is busy while a
+call to it is under way, that a call's span counts from when its actor could begin it (one after the other; blocks that an
+engine plays at once in flight are on lines of their own, `solver-0`, `solver-0 2`), that what reaches an actor beside its
+calls (new weights in flight) has a track of its own and does not count as busy, and that nothing is asked of an actor for
+it. Refuses to influence a call.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ssp.selfplay.cast import Cast
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER, SOLVER
+from ssp.selfplay.cast import Cast, at_once
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.records import PlayReport
 
@@ -41,23 +44,43 @@ class Span(Protocol):
 
 
 @dataclass
-class _Actor:
-    """`sent`: what is under way, oldest first: when it was sent, and what it is. `done`: busy seconds up to `last`."""
+class _Line:
+    """Calls that follow each other. `sent`: what is under way, oldest first: when it was sent, and what it is; `last`: when
+    the one before ended."""
 
-    kind: str
+    track: str
+    last: float
     sent: deque[tuple[float, str]] = field(default_factory=deque)
-    done: float = 0.0
-    last: float = 0.0
-    version: int = -1
 
     @property
     def began(self) -> float:
-        """When the call that it makes now could begin."""
+        """When the call that is made now could begin."""
         return max(self.sent[0][0], self.last)
+
+
+@dataclass
+class _Actor:
+    """`lines`: one, and one more for each call that it makes beside others. `done`: busy seconds until it was last idle;
+    `since`: when it was not any more."""
+
+    kind: str
+    lines: list[_Line]
+    under_way: int = 0
+    done: float = 0.0
+    since: float = 0.0
+    version: int = -1
+
+    def line(self, at_once: int) -> _Line:
+        """Where a call that is sent now stands."""
+        found = min(self.lines, key=lambda line: len(line.sent))
+        if found.sent and len(self.lines) < at_once:
+            found = _Line(f"{self.lines[0].track} {len(self.lines) + 1}", 0.0)
+            self.lines.append(found)
+        return found
 
     def busy(self, now: float) -> float:
         """Seconds up to `now`, with what is under way."""
-        return self.done + (max(0.0, now - self.began) if self.sent else 0.0)
+        return self.done + (now - self.since if self.under_way else 0.0)
 
 
 class Activity:
@@ -72,24 +95,31 @@ class Activity:
     def enrol(self, kind: str, actors: Sequence[str]) -> None:
         """There are these actors of `kind`, also before their first call."""
         for actor in actors:
-            self._actors.setdefault(actor, _Actor(kind, last=time.perf_counter()))
+            self._actors.setdefault(actor, _Actor(kind, [_Line(actor, time.perf_counter())]))
 
     @contextmanager
-    def call(self, name: str, work: str, args: dict[str, float]) -> Iterator[dict[str, float]]:
-        """Around a call to an actor that does `work`; what is added to `args` is shown with it too."""
+    def call(self, name: str, work: str, args: dict[str, float], at_once: int = 1) -> Iterator[dict[str, float]]:
+        """Around a call to an actor that does `work`, `at_once` of them at most; what is added to `args` is shown too."""
         actor, sent = self._actors[name], (time.perf_counter(), work)
-        actor.sent.append(sent)
+        line = actor.line(at_once)
+        line.sent.append(sent)
+        if not actor.under_way:
+            actor.since = sent[0]
+        actor.under_way += 1
         actor.version = int(args.get("version", actor.version))
         try:
             yield args
         finally:
-            end, start = time.perf_counter(), max(sent[0], actor.last)
-            actor.sent.remove(sent)
-            actor.done, actor.last = actor.done + end - start, end
-            self._span(name, work, start, end, args)
+            end, start = time.perf_counter(), max(sent[0], line.last)
+            line.sent.remove(sent)
+            line.last = end
+            actor.under_way -= 1
+            if not actor.under_way:
+                actor.done += end - actor.since
+            self._span(line.track, work, start, end, args)
             load = args.get("sync_s", 0.0)
             if load > 0:
-                self._span(name, "sync", start, min(end, start + load))
+                self._span(line.track, "sync", start, min(end, start + load))
 
     def beside(self, name: str, work: str, start: float, args: dict[str, float]) -> None:
         """A piece of work beside the actor's calls has ended."""
@@ -128,9 +158,9 @@ class Activity:
         """What is under way, for a person: "solver solve 2/2 3s, learner_solver learn 1s"."""
         at, doing = time.perf_counter(), dict[tuple[str, str], list[float]]()
         for actor in list(self._actors.values()):
-            sent = list(actor.sent)
-            if sent:
-                doing.setdefault((actor.kind, sent[0][1]), []).append(at - max(sent[0][0], actor.last))
+            oldest = min((line for line in actor.lines if line.sent), key=lambda line: line.began, default=None)
+            if oldest is not None:
+                doing.setdefault((actor.kind, oldest.sent[0][1]), []).append(at - oldest.began)
         sizes = {kind: len(names) for kind, names in self.kinds().items()}
         return ", ".join(
             f"{kind} {work}{f' {len(waits)}/{sizes[kind]}' if sizes[kind] > 1 else ''} {max(waits):.0f}s"
@@ -139,10 +169,10 @@ class Activity:
 
 
 class Watched:
-    """A crew whose calls are seen by `activity`; otherwise the crew itself."""
+    """A crew whose calls are seen by `activity`; otherwise the crew itself. `at_once`: calls that an actor makes at once."""
 
-    def __init__(self, inner: Crew, activity: Activity) -> None:
-        self.name, self._inner, self._activity = inner.name, inner, activity
+    def __init__(self, inner: Crew, activity: Activity, at_once: int = 1) -> None:
+        self.name, self._inner, self._activity, self._at_once = inner.name, inner, activity, at_once
         self._enrol()
 
     @property
@@ -167,20 +197,21 @@ class Watched:
         work = _played(self.name, args) if method == "play" else WORK.get(method)
         if work is None:
             return await self._inner.call(worker, method, *args)
-        with self._activity.call(actor, work, shown) as more:
+        with self._activity.call(actor, work, shown, self._at_once) as more:
             answer = await self._inner.call(worker, method, *args)
             if method == "play":
                 more |= _parts(answer[1])
             return answer
 
 
-def watched(cast: Cast, activity: Activity) -> Cast:
+def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
     """The cast with every crew that computes watched. Queues and the ledger are not: they answer at once."""
+    proposers = Watched(cast.proposers, activity, at_once(cfg, PROPOSER)) if cast.proposers.size else cast.proposers
     learners = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
     return replace(
         cast,
-        proposers=Watched(cast.proposers, activity) if cast.proposers.size else cast.proposers,
-        solvers=Watched(cast.solvers, activity),
+        proposers=proposers,
+        solvers=Watched(cast.solvers, activity, at_once(cfg, SOLVER)),
         judges=Watched(cast.judges, activity),
         learners={role: learners[id(crew)] for role, crew in cast.learners.items()},
     )

@@ -21,16 +21,17 @@ from ssp.files import whole
 from ssp.tokenlog import TokenLog
 
 _TEXTS = ("id", "game", "role", "text", "final", "stopped", "cause")
-_TOKENS: dict[str, tuple[pa.DataType, Any]] = {
+_TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
     "ids": (pa.int32(), np.int32),
     "kinds": (pa.int8(), np.int8),
-    "logprobs": (pa.float32(), np.float32),
+    "logprobs": (pa.float32(), np.float64),
     "versions": (pa.int32(), np.int32),
 }
 SCHEMA = pa.schema(
     [
         *[pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS],
         pa.field("attempt", pa.int32()),
+        pa.field("seed", pa.int64()),
         pa.field("response_at", pa.int32()),
         pa.field("outcome", pa.string()),
         pa.field("queries", pa.list_(pa.string())),
@@ -44,18 +45,20 @@ SCHEMA = pa.schema(
 
 def write(path: str | Path, episodes: Sequence[Episode]) -> None:
     """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all. Makes the folder."""
-    offsets = np.cumsum([0, *[len(e.log) for e in episodes]], dtype=np.int32)
+    logs = [e.log.packed() for e in episodes]
+    offsets = np.cumsum([0, *[len(log["kinds"]) for log in logs]], dtype=np.int32)
     columns: dict[str, pa.Array] = {
         name: pa.array([getattr(e, name) for e in episodes], pa.string()) for name in _TEXTS
     }
     columns["attempt"] = pa.array([e.attempt for e in episodes], pa.int32())
+    columns["seed"] = pa.array([e.seed for e in episodes], pa.int64())
     columns["response_at"] = pa.array([e.response_at for e in episodes], pa.int32())
     columns["hits"] = pa.array([e.hits for e in episodes], pa.list_(pa.int32()))
     columns["outcome"] = pa.array([None if e.outcome is None else e.outcome.value for e in episodes], pa.string())
     columns["queries"] = pa.array([e.queries for e in episodes], pa.list_(pa.string()))
     columns["documents"] = pa.array([[d.id for d in e.documents] for e in episodes], pa.list_(pa.string()))
     for name, (kind, dtype) in _TOKENS.items():
-        flat = np.fromiter((value for e in episodes for value in getattr(e.log, name)), dtype, count=int(offsets[-1]))
+        flat = np.frombuffer(b"".join(log[name] for log in logs), dtype)
         columns[name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, kind))
     columns["drops"] = pa.array([e.log.drops for e in episodes], pa.list_(pa.list_(pa.int32())))
     table = pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
@@ -65,21 +68,28 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
 
 def read(path: str | Path) -> list[Episode]:
     """The episodes of a file, in row order; documents have their id only. InputError for a missing or foreign file."""
+    return [_episode(row) for row in columns(path, SCHEMA.names)]
+
+
+def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """These columns of a file, in row order: a reader of finals and searches needs no tokens. InputError as `read`."""
     try:
-        missing = set(SCHEMA.names) - set(pq.read_schema(path).names)  # read_table would make them null
+        # read_table would make them null, as it does with the seeds of files that were written before these were
+        missing = set(names) - set(pq.read_schema(path).names) - {"seed"}
         if missing:
             raise pa.ArrowInvalid(f"no column {min(missing)}")
-        table = pq.read_table(path, schema=SCHEMA)
+        table = pq.read_table(path, columns=list(names), schema=SCHEMA)
     except (OSError, pa.ArrowException) as error:
         rule, found = "an episodes file must be parquet with the episode columns", f"{path} ({error})"
         raise InputError(rule, found, "give a file of a run's episodes folder") from error
-    return [_episode(row) for row in table.to_pylist()]
+    return list(table.to_pylist())
 
 
 def _episode(row: dict[str, Any]) -> Episode:
     return Episode(
         **{name: row[name] for name in _TEXTS},
         attempt=row["attempt"],
+        seed=row["seed"] or 0,
         response_at=row["response_at"],
         log=TokenLog(
             **{name: row[name] for name in _TOKENS}, drops=[(at, start, end) for at, start, end in row["drops"]]

@@ -45,13 +45,10 @@ class Timeline:
             return  # of a call that the end of the run cut short
         if self._file.tell() > self._limit:
             self._turn()
-        event = {
-            "name": name,
-            "ph": "X",
-            **self._place(track),
-            "ts": round((self._wall + start) * 1e6),
-            "dur": max(0, round((end - start) * 1e6)),
-        }
+        # Ends are rounded as starts are, so that a span which begins where another ends does not overlap it: Perfetto drops
+        # what overlaps.
+        first, last = (round((self._wall + at) * 1e6) for at in (start, end))
+        event = {"name": name, "ph": "X", **self._place(track), "ts": first, "dur": max(0, last - first)}
         self._add({**event, "args": dict(args)} if args else event)
 
     def close(self) -> None:

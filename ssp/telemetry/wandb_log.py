@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import netrc
 import os
-import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,8 +20,7 @@ from omegaconf import OmegaConf
 
 from ssp.config.schema import Config
 from ssp.errors import InputError
-
-_SECRET = re.compile(r"(^|_)(key|token|secret|password|passwd|credentials?)$")
+from ssp.services import SECRET
 
 
 def check(mode: str) -> None:
@@ -84,7 +82,7 @@ def _public(name: str, value: Any) -> Any:
         return [_public(name, inner) for inner in value]
     if not isinstance(value, str):
         return value
-    if value and _SECRET.search(name):
+    if value and SECRET.search(name):
         return "***"
     return " ".join(_address(word) if "://" in word else word for word in value.split(" "))
 

@@ -1,8 +1,9 @@
 """Files of published weights: their names, who may delete them, and leftovers.
 
-Owns two shelves, one in shared memory and one in the run folder. Promises that only the newest publications stay, that a
-reader of an older one keeps what it has mapped, and that a file whose learner's process is gone is found by its free
-lock and removed, whichever run left it. Refuses to delete what another living process owns.
+Owns two shelves, one in shared memory and one in the run folder, and folders in memory for one reader. Promises that only
+the newest publications stay, that a reader of an older one keeps what it has mapped, and that what a process that is gone
+left in memory is found by its free lock and removed, whichever run left it. Refuses to delete what another living process
+owns.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -85,17 +88,37 @@ class DiskShelf:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+@contextmanager
+def folder() -> Iterator[Path]:
+    """An empty folder in memory, as long as the context lives; what a process that was killed in one has left goes first."""
+    home = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+    sweep(home)
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
+        with suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if path.exists():  # else another start swept it away before it was locked
+                break
+            os.close(descriptor)
+    try:
+        yield path
+    finally:
+        os.close(descriptor)
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
-    """Remove what dead learners left in shared memory; the files' names. Other users' files are left alone."""
+    """Remove what dead processes left in shared memory; the names. Other users' files are left alone."""
     removed = []
     for path in sorted(folder.glob(f"{PREFIX}*")):
         try:
-            descriptor = os.open(path, os.O_RDWR)
+            descriptor = os.open(path, os.O_RDONLY)
         except OSError:  # gone since, or another user's
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             removed.append(path.name)
         except BlockingIOError:  # its owner lives
             pass

@@ -10,8 +10,6 @@ Hu et al. 2021 (arXiv 2106.09685).
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ import numpy as np
 from ssp.config.role import LoraConfig
 from ssp.engines.base import Generation, Sampling
 from ssp.errors import InputError, InvariantError
+from ssp.transfer import files as memory
 from ssp.vllm.worker import PEFT
 
 if TYPE_CHECKING:
@@ -110,12 +109,10 @@ def folder_in_memory(files: Mapping[str, Any]) -> Iterator[str]:
     """A folder with these files, as long as the context lives: arrays by name as safetensors, anything else as JSON."""
     from safetensors.numpy import save_file
 
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with memory.folder() as folder:
         for name, content in files.items():
-            path = os.path.join(folder, name)
             if name.endswith(".safetensors"):
-                save_file({key: np.ascontiguousarray(array) for key, array in content.items()}, path)
+                save_file({key: np.ascontiguousarray(array) for key, array in content.items()}, folder / name)
             else:
-                with open(path, "w", encoding="utf-8") as file:
-                    json.dump(content, file)
-        yield folder
+                (folder / name).write_text(json.dumps(content), encoding="utf-8")
+        yield str(folder)

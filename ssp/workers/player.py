@@ -65,14 +65,14 @@ class Player:
         settings = build.settings(self._cfg, self._role, order.temperature, order.step)
         block, seconds = rollout(self._engine, self._renderer, self._search, list(tasks), settings)
         seconds |= synced
-        file = ""
-        if order.stem:
-            file = f"{order.stem}.parquet"
+        file = f"{order.stem}.parquet" if order.stem else ""
+        briefs = [Brief.of(episode, file, row) for row, episode in enumerate(block)]
+        if file:
             writing = time.perf_counter()
             transcripts.write(self._dir / file, block)
             seconds["write"] = time.perf_counter() - writing
         seconds["busy"] = time.perf_counter() - started
-        return block, PlayReport([Brief.of(e, file, row) for row, e in enumerate(block)], seconds)
+        return block, PlayReport(briefs, seconds)
 
     def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
         """Take new weights while `play` goes on in another thread (in flight); seconds of transfer and load."""

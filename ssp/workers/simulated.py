@@ -17,12 +17,12 @@ import numpy as np
 
 from ssp.config.schema import Config
 from ssp.episode import Episode
+from ssp.record import RECORD, read_record
 from ssp.selfplay.records import PlanItem
 from ssp.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.transfer.publishing import Publisher
 
 Plan = Sequence[PlanItem]
-META = "ssp.json"
 
 
 class SimulatedLearner(Publisher):
@@ -56,14 +56,14 @@ class SimulatedLearner(Publisher):
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         """Write a checkpoint folder, aside and renamed."""
-        aside = Path(f"{folder}.writing")
+        aside = Path(f"{folder}.tmp-{os.getpid()}")
         aside.mkdir(parents=True, exist_ok=True)
-        (aside / META).write_text(json.dumps({**meta, "updates": self.updates}), encoding="utf-8")
+        (aside / RECORD).write_text(json.dumps({**meta, "updates": self.updates}), encoding="utf-8")
         os.rename(aside, folder)
 
     def load(self, folder: str) -> None:
         """Read a checkpoint folder back."""
-        self.updates = int(json.loads((Path(folder) / META).read_text(encoding="utf-8"))["updates"])
+        self.updates = int(read_record(Path(folder))["updates"])
 
     def _wait(self, tokens: int) -> dict[str, Any]:
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Pools follow the cluster: a node joins and players with it, it is lost and they go; the accounts hold."""
+"""Pools follow the cluster: a node joins, and players and a replica with it; it is lost and they go; the accounts hold."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import ray
 from trainruns import LONG, PATIENCE, Cluster, run
 
 from actors.crew import Patience, RayCrew
+from actors.members import SHARD, living
 from actors.process import Alive
 from actors.restarts import RAY, Policy, Restart
 from actors.watch import chaos
@@ -38,7 +39,7 @@ SMALL = [
 
 @pytest.mark.parametrize(("share", "size"), [(1.0, 2), (2.0, 4), (0.4, 1), (9.0, 6), (1.4, 2), (0.0, 1)])
 def test_a_pool_is_in_proportion_to_the_cpus_within_its_bounds(share: float, size: int) -> None:
-    assert Pool(None, least=1, most=6, base=2, next=2).target(share) == size  # type: ignore[arg-type]
+    assert Pool(None, least=1, most=6, base=2, next=2, leave=None).target(share) == size  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -54,22 +55,44 @@ def nodes() -> Iterator[Cluster]:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_players_come_with_a_node_and_go_with_it(nodes, tmp_path, capsys):
-    settings = [*SMALL, LONG, "placement.elastic.solvers=1-4", "health.on_collapse=warn"]
+def test_players_and_a_replica_come_with_a_node_and_go_with_it(nodes, tmp_path, capsys):
+    settings = [
+        *SMALL,
+        LONG,
+        "placement.elastic.solvers=1-4",
+        "placement.elastic.replicas=1-2",
+        "health.on_collapse=warn",
+    ]
     with run(tmp_path / "pool", *settings, env=nodes.env, config="simulated") as made:
         made.until("the first step", lambda: made.steps() >= 1)
         nodes.join(4)
         made.until("two players more", lambda: "4 solvers on 2 nodes with 8 CPUs" in made.text())
+        made.until("a replica more", lambda: "2 replicas of shard-0 on 2 nodes with 8 CPUs" in made.text())
         assert len(nodes.nodes("pool")) == 2
+        made.until("players search it", lambda: _searches(nodes, "pool", "pool-shard-0-1"))
         made.until("both have played", lambda: _blocks(made.folder, 2) and _blocks(made.folder, 3))
         before = made.steps()
         os.kill(psutil.Process(nodes.actors("pool")["solver-2"]).ppid(), signal.SIGKILL)
         made.until("as few as before", lambda: "2 solvers on 1 nodes with 4 CPUs" in made.text())
+        made.until("one replica again", lambda: "1 replicas of shard-0 on 1 nodes with 4 CPUs" in made.text())
         made.until("steps after that", lambda: made.steps() > before + 2)
+        assert set(nodes.actors("pool")) >= {"shard-0-0"} and "shard-0-1" not in nodes.actors("pool")
+        assert not [cause for cause in made.counts() if cause.startswith("retriever")]
         made.stops()
     lost = {line["actor"]: line for line in told(made.folder)}
-    assert {"solver-2", "solver-3"} <= set(lost) and lost["solver-2"]["end"].startswith("its node is gone")
+    assert {"solver-2", "solver-3", "shard-0-1"} <= set(lost) and lost["solver-2"]["end"].startswith("its node is gone")
     assert doctor.main(["--ledger", str(made.folder / "ledger.db")]) == 0, capsys.readouterr().out
+
+
+def _searches(nodes: Cluster, run_name: str, replica: str) -> float:
+    """The calls that a replica has had."""
+    ray.init(address=nodes.address, log_to_driver=False)
+    try:
+        [space] = {space for space, _, _ in living(run_name, SHARD)}
+        there: Any = ray.get_actor(replica, namespace=space)
+        return float(ray.get(there.state.remote(), timeout=PATIENCE)["calls"])
+    finally:
+        ray.shutdown()
 
 
 def _blocks(folder: Path, worker: int) -> bool:

@@ -155,6 +155,7 @@ def test_what_the_cluster_lacks_is_named_in_seconds(three_nodes: None) -> None:
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.covers("U9")
 def test_a_group_that_never_comes_is_named_and_removed(three_nodes: None) -> None:
     cfg = config()
     cfg.ray.start_timeout = 3

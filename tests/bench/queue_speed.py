@@ -32,8 +32,8 @@ import ray
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from actors.ledger import LedgerActor  # noqa: E402
-from actors.queue import QueueActor  # noqa: E402
-from ssp.queues import Ticket  # noqa: E402
+from actors.process import Alive  # noqa: E402
+from ssp.queues import Queue, Ticket  # noqa: E402
 
 ROLE, LEASE, WAIT = "solver", 60.0, 5.0
 BLOCK = 64
@@ -41,6 +41,20 @@ BLOCK = 64
 
 AHEAD = 2
 """Calls that a producer and the learner have under way."""
+
+
+@ray.remote
+class Heard(Queue, Alive):
+    """`actors.queue.QueueActor`, whose caller need not wait for the ledger before it calls: Ray begins a call when the
+    receipts among its arguments are there."""
+
+    async def put(self, tickets: Any, wait: float, receipt: Any = None) -> bool:
+        """See `Queue.put`."""
+        return await Queue.put(self, tickets, wait)
+
+    def ack(self, key: str, receipt: Any) -> list[str]:
+        """See `Queue.ack`."""
+        return Queue.ack(self, key)
 
 
 def packed(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -114,7 +128,7 @@ class Leased:
 
     def __init__(self, maxsize: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="queue-speed-")
-        self._queue = QueueActor.options(num_cpus=0).remote(maxsize, maxsize * 32_000)
+        self._queue = Heard.options(num_cpus=0).remote(maxsize, maxsize * 32_000)
         self._ledger = LedgerActor.options(num_cpus=0).remote(Path(self._folder.name) / "ledger.db")
         self._producers = self._step = self._leases = 0
         self._ahead: list[tuple[str, Any]] = []

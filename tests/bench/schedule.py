@@ -1,4 +1,4 @@
-"""What the schedule reaches with the cost model of frameworks note 2.3, in simulated time: the curve over staleness bounds.
+"""What the schedule reaches with the cost model of docs/plan.md, in simulated time: the curve over staleness bounds.
 
     python tests/bench/schedule.py [--gpus 16] [--games 10000]
 

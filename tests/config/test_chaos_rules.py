@@ -47,6 +47,8 @@ def test_pools_have_bounds_around_their_size() -> None:
     assert bounds(load("quickstart", []), "solver") == (2, 2)
     cfg = load("quickstart", [*ASYNC, *TRUST, "placement.elastic.solvers=1-8"])
     assert bounds(cfg, "solver") == (1, 8) and bounds(cfg, "proposer") == (2, 2)
+    cfg = load("quickstart", ["placement.elastic.replicas=1-3"])  # with bounds of 0 too: all give the same answers
+    assert bounds(cfg, "replica") == (1, 3) and bounds(cfg, "solver") == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,8 @@ def test_pools_have_bounds_around_their_size() -> None:
         ((*ASYNC, *TRUST, "placement.elastic.solvers=many"), "LEAST-MOST"),
         ((*ASYNC, *TRUST, "placement.elastic.solvers=1-8", "transfer.kind=broadcast"), "weights that travel by"),
         (("transfer.kind=object_store", "placement.elastic.solvers=1-8"), "asynchronous runs"),
+        (("placement.elastic.replicas=2-3",), "LEAST-MOST with retriever.replicas=1"),
+        (("placement.elastic.replicas=1-3", "retriever.gpus=1"), "elastic.replicas is of shards on CPUs"),
     ],
 )
 def test_a_pool_that_cannot_change_is_refused(settings: tuple[str, ...], rule: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from ssp.config.effect_rules import KL_NEEDS, NEEDS
 from ssp.config.load import load
 from ssp.config.rules import warnings
-from ssp.config.tables import CHOICES, PLANNED
+from ssp.config.tables import CHOICES
 from ssp.errors import InputError
 
 KL = "solver.kl.coef=0.1"
@@ -83,7 +83,7 @@ def test_what_has_an_effect_or_is_switched_off_as_a_whole_passes(typed: list[str
 def test_the_table_speaks_of_names_that_there_are() -> None:
     for need in (*NEEDS, *KL_NEEDS):
         key = "{role}." + need.by
-        assert key not in CHOICES or set(need.values) <= {*CHOICES[key], *PLANNED.get(key, ())}
+        assert key not in CHOICES or set(need.values) <= {*CHOICES[key]}
 
 
 def test_a_bound_for_tokens_on_a_sequence_is_worth_a_word() -> None:

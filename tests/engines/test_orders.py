@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from ssp.engines import orders
 from ssp.engines.orders import OrderThread
 from ssp.errors import Fault, InputError
 
@@ -55,6 +56,22 @@ def test_an_error_of_a_round_ends_everything_and_everybody_hears_of_it() -> None
     work.thread.order(heard.append)
     assert [str(fault) for fault in (*work.ended, *heard)] == ["engine_down: RuntimeError: no memory"] * 2
     work.thread.stop()
+
+
+def test_whoever_asked_hears_at_once_of_an_error_that_ends_a_thread_and_of_no_other_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(orders, "on_error", lambda error: heard.append(str(error)))
+    work = Work()
+    work.thread.stop()
+    assert heard == []
+    work = Work()
+    with pytest.raises(Fault, match="engine_down"):
+        work.thread.ask(lambda: [][1])
+    with pytest.raises(Fault, match="engine_down"):  # answered after the end only
+        work.thread.ask(lambda: None)
+    assert heard == ["list index out of range"]
 
 
 def test_an_order_with_an_unknown_error_ends_the_thread() -> None:

@@ -161,6 +161,9 @@ def test_loaded_weights_are_copied() -> None:
     weights = {name: array.copy() for name, array in arrays(net).items()}
     engine = TorchEngine(net.config.to_dict())
     engine.load(weights, 1)
+    engine.step(
+        engine.open([1]), [[20, 21]], sampling
+    )  # makes the cache longer, which on some processors costs last bits
     expected = engine.step(engine.open([1]), [[20, 21]], sampling)
     for array in weights.values():
         array[...] = 0.0

@@ -146,6 +146,14 @@ WHOLE = {
 }
 
 
+def ledger_of(folder: runfolder.RunFolder) -> None:
+    """One that has what `WHOLE` names."""
+    ledger = Ledger(folder.ledger)
+    for role in WHOLE["versions"]:
+        ledger.next_version(role)
+    ledger.close()
+
+
 def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
     """A folder that a run could go on from, and the settings that do."""
     settings = (f"run.dir={tmp_path / 'run'}", "resume=auto", "ray.dashboard=true")
@@ -153,9 +161,17 @@ def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
     folder = runfolder.open_run(cfg, "quickstart")
     targets = read_scene(cfg).targets()
     folder.write_state({**WHOLE, "cursor": {**WHOLE["cursor"], "mark": targets.state(0)["mark"]}})
-    Ledger(folder.ledger).close()
+    ledger_of(folder)
     check_resumable(folder, cfg, targets)
     return folder, settings
+
+
+def test_resume_with_a_ledger_older_than_the_checkpoint(capsys, home, tmp_path):
+    """One that was restored from elsewhere: numbers that it gave out would be given again, episodes played twice."""
+    folder, settings = resumable(tmp_path)
+    folder.write_state({**folder.read_state(), "versions": {"proposer": 1, "solver": 2}})
+    said = refused(capsys, home, MODEL, *settings)
+    assert "solver weights up to version 1" in said and "the checkpoint is version 2" in said
 
 
 def test_resume_with_other_rows_or_another_protocol(capsys, home, tmp_path):
@@ -170,7 +186,7 @@ def test_resume_with_other_rows_or_another_protocol(capsys, home, tmp_path):
     folder = runfolder.open_run(cfg, "quickstart")
     cursor = read_scene(cfg).targets().state(0)
     folder.write_state({**WHOLE, "folders": {"solver": "."}, "versions": {"solver": 1}, "cursor": cursor})
-    Ledger(folder.ledger).close()
+    ledger_of(folder)
     (folder.path / "ssp.json").write_text('{"protocol": "own", "protocol_version": 1}')
 
     def changed() -> str:

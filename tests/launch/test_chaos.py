@@ -1,85 +1,94 @@
-"""A declared schedule of faults on real Ray: what dies comes back, what hangs is replaced, a full disk ends the run politely,
-and the accounts hold. Engines are simulated: the machine around them is what is tested."""
+"""Faults on real Ray: what dies comes back, what hangs is replaced, a full disk ends the run politely, a driver that is killed
+goes on, whatever it was doing; and the accounts hold. Engines are simulated: the machine around them is what is tested."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from trainruns import Left, Run, run
+from moments import MOMENTS
+from trainruns import Cluster, Left, Run, ledger_is_sound, run
 
 from actors.watch import deaths
 from launch import doctor
 
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
+from soak import BUSY, WATCHED, Soak, grows, soak, told
+
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-SMALL = [
-    "placement.proposers=1",
-    "placement.judges=1",
-    "retriever.shards=1",
-    "retriever.replicas=2",
-    "placement.call_timeout=6",
-    "void.limit=1",
-    "save.every=2",
-    "steps=14",
-]
-KILLED = [
-    "learner-proposer-0",
-    "proposer-0",
-    "shard-0-0",
-    "solver-0",
-    "queue-questions-0",
-    "queue-solver-0",
-    "ledger-0",
-    "judge-0",
-]
+PATIENT = 10
+"""Seconds that a call may take."""
+KILLED = ["learner-proposer-0", "ledger-0", "queue-solver-0"]
 FAULTS: list[dict[str, Any]] = [
-    *[{"at_step": 1 + i // 2, "do": "kill", "who": who} for i, who in enumerate(KILLED)],
-    {"at_step": 2, "do": "stall", "who": "shard-0-1", "seconds": 1},
-    {"at_step": 3, "do": "stall", "who": "solver-1", "seconds": 600},
-    {"at_step": 6, "do": "full", "who": "learner-solver-0"},
+    *[{"at_step": 1 + i, "do": "kill", "who": who} for i, who in enumerate(KILLED)],
+    {"at_step": 1, "do": "stall", "who": "solver-1", "seconds": 600},
+    {"at_step": 4, "do": "full", "who": "learner-solver-0"},
 ]
 
 
-def test_a_schedule_of_faults_breaks_no_law(ray_cluster, tmp_path, capsys):
-    schedule = f"chaos.faults={json.dumps(FAULTS)}"
+def test_two_minutes_of_faults_break_no_law(ray_cluster, tmp_path, capsys):
+    """A declared schedule that ends with a full disk. Then the same run folder under random faults, while its driver is killed
+    between an optimizer step and its commit, that and the save, in the save, and between a renaming and state.json."""
+    made = Soak(tmp_path, ray_cluster, seed=0, rate=1.5, settings=[f"placement.call_timeout={PATIENT}"])
     how = {"env": ray_cluster.env, "config": "simulated"}
-    with run(tmp_path / "chaos", *SMALL, schedule, **how) as made:
-        assert made.wait() == 2, made.text()
-        assert "needs space" in made.text() and "resume=auto" in made.text() and "Traceback" not in made.text()
-        assert 6 <= made.saved() < 14  # a learner may be steps ahead of the other
-        _deaths_are_told(made)
-    with run(tmp_path / "chaos", *SMALL, "resume=auto", **how) as again:
-        again.ends_well()
-    assert again.steps() == 14 and again.saved() == 14
-    assert doctor.main(["--ledger", str(again.folder / "ledger.db")]) == 0, capsys.readouterr().out
-    _laws_hold(again)
+    with run(made.made.folder, *made.settings, f"chaos.faults={json.dumps(FAULTS)}", **how) as first:
+        assert first.wait(BUSY) == 2, first.text()
+        assert "needs space" in first.text() and "resume=auto" in first.text() and "Traceback" not in first.text()
+    assert 3 <= made.made.saved()
+    _deaths_are_told(first)
+    for moment in MOMENTS:
+        made.life(moment, 2.0)
+    made.life("", 10.0)
+    told(made, 2)
+    assert made.killed == dict.fromkeys(MOMENTS, 1) and made.kills() >= 10
+    assert doctor.main(["--ledger", str(made.made.folder / "ledger.db")]) == 0, capsys.readouterr().out
+    ledger_is_sound(made.made)
+    _voids_come_of_the_faults_alone(made.made)
 
 
 def _deaths_are_told(made: Run) -> None:
     """Each death once, by name, with its cause; what a test did is marked."""
-    told = deaths.told(made.folder)
-    assert {line["actor"] for line in told if line["chaos"] == "kill"} == set(KILLED)
-    [hung] = [line for line in told if line["chaos"] == "stall"]
-    assert hung["actor"] == "solver-1" and "took longer than 6 s" in hung["last_call"]
-    assert all(line["rss_mb"] > 10 and line["oom"] == "no sign" and line["pid"] for line in told if line["chaos"])
+    lines = deaths.told(made.folder)
+    assert {line["actor"] for line in lines if line["chaos"] == "kill"} == set(KILLED)
+    [hung] = [line for line in lines if line["chaos"] == "stall"]
+    assert hung["actor"] == "solver-1" and f"took longer than {PATIENT} s" in hung["last_call"]
+    assert all(line["rss_mb"] > 10 and line["oom"] == "no sign" and line["pid"] for line in lines if line["chaos"])
     text = made.text()
     assert all(f"chaos: kill {who}" in text and f"{who}: process" in text for who in KILLED)
     assert "learner-proposer-0 is back" in text
 
 
-def _laws_hold(made: Left) -> None:
-    """No void has a value, every episode has its end, and voids came of the faults alone."""
-    assert made.sql("SELECT count(*) FROM episodes WHERE outcome = 'void' AND reward IS NOT NULL") == [(0,)]
-    left = made.sql("SELECT DISTINCT state FROM episodes WHERE state IN ('created', 'running', 'grading', 'queued')")
-    assert left == []
-    again = "SELECT role, step FROM commits WHERE NOT rolled_back GROUP BY role, step HAVING count(*) > 1"
-    assert made.sql(again) == []
+def _voids_come_of_the_faults_alone(made: Left) -> None:
     causes = {cause for (cause,) in made.sql("SELECT DISTINCT cause FROM episodes WHERE outcome = 'void'")}
-    assert {"solver_died", "solver_deadline"} <= causes
+    assert {"solver_deadline", "interrupted"} <= causes
     assert all(cause.endswith(("_died", "_deadline")) or cause in EFFECTS for cause in causes), causes
 
 
 EFFECTS = {"interrupted", "too_few_attempts", "retriever_down", "payload_lost", "aborted"}
 """What deaths may bring about elsewhere."""
+
+
+@pytest.fixture
+def unhurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster of its own, whose memory is looked at, and whose workers are not behind all else on the machine."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    folder = Path(f"/tmp/ssp-soak-{os.getpid()}")  # short: Ray puts socket files below it
+    cluster = Cluster(folder)
+    yield cluster
+    cluster.end()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_ten_thousand_games_and_two_hundred_real_kills(unhurried, tmp_path):
+    """Thirty minutes of them; memory is flat."""
+    made = soak(tmp_path, unhurried, 30)
+    told(made, 30)
+    assert made.games() >= 10_000 and made.kills() >= 200 and all(made.killed[moment] for moment in MOMENTS)
+    assert not grows(made), WATCHED

@@ -28,7 +28,7 @@ def seat(**env: str) -> cluster.Seat:
 
 
 def test_what_the_environment_says() -> None:
-    assert seat(NNODES="1") == cluster.Seat(1, 0, "127.0.0.1", "127.0.0.1", 6379)
+    assert seat(NNODES="1") == cluster.Seat(1, 0, "127.0.0.1", 6379)
     there = seat(**FOUR, RANK="3", MASTER_PORT="7000")
     assert (there.rank, there.ray, there.meeting) == (3, "127.0.0.1:7000", ("127.0.0.1", 7001))
     assert seat(NNODES="2", RANK="0", MASTER_ADDR="localhost").address == "127.0.0.1"
@@ -62,6 +62,7 @@ def test_a_name_that_only_this_machine_takes_for_itself_is_refused(monkeypatch) 
     assert seat(NNODES="1", MASTER_ADDR="node-a").address == "127.0.1.1"
 
 
+@pytest.mark.covers("U11")
 def test_a_taken_port_is_named_with_its_holder(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("SSP_HOME", str(tmp_path))
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
@@ -133,6 +134,7 @@ def launched(kind: str, folder: Path) -> tuple[subprocess.Popen[str], psutil.Pro
     return launcher, psutil.Process(int(launcher.stdout.readline()))
 
 
+@pytest.mark.covers("U10")
 def test_the_keeper_ends_what_a_killed_launcher_started(tmp_path: Path) -> None:
     launcher, shell = launched("kept", tmp_path)
     until("its children have started", lambda: len(shell.children()) == 2, 20.0)
@@ -144,6 +146,7 @@ def test_the_keeper_ends_what_a_killed_launcher_started(tmp_path: Path) -> None:
     assert not any(process.is_running() for process in family)
 
 
+@pytest.mark.covers("U9", "U10")
 def test_the_next_start_clears_away_what_a_dead_run_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     alive, its_shell = launched("alone", tmp_path)

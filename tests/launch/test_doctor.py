@@ -17,7 +17,7 @@ from launch.checks import clusters, machine, places
 from launch.nodes import raynode
 from ssp.config.schema import Config
 from ssp.errors import InputError
-from ssp.ledger import Ledger
+from ssp.ledger import Ledger, home
 
 
 @pytest.fixture
@@ -82,6 +82,7 @@ def test_the_machine(monkeypatch, tmp_path):
     assert all(check.next_step for check in checks if check.status != "ok")
 
 
+@pytest.mark.covers("U4")
 def test_the_table_and_the_memory_of_the_hosts(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("SSP_HOME", str(tmp_path))
     assert doctor.main(["--config", "quickstart", "ray.dashboard=false"]) == 0
@@ -142,10 +143,11 @@ def test_a_network_file_system_is_named(monkeypatch, tmp_path):
     mounts = tmp_path / "mounts"
     (tmp_path / "a b" / "runs").mkdir(parents=True)
     shared = str(tmp_path / "a b").replace(" ", "\\040")
-    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {shared} nfs4 rw 0 0\n")
-    assert places.file_system(tmp_path / "a b" / "runs", mounts) == "nfs4"
-    assert places.file_system(tmp_path, mounts) == "ext4"
-    monkeypatch.setattr(places, "MOUNTS", mounts)
+    lines = ["1 0 8:1 / / rw - ext4 /dev/sda rw", f"2 1 0:1 / {shared} rw - nfs4 server:/x rw"]
+    mounts.write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(home, "MOUNTS", mounts)
+    assert home.file_system(tmp_path / "a b" / "runs") == "nfs4"
+    assert home.file_system(tmp_path) == "ext4"
     cfg = Config()
     cfg.run.dir = str(tmp_path / "a b" / "runs")
     check = find(places.run_folder(cfg), "run folder and ledger")
@@ -154,6 +156,7 @@ def test_a_network_file_system_is_named(monkeypatch, tmp_path):
     assert find(places.run_folder(cfg), "run folder and ledger").status == "ok"
 
 
+@pytest.mark.covers("U9")
 def test_what_dead_runs_have_left(monkeypatch, tmp_path):
     """A process whose launcher is gone, and a large folder of a session that nobody is in. Nothing is touched."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))

@@ -124,6 +124,7 @@ def test_a_reply_of_another_schema_is_refused_at_the_start_and_void_later(
     assert f"world:train: void: {cause} 16\n" in capsys.readouterr().out, "a set's name is no emoji"
 
 
+@pytest.mark.covers("U12")
 def test_training_refuses_a_server_that_does_not_answer(tmp_path: Path) -> None:
     with serving(lambda body: (200, {})) as url:
         gone = url

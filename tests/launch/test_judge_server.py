@@ -151,7 +151,7 @@ def test_a_server_that_ends_before_it_is_healthy(log: Path, monkeypatch: pytest.
     assert gone(called(log)["helper"])
 
 
-@pytest.mark.covers("SP-07")
+@pytest.mark.covers("SP-07", "U12")
 def test_a_server_that_is_never_healthy(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_VLLM", "hangs")
     with pytest.raises(SspError, match="not healthy at http://127.0.0.1:.* within 1 s.*--wait"):

@@ -163,6 +163,21 @@ def test_a_rank_that_is_lost_may_come_back(head: Head) -> None:
     back.close()
 
 
+def test_a_rank_that_dies_as_it_is_let_in_may_come_back(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head's answer finds nobody: the place must be free for the next process."""
+    told = line.Line.send
+
+    def send(self: line.Line, message: line.Message) -> None:
+        if meeting.RAY in message:
+            monkeypatch.undo()
+            monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+            raise line.Gone("Connection reset by peer")
+        told(self, message)
+
+    monkeypatch.setattr(line.Line, "send", send)
+    head.meet(1, seconds=5.0).close()
+
+
 def test_a_node_whose_ray_starts_slowly_is_not_lost(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives signs of life from the moment that it is let in, and hears the end whenever that comes."""
     monkeypatch.setattr(line, "SILENCE", 2.0)
@@ -225,6 +240,9 @@ def test_the_token_is_made_once_and_kept_to_its_owner(tmp_path, monkeypatch) -> 
     made = token.make()
     assert len(made) == 64 and token.make() == token.read() == made
     assert token.path().stat().st_mode & 0o777 == 0o600
+    token.path().write_text("")  # of one that died as it wrote; whoever made it first let others read it
+    token.path().chmod(0o644)
+    assert token.make() != made and token.path().stat().st_mode & 0o777 == 0o600
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(InputError, match="unset RAY_AUTH_MODE"):
         token.require()

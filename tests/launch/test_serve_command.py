@@ -55,6 +55,7 @@ def address(process: subprocess.Popen[str]) -> str:
     return line.split()[-1]
 
 
+@pytest.mark.covers("U11")
 @pytest.mark.ray
 def test_the_command_prints_its_port_answers_and_stops_on_interrupt(corpus_file: Path) -> None:
     command = ["-m", "launch.serve", "--corpus", str(corpus_file), "--topk", "1", "--port"]
@@ -141,6 +142,7 @@ def test_a_bad_corpus_ends_the_command_before_it_says_that_it_serves(tmp_path: P
     assert (process.returncode, out) == (2, "") and "line 2" in errors and "Traceback" not in errors
 
 
+@pytest.mark.covers("U11")
 def test_a_taken_port_and_a_foreign_address_are_refused(corpus_file: Path) -> None:
     with serve.bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

@@ -77,6 +77,7 @@ def test_a_run_leaves_the_whole_run_folder(whole):
         "tensorboard",
         "timeline.json",
         "checkpoints",
+        "report.html",
     }
     assert {row["step"] for row in whole.rows("solver")} == {1, 2, 3, 4} == {row["step"] for row in whole.rows("game")}
     assert [row["step"] for row in whole.rows("eval")] == [0, 2, 4]

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from trainruns import LONG, Run, free_port, ledger_is_sound, marked, run, until
+from trainruns import LONG, SMALL, Run, free_port, ledger_is_sound, marked, run, until
 
 from launch import doctor
 
@@ -47,12 +48,26 @@ class Network:
             _ip("-n", name, "link", "set", "cable", "up")
             _ip("-n", name, "link", "set", "lo", "up")
 
-    def node(self, rank: int, folder: Path, *settings: str) -> AbstractContextManager[Run]:
-        """`launch.cluster` in the namespace of that rank."""
+    def node(self, rank: int, folder: Path, *settings: str, config: str = "") -> AbstractContextManager[Run]:
+        """`launch.cluster` in the namespace of that rank. `config`: another one than the small quickstart."""
+        env = {**self.env, "RANK": str(rank)}
         inside = ["ip", "netns", "exec", self.names[rank]]
-        return run(
-            folder, *SPREAD, *settings, env={**self.env, "RANK": str(rank)}, module="launch.cluster", within=inside
-        )
+        return run(folder, *SPREAD, *settings, config=config, env=env, module="launch.cluster", within=inside)
+
+    def listeners(self, rank: int) -> dict[int, set[str]]:
+        """Ports on which somebody listens in the namespace of that rank, with the addresses."""
+        found: dict[int, set[str]] = defaultdict(set)
+        for line in _ip("netns", "exec", self.names[rank], "ss", "-H", "-ltn").splitlines():
+            address, _, port = line.split()[3].rpartition(":")
+            found[int(port)].add(address.strip("[]").removeprefix("::ffff:"))
+        return found
+
+    def asked(self, path: str, token: str = "", post: str = "") -> int:
+        """What the dashboard answers somebody on the other node: its HTTP status."""
+        headers = ["-H", f"Authorization: Bearer {token}"] if token else []
+        body = ["-H", "Content-Type: application/json", "-d", post] if post else []
+        curl = ["curl", "-s", "-o", os.devnull, "-w", "%{http_code}", "--max-time", "60", *headers, *body]
+        return int(_ip("netns", "exec", self.names[1], *curl, f"http://{HEAD}:8265{path}"))
 
     def pids(self, rank: int) -> list[int]:
         """Processes in the namespace of that rank."""
@@ -116,43 +131,46 @@ def _says(made: Run, words: str, times: int = 1) -> Callable[[], bool]:
     return lambda: made.text().count(words) >= times
 
 
-@pytest.mark.covers("RS-10")
+@pytest.mark.covers("RS-10", "SR-12")
 def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The other rank starts first, and ends with the head."""
     alone = {"NNODES": "1", "MASTER_PORT": str(free_port())}
-    with run(tmp_path / "one", "placement.solvers=2", "steps=3", env=alone, module="launch.cluster") as one:
+    with run(tmp_path / "one", "placement.solvers=2", "steps=2", env=alone, module="launch.cluster") as one:
         one.ends_well()
         until("no process of the run is left", lambda: not marked(one.mark), 60.0)
-    with network.node(1, tmp_path / "two", "steps=3") as worker:
+    with network.node(1, tmp_path / "two", "steps=2") as worker:
         worker.until("it waits for the head", _says(worker, f"waiting for the head at {HEAD}:6380"))
-        with network.node(0, tmp_path / "two", "steps=3") as two:
+        with network.node(0, tmp_path / "two", "steps=2") as two:
             both = {HEAD, WORKER}
             two.until("actors on both nodes", lambda: {at for at, _ in network.actors("two").values()} == both)
             two.ends_well()
             assert worker.wait() == 0, worker.text()
             until("no process is left", lambda: not network.pids(0) and not network.pids(1), 60.0)
     assert "the run has ended (exit code 0 on rank 0)" in worker.text()
-    assert _losses(two) == _losses(one) and len(_losses(one)) == 6
+    assert _losses(two) == _losses(one) and len(_losses(one)) == 4
     assert _digest(two, capsys) == _digest(one, capsys)
     ledger_is_sound(two)
 
 
+@pytest.mark.covers("U9", "U10")
 def test_a_head_that_is_killed_leaves_nothing_and_the_same_command_goes_on(network: Network, tmp_path: Path) -> None:
-    """The other rank says what has happened; the next start needs no cleaning."""
-    settings = ("save.every=1", "resume=auto")
+    """The other rank says what has happened; the next start needs no cleaning. Meanwhile strangers get nothing."""
+    settings = (*SMALL, "save.every=1", "resume=auto")  # of a run without a model, which starts sooner
     with (
-        network.node(0, tmp_path / "again", LONG, *settings) as head,
-        network.node(1, tmp_path / "again", LONG, *settings) as worker,
+        network.node(0, tmp_path / "again", LONG, *settings, config="simulated") as head,
+        network.node(1, tmp_path / "again", LONG, *settings, config="simulated") as worker,
     ):
         head.until("a checkpoint", lambda: head.saved() >= 1)
+        _only_with_the_token(network)
+        _listens_where_the_page_says(network)
         head.process.kill()
         assert worker.wait() == 1, worker.text()
         assert "the head vanished without saying goodbye" in worker.text()
         until("no process is left", lambda: not network.pids(0) and not network.pids(1), 60.0)
     last = f"steps={head.saved() + 1}"
     with (
-        network.node(0, tmp_path / "again", last, *settings) as head,
-        network.node(1, tmp_path / "again", last, *settings) as worker,
+        network.node(0, tmp_path / "again", last, *settings, config="simulated") as head,
+        network.node(1, tmp_path / "again", last, *settings, config="simulated") as worker,
     ):
         head.ends_well()
         assert worker.wait() == 0
@@ -160,8 +178,30 @@ def test_a_head_that_is_killed_leaves_nothing_and_the_same_command_goes_on(netwo
     ledger_is_sound(head)
 
 
+def _only_with_the_token(network: Network) -> None:
+    """The dashboard, its state and its jobs; what a job would do is never run."""
+    job = json.dumps({"entrypoint": "touch /tmp/never"})
+    paths = {"/nodes?view=summary": "", "/api/v0/actors": "", "/api/jobs/": ""}
+    for path, post in (*paths.items(), ("/api/jobs/", job)):
+        for token in ("", "0" * 64):
+            assert network.asked(path, token, post) in (401, 403), (path, post, token)
+    secret = Path(network.env["RAY_AUTH_TOKEN_PATH"]).read_text().strip()
+    assert {network.asked(path, secret) for path in paths} == {200}
+
+
+def _listens_where_the_page_says(network: Network) -> None:
+    """The table of docs/cluster.md: what a Ray that binds otherwise would change there."""
+    head, worker = network.listeners(0), network.listeners(1)
+    everywhere = {"*", "0.0.0.0"}
+    assert {port: head.pop(port) for port in (8265, 6380)} == {8265: {HEAD}, 6380: {HEAD}}
+    assert all(head.pop(port) <= everywhere for port in (6379, 44217, 44227))
+    for own, found in ((HEAD, head), (WORKER, worker)):
+        narrow = [addresses for addresses in found.values() if not addresses <= everywhere]
+        assert len(narrow) >= 2 and all(addresses <= {own, "127.0.0.1"} for addresses in narrow), found
+
+
 @pytest.mark.long
-@pytest.mark.covers("RS-10")
+@pytest.mark.covers("RS-10", "SR-12")
 def test_a_node_that_dies_comes_back_and_leaves(network: Network, tmp_path: Path) -> None:
     """Killed: its work moves. A new process of the same rank: it gets work. SIGTERM there: it leaves, and the run goes
     on. SIGTERM on the head: the run ends saved, and the other rank with it."""

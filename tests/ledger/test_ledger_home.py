@@ -105,3 +105,65 @@ def test_a_temporary_folder_on_the_network_is_refused(network: Path, monkeypatch
     monkeypatch.setattr(home.tempfile, "gettempdir", lambda: str(network.parent.parent))
     with pytest.raises(InputError, match="set TMPDIR"):
         open_at(network)
+
+
+def test_two_machines_whose_copies_have_one_count_are_told_apart(network: Path) -> None:
+    """The first one died as it was about to copy; the second one has copied as often since."""
+    first = open_at(network)
+    queue(first, "a")
+    first.keep()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(home.shutil, "copyfile", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            first.keep()
+    work = first.path.parent
+    aside = work.with_name("aside")
+    shutil.move(work, aside)
+    other = open_at(network)
+    queue(other, "b")
+    given = other.next_version("run")
+    while home._copies(network)[1] < home._copies(aside / "ledger.db")[1]:
+        other.keep()
+    other.fold()
+    shutil.copyfile(other.path, network)  # what it has kept
+    shutil.rmtree(work)
+    shutil.move(aside, work)
+    again = open_at(network)
+    assert [row["id"] for row in again.get(["a", "b"])] == ["a", "b"] and again.next_version("run") > given
+
+
+def test_a_copy_that_was_cut_short_is_fetched_again(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_at(network)
+    queue(first, *(f"e{i:04}" for i in range(2000)))
+    first.keep()
+    shutil.rmtree(first.path.parent)
+    whole = shutil.copyfile
+
+    def cut(source: Path, target: Path) -> None:
+        whole(source, target)
+        with open(target, "r+b") as file:
+            file.truncate(network.stat().st_size // 2)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(home.shutil, "copyfile", cut)
+        open_at(network)
+    assert open_at(network).tally()["solver"]["queued"] == 2000
+
+
+def test_a_copy_that_a_kill_left_half_is_no_lasting_one(network: Path) -> None:
+    first = open_at(network)
+    first.close()
+    (network.parent / f".{network.name}.4711.part").write_bytes(b"half")
+    open_at(network)
+    assert [path.name for path in network.parent.iterdir()] == [network.name]
+
+
+def test_what_a_checkpoint_is_about_to_name_is_in_the_file_itself(tmp_path: Path) -> None:
+    """The log beside it need not have reached the disk when a machine fails, as state.json has."""
+    ledger = HomeLedger(tmp_path / "ledger.db")
+    queue(ledger, "a", "b")
+    ledger.commit("solver", 1, 1, ledger.next_version("solver"), ["a"])
+    ledger.keep()
+    shutil.copyfile(tmp_path / "ledger.db", tmp_path / "alone.db")
+    assert states(tmp_path / "alone.db") == {"trained": 1, "queued": 1}

@@ -142,6 +142,7 @@ def big(**changed: Any) -> Config:
         ("1x8x16", "KV cache for one episode of 12288 tokens", "engine.tensor_parallel"),
     ],
 )
+@pytest.mark.covers("U4")
 def test_what_does_not_fit_says_what_is_missing_and_what_to_type(nodes: str, found: str, step: str) -> None:
     with pytest.raises(InputError, match=found) as refused:
         make(config.load("gpu8"), parse(nodes))
@@ -187,6 +188,7 @@ def test_the_way_out_for_adapters_ends_in_a_plan() -> None:
     make(cfg, parse("1x1x16"))
 
 
+@pytest.mark.covers("U4")
 def test_a_refused_dry_run_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     typed = ["defaults.learner.offload=none", "placement.nodes=1x8x72"]
     assert console.main(["train", "--config", "gpu8", "--dry-run", *typed]) == 2

@@ -18,7 +18,7 @@ STEP, EACH, TOKEN = 0.006, 0.00007, 0.00016
 
 
 def config(*typed: str) -> Config:
-    """One role that answers given questions: 8 x 8 attempts of 1000 tokens, engines of 64, costs of frameworks note 2.3."""
+    """One role that answers given questions: 8 x 8 attempts of 1000 tokens, engines of 64, costs of docs/plan.md."""
     return load(
         "simulated",
         [

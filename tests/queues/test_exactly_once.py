@@ -44,6 +44,7 @@ class Machine(RuleBasedStateMachine):
         self.unacked: dict[str, Ticket] = {}
         self.leases: dict[str, list[Ticket]] = {}
         self.again: list[int] = []
+        self.admitted: set[str] = set()
 
     def opened(self) -> Ledger:
         return Ledger(Path(self.folder.name) / "ledger.db")
@@ -72,8 +73,9 @@ class Machine(RuleBasedStateMachine):
     def put(self) -> None:
         """Hand over what was not acknowledged: a queue that died has nothing, a full one takes nothing now."""
         for ticket in self.unacked.values():
-            if not self.queue.put([ticket]):
+            if not self.queue.put([ticket], again=ticket.id in self.admitted):
                 break
+            self.admitted.add(ticket.id)
 
     @rule()
     def the_queue_dies(self) -> None:

@@ -20,8 +20,8 @@ def ticket(id: str, items: int = 1, order: int = 0) -> Ticket:
     return Ticket(id, order, None, items, 1)
 
 
-def ids(tickets: list[Ticket] | None) -> list[str]:
-    return [t.id for t in tickets or []]
+def ids(tickets: list[Ticket]) -> list[str]:
+    return [t.id for t in tickets]
 
 
 async def soon() -> None:
@@ -113,18 +113,20 @@ def test_who_has_gone_takes_nothing() -> None:
     run(work())
 
 
-def test_close_ends_the_waiting_once_all_is_acknowledged() -> None:
+def test_what_is_put_again_does_not_wait_in_line() -> None:
     async def work() -> None:
-        queue = Queue(9, 100)
-        await queue.put([ticket("a")])
-        await queue.lease("x", 1, 9)
-        waiting = asyncio.create_task(queue.lease("y", 1, 9, wait=5))
+        queue = Queue(1, 100)
+        await queue.put([ticket("b", order=1)])
+        later = asyncio.create_task(queue.put([ticket("c", order=2)], 5))
         await soon()
-        queue.close()
-        await soon()
-        assert not waiting.done()  # the lease of x may expire
+        assert await queue.put([ticket("a")], again=True)
+        assert ids(await queue.lease("x", 1, 9)) == ["a"]
         queue.ack("x")
-        assert await waiting is None and await queue.lease("z", 1, 9, wait=5) is None
+        await soon()
+        assert not later.done()
+        await queue.lease("y", 1, 9)
+        queue.ack("y")
+        assert await later
 
     run(work())
 

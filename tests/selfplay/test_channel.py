@@ -10,7 +10,7 @@ import pytest
 from fakes import FaultyCrew, on_calls
 
 from ssp.errors import InvariantError, SspError
-from ssp.queues import Channel, Queue
+from ssp.queues import Channel, Queue, Ticket
 from ssp.selfplay.crew import LocalCrew
 
 
@@ -20,6 +20,10 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 def crew_of(items: int = 10) -> FaultyCrew:
     return FaultyCrew(LocalCrew("queue", lambda i: Queue(items, 1000)))
+
+
+def block(key: int, content: Any, items: int = 1) -> list[Ticket]:
+    return [Ticket(str(key), key, content, items, 1)]
 
 
 def queue_in(crew: FaultyCrew) -> Queue:
@@ -32,9 +36,9 @@ def queue_in(crew: FaultyCrew) -> Queue:
 def test_in_and_out() -> None:
     async def work() -> None:
         channel = Channel(crew_of(), 5)
-        await channel.put(1, "b", 1, 1)
-        await channel.put(0, "a", 1, 1)
-        assert [await channel.take(0), await channel.take(0), await channel.take(1)] == ["a", "a", "b"]
+        await channel.put(1, block(1, "b", 1))
+        await channel.put(0, block(0, "a", 1))
+        assert [await channel.take(0), await channel.take(0), await channel.take(1)] == [["a"], ["a"], ["b"]]
         await channel.ack(0)
         await channel.ack(0)
 
@@ -44,8 +48,8 @@ def test_in_and_out() -> None:
 def test_an_empty_block_is_a_block() -> None:
     async def work() -> None:
         channel = Channel(crew_of(), 5)
-        await channel.put(0, [], 0, 0)
-        assert await channel.take(0) == []
+        await channel.put(0, block(0, [], 0))
+        assert await channel.take(0) == [[]]
 
     run(work())
 
@@ -55,16 +59,16 @@ def test_take_waits_for_put_and_close_ends_it() -> None:
         channel = Channel(crew_of(), 5)
         first, second = asyncio.create_task(channel.take(0)), asyncio.create_task(channel.take(1))
         await asyncio.sleep(0)
-        await channel.put(0, "a", 1, 1)
-        assert await first == "a" and not second.done()
+        await channel.put(0, block(0, "a", 1))
+        assert await first == ["a"] and not second.done()
         await channel.close(1)
         assert await second is None
         await channel.clear()  # and open again
         again = asyncio.create_task(channel.take(1))
         await asyncio.sleep(0)
         assert not again.done()
-        await channel.put(1, "b", 1, 1)
-        assert await again == "b"
+        await channel.put(1, block(1, "b", 1))
+        assert await again == ["b"]
 
     run(work())
 
@@ -72,9 +76,9 @@ def test_take_waits_for_put_and_close_ends_it() -> None:
 def test_closed_channel_still_hands_over_what_was_put() -> None:
     async def work() -> None:
         channel = Channel(crew_of(), 5)
-        await channel.put(0, "a", 1, 1)
+        await channel.put(0, block(0, "a", 1))
         await channel.close(1)
-        assert await channel.take(0) == "a" and await channel.take(1) is None
+        assert await channel.take(0) == ["a"] and await channel.take(1) is None
 
     run(work())
 
@@ -86,14 +90,14 @@ def test_the_queue_dies_between_put_and_take(fault: bool) -> None:
     async def work() -> None:
         crew = crew_of()
         channel = Channel(crew, 5)
-        await channel.put(0, "a", 1, 1)
-        await channel.put(1, "b", 1, 1)
+        await channel.put(0, block(0, "a", 1))
+        await channel.put(1, block(1, "b", 1))
         queue_in(crew).clear()
         if fault:
             crew.fails = on_calls("lease", 1, cause="queue_died")
-        assert await channel.take(0) == "a"
+        assert await channel.take(0) == ["a"]
         await channel.ack(0)
-        assert await channel.take(1) == "b"
+        assert await channel.take(1) == ["b"]
         assert queue_in(crew).state.lease("another", 9, 1) == []
 
     run(work())
@@ -104,8 +108,8 @@ def test_faults_of_put_ack_and_clear_are_survived() -> None:
         crew = crew_of()
         channel = Channel(crew, 5)
         crew.fails = lambda worker, name, count, args: "queue_died" if count == 1 else ""
-        await channel.put(0, "a", 1, 1)
-        assert await channel.take(0) == "a"
+        await channel.put(0, block(0, "a", 1))
+        assert await channel.take(0) == ["a"]
         await channel.ack(0)
         await channel.clear()
         assert crew.counts["put"] == 3  # lost, put, put again after the lost take
@@ -120,13 +124,13 @@ def test_a_call_that_the_queue_never_heard_is_made_again(method: str) -> None:
     async def work() -> None:
         crew = crew_of(items=1)
         channel = Channel(crew, 5)
-        await channel.put(0, "old", 1, 1)
-        assert await channel.take(0) == "old"
+        await channel.put(0, block(0, "old", 1))
+        assert await channel.take(0) == ["old"]
         crew.fails = on_calls(method, 1, 2, cause="queue_unavailable")
         await (channel.ack(0) if method == "ack" else channel.clear())
         key = int(method == "ack")
-        await channel.put(key, "new", 1, 1)
-        assert await channel.take(key) == "new"
+        await channel.put(key, block(key, "new", 1))
+        assert await channel.take(key) == ["new"]
 
     run(work())
 
@@ -135,15 +139,15 @@ def test_a_full_queue_holds_the_putter_back_until_ack() -> None:
     async def work() -> None:
         crew = crew_of(items=2)
         channel = Channel(crew, 5)
-        await channel.put(0, "a", 2, 1)
-        second = asyncio.create_task(channel.put(1, "b", 2, 1))
+        await channel.put(0, block(0, "a", 2))
+        second = asyncio.create_task(channel.put(1, block(1, "b", 2)))
         await asyncio.sleep(0.01)
         assert not second.done() and crew.counts["put"] == 2
-        assert await channel.take(0) == "a"
+        assert await channel.take(0) == ["a"]
         await channel.ack(0)
         await second
         assert crew.counts["put"] == 2  # it waited there, with what it carries
-        assert await channel.take(1) == "b"
+        assert await channel.take(1) == ["b"]
 
     run(work())
 
@@ -151,12 +155,12 @@ def test_a_full_queue_holds_the_putter_back_until_ack() -> None:
 def test_deadlines() -> None:
     async def work() -> None:
         channel = Channel(crew_of(items=1), 0.05)
-        await channel.put(0, "a", 1, 1)
+        await channel.put(0, block(0, "a", 1))
         with pytest.raises(SspError, match="did not answer put 1 .*is a learner stuck"):
-            await channel.put(1, "b", 1, 1)
+            await channel.put(1, block(1, "b", 1))
         crew = crew_of()
         channel = Channel(crew, 0.05)
-        await channel.put(0, "a", 1, 1)
+        await channel.put(0, block(0, "a", 1))
         crew.fails = lambda worker, name, count, args: "queue_died" if name == "lease" else ""
         with pytest.raises(SspError, match="did not hand over block 0"):
             await channel.take(0)
@@ -169,4 +173,81 @@ def test_deadlines() -> None:
 
 def test_a_block_that_never_fits_is_said_at_once() -> None:
     with pytest.raises(InvariantError, match="raise queue.items"):
-        run(Channel(crew_of(items=1), 5).put(0, "a", 2, 1))
+        run(Channel(crew_of(items=1), 5).put(0, block(0, "a", 2)))
+
+
+def test_who_slips_into_a_queue_that_came_back_does_not_shut_out_what_it_had() -> None:
+    """The queue of one block dies with one in it; the next one, which waited, is in before anybody misses the first."""
+
+    async def work() -> None:
+        crew = crew_of(items=1)
+        channel = Channel(crew, 5)
+        await channel.put(0, block(0, "a"))
+        second = asyncio.create_task(channel.put(1, block(1, "b")))
+        await asyncio.sleep(0.01)
+        queue_in(crew).clear()
+        await second
+        for key, content in ((0, "a"), (1, "b")):
+            assert await asyncio.wait_for(channel.take(key), 2) == [content]
+            await channel.ack(key)
+        assert queue_in(crew).figures()["items"] == 0
+
+    run(work())
+
+
+def aging(key: int, *versions: int) -> list[Ticket]:
+    """A block that does not age, and one of each version."""
+    return [Ticket(str(key), key, "head", 0, 0), *(Ticket(f"{key}@{v}", key, f"{key}@{v}", 1, 1, v) for v in versions)]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_waits_too_long_is_swept_accounted_for_and_gone(dies: bool) -> None:
+    async def work() -> None:
+        crew, accounted = crew_of(), list[str]()
+        channel = Channel(crew, 5)
+        for key, versions in ((0, (1, 2)), (1, (1, 2)), (2, (2, 3))):
+            await channel.put(key, aging(key, *versions))
+
+        async def account(content: str) -> None:
+            accounted.append(content)
+
+        assert await channel.take(0) == ["head", "0@1", "0@2"]
+        await channel.sweep(1, account)
+        assert crew.counts["sweep"] == 0  # nothing is that old
+        await channel.sweep(2, account)
+        assert accounted == ["1@1"]  # 0@1 is in somebody's hands
+        await channel.ack(0)
+        if dies:
+            queue_in(crew).clear()
+        assert await channel.take(1) == ["head", "1@2"]
+        await channel.ack(1)
+        assert await channel.take(2) == ["head", "2@2", "2@3"]
+        await channel.ack(2)
+        assert queue_in(crew).figures()["items"] == 0 and accounted == ["1@1"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("method", ["sweep", "ack"])
+def test_a_queue_that_dies_in_a_sweep_counts_nothing_twice(method: str) -> None:
+    async def work() -> None:
+        crew, accounted = crew_of(), list[str]()
+        channel = Channel(crew, 5)
+        await channel.put(0, aging(0, 1, 5))
+
+        async def account(content: str) -> None:
+            accounted.append(content)
+
+        def fails(worker: int, name: str, count: int, args: Any) -> str:
+            if name == method and count == 1:
+                queue_in(crew).clear()
+                return "queue_died"
+            return ""
+
+        crew.fails = fails
+        await channel.sweep(2, account)
+        assert accounted == ([] if method == "sweep" else ["0@1"])
+        left = await channel.take(0)
+        assert left == (["head", "0@1", "0@5"] if method == "sweep" else ["head", "0@5"])
+
+    run(work())

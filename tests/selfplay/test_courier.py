@@ -15,11 +15,11 @@ from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import Fault
 from ssp.ledger import Ledger
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.versions import Published, WeightStore
 from ssp.transfer import files
+from ssp.transfer.courier import Courier
 from ssp.transfer.parcel import Parcel, Place
 
 KINDS = ("object_store", "shm", "disk")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,17 +16,18 @@ from fakes import FakeLearner, FaultyCrew, config, on_calls
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode
 from ssp.ledger import HomeLedger
+from ssp.queues import Channel, Queue
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.checkpoint import Checkpoints
-from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import LocalCrew
-from ssp.selfplay.learning import Schooling
+from ssp.selfplay.learning import Schooling, tickets, whole
 from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
 from ssp.selfplay.redo import Redo
 from ssp.selfplay.versions import WeightStore
 from ssp.tokenlog import Kind
+from ssp.transfer.courier import Courier
 from ssp.transfer.parcel import here
 
 
@@ -50,7 +52,8 @@ class School:
         courier = Courier(cfg, self.cast, "run", str(path), print)
         self.store = WeightStore(self.cast.ledger, courier)
         self.redo = Redo(cfg, self.cast, self.store, print)
-        self.schooling = Schooling(cfg, self.cast, self.store, self.redo)
+        self.lost: list[tuple[int, list[str], int]] = []
+        self.schooling = Schooling(cfg, self.cast, self.store, self.redo, lambda *loss: self.lost.append(loss))
         self.schooling.incarnation = 1
         for role in ROLES:
             asyncio.run(self.schooling.start(role, 0))
@@ -94,6 +97,61 @@ def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) ->
     assert FakeLearner.seen[-1][2] == [item.id for item in batch.items if 4 - item.version_min <= bound]
     assert stats["staleness/max"] == 3 and stats["staleness/mean"] == 1.5
     assert school.ledger.outcomes()["drop/stale"] == 3 - bound
+
+
+def test_what_waits_too_long_is_swept_out_of_the_queue(tmp_path: Path) -> None:
+    """The rest of its batch is trained; what no version wrote does not age."""
+    school = School(config(schedule__max_staleness__solver=1), tmp_path / "run")
+    channel = Channel(LocalCrew("queue", lambda i: Queue(10, 1000)), 5)
+
+    async def wait_and_learn(batch: TrainBatch) -> dict[str, float]:
+        await channel.put(3, tickets(batch))
+        await school.schooling.sweep(SOLVER, channel)
+        blocks = await channel.take(3)
+        assert blocks is not None
+        return (await school.schooling.learn(whole(blocks)))[SOLVER]
+
+    for step in (1, 2):
+        school.learn(school.batch(SOLVER, step, [step]))
+    batch = school.batch(SOLVER, 4, [3, 1, 2, -1, 3])
+    stats = asyncio.run(wait_and_learn(batch))
+    assert school.ledger.outcomes() == {"drop/stale": 1, "drop/no_signal": 1}
+    assert sorted(FakeLearner.seen[-1][2]) == sorted(item.id for item in batch.items if item.version_min >= 2)
+    assert (stats["staleness/max"], stats["episodes"], stats["reward/mean"]) == (1, 4, 1.0)
+
+
+def test_a_batch_that_was_in_a_queue_is_the_same_batch(tmp_path: Path) -> None:
+    batch = School(config(), tmp_path / "run").batch(SOLVER, 1, [4, 4, 4])
+    assert whole([ticket.block for ticket in tickets(batch)]) == batch
+    assert [(t.id, t.order, t.items, t.nbytes, t.version) for t in tickets(batch)] == [
+        ("0", 0, 0, 0, -1),
+        ("0@4", 0, 3, 9, 4),
+    ]
+
+
+@pytest.mark.parametrize(("algorithm", "dropped"), [("grpo", 1), ("reinforce", 0)])
+def test_what_a_loss_leaves_alone_in_its_group_is_not_trained(tmp_path: Path, algorithm: str, dropped: int) -> None:
+    """Group 0 loses all but one, group 1 all, group 2 one of three, group 3 never had more than one."""
+    school = School(config(solver__algorithm=algorithm), tmp_path / "run")
+    made = [school.batch(SOLVER, 1, [1] * 4), school.batch(SOLVER, 2, [1] * 4)]
+    groups = ((0, 0, 1, 2), (0, 2, 2, 3))
+    items = [
+        replace(item, group=group)
+        for batch, in_it in zip(made, groups, strict=True)
+        for item, group in zip(batch.items, in_it, strict=True)
+    ]
+    gone = made[0].items[0].block
+
+    def lost(worker: int, method: str, count: int, args: Any) -> str:
+        return "payload_lost" if any(one is gone.ref for one in args) else ""
+
+    school.learners[SOLVER].fails = lost
+    judges = FaultyCrew(LocalCrew("judge", lambda i: SimpleNamespace(grade=lambda block, items: ([], 0.0))), lost)
+    school.schooling._cast = replace(school.cast, judges=judges)
+    school.learn(replace(made[0], items=items))
+    assert school.ledger.outcomes().get("void/payload_lost") == 4 and school.lost == [(0, ["g"], 4)]
+    assert school.ledger.outcomes().get("drop/no_signal", 0) == dropped
+    assert len(FakeLearner.seen[-1][2]) == 4 - dropped and school.states(SOLVER)["trained"] == 4 - dropped
 
 
 def test_an_episode_without_a_model_token_is_not_stale(tmp_path: Path) -> None:
@@ -223,6 +281,16 @@ def test_a_learner_may_be_several_saves_ahead(tmp_path: Path) -> None:
         asyncio.run(checkpoints.save(role, step, {role: step + 1}, {}))
     assert checkpoints.saved == 3
     assert sorted(path.name for path in (school.folder.checkpoints / PROPOSER).iterdir()) == ["v4"]
+
+
+def test_what_a_learner_left_that_died_in_a_save_is_cleared_by_the_next_one(tmp_path: Path) -> None:
+    """Whatever version it was: a resumed run gives its weights other numbers."""
+    school = School(config(), tmp_path / "run")
+    place = school.folder.checkpoint(SOLVER, 3).parent
+    for name in ("v2.tmp-17", "v9.tmp-18"):
+        (place / name).mkdir(parents=True)
+    asyncio.run(Checkpoints(school.cfg, school.cast, school.folder).save(SOLVER, 2, {SOLVER: 3}, {}))
+    assert [path.name for path in place.iterdir()] == ["v3"]
 
 
 def test_what_nobody_vouched_for_yet_does_not_push_out_the_good_pair(tmp_path: Path) -> None:

@@ -226,8 +226,8 @@ def test_what_cannot_be_done_again_takes_the_run_back(tmp_path: Path, room: int 
     assert len([text for text in stage.sink.events if "pass queue.bytes=1:" in text]) == (room is not None)
 
 
-def test_a_lost_block_takes_the_run_back_at_once(tmp_path: Path) -> None:
-    """A learner that came back would lack it too."""
+def test_a_loss_that_nobody_can_place_takes_the_run_back_at_once(tmp_path: Path) -> None:
+    """The judges get every block; a learner that came back would lack the same."""
     stage = Stage(config(steps=4, save__every=2), tmp_path / "run")
     stage.cast.learners[SOLVER].fails = fakes.on_calls("update", 4, cause="payload_lost")  # type: ignore[attr-defined]
     stage.play()

@@ -10,7 +10,7 @@ import fakes
 import pytest
 from fakes import Stage, config
 
-from ssp.evaluation import replay
+from ssp.replay import priced
 from ssp.telemetry import episodes as transcripts
 
 
@@ -33,7 +33,7 @@ def test_every_record_of_a_run_gives_its_text_final_queries_and_reward_again(tmp
     for entry in stage.rows():
         episode = transcripts.read(stage.folder.episodes / entry["file"])[entry["row"]]
         games = stage.rows(f"SELECT * FROM games WHERE id = '{entry['game_id']}'")
-        compared = replay.check(episode, cfg, fakes.tokens(), entry, games[0] if games else {})
+        compared = priced.check(episode, cfg, fakes.tokens(), entry, games[0] if games else {})
         assert [str(one) for one in compared if not one.same] == []
         assert entry["outcome"] != "rejected" or entry["cause"], "a rejection says why"
         seen.update(f"{episode.role} {one.what}" for one in compared)

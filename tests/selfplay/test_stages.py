@@ -17,12 +17,12 @@ from ssp.ledger import Ledger
 from ssp.selfplay.admission import VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.clock import Clock
-from ssp.selfplay.courier import Courier
 from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.records import Game, PlayReport
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.versions import Published, WeightStore
+from ssp.transfer.courier import Courier
 
 
 class FakePlayer:
@@ -174,10 +174,10 @@ def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method
     table.judges.fails = on_calls(method, 1, cause="judge_died")
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify(games, WEIGHTS, Clock()))
+    table.run(table.stages.verify(1, games, WEIGHTS, WEIGHTS, Clock()))
     assert all(game.valid and game.question.endswith("?") for game in games)
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.grade(games, Clock()))
+    table.run(table.stages.grade(1, games, WEIGHTS, Clock()))
     assert all(set(game.grades) == {p.brief.id for p in game.attempts} for game in games)
     asked = [worker for worker, name, _ in table.judges.calls if name == method]
     # One call a block, spread over the judges: two blocks of proposals, three of attempts; the first one twice.
@@ -190,7 +190,7 @@ def test_judges_that_always_fail_end_the_run(tmp_path: Path) -> None:
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     table.judges.fails = lambda *args: "judge_died"
     with pytest.raises(SspError, match="the judges failed 6 times"):
-        table.run(table.stages.verify(games, WEIGHTS, Clock()))
+        table.run(table.stages.verify(1, games, WEIGHTS, WEIGHTS, Clock()))
 
 
 def test_voids_of_the_referee_reach_the_gate(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_voids_of_the_referee_reach_the_gate(tmp_path: Path) -> None:
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     table.judge.cause = "engine_died"
-    table.run(table.stages.verify(games, WEIGHTS, Clock()))
+    table.run(table.stages.verify(1, games, WEIGHTS, WEIGHTS, Clock()))
     assert [game.void_cause for game in games] == ["engine_died"] * 5
     assert table.gate.causes == {"engine_died": 5}
 
@@ -209,7 +209,7 @@ def test_voids_are_not_graded(tmp_path: Path) -> None:
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
     gone = games[0].attempts[1].brief
     object.__setattr__(gone, "outcome", Outcome.VOID)
-    table.run(table.stages.grade(games, Clock()))
+    table.run(table.stages.grade(1, games, WEIGHTS, Clock()))
     assert gone.id not in games[0].grades and len(games[0].grades) == 3 and len(games[1].grades) == 4
 
 
@@ -218,7 +218,7 @@ def test_only_a_live_verifier_gets_weights(tmp_path: Path, verifier: str) -> Non
     table = Table(tmp_path, config(referee__verifier=verifier))
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify(games, WEIGHTS, Clock()))
+    table.run(table.stages.verify(1, games, WEIGHTS, WEIGHTS, Clock()))
     live = [args[2:] for _, method, args in table.judges.calls if method == "verify"]
     assert live == [(3, "weights") if verifier == "solver" else ()] * 2
 
@@ -238,5 +238,5 @@ def test_evaluation_is_kept_in_its_own_role(tmp_path: Path) -> None:
 def test_nothing_to_play_is_fine(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.run(table.stages.solve(1, [], WEIGHTS, Clock()))
-    table.run(table.stages.grade([], Clock()))
+    table.run(table.stages.grade(1, [], WEIGHTS, Clock()))
     assert table.solvers.calls == table.judges.calls == []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import fakes
 import pytest
 from fakes import Stage, config
+from traces import busy, trace
 
 from ssp.telemetry.activity import watched
 from ssp.telemetry.console import Console
@@ -25,22 +24,22 @@ def actors(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.scripted(monkeypatch)
 
 
-def watch(path: Path, **changes: Any) -> tuple[Stage, str]:
-    """A game whose sink is the one of a real run, and what it printed."""
+def watch(path: Path, **changes: Any) -> tuple[Stage, str, dict[str, float]]:
+    """A game whose sink is the one of a real run, what it printed, and the busy seconds of its actors."""
     stage, out = Stage(config(**changes), path), io.StringIO()
     display = Display(stage.cfg, stage.folder, Console(out))
     stage.sink = display  # type: ignore[assignment]
-    stage.cast = watched(stage.cast, display.activity)
+    stage.cast = watched(stage.cast, display.activity, stage.cfg)
     stage.play()
     display.finish()
     display.close()
-    return stage, out.getvalue()
+    return stage, out.getvalue(), display.activity.busy()
 
 
 @pytest.mark.parametrize("bound", [0, 2])
 def test_a_game_is_watched_whole(bound: int, tmp_path: Path) -> None:
     bounds = {f"schedule__max_staleness__{role}": bound for role in ("proposer", "solver")}
-    stage, said = watch(tmp_path / "run", **bounds, **({"proposer__loss": "tis"} if bound else {}))
+    stage, said, did = watch(tmp_path / "run", **bounds, **({"proposer__loss": "tis"} if bound else {}))
     rows = read_metrics(stage.folder.metrics)
     for row in rows:
         for name in set(row) - {"step", "role", "time", "not_finite"}:
@@ -50,12 +49,7 @@ def test_a_game_is_watched_whole(bound: int, tmp_path: Path) -> None:
     assert all(0 <= shares[f"time/idle_share_{kind}"] <= 1 for kind in kinds)
     assert "step 3/3  proposer " in said and "games/s" in said and "voids 0" in said
 
-    events = json.loads(stage.folder.timeline.read_text())
-    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    spans = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":
-            spans[tracks[event["tid"]]].append(event)
+    spans = trace(stage.folder.timeline)
     assert {"proposer-0", "solver-0", "judge-0", "learner-proposer-0", "learner-solver-0", "round-0"} <= set(spans)
     assert {track for track in spans if track.startswith("round-")} <= {f"round-{slot}" for slot in range(bound + 1)}
     proposed = [event["args"] for event in spans["proposer-0"] if event["name"] == "propose"]
@@ -64,27 +58,17 @@ def test_a_game_is_watched_whole(bound: int, tmp_path: Path) -> None:
     assert learned == [1, 2, 3]
     names = {event["name"] for found in spans.values() for event in found}
     assert {"propose", "verify", "solve", "grade", "learn", "save", "evaluate"} <= names
-    for track, found in spans.items():
-        _nested(track, found)
-
-
-def _nested(track: str, spans: list[dict[str, Any]]) -> None:
-    """Spans of one track lie beside or inside each other, which the format asks for (microseconds are rounded)."""
-    ends: list[float] = []
-    for span in sorted(spans, key=lambda span: (span["ts"], -span["dur"])):
-        while ends and ends[-1] <= span["ts"] + 2:
-            ends.pop()
-        end = span["ts"] + span["dur"]
-        assert not ends or end <= ends[-1] + 2, (track, span)
-        ends.append(end)
+    drawn = {actor: busy(spans, actor) for actor in did}
+    assert drawn == pytest.approx(did, abs=0.002)  # what is left shows who was idle, and when
 
 
 def test_a_resumed_game_goes_on_in_all_files(tmp_path: Path) -> None:
     watch(tmp_path / "run", steps=2)
-    stage, said = watch(tmp_path / "run", steps=3)
+    stage, said, _ = watch(tmp_path / "run", steps=3)
     rows = read_metrics(stage.folder.metrics)
     assert [row["step"] for row in rows if row["role"] == "game"] == [1, 2, 3]
     assert "step 3/3" in said and "step 2/3" not in said
+    trace(stage.folder.timeline)
     events = read(stage.folder.timeline)
     assert [event["args"]["step"] for event in events if event["name"] == "propose"] == [1, 1, 2, 2, 3, 3]
     assert len({event["tid"] for event in events if event["name"] == "propose"}) == 2  # the tracks of its two proposers

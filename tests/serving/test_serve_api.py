@@ -264,6 +264,7 @@ def test_below_its_least_coverage_there_is_no_answer() -> None:
         assert get(base, "/healthz").status_code == 200, "live all the same"
 
 
+@pytest.mark.covers("U12")
 def test_it_is_live_before_it_is_ready() -> None:
     app = SearchApi(3)
     with running(app) as base:

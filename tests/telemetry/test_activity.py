@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ssp.config import load
 from ssp.errors import Fault
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.records import PlayReport
@@ -75,6 +76,38 @@ def test_calls_of_one_actor_follow_each_other_and_its_idle_share_is_what_is_left
     assert activity.version("solver") == 7 and activity.version("judge") == -1
 
 
+def test_blocks_that_are_played_at_once_have_lines_of_their_own_and_count_once() -> None:
+    """Ended in another order than sent: whoever ends later was at work all the while."""
+    spans = Spans()
+    activity = Activity(spans.span)
+    done = [asyncio.Event() for _ in range(3)]
+
+    class Engine(Crew):
+        async def call(self, worker: int, method: str, *args: Any) -> Any:
+            await args[-1].wait()
+            return "block", PlayReport([], {})
+
+    crew = Watched(Engine("solver"), activity, at_once=2)
+
+    async def run() -> None:
+        calls = [asyncio.create_task(crew.call(0, "play", *play(f"solver-{i}", done[i]))) for i in range(2)]
+        await asyncio.sleep(0.05)
+        assert activity.now().startswith("solver solve")
+        for i in (1, 0):
+            done[i].set()
+            await calls[i]
+            await asyncio.sleep(0.02)
+        done[2].set()
+        await crew.call(0, "play", *play("solver-2", done[2]))
+
+    asyncio.run(run())
+    second, first, third = spans
+    assert [span.track for span in (first, second, third)] == ["solver-0", "solver-0 2", "solver-0"]
+    assert first.start <= second.start < second.end < first.end < third.start  # neither waited for the other
+    assert activity.busy()["solver-0"] == pytest.approx(first.end - first.start + third.end - third.start, abs=0.005)
+    assert activity.now() == ""
+
+
 def test_a_fault_ends_a_span_and_asking_is_no_work() -> None:
     spans = Spans()
     activity = Activity(spans.span)
@@ -106,7 +139,7 @@ def test_a_cast_is_watched_once_a_crew() -> None:
         queues={"solver": queue},
         ledger=ledger,
     )
-    seen = watched(cast, activity)
+    seen = watched(cast, activity, load("quickstart"))
     assert seen.learners["proposer"] is seen.learners["solver"] is not learner
     assert seen.proposers is cast.proposers and seen.queues is cast.queues and seen.ledger is ledger
     assert replace(seen).solvers.size == 2

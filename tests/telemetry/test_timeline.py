@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from traces import trace
 
 from ssp.errors import InputError
 from ssp.telemetry.timeline import Timeline, read
@@ -61,6 +63,7 @@ def test_a_killed_writer_leaves_a_readable_file_and_the_next_one_goes_on(tmp_pat
     before = spans(path)
     assert [event["name"] for event in before[:2000]] == [f"n{number}" for number in range(2000)]
     assert path.read_text()[-3:] != "\n]\n"
+    assert len(trace(path)["solver-0"]) == len(before)
     for run in range(2):  # after the kill, then after an end
         line = Timeline(path)
         line.span("solver-0", f"again-{run}", 0.0, 1.0)
@@ -68,6 +71,23 @@ def test_a_killed_writer_leaves_a_readable_file_and_the_next_one_goes_on(tmp_pat
     assert [event["name"] for event in spans(path)] == [e["name"] for e in before] + ["again-0", "again-1"]
     assert len({event["tid"] for event in spans(path)}) == 1
     json.loads(path.read_text())
+
+
+def test_spans_that_touch_do_not_overlap(tmp_path):
+    """In whole microseconds too, on one track and inside each other; a file whose spans do is found out."""
+    path = tmp_path / "timeline.json"
+    line, start = Timeline(path), time.perf_counter()
+    edges = [start + n * 0.0123456789 for n in range(1000)]
+    for begin, end in itertools.pairwise(edges):
+        line.span("judge-0", "grade", begin - 20, end - 20, {"step": 1})
+        line.span("judge-0", "sync", begin - 20, begin - 20 + 0.001)
+    line.close()
+    assert len(trace(path)["judge-0"]) == 2 * 999
+    line = Timeline(path)
+    line.span("judge-0", "grade", start - 20, edges[1] - 20 + 1e-5)
+    line.close()
+    with pytest.raises(AssertionError, match="ends after the span"):
+        trace(path)
 
 
 def test_a_full_file_is_put_aside_and_the_newest_spans_stay(tmp_path):

@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER
 from ssp.errors import Fault
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.crew import Crew
-from ssp.selfplay.lost import LearnerLost, call_learner
+from ssp.selfplay.lost import GONE, LearnerLost, call_learner
 from ssp.selfplay.records import Ref
 from ssp.transfer.broadcast import FAILED, Call
 from ssp.transfer.choose import SHARE, between_gpus, choose
 from ssp.transfer.fittings import spare
 from ssp.transfer.parcel import BROADCAST, Place, Plan
 
-LOST = ("payload_lost", "weights_missed")
+LOST = (GONE, "weights_missed")
 """Faults of a player that another parcel with the same weights mends."""
 
 TRIES = 6
@@ -70,7 +69,8 @@ class Courier:
     async def prepare(self, name: str) -> None:
         """Choose a kind by where the processes are, and tell the learner. InputError when it cannot work."""
         learner = await call_learner(self._cast, name, "place")
-        stops = [Stop(role, self._crew(role), i) for role in self.trains[name] for i in range(self._crew(role).size)]
+        crews = {role: self._cast.players(role) for role in self.trains[name]}
+        stops = [Stop(role, crew, i) for role, crew in crews.items() for i in range(crew.size)]
         engines = [await self._ask(stop, "place") for stop in stops]
         room = SHARE * self._cfg.ray.object_store_mb * 1e6 / sum(self.spare(other) for other in self.trains)
         who = " and ".join(self.trains[name])
@@ -176,9 +176,6 @@ class Courier:
             except Fault:
                 continue
         return await stop.call(method)
-
-    def _crew(self, role: str) -> Crew:
-        return self._cast.proposers if role == PROPOSER else self._cast.solvers
 
     def spare(self, name: str) -> int:
         """Publications that must stay of a learner, or of the one that trains the role `name`."""

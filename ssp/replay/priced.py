@@ -7,62 +7,72 @@ tried, and the record must agree with one.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ssp import protocols
+from ssp.bank.given import answered
 from ssp.config.schema import Config
-from ssp.data.readers import read_questions
 from ssp.episode import PROPOSER, SOLVER, Episode, Outcome
 from ssp.judge import same
 from ssp.protocols.renderer import decode
+from ssp.replay.compared import Compared, first
 from ssp.rewards import proposer as proposer_rewards
+from ssp.rewards.overlong import penalty
 from ssp.rewards.score import score
+from ssp.rollout import spans
 from ssp.tokenlog import Kind
-from ssp.world import files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-@dataclass(frozen=True)
-class Compared:
-    """One thing on record, and what came out now."""
-
-    what: str
-    recorded: object
-    now: object
-
-    @property
-    def same(self) -> bool:
-        """Whether they are equal."""
-        return self.recorded == self.now
-
-    def __str__(self) -> str:
-        return f"{self.what}: {'same' if self.same else 'DIFFERS'}, recorded {self.recorded!r}, now {self.now!r}"
-
-
 def check(
-    episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase, entry: dict[str, Any], game: dict[str, Any]
+    episode: Episode,
+    cfg: Config,
+    tokenizer: PreTrainedTokenizerBase,
+    entry: dict[str, Any],
+    game: dict[str, Any],
+    update: int | None = None,
 ) -> list[Compared]:
-    """The comparisons that the record allows; of a void only its text is compared."""
-    compared = [Compared("text", episode.text, decode(tokenizer, episode.log.ids))]
+    """The comparisons that the record allows; of a void only its text is compared. `update`: in whose limits it was
+    played; None: those of the last stage."""
+    compared = [_text(episode, tokenizer)]
     if episode.outcome is Outcome.VOID:
         return compared
     final, queries = _parsed(episode, cfg, tokenizer)
     compared.append(Compared("final", episode.final, final))
     compared.append(Compared("queries", episode.queries, queries[: len(episode.queries)]))
     if entry.get("reward") is not None and game:
-        now = rewards(episode, cfg, game, entry)
+        now = rewards(episode, cfg, game, entry, update)
         recorded = entry["reward"]
         compared.append(Compared("reward", recorded, recorded if recorded in now else now[0]))
     return compared
 
 
-def rewards(episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str, Any]) -> list[float]:
+def _text(episode: Episode, tokenizer: PreTrainedTokenizerBase) -> Compared:
+    """The transcript beside what the ids say; where they differ, the first token that says something else."""
+    ids = episode.log.ids
+    now, at = decode(tokenizer, ids), None
+    if now != episode.text:
+        at = bisect_right(spans.ends(ids, lambda some: decode(tokenizer, some)), first(episode.text, now))
+    return Compared("text", episode.text, now, at)
+
+
+def rewards(
+    episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str, Any], update: int | None = None
+) -> list[float]:
     """What the episode earns now; two values when that depends on a judge's word that is not on record."""
+    limits = cfg.block(episode.role).limits
+    loss = penalty(len(episode.log), limits.at(update).total_tokens, limits.overlong)
+    surplus = episode.role == PROPOSER and entry["cause"] == "surplus"  # of which nobody looks at the length
+    return [word + (0.0 if surplus else loss) for word in _words(episode, cfg, game, entry)]
+
+
+def _words(episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str, Any]) -> list[float]:
+    """The same, however long the episode is."""
     if episode.role == PROPOSER:
         if entry["outcome"] == Outcome.REJECTED.value:
             return [cfg.proposer.invalid_reward]
@@ -76,11 +86,9 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str
 
 
 def _golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:
-    """All right answers: those of the data set's row with this question, else the target."""
-    if cfg.game.questions != "dataset":
-        return (game["target"],)
-    rows = read_questions(files.resolve(cfg.data.questions, "questions", cfg))
-    return next((row.answers for row in rows if row.question == game["question"]), (game["target"],))
+    """All right answers: those of the given question, else the target."""
+    row = answered(cfg).get((game["question"], game["target"]))
+    return (game["target"],) if row is None else row.answers
 
 
 def _parsed(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, list[str]]:

@@ -1,0 +1,47 @@
+"""`ssp compare RUN...`: runs beside each other, differences of pairs, and each run's best checkpoint.
+
+Owns the command. Promises to write nothing, and that a best value is said to be the best of how many. Refuses to compute:
+that is `ssp.compare`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from launch import policy
+from launch.cli import Parser
+from launch.records import compared
+from ssp.compare.pairs import paired
+from ssp.compare.runs import METRIC, Run
+from ssp.errors import InputError
+from ssp.runfolder import RunFolder
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0 when it has shown what was asked for. Raises InputError."""
+    parser = Parser("compare", "Show runs beside each other.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders, or their names below runs/")
+    parser.add_argument("--metric", default=METRIC, metavar="NAME", help=f"a figure that is evaluated ({METRIC})")
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+    folders = [policy.existing(text).absolute() for text in args.runs]
+    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
+    if twice is not None:
+        raise InputError("a run is compared with others", f"{twice}, twice", "name each run once")
+    runs = [Run(RunFolder(folder), args.metric) for folder in folders]
+    found = compared.figures(runs, paired(runs))
+    if args.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        compared.show(Console(highlight=False, soft_wrap=True), found)
+    return 0
+
+
+if __name__ == "__main__":
+    from launch.main import run
+
+    raise SystemExit(run(main, sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""What `ssp bank` shows of questions, and how it asks one again."""

@@ -1,0 +1,1 @@
+"""What `ssp eval`, `inspect`, `replay` and `compare` show of episodes and runs."""

@@ -1,0 +1,115 @@
+"""Replays on the console: every comparison of one episode, a line each of many, two transcripts side by side.
+
+Owns what is shown of them. Refuses to decide what is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from launch import transcript
+from ssp import protocols
+from ssp.episode import Episode
+from ssp.protocols import Protocol
+from ssp.protocols.renderer import Renderer
+from ssp.replay.again import Resampled
+from ssp.replay.compared import Measured, Result, Untold
+from ssp.replay.record import Found
+from ssp.tokenlog import Kind
+
+LAST = 6
+"""Lines of a transcript's end."""
+
+
+def forced(console: Console, found: Sequence[Found], results: Sequence[Sequence[Result]]) -> None:
+    """What was compared of each episode, and what of all."""
+    if len(found) == 1:
+        for result in results[0]:
+            style = "yellow" if isinstance(result, Untold) else "green" if result.same else "bold red"
+            console.print(Text(str(result), style=style))
+    else:
+        table = _table("episode", "role", "versions", "sampled", "largest", "result")
+        for one, compared in zip(found, results, strict=True):
+            table.add_row(*map(Text, _line(one, compared)))
+        console.print(table)
+    logprobs = [result for compared in results for result in compared if isinstance(result, Measured)]
+    differing = [compared for compared in results if not all(result.same for result in compared)]
+    untold = sum(isinstance(result, Untold) for compared in results for result in compared)
+    largest = max((result.largest for result in logprobs), default=0.0)
+    count = sum(result.count for result in logprobs)
+    said = f"{len(found) - len(differing):,} of {len(found):,} the same; largest difference of {count:,} log-probs "
+    more = f"; {untold:,} comparisons could not be made" if untold else ""
+    console.print(Text(f"{said}{largest:.2g}{more}", style="bold red" if differing else "bold green"))
+    if first := _first(differing[0]) if differing else None:
+        where = next(one.episode.id for one, compared in zip(found, results, strict=True) if compared is differing[0])
+        console.print(Text(f"first difference, in {where}: {first}", style="bold red"))
+
+
+def _line(one: Found, compared: Sequence[Result]) -> tuple[str, ...]:
+    (measured,) = [result for result in compared if isinstance(result, Measured)]
+    worst = _first(compared)
+    untold = ", ".join(result.what for result in compared if isinstance(result, Untold))
+    result = str(worst) if worst else f"same, but {untold} not compared" if untold else "same"
+    role = one.entry.get("role", one.episode.role)
+    return one.episode.id, role, _versions(one), str(measured.count), f"{measured.largest:.1e}", result
+
+
+def _first(compared: Sequence[Result]) -> Result | None:
+    """What differs first: at the earliest token, then what has no place."""
+    differing = [result for result in compared if not result.same]
+    return min(differing, key=lambda result: (result.at is None, result.at or 0), default=None)
+
+
+def _versions(one: Found) -> str:
+    return ", ".join(f"v{version}" for version in one.versions)
+
+
+def resampled(console: Console, results: Sequence[Resampled], renderer: Callable[[str], Renderer]) -> None:
+    """Which episodes came out again, and where the others part from the record."""
+    table = _table("episode", "versions", "tokens", "largest", "result")
+    for one in results:
+        result = "the same tokens" if one.same else f"other from token {one.at} on"
+        cells = (one.found.episode.id, _versions(one.found), str(len(one.now.log)), f"{one.largest:.1e}", result)
+        table.add_row(*map(Text, cells))
+    console.print(table)
+    for one in results:
+        if not one.same:
+            before, after = one.continuations(renderer(one.found.policy))
+            console.print(Text(f"{one.found.episode.id}, from token {one.at} on", style="bold"))
+            console.print(Text(f"  recorded  {before!r}\n       now  {after!r}"))
+    same = sum(one.same for one in results)
+    style = "bold green" if same == len(results) else "bold red"
+    bits = sum(one.same and one.largest == 0.0 for one in results)
+    console.print(Text(f"{same:,} of {len(results):,} with the same tokens, {bits:,} bit for bit", style=style))
+
+
+def side_by_side(console: Console, found: Found, now: Episode, protocol: str, policy: str) -> None:
+    """The ends of the recorded transcript and of the one that was played now, beside each other."""
+    table = Table(box=None, padding=(0, 2), header_style="bold", expand=True)
+    for heading in ("on record", "now"):
+        table.add_column(heading, ratio=1, overflow="fold")
+    spoken = protocols.get(protocol)
+    table.add_row(_end(found.episode, spoken), _end(now, spoken))
+    table.add_row(transcript.outcome(found.episode), transcript.outcome(now))
+    prompt = found.episode.text[: found.episode.response_at].strip()
+    console.print(Text(f"{found.episode.id}  {prompt}", style="bold"))
+    console.print(Text(f"on record: {_versions(found)}, now: {policy}"))
+    console.print(table)
+
+
+def _end(episode: Episode, protocol: Protocol) -> Text:
+    """The last lines of what followed the prompt."""
+    shown = transcript.piece(protocol, episode.role, Kind.MODEL, episode.response).split("\n")
+    return Text("\n").join(shown[-LAST:])
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for heading in headings:
+        wraps = heading in ("episode", "result")
+        table.add_column(heading, no_wrap=not wraps, overflow="fold")
+    return table

@@ -1,0 +1,51 @@
+"""Questions that nobody proposes: those of a data set, or of a bank (an earlier run, or what was exported of one).
+
+Owns the reading of `data.questions`. Promises that an exported bank gives the same questions in the same order as the
+run that it is of. Refuses a bank without an accepted question, and a run that somebody plays in.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ssp.bank.files import is_bank, read_accepted
+from ssp.bank.records import identify
+from ssp.config.schema import Config
+from ssp.data.readers import Question, read_questions
+from ssp.errors import InputError
+from ssp.ledger import Ledger
+from ssp.runfolder import RunFolder
+from ssp.world import files
+
+
+def given(cfg: Config) -> list[Question]:
+    """The questions that `cfg` is given, in order; none where a proposer asks. InputError for a bad file."""
+    if cfg.game.questions == "proposer":
+        return []
+    if cfg.game.questions == "dataset":
+        return read_questions(files.resolve(cfg.data.questions, "questions", cfg))
+    place = Path(cfg.data.questions)
+    found = read_accepted(place) if is_bank(place) else _accepted(place)
+    if not found:
+        raise InputError("a bank holds at least one accepted question", place, "name a run that a proposer played in")
+    return found
+
+
+def answered(cfg: Config) -> dict[tuple[str, str], Question]:
+    """(question, first answer) → what the file behind `cfg` says of it; empty where none is: of what a run asked, the
+    target is the one right answer."""
+    if cfg.game.questions == "bank" and not is_bank(Path(cfg.data.questions)):
+        return {}
+    return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}
+
+
+def _accepted(place: Path) -> list[Question]:
+    """What the referee accepted in an earlier run: that run's folder, or its ledger."""
+    if place.is_dir():
+        RunFolder(place).check_idle()  # its questions would become more while these are played
+        place = RunFolder(place).ledger
+    ledger = Ledger(place, readonly=True)
+    try:
+        return [Question(identify(question, target), question, (target,)) for question, target in ledger.accepted()]
+    finally:
+        ledger.close()

@@ -1,0 +1,139 @@
+// The page's data, and how elements are made. Text of a run only ever becomes a text node: it cannot be markup.
+"use strict";
+const SSP = { seq: 0, run: {}, names: {}, figures: {}, rounds: new Map(), questions: [], place: new Map(), duels: [],
+  league: null, depth: null, accounts: null, timeline: null, details: new Map(), saved: false, version: 0 };
+
+/** An element: h("p.note", {title: "x", onclick: f}, "text", child). Attributes by name, handlers as on<event>. */
+function h(name, attributes, ...children) {
+  const [tag, ...classes] = name.split(".");
+  const made = document.createElement(tag);
+  if (classes.length) made.className = classes.join(" ");
+  return fill(made, attributes, children);
+}
+
+/** The same for SVG. */
+function s(name, attributes, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+}
+
+function fill(made, attributes, children) {
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key === "style") for (const [name, how] of Object.entries(value)) made.style.setProperty(name, how);
+    else if (key === "value" || key === "checked" || key === "disabled") made[key] = value;
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+/** In place of what an element holds, these. */
+function put(parent, ...children) {
+  parent.replaceChildren();
+  return fill(parent, {}, children);
+}
+
+/** A custom property of the style sheet as a colour that a canvas takes, in the theme of now. */
+function colour(name) {
+  const probe = colour.probe || (colour.probe = document.body.appendChild(h("i", { hidden: true })));
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+
+const percent = value => value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`;
+const fixed = digits => value => value === null || value === undefined ? "–" : value.toFixed(digits);
+const whole = value => value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en");
+function plain(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 0.001 || size >= 1e6)) return value.toExponential(2);
+  return size >= 1000 ? whole(value) : String(Number(value.toPrecision(3)));
+}
+/** Of an axis: short. */
+function compact(value) {
+  const size = Math.abs(value), [by, letter] = size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""];
+  return by === 1 ? plain(value) : `${Number((value / by).toPrecision(3))}${letter}`;
+}
+function seconds(value) {
+  if (value < 60) return `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
+  const minutes = Math.round(value / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+/** Points [step, value] of one figure of a role. */
+function series(role, name) {
+  const at = (SSP.names[role] || []).indexOf(name);
+  if (at < 0) return [];
+  const found = [];
+  for (const [step, row] of SSP.figures[role]) {
+    const value = row[at + 2];
+    if (value !== null && value !== undefined) found.push([step, value]);
+  }
+  return found.sort((one, other) => one[0] - other[0]);
+}
+
+/** Names of a role's figures that begin so, without that beginning. */
+const figuresLike = (role, prefix) =>
+  (SSP.names[role] || []).filter(name => name.startsWith(prefix)).map(name => name.slice(prefix.length));
+
+const last = points => points.length ? points[points.length - 1][1] : null;
+const steps = () => Math.max(0, ...["game", "solver", "proposer"].flatMap(role => [...(SSP.figures[role] || new Map()).keys()]));
+
+/** Lets the browser do what it has to do; between two of these no piece of work takes long. */
+const pause = () => new Promise(done => {
+  const channel = new MessageChannel();
+  channel.port1.onmessage = () => done();
+  channel.port2.postMessage(0);
+});
+
+/** Do these one after the other, without holding the page up; newer work of the same name ends older. Returns
+ *  whether all was done. */
+async function work(name, jobs) {
+  const mine = work[name] = (work[name] || 0) + 1;
+  let since = performance.now();
+  for (const job of jobs) {
+    job();
+    if (performance.now() - since < 6) continue;
+    await pause();
+    if (work[name] !== mine) return false;
+    since = performance.now();
+  }
+  return true;
+}
+
+/** Take in rows of the document. */
+function take(document_) {
+  for (const [kind, key, value] of document_.rows) {
+    if (kind === "figures") {
+      const [role, step] = key.split(":");
+      (SSP.figures[role] || (SSP.figures[role] = new Map())).set(Number(step), value);
+    } else if (kind === "names") SSP.names[key] = value;
+    else if (kind === "rounds") SSP.rounds.set(Number(key), value);
+    else if (kind === "questions") {
+      if (!SSP.place.has(key)) { SSP.place.set(key, SSP.questions.length); SSP.questions.push(null); }
+      const [question, target, verdict, rule, version, step, games, scored, rate] = value;
+      SSP.questions[SSP.place.get(key)] = { id: key, at: SSP.place.get(key), question, target: target || "", verdict, rule, version, step, games, scored,
+        hard: rate === null ? null : 1 - rate, folded: null };
+      SSP.details.delete(key);
+    } else SSP[kind] = value;
+  }
+  SSP.seq = document_.seq;
+  SSP.version += document_.rows.length;
+}
+
+/** A question with its transcripts: from the server, or from the block of the saved page that has it. Null: not here. */
+async function detail(id) {
+  if (SSP.details.has(id)) return SSP.details.get(id);
+  if (SSP.saved) {
+    const block = document.getElementById(id);
+    if (!block) return null;
+    SSP.details.set(id, JSON.parse(block.textContent));
+  } else {
+    const reply = await fetch(`question.json?id=${encodeURIComponent(id)}`);
+    const found = await reply.json();
+    if (!reply.ok) throw new Error(found.error || "this question is not known any more");
+    SSP.details.set(id, found[id]);
+  }
+  return SSP.details.get(id);
+}

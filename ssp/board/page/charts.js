@@ -1,0 +1,182 @@
+// Charts over steps: lines with bands, and stacked parts. Each can be read with the mouse and with the arrow keys.
+"use strict";
+
+const PAD = { left: 42, right: 10, top: 8, bottom: 20 };
+
+/** Round numbers between low and high, about `count` of them. */
+function ticks(low, high, count) {
+  const span = high - low || 1, rough = span / count, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map(one => one * power).find(one => one >= rough);
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++) found.push(Number((at * step).toPrecision(12)));
+  return found;
+}
+
+/** Means of neighbours, so that no more points are drawn than can be seen. */
+function thinned(points, most) {
+  if (points.length <= most) return points;
+  const size = Math.ceil(points.length / most), found = [];
+  for (let at = 0; at < points.length; at += size) {
+    const part = points.slice(at, at + size);
+    found.push(part[0].map((_, place) => part.reduce((sum, point) => sum + point[place], 0) / part.length));
+  }
+  return found;
+}
+
+/** Mean over the last `width` points, where there are any. */
+function smoothed(points, width) {
+  let sum = 0;
+  return points.map(([x, y], at) => {
+    sum += y - (at >= width ? points[at - width][1] : 0);
+    return [x, sum / Math.min(at + 1, width)];
+  });
+}
+
+class Chart {
+  /** A card with a title, a legend that shows values, and a picture `height` pixels high. */
+  constructor(title, { height = 150, classes = "", note = "" } = {}) {
+    this.legend = h("span.legend", { "aria-live": "off" });
+    this.svg = s("svg", { tabindex: "0", role: "img", height });
+    this.note = h("p.note", { hidden: !note }, note);
+    this.root = h(`figure.card${classes}`, {}, h("figcaption", {}, h("h2", {}, title), this.legend), this.svg, this.note);
+    Object.assign(this, { title, height, at: null, spec: { series: [] } });
+    this.svg.addEventListener("pointermove", event => this.point(event.clientX - this.svg.getBoundingClientRect().left));
+    this.svg.addEventListener("pointerleave", () => this.read(null));
+    this.svg.addEventListener("blur", () => this.read(null));
+    this.svg.addEventListener("keydown", event => this.key(event));
+  }
+
+  /** `series`: {name, colour (a property of the style sheet), points: [x, y], band: [x, low, high], dash, faint: also
+   *  each value behind the mean}; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole. */
+  draw(spec) {
+    this.spec = { form: plain, unit: "step", ...spec };
+    const width = this.width = Math.max(200, this.root.clientWidth - 24), { series: all, stack } = this.spec;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
+    this.svg.replaceChildren();
+    const shown = all.filter(one => one.points.length);
+    this.xs = [...new Set(shown.flatMap(one => one.points.map(point => point[0])))].sort((one, other) => one - other);
+    if (!this.xs.length) {
+      this.legend.replaceChildren();
+      this.svg.append(s("text", { x: width / 2, y: this.height / 2, "text-anchor": "middle" }, this.spec.empty || "nothing on record"));
+      this.svg.setAttribute("aria-label", `${this.title}: ${this.spec.empty || "nothing on record"}`);
+      return;
+    }
+    const flat = stack ? this.tops(shown) : shown.flatMap(one => [...one.points.map(point => point[1]),
+      ...(one.band || []).flatMap(point => point.slice(1))]);
+    let low = Math.min(...(this.spec.y ? [this.spec.y[0]] : []), ...ends(flat)),
+      high = Math.max(...(this.spec.y ? [this.spec.y[1]] : []), ...ends(flat));
+    if (stack) low = 0;
+    if (high === low) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+    const half = stack ? .6 : 0, firstX = this.xs[0] - half, lastX = this.xs[this.xs.length - 1] + half;
+    const inner = { w: width - PAD.left - PAD.right, h: this.height - PAD.top - PAD.bottom };
+    this.x = value => PAD.left + (lastX === firstX ? inner.w / 2 : (value - firstX) / (lastX - firstX) * inner.w);
+    this.y = value => PAD.top + (high - value) / (high - low) * inner.h;
+    this.axes(low, high, firstX, lastX, width);
+    if (stack) this.stacked(shown, inner.w);
+    else for (const one of shown) this.line(one, inner.w);
+    for (const { at, text } of this.spec.levels || []) this.level(at, text, low, high, width);
+    this.cursor = this.svg.appendChild(s("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }));
+    this.svg.setAttribute("aria-label", `${this.title}. ${shown.map(one =>
+      `${one.name}: from ${this.spec.form(one.points[0][1])} to ${this.spec.form(last(one.points))}`).join("; ")}. Arrow keys read it.`);
+    this.read(this.at);
+  }
+
+  axes(low, high, firstX, lastX, width) {
+    for (const tick of ticks(low, high, 4)) {
+      const y = this.y(tick);
+      this.svg.append(s("line", { class: "gridline", x1: PAD.left, x2: width - PAD.right, y1: y, y2: y }),
+        s("text", { x: PAD.left - 6, y: y + 4, "text-anchor": "end" }, (this.spec.axis || compact)(tick)));
+    }
+    for (const tick of ticks(firstX, lastX, Math.min(8, width / 80)).filter(one => Number.isInteger(one) || this.spec.unit !== "step")) {
+      this.svg.append(s("text", { x: this.x(tick), y: this.height - 5, "text-anchor": "middle" }, (this.spec.xform || plain)(tick)));
+    }
+  }
+
+  line(one, width) {
+    const path = points => points.map(([x, y], at) => `${at ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`).join("");
+    const stroke = `var(--${one.colour})`;
+    if (one.band && one.band.length) {
+      const band = thinned(one.band, width / 2);
+      const outline = path([...band.map(([x, , top]) => [x, top]), ...band.map(([x, bottom]) => [x, bottom]).reverse()]);
+      this.svg.append(s("path", { d: `${outline}Z`, "fill-opacity": .14, style: { fill: stroke } }));
+    }
+    const faint = one.faint && one.points.length > 12;
+    if (faint) this.svg.append(s("path", { d: path(thinned(one.points, width / 2)), fill: "none", "stroke-width": 1,
+      "stroke-opacity": .3, style: { stroke } }));
+    const shown = thinned(faint ? smoothed(one.points, this.window(one)) : one.points, width / 2);
+    this.svg.append(s("path", { d: path(shown), fill: "none", "stroke-width": 1.8, "stroke-linejoin": "round",
+      "stroke-dasharray": one.dash ? "4 3" : null, style: { stroke } }));
+    if (one.points.length <= 24) for (const [x, y] of one.points) {
+      this.svg.append(s("circle", { cx: this.x(x), cy: this.y(y), r: 2.4, style: { fill: stroke } }));
+    }
+  }
+
+  window(one) { return Math.max(2, Math.round(one.points.length / 20)); }
+
+  tops(shown) {
+    const sums = new Map();
+    for (const one of shown) for (const [x, y] of one.points) sums.set(x, (sums.get(x) || 0) + y);
+    return [0, ...sums.values()];
+  }
+
+  stacked(shown, width) {
+    const below = new Map(this.xs.map(x => [x, 0])), keep = Math.ceil(this.xs.length / (width / 2));
+    const bar = Math.max(1, width / (this.xs.length + .2) * keep - (this.xs.length < width / 5 ? 1 : 0));
+    for (const one of shown) {
+      let path = "";
+      one.points.forEach(([x, y], at) => {
+        const from = below.get(x);
+        below.set(x, from + y);
+        if (y > 0 && at % keep === 0) path += `M${(this.x(x) - bar / 2).toFixed(1)} ${this.y(from).toFixed(1)}h${bar.toFixed(1)}V${this.y(from + y).toFixed(1)}h${(-bar).toFixed(1)}Z`;
+      });
+      this.svg.append(s("path", { d: path, "fill-opacity": one.opacity || .85, style: { fill: `var(--${one.colour})` } }));
+    }
+  }
+
+  level(value, text, low, high, width) {
+    if (value < low || value > high) return;
+    const y = this.y(value);
+    this.svg.append(s("line", { x1: PAD.left, x2: width - PAD.right, y1: y, y2: y, "stroke-dasharray": "2 4", style: { stroke: "var(--dim)" } }),
+      s("text", { x: width - PAD.right, y: y < 24 ? y + 13 : y - 4, "text-anchor": "end" }, text));
+  }
+
+  point(px) {
+    if (!this.xs || !this.xs.length) return;
+    let best = 0;
+    this.xs.forEach((x, at) => { if (Math.abs(this.x(x) - px) < Math.abs(this.x(this.xs[best]) - px)) best = at; });
+    this.read(best);
+  }
+
+  key(event) {
+    const moves = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
+    if (event.key === "Escape") this.read(null);
+    else if (event.key in moves && this.xs && this.xs.length) {
+      const from = this.at === null ? (moves[event.key] < 0 ? this.xs.length : -1) : this.at;
+      this.read(Math.min(this.xs.length - 1, Math.max(0, from + moves[event.key])));
+      this.legend.setAttribute("aria-live", "polite");
+    } else return;
+    event.preventDefault();
+  }
+
+  /** Show the values at one place of `xs` in the legend; null: the newest ones. */
+  read(at) {
+    if (!this.xs || !this.xs.length) return;
+    this.at = at = at === null ? null : Math.min(at, this.xs.length - 1);
+    const x = at === null ? null : this.xs[at], { form, unit } = this.spec;
+    this.cursor.setAttribute("visibility", at === null ? "hidden" : "visible");
+    if (at !== null) for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, this.x(x));
+    const items = this.spec.series.filter(one => one.points.length).map(one => {
+      const found = at === null ? last(one.points) : (one.points.find(point => point[0] === x) || [])[1];
+      return h("span", {}, h("i", { style: { background: `var(--${one.colour})`, opacity: String(one.opacity || 1) } }), one.name, h("b", {}, form(found)));
+    });
+    const where = at === null ? "" : `${unit} ${(this.spec.xform || plain)(x)}`;
+    this.legend.replaceChildren(...(where ? [h("span", {}, where)] : []), ...items);
+  }
+}
+
+/** Lowest and highest, of arrays of any length. */
+function ends(values) {
+  let low = Infinity, high = -Infinity;
+  for (const value of values) { if (value < low) low = value; if (value > high) high = value; }
+  return values.length ? [low, high] : [];
+}

@@ -1,0 +1,91 @@
+// One question with its duels: what was asked, what the referee said, and every transcript, coloured by segment.
+"use strict";
+
+const MARKS = { passed: "✓", broken: "✗", not_asked: "·", unknown: "?" };
+
+function transcript(episode) {
+  const pieces = episode.text;
+  if (!pieces) return h("p.note", {}, "No transcript is on record: it was not played to its end.");
+  return h("div", {}, pieces.map(([kind, label, text]) =>
+    h(`div.piece.${kind}`, {}, h("span.label", {}, label), h("div.said", text.length > 600 ? { tabindex: "0" } : {}, text))));
+}
+
+/** How an attempt ended: a class, a sign, a word. */
+function ending(attempt) {
+  if (attempt.outcome === "void") return ["void", "∅", `void: ${attempt.cause}`];
+  if (attempt.right === null) return ["dim", "?", "decided by a judge whose word is not on record"];
+  return attempt.right ? ["right", "✓", "right"] : ["wrong", "✗", "wrong"];
+}
+
+class Duel {
+  /** Shows one question in `root`; `narrow`: proposer above solver. */
+  constructor(root, narrow) {
+    Object.assign(this, { root, id: null, play: 0, attempt: 0 });
+    if (narrow) root.classList.add("narrow");
+  }
+
+  async show(id, again) {
+    if (id === this.id && !again) return;
+    this.id = id;
+    let found, trouble = "";
+    try { found = await detail(id); } catch (error) { trouble = error.message; }
+    if (id !== this.id) return; // another one was asked for in the meantime
+    if (!found) {
+      const row = SSP.questions[SSP.place.get(id)];
+      this.root.replaceChildren(h("p.asked", {}, row ? row.question : ""), h("p.note.plain", {}, trouble ||
+        `This file does not hold its transcripts. The live board does: ssp board ${SSP.run.name}; so does ssp bank ${SSP.run.name} --show ${id}`));
+      return;
+    }
+    const same = this.found && this.found.id === id && this.found.games === found.games;
+    this.found = found;
+    if (same && this.root.querySelector(".sides")) { this.draw(); return; }
+    this.play = Math.max(0, found.plays.findLastIndex(play => play.win_rate !== null));
+    if (found.plays[this.play].win_rate === null) this.play = found.plays.length - 1;
+    this.attempt = 0;
+    this.draw();
+  }
+
+  draw() {
+    const { found } = this, play = found.plays[this.play], tried = found.attempts.filter(one => one.game === play.game);
+    this.tried = tried;
+    const choose = found.plays.length < 2 ? null : h("select", { "aria-label": "Game", onchange: event => { this.play = Number(event.target.value); this.attempt = 0; this.draw(); } },
+      found.plays.map((one, at) => h("option", { value: String(at), selected: at === this.play },
+        `game ${found.games - found.plays.length + at + 1} of ${found.games}: ${one.kind}${one.proposer_version === null ? "" : ` by v${one.proposer_version}`}, ${one.win_rate === null ? one.rule || one.verdict : `${percent(one.win_rate)} right`}`)));
+    const facts = [["verdict", play.verdict === "valid" ? "valid" : `${play.verdict}: ${play.rule}`, play.verdict === "valid" ? "right" : play.verdict === "void" ? "void" : "wrong"],
+      ["right", play.win_rate === null ? "–" : `${Math.round(play.win_rate * play.scored)} of ${play.scored}`, ""],
+      ["difficulty over all games", fixed(2)(found.difficulty), ""], ["proposer's searches", String(play.searches), ""], ["id", found.id, ""]];
+    if (found.history.length > 1) facts.push(["each game", found.history.slice(-6).map(([version, rate]) => `${Math.round(100 * rate)} % by v${version}`).join(", "), ""]);
+    put(this.root,
+      h("p.asked", {}, found.question, " ", h("span.target", {}, `→ ${found.target}`)),
+      h("div.facts", {}, facts.map(([name, value, tone]) => h("span", {}, `${name} `, h(tone ? `b.${tone}` : "b", {}, value))), choose),
+      play.checks.length ? h("ul.checks", { "aria-label": "Rules of the referee" }, play.checks.map(check =>
+        h("li", { title: `${check[0]}: ${check[1].replace("_", " ")}` }, h({ passed: "span.right", broken: "span.wrong" }[check[1]] || "span", {}, MARKS[check[1]]), ` ${check[0]}`))) : null,
+      h("div.sides", {}, this.asks(play), this.tries()));
+  }
+
+  asks(play) {
+    const asked = play.proposal ? play : this.found.plays.find(one => one.proposal); // played again: as it was asked before
+    const by = !asked || asked.proposer_version === null ? "" : ` v${asked.proposer_version}`;
+    return h("article.asks", {}, h("h3.proposer", {}, asked ? `Proposer${by}${play.proposal ? "" : ", in an earlier game"}` : "Given by a data set"),
+      asked ? transcript(asked) : h("p.note", {}, "This game has no proposal."));
+  }
+
+  tries() {
+    const { tried } = this;
+    if (!tried.length) return h("article.tries", {}, h("h3.solver", {}, "Solver"), h("p.note", {}, "The solver was not asked."));
+    const attempt = tried[this.attempt], [tone, , word] = ending(attempt);
+    const select = at => { this.attempt = (at + tried.length) % tried.length; this.draw(); this.root.querySelector('.attempts [aria-selected="true"]').focus(); };
+    const tabs = h("div.attempts", { role: "tablist", "aria-label": "Attempts" }, tried.map((one, at) => {
+      const [kind, sign, said] = ending(one);
+      return h(`button.${kind}`, { role: "tab", "aria-selected": String(at === this.attempt), tabindex: at === this.attempt ? "0" : "-1", "aria-label": `attempt ${at + 1}: ${said}`,
+        onclick: () => select(at), onkeydown: event => {
+          if (event.key === "ArrowRight") select(at + 1); else if (event.key === "ArrowLeft") select(at - 1); else return;
+          event.preventDefault(); event.stopPropagation();
+        } }, `${at + 1} ${sign}`);
+    }));
+    const facts = [`v${attempt.version_max}`, word, attempt.greedy ? "greedy, in no win rate" : null, attempt.reward === null ? null : `reward ${plain(attempt.reward)}`,
+      `${attempt.searches} searches`, attempt.state === "trained" ? `trained at step ${attempt.step}` : attempt.cause && attempt.outcome !== "void" ? `${attempt.state}: ${attempt.cause}` : attempt.state];
+    return h(`article.tries.is-${tone}`, { role: "tabpanel" }, h("h3.solver", {}, "Solver"), tabs,
+      h("div.facts", {}, h(`b.${tone}`, {}, attempt.answer === null ? "no answer" : attempt.answer), facts.filter(Boolean).map(fact => h("span", {}, fact))), transcript(attempt));
+  }
+}

@@ -1,0 +1,190 @@
+// The views: what each shows of the data. A view is made once, and drawn again when there is news and it is in sight.
+"use strict";
+
+const view = id => document.getElementById(id);
+const line = (name, colour, points, more) => ({ name, colour, points, ...more });
+const HOPS = { 1: "solver-soft", 2: "solver", 3: "solver-deep" };
+const TONES = ["c1", "c2", "c3", "c5", "c4", "grey"];
+
+class Overview {
+  constructor() {
+    this.tiles = h("dl.tiles");
+    this.charts = {
+      held: new Chart("Held-out accuracy", { height: 190, note: "A world that training never searches. Bands: 95 %." }),
+      rate: new Chart("The duel", { height: 190, note: "Faint: each step. Solid: its running mean." }),
+      reward: new Chart("Reward", { height: 190, note: "Mean over the episodes of a batch." }),
+      hops: new Chart("Hops and searches", { note: "Mean a question, and an episode." }), reject: new Chart("Why proposals fall", { note: "Proposals a step, by the first rule that they broke." }), entropy: new Chart("Entropy of the policies", { note: "Nats a token." }),
+    };
+    this.pick = h("select", { "aria-label": "Figure", onchange: () => this.any() });
+    this.free = new Chart("Any figure", { classes: ".wide", height: 190 });
+    this.free.root.querySelector("h2").after(this.pick);
+    put(view("overview"), this.tiles, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root), this.free.root));
+  }
+
+  draw() {
+    const held = series("eval", "eval/accuracy"), win = series("game", "game/win_rate"), valid = series("game", "game/valid_rate"), hops = series("game", "game/hops_mean");
+    const faint = { faint: true }, total = name => series("game", `reject/${name}`).reduce((sum, point) => sum + point[1], 0);
+    const rules = figuresLike("game", "reject/").filter(name => !name.startsWith("solver_")).sort((one, other) => total(other) - total(one));
+    return [() => this.tile(held, win, valid, hops), () => this.charts.held.draw({ form: percent, axis: value => `${Math.round(100 * value)}`, y: [0, 1], empty: "no evaluation yet", series: [
+      line("all", "ink", held, { band: band(held, "eval/stderr") }),
+      ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
+        const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
+        return line(`${hop} hop${hop > 1 ? "s" : ""}`, HOPS[hop] || "grey", points, { band: band(points, `eval/stderr_${name}`) });
+      })] }),
+    () => this.charts.rate.draw({ form: percent, axis: value => `${Math.round(100 * value)}`, y: [0, 1], series: [
+      line("solver right", "solver", win, faint), line("proposals valid", "proposer", valid, faint), line("no signal", "grey", series("game", "game/no_signal_rate"), { faint: true, dash: true })] }),
+    () => this.charts.reward.draw({ form: fixed(2), series: ["proposer", "solver"].map(role => line(role, role, series(role, "reward/mean"), faint)) }),
+    () => this.charts.hops.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "proposer", hops, faint),
+      line("proposer searches", "proposer", series("game", "game/proposer_searches"), { dash: true, faint: true }), line("solver searches", "solver", series("game", "game/solver_searches"), { dash: true, faint: true })] }),
+    () => this.charts.reject.draw({ form: whole, stack: true, empty: "none fell", series: rules.slice(0, 6).map((name, at) => line(name, TONES[at], series("game", `reject/${name}`))) }),
+    () => this.charts.entropy.draw({ form: fixed(3), y: [0, 0], series: ["proposer", "solver"].map(role => line(role, role, series(role, "entropy"), faint)) }),
+    () => this.choices(), () => this.any()];
+  }
+
+  tile(held, win, valid, hops) {
+    const change = (points, form) => points.length > 1 ? h("small", {}, ` from ${form(points[0][1])}`) : null;
+    const counts = SSP.accounts ? SSP.accounts.outcomes : {}, voids = Object.entries(counts).filter(([name]) => name.startsWith("void/")).reduce((sum, [, number]) => sum + number, 0);
+    const issued = SSP.accounts ? Object.values(SSP.accounts.issued).reduce((sum, number) => sum + number, 0) : null;
+    put(this.tiles, [["held-out accuracy", percent(last(held)), change(held, percent)], ["solver right", percent(last(win)), change(win, percent)], ["proposals valid", percent(last(valid)), change(valid, percent)],
+      ["hops of a question", fixed(2)(last(hops)), change(hops, fixed(2))], ["questions", whole(SSP.questions.length), null], ["episodes", whole(issued), null], ["voids", whole(voids), null]]
+      .map(([name, value, more]) => h("div.tile", {}, h("dt", {}, name), h("dd", {}, value, more))));
+  }
+
+  choices() {
+    const names = ["proposer", "solver", "game", "eval"].flatMap(role => (SSP.names[role] || []).map(name => `${role}: ${name}`));
+    if (names.length === this.pick.options.length) return;
+    const chosen = this.pick.value || "solver: grad_norm";
+    put(this.pick, names.map(name => h("option", {}, name)));
+    this.pick.value = names.includes(chosen) ? chosen : names[0] || "";
+  }
+
+  any() {
+    const [role, name] = this.pick.value.split(": "), both = ["proposer", "solver"].includes(role);
+    const roles = both ? ["proposer", "solver"] : [role];
+    this.free.draw({ series: name ? roles.map(one => line(both ? one : name, both ? one : "ink", series(one, name), { faint: true })) : [] });
+  }
+}
+
+/** Two standard errors around each point, where these are on record. */
+function band(points, name) {
+  const errors = new Map(series("eval", name));
+  return points.filter(([x]) => errors.has(x)).map(([x, y]) => [x, Math.max(0, y - 1.96 * errors.get(x)), Math.min(1, y + 1.96 * errors.get(x))]);
+}
+
+class League {
+  constructor() {
+    this.said = h("p.note.plain", { hidden: true });
+    this.ratings = new Chart("Ratings", { height: 372, note: "P(right) = 1 / (1 + 10^((proposer - solver) / 400)); 0 is the mean of all. Bands: 95 %, with what the games cannot tell." });
+    this.pairs = new Chart("Each version against the opponent of its time", { height: 372, note: "The solver's share of right attempts, 95 % (attempts at one question resemble each other, and count for less)." });
+    this.map = new HeatMap();
+    this.arrows = new Arrows();
+    put(view("league"), this.said, h("div.grid", {}, this.ratings.root, this.pairs.root, this.map.root, this.arrows.root));
+  }
+
+  draw() {
+    const league = SSP.league || { solvers: [], proposers: [], cells: [], ratings: {}, groups: 0, mixed: 0, left: 0 };
+    const said = [];
+    if (!league.cells.length) said.push("No version of the solver has met a version of the proposer yet: nothing is rated.");
+    else if (league.groups > 1 && league.groups === league.cells.length) said.push("Pure self-play: each version met only the opponent of its own time, so no game compares two versions of one role. The ratings show how far the two "
+      + "sides are apart; whether both rose or both fell together cannot be known from these games. Held-out accuracy can tell, for the solver; games across versions could, for both.");
+    else if (league.groups > 1) said.push(`The versions fall into ${league.groups} groups that met none of each other's opponents: games compare versions within a group only.`);
+    if (league.cycles) said.push(`Not explained by any ranking (cycles): ${percent(league.cycles.share)} of the variation, p = ${plain(league.cycles.p)}.`);
+    if (league.mixed) said.push(`${whole(league.mixed)} games are left out: weights changed within them.`);
+    if (league.left) said.push(`${whole(league.left)} older versions are left out here.`);
+    put(this.said, said.map(text => h("span", {}, text, " ")));
+    this.said.hidden = !said.length;
+    const newest = new Map(league.cells.map(cell => [cell[0], cell])), met = [...newest.values()]; // each solver's newest opponent
+    return [() => this.ratings.draw({ unit: "version", form: whole, empty: "nobody met", series: ["proposer", "solver"].map(role => {
+      const points = league.ratings[role] || [];
+      return line(role, role, points.map(([version, elo]) => [version, elo]), { band: points.map(([version, elo, error]) => [version, elo - 1.96 * error, elo + 1.96 * error]) });
+    }) }),
+    () => this.pairs.draw({ unit: "solver version", form: percent, axis: value => `${Math.round(100 * value)}`, y: [0, 1], empty: "nobody met", levels: [{ at: .5, text: "even" }],
+      series: [line("solver right", "solver", met.map(cell => [cell[0], cell[4] / cell[3]]), { band: met.map(cell => [cell[0], cell[5], cell[6]]) })] }),
+    () => this.map.draw(league), () => this.arrows.draw()];
+  }
+}
+
+class DuelView {
+  constructor() {
+    this.pick = h("select", { "aria-label": "Duel", onchange: () => this.choose(this.pick.value) });
+    this.follow = h("input", { type: "checkbox", checked: true, onchange: () => this.draw() });
+    this.following = h("label", { title: "Always the newest duel" }, this.follow, " newest");
+    this.body = h("div");
+    this.duel = new Duel(this.body, false);
+    put(view("duel"), h("div.card", {}, h("div.filters", {}, this.following, h("button", { "aria-label": "Older duel (k)", title: "k", onclick: () => this.step(-1) }, "← older"),
+      h("button", { "aria-label": "Newer duel (j)", title: "j", onclick: () => this.step(1) }, "newer →"), this.pick), this.body));
+  }
+
+  choose(id) { this.chosen = id; this.follow.checked = false; this.draw(); }
+
+  step(by) {
+    const at = SSP.duels.indexOf(this.duel.id) + by;
+    if (SSP.duels[at]) this.choose(SSP.duels[at]);
+  }
+
+  draw() {
+    const newest = SSP.duels[SSP.duels.length - 1];
+    if (this.follow.checked || !this.chosen) this.chosen = newest;
+    if (!this.chosen) { put(this.body, h("p.empty", {}, "No question has been played yet.")); return; }
+    const names = SSP.duels.includes(this.chosen) ? SSP.duels : [this.chosen, ...SSP.duels];
+    put(this.pick, [...names].reverse().map(id => {
+      const one = SSP.questions[SSP.place.get(id)];
+      return h("option", { value: id }, `step ${one.step}: ${one.question.slice(0, 60)} → ${one.target}`);
+    }));
+    this.pick.value = this.chosen;
+    this.duel.show(this.chosen, !SSP.details.has(this.chosen));
+  }
+}
+
+class Questions {
+  constructor() { this.gallery = new Gallery(view("questions"), id => { VIEWS.duel.choose(id); go("duel"); }); }
+  draw() { this.gallery.draw(); }
+}
+
+class Machine {
+  constructor() {
+    this.depth = new Chart("Episodes under way", { note: "From issue to end, the most at once in each part of the run, by the ledger: played, waiting to be graded, queued for the learner." });
+    this.stale = new Chart("Staleness of what was trained", { note: "Versions behind its own policy. Dashed: the batch's largest." });
+    this.time = new Chart("Where a step's time goes", { note: "Seconds on the critical path." });
+    this.rate = new Chart("Speed", { note: "Model tokens over the step's wall time." });
+    this.idle = new Strips("Idle share of the actors", "Strong: busy all the step. Faint: nothing to do.");
+    this.void = new Chart("Voids by cause", { note: "Faults of ours: no reward, no gradient." });
+    this.accounts = h("div.card", {}, h("h2", {}, "Accounts"));
+    this.causes = h("div.card", {}, h("h2", {}, "What went wrong"));
+    this.settings = h("div.card", {}, h("h2", {}, "Settings"));
+    this.timeline = new Timeline();
+    put(view("machine"), h("div.grid", {}, [this.depth, this.stale, this.time, this.idle, this.rate, this.void].map(chart => chart.root), this.accounts, this.causes, this.settings, this.timeline.root));
+  }
+
+  draw() {
+    const depth = SSP.depth, bins = depth ? depth.proposer.length : 1, at = place => depth.from + (place + .5) / bins * (depth.to - depth.from);
+    const bounds = SSP.run.bounds || {}, parts = [["generate", "c4"], ["search", "c3"], ["verify", "c1"], ["judge", "c5"], ["learn", "c2"], ["overhead", "grey"]];
+    return [() => this.depth.draw({ unit: "after", form: whole, xform: value => seconds(value), y: [0, 1], series: depth ? ["proposer", "solver"].map(role => line(role, role, depth[role].map((value, place) => [at(place) - depth.from, value]))) : [] }),
+    () => this.stale.draw({ form: fixed(1), y: [0, 1], levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: ["proposer", "solver"].flatMap(role =>
+      [line(role, role, series(role, "staleness/mean")), line(`${role} max`, role, series(role, "staleness/max"), { dash: true })]) }),
+    () => this.time.draw({ form: value => `${plain(value)} s`, stack: true, series: parts.map(([name, tone]) => line(name, tone, series("game", `time/${name}`))) }),
+    () => this.rate.draw({ form: whole, y: [0, 0], series: [line("model tokens a second", "ink", series("game", "tokens_per_second"), { faint: true })] }),
+    () => this.idle.draw(figuresLike("game", "time/idle_share_").sort().map(name => ({ name, colour: name.includes("proposer") ? "proposer" : name.includes("solver") ? "solver" : "referee", points: series("game", `time/idle_share_${name}`) })),
+      "This run played in one process: there are no actors to be idle."),
+    () => this.void.draw({ form: whole, stack: true, empty: "no episode was void", series: figuresLike("game", "void/").map((name, place) => line(name, TONES[place % TONES.length], series("game", `void/${name}`))) }),
+    () => this.books(), () => this.timeline.draw(SSP.timeline)];
+  }
+
+  books() {
+    const accounts = SSP.accounts || { issued: {}, states: {}, outcomes: {}, causes: {} }, roles = Object.keys(accounts.states);
+    const states = ["created", "running", "grading", "queued", "trained", "dropped", "voided", "kept"];
+    const sum = role => states.reduce((total, state) => total + (accounts.states[role][state] || 0), 0);
+    put(this.accounts, h("h2", {}, "Accounts"), roles.length ? h("table", {}, h("tr", {}, h("th", {}, "episodes"), roles.map(role => h(`th.n.${role}`, {}, role))),
+      h("tr", {}, h("td", {}, "issued"), roles.map(role => h("td.n", {}, h("b", {}, whole(accounts.issued[role] || 0))))),
+      states.map(state => h("tr", {}, h("td.dim", {}, state), roles.map(role => h("td.n", {}, whole(accounts.states[role][state] || 0))))),
+      h("tr", {}, h("td", {}, "sum"), roles.map(role => { const right = sum(role) === (accounts.issued[role] || 0); return h(`td.n.${right ? "right" : "wrong"}`, {}, `${whole(sum(role))} ${right ? "✓" : "✗"}`); }))) : h("p.empty", {}, "no ledger yet"),
+    h("p.note", {}, "Issued = sum over states, or an episode was lost or counted twice. created to queued: now under way."));
+    const named = Object.entries(accounts.outcomes), of = kind => named.filter(([name]) => name.startsWith(kind)).sort((one, other) => other[1] - one[1]);
+    const table = (title, rows) => rows.length ? [h("tr", {}, h("th", { colspan: "2" }, title)), rows] : [];
+    put(this.causes, h("h2", {}, "What became nothing"), h("table", {},
+      table("void: a fault of ours, no reward", of("void/").map(([name, number]) => { const [meaning, next] = accounts.causes[name.slice(5)] || ["", ""]; return h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, h("b.void", {}, name.slice(5)), `: ${meaning}. Next: ${next}`)); })),
+      table("dropped: scored, and not trained", of("drop/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(5))))),
+      table("rejected: a rule that the policy broke", of("reject/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(7)))))), named.length ? null : h("p.empty", {}, "nothing"));
+    put(this.settings, h("h2", {}, "Settings"), h("table", {}, Object.entries(SSP.run.settings || {}).map(([name, value]) => h("tr", {}, h("td.dim", {}, name), h("td", {}, String(value))))));
+  }
+}

@@ -1,0 +1,71 @@
+"""Runs in pairs: two arms that differ in a setting, at the same seed and from the same start.
+
+Owns who is paired with whom. Promises that both runs of a pair have one seed and one start, that a pair's difference is
+taken on the questions that both answered, and that several pairs are drawn as wholes. Refuses to pair anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ssp.compare.answers import difference
+from ssp.compare.runs import Run
+from ssp.evaluation.summary import Estimate, estimate
+from ssp.runfolder import MAY_CHANGE
+
+STARTS = ("coldstart", "seed")
+"""What the runs of one arm may differ in, with the start models."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`ours` minus `theirs` at their ends, on so many `questions`; None when no question is in both."""
+
+    ours: Run
+    theirs: Run
+    estimate: Estimate | None
+    questions: int
+
+
+@dataclass(frozen=True)
+class Versus:
+    """Two arms: their pairs, and where there are several the mean of their differences, pairs drawn anew."""
+
+    pairs: list[Pair]
+    estimate: Estimate | None
+
+
+def paired(runs: Sequence[Run]) -> list[Versus]:
+    """Every other arm against the first run's, where any of their runs pair."""
+    arms: dict[str, list[Run]] = {}
+    for run in runs:
+        arms.setdefault(_arm(run), []).append(run)
+    first, *others = arms.values()
+    found = []
+    for arm in others:
+        theirs = {_start(run): run for run in first}
+        pairs = [_pair(run, theirs[_start(run)]) for run in arm if _start(run) in theirs]
+        known = [pair.estimate.mean for pair in pairs if pair.estimate is not None]
+        if pairs:
+            found.append(Versus(pairs, estimate(known, 0, "pairs") if len(known) > 1 else None))
+    return found
+
+
+def _pair(ours: Run, theirs: Run) -> Pair:
+    found, questions = difference(ours.metric, ours.answers(ours.end.step), theirs.answers(theirs.end.step))
+    return Pair(ours, theirs, found, questions)
+
+
+def _arm(run: Run) -> str:
+    """What a run is, but for its seed and start, and for where and how long it runs."""
+    return repr(sorted((key, value) for key, value in run.settings.items() if _of(key) not in (*MAY_CHANGE, *STARTS)))
+
+
+def _start(run: Run) -> str:
+    return repr(sorted((key, value) for key, value in run.settings.items() if _of(key) in STARTS))
+
+
+def _of(key: str) -> str:
+    """The block that decides about a key; a start model belongs to the cold start."""
+    return STARTS[0] if key.endswith(".model") and not key.startswith("judge.") else key.split(".")[0]

@@ -1,0 +1,59 @@
+"""Who is met next: the newest opponent, or a frozen one.
+
+Owns the kinds of matchmaking and their weights. Promises that a draw comes from the run's seed, role and round alone, that
+it names a member of the pool or, with None, the newest version, and that its frequencies are `weights`.
+Refuses to know where a chance of winning comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ssp.seeds import generator
+
+KINDS = ("self", "past", "prioritised", "best")
+"""Pure kinds; `mix` draws one of them by its share. All but `self` need a member, and are `self` while there is none."""
+
+FORMS = ("hard", "variance")
+
+
+def pfsp(chances: Sequence[float], form: str = "hard", power: float = 2.0) -> np.ndarray:
+    """Probabilities of meeting opponents that one beats with `chances` x (AlphaStar, Vinyals et al. 2019): proportional to
+    (1 - x) ** power, those one loses to (`hard`), or to x (1 - x), one's equals (`variance`); even where all are 0."""
+    x = np.asarray(chances, dtype=float)
+    weights = (1 - x) ** power if form == "hard" else x * (1 - x)
+    total = float(weights.sum())
+    return weights / total if total > 1e-10 else np.full(len(x), 1 / len(x))
+
+
+def weights(
+    shares: Mapping[str, float],
+    chances: Sequence[float],
+    ratings: Sequence[float],
+    form: str = "hard",
+    power: float = 2.0,
+) -> np.ndarray:
+    """Probabilities of the newest version (first) and of each member, in order.
+
+    `shares`: kind → share of the draws. `chances`: of beating each member. `ratings`: each member's strength.
+    """
+    count, whole = len(chances), sum(shares.values())
+    found = np.zeros(1 + count)
+    for kind, share in shares.items():
+        if kind == "self" or not count:
+            found[0] += share / whole
+        elif kind == "past":
+            found[1:] += share / whole / count
+        elif kind == "prioritised":
+            found[1:] += share / whole * pfsp(chances, form, power)
+        else:  # of equals the newest
+            found[count - int(np.argmax(np.asarray(ratings)[::-1]))] += share / whole
+    return found
+
+
+def draw(members: Sequence[int], probabilities: np.ndarray, seed: int, *labels: str | int) -> int | None:
+    """The opponent of one role in (a part of) one round, which `labels` name: a member, or None for the newest."""
+    at = int(generator(seed, "league", *labels).choice(1 + len(members), p=probabilities))
+    return None if at == 0 else members[at - 1]

@@ -1,0 +1,198 @@
+"""The replicas of shards as one process sees them, over actors that are made up: each may start, leave, hang, die."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
+from trainruns import until
+
+from actors import members as module
+from actors.members import SHARD, Members, actor_name
+
+PARTS, PATIENCE = 2, 0.2
+
+
+class Ref:
+    """An object that comes, or not."""
+
+    def __init__(self, value: Any = None, error: Exception | None = None, comes: bool = True) -> None:
+        self._future: futures.Future[Any] = futures.Future()
+        if error is not None:
+            self._future.set_exception(error)
+        elif comes:
+            self._future.set_result(value)
+
+    def future(self) -> Any:
+        return self._future
+
+
+class Actor:
+    """One replica. `how`: up, leaving (calls get None), hung (nothing is answered), down (calls are lost), dead."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.how, self.killed, self.calls, self.pings = name, "up", 0, 0, 0
+
+    def __getattr__(self, method: str) -> Any:
+        return SimpleNamespace(remote=lambda *args: self._answer(method))
+
+    def _answer(self, method: str) -> Ref:
+        if self.how == "dead":
+            return Ref(error=ActorDiedError())
+        if self.how == "down":
+            return Ref(error=RayError("it restarts"))
+        self.calls, self.pings = self.calls + (method == "search"), self.pings + (method == "ping")
+        return Ref(None if self.how == "leaving" and method == "search" else self.name, comes=self.how != "hung")
+
+
+class FakeRay:
+    """As much of Ray as the module asks for."""
+
+    def __init__(self) -> None:
+        self.actors: dict[str, Actor] = {}
+        self.util = SimpleNamespace(list_named_actors=self._named)
+
+    def _named(self, all_namespaces: bool) -> list[dict[str, str]]:
+        return [{"name": name, "namespace": "here"} for name in list(self.actors)]
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(namespace="here")
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_actor(self, name: str) -> Actor:
+        if name not in self.actors:
+            raise ValueError(name)
+        return self.actors[name]
+
+    def get(self, ref: Ref, timeout: float) -> Any:
+        try:
+            return ref.future().result(timeout)
+        except futures.TimeoutError:
+            raise GetTimeoutError from None
+
+    def wait(self, refs: list[Ref], num_returns: int, timeout: float) -> tuple[list[Ref], list[Ref]]:
+        futures.wait([ref.future() for ref in refs], timeout, futures.FIRST_COMPLETED)
+        done = [ref for ref in refs if ref.future().done()][:num_returns]
+        return done, [ref for ref in refs if ref not in done]
+
+    def kill(self, actor: Actor, no_restart: bool) -> None:
+        assert not no_restart
+        actor.killed += 1
+        actor.how = "up"
+
+
+@contextmanager
+def seen(*names: str) -> Iterator[tuple[FakeRay, Members]]:
+    """The members of a run that has these replicas."""
+    fake = FakeRay()
+    fake.actors = {name: Actor(name) for name in names}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "ray", fake)
+        patch.setattr(module, "REFRESH", 0.01)
+        patch.setattr(module, "PROBE", 0.002)
+        found = Members("run", SHARD, PARTS, 0.0, PATIENCE)
+        try:
+            yield fake, found
+        finally:
+            found.close()
+            for thread in threading.enumerate():
+                if thread.name == f"{SHARD}-members":
+                    thread.join()
+
+
+def ask(found: Members, seconds: float = 30.0) -> dict[int, str]:
+    return found.ask("search", dict.fromkeys(range(PARTS), ()), time.monotonic() + seconds)
+
+
+def name(part: int, replica: int) -> str:
+    return actor_name("run", SHARD, part, replica)
+
+
+def count(found: Members, part: int) -> int:
+    return found.up[part]
+
+
+def test_one_that_joins_is_asked_without_anybody_saying_so() -> None:
+    with seen(name(0, 0), name(1, 0)) as (fake, found):
+        assert ask(found) == {0: name(0, 0), 1: name(1, 0)}
+        fake.actors[name(0, 1)] = Actor(name(0, 1))
+        until("both are asked", lambda: ask(found)[0] == name(0, 1))
+        assert found.up == {0: 2, 1: 1}
+
+
+def test_one_that_leaves_is_asked_no_more_though_it_answers_probes_and_another_takes_the_call() -> None:
+    with seen(name(0, 0), name(0, 1), name(1, 0)) as (fake, found):
+        until("both are up", lambda: found.up == {0: 2, 1: 1})
+        fake.actors[name(0, 1)].how = "leaving"
+        until("it has said so", lambda: ask(found)[0] == name(0, 0) and count(found, 0) == 1)
+        leaving = fake.actors[name(0, 1)]
+        calls, pings = leaving.calls, leaving.pings
+        until("it has answered probes, and nobody else's calls", lambda: ask(found)[0] and leaving.pings > pings + 5)
+        assert leaving.calls == calls and leaving.killed == 0
+
+
+def test_one_that_left_is_another_one_when_its_name_is_used_anew() -> None:
+    with seen(name(0, 0), name(1, 0)) as (fake, found):
+        until("both are up", lambda: found.up == {0: 1, 1: 1})
+        fake.actors[name(0, 0)].how = "leaving"
+        assert ask(found, 0.05) == {1: name(1, 0)}
+        old, fake.actors[name(0, 0)] = fake.actors[name(0, 0)], Actor(name(0, 0))
+        old.how = "dead"
+        assert ask(found)[0] == name(0, 0)
+
+
+def test_one_that_hangs_is_killed_though_a_call_to_it_was_lost_meanwhile() -> None:
+    with seen(name(0, 0), name(1, 0)) as (fake, found):
+        hung = fake.actors[name(0, 0)]
+        until("both are up", lambda: found.up == {0: 1, 1: 1})
+        hung.how = "hung"
+        assert ask(found, 0.05) == {1: name(1, 0)}
+        [replica] = [r for r in found._replicas.values() if r.part == 0]
+        found._worse(replica, module.State.DOWN)
+        until("it is killed once", lambda: hung.killed == 1)
+        assert ask(found)[0] == name(0, 0)
+
+
+HOW = st.sampled_from(["join", "leaving", "down", "hung", "up", "gone", "dead"])
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(HOW, st.integers(0, PARTS - 1), st.integers(0, 2)), max_size=8))
+def test_whatever_replicas_do_those_that_are_up_answer_and_no_others(events: list[tuple[str, int, int]]) -> None:
+    with seen(name(0, 0), name(1, 0)) as (fake, found):
+        for how, part, replica in events:
+            it = name(part, replica)
+            if how == "join" and it not in fake.actors:
+                fake.actors[it] = Actor(it)
+            elif how == "gone" and it in fake.actors:
+                fake.actors.pop(it).how = "dead"
+            elif it in fake.actors and how != "join" and fake.actors[it].how not in ("leaving", "dead"):
+                fake.actors[it].how = how
+            ask(found, 0.02)  # what has changed is noticed by a call, or by the next look
+            until("it is as it should be", lambda: up(fake) == up_of(found, fake))
+            answers = ask(found, 30.0 if all(up(fake).values()) else 0.05)
+            assert all(fake.actors[answer].how == "up" for answer in answers.values())
+            assert set(answers) == {part for part, there in up(fake).items() if there}
+
+
+def up(fake: FakeRay) -> dict[int, int]:
+    """What should be known: how many answer."""
+    good = [it.name for it in fake.actors.values() if it.how == "up"]
+    return {part: sum(it.startswith(name(part, 0)[:-1]) for it in good) for part in range(PARTS)}
+
+
+def up_of(found: Members, fake: FakeRay) -> dict[int, int]:
+    """What is known, once everybody was asked."""
+    ask(found, 0.01)
+    return found.up

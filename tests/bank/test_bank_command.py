@@ -1,0 +1,208 @@
+"""`ssp bank`: tables, filters, one question, exports, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launch import bank
+from launch.main import COMMANDS, run
+from ssp import corpora
+from ssp.bank import files, reader
+from ssp.data.readers import read_questions
+from ssp.ledger import Ledger
+from tests.bank.banked import played
+from tests.selfplay import fakes
+from tests.trainruns import POLICY
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.scripted(patch)
+        yield played(tmp_path_factory.mktemp("bank") / "run", steps=4, proposer__batch=6)
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Exit code, and everything printed."""
+
+    def asked(*argv: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code = run(bank.main, [str(word) for word in argv])
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    return asked
+
+
+Ask = Callable[..., tuple[int, str]]
+
+
+def test_the_summary_counts_what_the_ledger_has(stage: fakes.Stage, ask: Ask) -> None:
+    assert "bank" in COMMANDS
+    code, said = ask(stage.folder.path)
+    records = reader.read(stage.folder).records
+    valid = sum(record.verdict == "valid" for record in records)
+    assert code == 0 and f"{len(records)} of {len(records)}" in said
+    assert f"{len(records) - valid} rejected, {valid} valid" in said and "leakage" in said
+    assert records[0].id[:9] in said and f"{len(records) - 20} more" in said
+    code, said = ask(stage.folder.path, "--limit", 3)
+    assert code == 0 and f"{len(records) - 3} more" in said and records[3].id[:9] not in said
+
+
+def test_filters_narrow_the_table(stage: fakes.Stage, ask: Ask) -> None:
+    records = reader.read(stage.folder).records
+    total = len(records)
+    for flags, count in (
+        (["--valid"], sum(r.verdict == "valid" for r in records)),
+        (["--rule", "leakage"], sum(r.rule == "leakage" for r in records)),
+        (["--min-difficulty", "0.5"], sum(r.difficulty is not None and r.difficulty >= 0.5 for r in records)),
+        (["--max-difficulty", "0.25"], sum(r.difficulty is not None and r.difficulty <= 0.25 for r in records)),
+        (["--version", "2"], sum(r.proposer_version == 2 for r in records)),
+        (["--contains", records[3].question.split()[0].upper()], None),
+        (["--contains", "no such text"], 0),
+    ):
+        code, said = ask(stage.folder.path, *flags)
+        assert code == 0 and (f"{count} of {total}" in said if count is not None else " of " in said), flags
+        assert count is None or 0 <= count < total
+
+
+def test_one_question_with_all_that_came_of_it(stage: fakes.Stage, ask: Ask) -> None:
+    record = next(r for r in reader.read(stage.folder).records if len(r.plays) > 1)
+    for name in (record.id, record.id[:9], record.plays[1].game):
+        code, said = ask(stage.folder.path, "--show", name)
+        assert code == 0 and f"{record.question}  → {record.target}" in said
+    for play in record.plays:
+        assert f"{play.kind} in game {play.game}" in said and f"win rate {play.win_rate:.2f}" in said
+    for attempt in record.attempts:
+        assert f"attempt {attempt.episode}" in said and f"{attempt.file}:{attempt.row}" in said
+    assert f"proposal {record.plays[0].proposal}" in said and "leakage=passed" in said
+    assert ", ".join(record.evidence) in said and "information" in said
+
+
+@pytest.mark.parametrize("transcripts", [False, True])
+def test_an_export_is_read_like_the_run(stage: fakes.Stage, ask: Ask, tmp_path: Path, transcripts: bool) -> None:
+    folder = tmp_path / "set"
+    flags = ["--transcripts"] if transcripts else []
+    code, said = ask(stage.folder.path, "--export", folder, "--valid", *flags)
+    records = files.read_bank(folder)
+    assert code == 0 and f"{len(records)} questions, bank" in said and (folder / "README.md").is_file()
+    assert {bool(attempt.transcript) for record in records for attempt in record.attempts} == {transcripts}
+    listed = ask(stage.folder.path, "--valid")[1].splitlines()[1:]
+    assert ask(folder)[1].splitlines()[1:] == listed
+    shown = ask(folder, "--show", records[0].id)[1]
+    assert records[0].question in shown and ("<search>" in shown) == transcripts
+    assert ask(folder, "--export", tmp_path / "again.parquet")[0] == 0
+    assert files.read_bank(tmp_path / "again.parquet") == records
+
+
+def test_a_training_file_has_accepted_questions_only_and_says_so(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
+    records = reader.read(stage.folder).records
+    valid = [record.question for record in records if record.verdict == "valid"]
+    code, said = ask(stage.folder.path, "--export", tmp_path / "train.parquet", "--format", "search-r1")
+    assert code == 0 and f"{len(records) - len(valid)} left out, which no referee accepted" in said
+    assert [q.question for q in read_questions(tmp_path / "train.parquet")] == valid
+    code, said = ask(stage.folder.path, "--export", tmp_path / "set", "--format", "search-r1", "--valid")
+    assert code == 0 and "left out" not in said and "Search-R1" in (tmp_path / "set" / "README.md").read_text()
+
+
+def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
+    assert ask(stage.folder.path, "--export", tmp_path / "set", "--license", "cc-by-4.0")[0] == 0
+    assert {record.license for record in files.read_bank(tmp_path / "set")} == {"cc-by-4.0"}
+    assert 'license: "cc-by-4.0"' in (tmp_path / "set" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--show", "q0"], "named by its id"),
+        (["--show", "nobody"], "nobody, none"),
+        (["--rule", "nonsense"], "one that the referee knows"),
+        (["--min-difficulty", "0.7", "--max-difficulty", "0.2"], "bounds between 0 and 1"),
+        (["--min-difficulty", "2"], "bounds between 0 and 1"),
+        (["--max-difficulty", "nan"], "bounds between 0 and 1"),
+        (["--max-difficulty", "x"], "invalid float value"),
+        (["--version", "x"], "a whole number"),
+        (["--format", "search-r1"], "is for --export"),
+        (["--transcripts"], "is for --export"),
+        (["--policy", "x"], "is for --ask"),
+        (["--tokenizer", "x"], "is for --ask"),
+        (["--ask", "q0"], "named by its id"),
+        (["--export", "{there}"], "a new file or folder"),
+        (["--export", "{new}.csv"], ".parquet file"),
+        (["--export", "{new}.csv", "--format", "search-r1"], "ends in .jsonl"),
+        (["--export", "{new}.parquet", "--contains", "no such text"], "at least one question"),
+        (["--export", "{new}.parquet", "--rule", "leakage", "--format", "search-r1"], "at least one question"),
+        (["--export", "{new}.parquet", "--transcripts", "--format", "search-r1"], "no place"),
+    ],
+)
+def test_what_is_refused(stage: fakes.Stage, ask: Ask, tmp_path: Path, flags: list[str], said: str) -> None:
+    (tmp_path / "there.parquet").write_text("mine")
+    names = {"there": tmp_path / "there.parquet", "new": tmp_path / "new"}
+    code, text = ask(stage.folder.path, *[flag.format(**names) for flag in flags])
+    assert code == 2 and said in text and "Next:" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["there.parquet"]
+    assert (tmp_path / "there.parquet").read_text() == "mine"
+
+
+def test_a_place_that_is_no_bank_is_refused(ask: Ask, tmp_path: Path) -> None:
+    for place, said in ((tmp_path / "nowhere", "a run's folder"), (tmp_path / "nowhere.parquet", "must exist")):
+        code, text = ask(place)
+        assert code == 2 and said in text
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    assert "has a ledger" in ask(tmp_path)[1]
+    (tmp_path / "ledger.db").write_text("torn")
+    assert "SQLite" in ask(tmp_path)[1]
+
+
+def test_a_run_is_only_read(stage: fakes.Stage, ask: Ask) -> None:
+    before = {path: path.read_bytes() for path in stage.folder.path.rglob("*") if path.is_file()}
+    digest = Ledger(stage.folder.ledger, readonly=True).digest()
+    ask(stage.folder.path)
+    ask(stage.folder.path, "--show", reader.read(stage.folder).records[0].id)
+    after = {path: path.read_bytes() for path in stage.folder.path.rglob("*") if path.is_file()}
+    assert {path: data for path, data in after.items() if not path.name.startswith("ledger.db-")} == {
+        path: data for path, data in before.items() if not path.name.startswith("ledger.db-")
+    }
+    assert Ledger(stage.folder.ledger, readonly=True).digest() == digest
+
+
+# another policy on a banked question
+
+
+@pytest.fixture
+def learned(stage: fakes.Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A policy of the scripts, and the run's own search in place of an index."""
+    fakes.scripted(monkeypatch)
+    monkeypatch.setattr(corpora, "search", lambda cfg, names: fakes.search())
+    return POLICY
+
+
+def test_a_banked_question_is_asked_of_another_policy(stage: fakes.Stage, ask: Ask, learned: Path) -> None:
+    record = next(r for r in reader.read(stage.folder).records if r.history)
+    code, said = ask(stage.folder.path, "--ask", record.id[:9], "--policy", learned)
+    assert code == 0 and f"{record.question}  → {record.target}" in said
+    right, wrong = said.count(", right"), said.count(", wrong")
+    assert right + wrong == stage.cfg.game.attempts and f"win rate {right / 4:.2f} of 4 by {learned}" in said
+    assert all(f"{rate:.2f} (version {version})" in said for version, rate in record.history)
+    assert ask(stage.folder.path, "--ask", record.id, "--policy", learned)[1] == said, "the same draws"
+
+
+def test_voids_are_in_no_win_rate(stage: fakes.Stage, ask: Ask, learned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = next(r for r in reader.read(stage.folder).records if r.history)
+    monkeypatch.setattr(corpora, "search", lambda cfg, names: fakes.BrokenSearch(lambda queries: True))
+    code, said = ask(stage.folder.path, "--ask", record.id, "--policy", learned)
+    voids = said.count("void: retriever_down, void")
+    assert code == 0 and 0 < voids <= 2 and f"win rate 0.00 of {4 - voids} " in said, "who did not search is wrong"
+    monkeypatch.setattr(fakes, "solver", lambda question, read, seed: f"<search> {question.split()[0]} </search>")
+    code, said = ask(stage.folder.path, "--ask", record.id, "--policy", learned)
+    assert code == 1 and said.count("void: retriever_down, void") == 4 and "win rate unknown of 0" in said
+
+
+def test_an_export_has_no_corpus_to_ask_in(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
+    ask(stage.folder.path, "--export", tmp_path / "bank.parquet")
+    code, said = ask(tmp_path / "bank.parquet", "--ask", "q0")
+    assert code == 2 and "give the run's folder" in said

@@ -1,0 +1,173 @@
+"""What is exported comes back the same: as a bank, as a data set of the hub, as questions to play."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from ssp.bank import files, groups, reader
+from ssp.bank.given import answered, given
+from ssp.bank.records import FIELDS, Attempt, Play, Record
+from ssp.config.load import to_yaml
+from ssp.data.readers import read_questions
+from ssp.errors import InputError
+from ssp.selfplay.scene import read_items
+from tests.bank.banked import played
+from tests.selfplay import fakes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.scripted(patch)
+        yield played(tmp_path_factory.mktemp("bank") / "run")
+
+
+@pytest.fixture(scope="module")
+def records(run: fakes.Stage) -> list[Record]:
+    return reader.told(run.folder, reader.read(run.folder).records)
+
+
+def bank(path: Path) -> fakes.Config:
+    return fakes.config(game__questions="bank", data__questions=str(path))
+
+
+@pytest.mark.parametrize("name", ["bank.parquet", "folder"])
+def test_export_and_import_are_the_same_records(tmp_path: Path, records: list[Record], name: str) -> None:
+    first, second = tmp_path / name, tmp_path / "again.parquet"
+    if name == "folder":
+        files.write_folder(first, records, "bank")
+    else:
+        files.write_bank(first, records)
+    back = files.read_bank(first)
+    assert back == records and any(play.transcript for record in back for play in record.plays)
+    files.write_bank(second, back)
+    assert second.read_bytes() == (first / files.DATA if name == "folder" else first).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["bank.parquet", "folder", "training.parquet"])
+def test_an_export_is_played_as_the_run_itself_would_be(
+    tmp_path: Path, run: fakes.Stage, records: list[Record], name: str
+) -> None:
+    """The same questions and answers in the same order: so the same curriculum, whatever the seed."""
+    if name == "folder":
+        files.write_folder(tmp_path / name, records, "bank")
+    elif name == "bank.parquet":
+        files.write_bank(tmp_path / name, records)
+    else:
+        files.write_training(tmp_path / name, [record for record in records if record.verdict == "valid"])
+    wanted = read_items(bank(run.folder.path))
+    assert read_items(bank(tmp_path / name)) == wanted and len(wanted) > 10
+
+
+def test_an_export_plays(tmp_path: Path, records: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+    files.write_bank(tmp_path / "bank.parquet", records)
+    cfg = fakes.config(game__questions="bank", data__questions=str(tmp_path / "bank.parquet"))
+    stage = fakes.Stage(cfg, tmp_path / "run")
+    monkeypatch.setattr(stage, "items", lambda: read_items(cfg))
+    stage.play()
+    assert stage.settled()["solver"]["trained"] and stage.state()["step"] == 3
+    asked = {(game["question"], game["target"]) for game in stage.rows("SELECT * FROM games WHERE id LIKE 'g%'")}
+    assert asked <= {(record.question, record.target) for record in records if record.verdict == "valid"}
+    (stage.folder.path / "config.yaml").write_text(to_yaml(cfg))
+    for record in reader.read(stage.folder).records:  # the bank of a bank says where its questions are from
+        assert (record.data_source, record.split) == ("selfplay-run", "train")
+
+
+def test_all_right_answers_travel(tmp_path: Path, records: list[Record]) -> None:
+    """Of a bank that was made of a data set."""
+    one = replace(records[0], verdict="valid", answers=[records[0].target, "another"])
+    files.write_bank(tmp_path / "bank.parquet", [one])
+    (item,) = read_items(bank(tmp_path / "bank.parquet"))
+    assert (item.target, item.golds) == (one.target, (one.target, "another"))
+    assert list(answered(bank(tmp_path / "bank.parquet"))) == [(one.question, one.target)]
+    assert answered(bank(tmp_path / "a-run")) == {} == answered(fakes.config())
+
+
+def test_the_training_file_has_search_r1s_columns(tmp_path: Path, records: list[Record]) -> None:
+    path = tmp_path / "train.parquet"
+    files.write_training(path, records)
+    assert pq.read_schema(path).names == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
+    read = read_questions(path)
+    assert [(q.question, list(q.answers)) for q in read] == [(r.question, r.answers) for r in records]
+    assert {(q.source, q.split) for q in read} == {("selfplay-run", "train")}
+
+
+def test_a_bank_reads_as_a_file_of_questions_too(tmp_path: Path, records: list[Record]) -> None:
+    files.write_bank(tmp_path / "bank.parquet", records)
+    read = read_questions(tmp_path / "bank.parquet")
+    assert [(q.question, list(q.answers), q.source) for q in read] == [
+        (r.question, r.answers, "selfplay-run") for r in records
+    ]
+
+
+def test_the_card_has_the_hubs_header(tmp_path: Path, records: list[Record]) -> None:
+    files.write_folder(tmp_path / "set", records, "bank")
+    _, header, text = (tmp_path / "set" / "README.md").read_text().split("---\n", 2)
+    said = yaml.safe_load(header)
+    (config,) = said["configs"]
+    (data,) = config["data_files"]
+    assert (tmp_path / "set" / data["path"]).is_file() and data["split"] == "train"
+    assert said["license"] == "apache-2.0" and "license_name" not in said
+    assert f"| questions | {len(records):,} |" in text and "| broke leakage |" in text
+    assert all(f"| `{name}` |" in text for name in FIELDS) and "written by a language-model policy" in text
+    two = [records[0], replace(records[1], license="CC BY-SA: 4.0", proposer_version=None)]
+    header, text = files.card(two, "search-r1").split("---\n", 2)[1:]
+    said = yaml.safe_load(header)
+    assert (said["license"], said["license_name"]) == ("other", "CC BY-SA: 4.0, apache-2.0")
+    assert "not all of them were written" in text and "`id`" not in text
+
+
+@pytest.mark.parametrize("field", ["license", "data_source"])
+def test_no_question_is_without_source_and_licence(tmp_path: Path, records: list[Record], field: str) -> None:
+    with pytest.raises(InputError, match="a source and a licence"):
+        files.write_bank(tmp_path / "bank.parquet", [replace(records[0], **{field: ""})])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path: Path, records: list[Record]) -> None:
+    bad = replace(records[0], question="Question: which ?", verdict="valid")
+    with pytest.raises(InputError, match="last"):
+        files.write_folder(tmp_path / "set", [records[1], bad], "search-r1")
+    assert not list(tmp_path.iterdir())
+    files.write_folder(tmp_path / "set", records, "bank")
+    with pytest.raises(InputError, match="a new file or folder"):
+        files.write_folder(tmp_path / "set", records[:1], "bank")
+    assert files.read_bank(tmp_path / "set") == records and len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_no_bank_is_refused(tmp_path: Path, records: list[Record]) -> None:
+    with pytest.raises(InputError, match="must exist"):
+        files.read_bank(tmp_path / "nowhere.parquet")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
+    pq.write_table(pa.table({"question": ["which ?"]}), tmp_path / "other.parquet")
+    for name in ("torn", "other"):
+        with pytest.raises(InputError, match="all its fields"):
+            files.read_bank(tmp_path / f"{name}.parquet")
+    for name, message in (("torn", "all its fields"), ("other", "golden_answers"), ("nowhere", "must exist")):
+        with pytest.raises(InputError, match=message):
+            given(bank(tmp_path / f"{name}.parquet"))
+    files.write_bank(tmp_path / "rejected.parquet", [r for r in records if r.verdict == "rejected"])
+    with pytest.raises(InputError, match="at least one accepted question"):
+        given(bank(tmp_path / "rejected.parquet"))
+
+
+def test_records_are_plain_json_but_for_their_types(records: list[Record]) -> None:
+    """What the page of a board would be sent."""
+    assert json.loads(json.dumps(asdict(records[0]), allow_nan=False)) == asdict(records[0])
+
+
+def test_the_page_has_every_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "bank.md").read_text(encoding="utf-8")
+    assert all(f"| `{name}` | {said} |" in page for name, said in FIELDS.items())
+    for kind in (Play, Attempt):
+        assert all(f"`{field.name}`" in page for field in fields(kind))
+    assert "70 %" in page and groups.NEAR == 0.7

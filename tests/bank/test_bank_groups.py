@@ -1,0 +1,74 @@
+"""Near-duplicates: the measure by hand, and the fast search for them against comparing every pair."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ssp.bank import groups
+from ssp.bank.groups import NEAR, features, group, similarity
+
+
+def test_features_are_words_and_neighbours_folded() -> None:
+    assert features("Who  wrote Émma?") == {"who", "wrote", "emma", "who wrote", "wrote emma"}
+    assert features("?!") == frozenset() and similarity(features("?!"), features("...")) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "near"),
+    [
+        ("Who wrote Emma ?", "who wrote emma", True),
+        ("koku seat ?", "koku founder ?", False),
+        ("koku seat founder ?", "koku founder seat ?", False),
+        ("In which year was the author of the novel Emma born in England , do you know ?",
+         "In which year was the author of the novel Persuasion born in England , do you know ?", True),
+        ("In which year was the author of Emma born ?", "Where did the painter of Guernica die ?", False),
+    ],
+)  # fmt: skip
+def test_what_is_near(one: str, other: str, near: bool) -> None:
+    assert group([one, other]) == ([0, 0] if near else [0, 1])
+
+
+def by_every_pair(questions: list[str]) -> list[int]:
+    """The same groups by the definition."""
+    sets, first = [features(question) for question in questions], list(range(len(questions)))
+    changed = True
+    while changed:
+        changed = False
+        for i in range(len(sets)):
+            for j in range(i):
+                if similarity(sets[i], sets[j]) >= NEAR and first[i] != first[j]:
+                    low, high = sorted((first[i], first[j]))
+                    first, changed = [low if place == high else place for place in first], True
+    return first
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_pair_is_missed(seed: int) -> None:
+    """Variations of a few sentences, some of them empty or one word long, in any order."""
+    rng = random.Random(seed)
+    words = [f"w{i}" for i in range(30)]
+    bases = [[rng.choice(words) for _ in range(rng.randint(0, 16))] for _ in range(6)]
+    questions = []
+    for _ in range(80):
+        said = list(rng.choice(bases))
+        for _ in range(rng.randint(0, 2)):
+            if said:
+                said[rng.randrange(len(said))] = rng.choice(words)
+        questions.append(" ".join(said) + " ?")
+    found = group(questions)
+    assert found == by_every_pair(questions) and 1 < len(set(found)) < len(questions)
+    order = list(range(len(questions)))
+    rng.shuffle(order)
+    again = group([questions[place] for place in order])
+    together = {frozenset(i for i in order if found[i] == head) for head in found}
+    assert {frozenset(order[i] for i in range(len(order)) if again[i] == head) for head in again} == together
+
+
+def test_few_pairs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,000 questions over 400 words: eight million pairs, of which hardly any shares a rare feature."""
+    rng, asked = random.Random(1), []
+    monkeypatch.setattr(groups, "similarity", lambda one, other: asked.append(1) or similarity(one, other))
+    group([" ".join(f"w{rng.randrange(400)}" for _ in range(12)) for _ in range(4000)])
+    assert len(asked) < 20_000

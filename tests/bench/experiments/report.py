@@ -1,0 +1,196 @@
+"""The page of an experiment, from its rows: tables, paired differences with intervals, curves.
+
+    python tests/bench/experiments/report.py coevolution [--print]
+
+Writes `docs/experiments/NAME.md` and `NAME.svg`. Differences are arm minus control, paired by cold start and seed. The
+interval is a hierarchical percentile bootstrap (10,000 draws): cold starts are drawn with replacement, then seeds within
+each, so runs of one cold start do not count as independent worlds. Equal compute: both curves are read, between their
+evaluations, at the CPU seconds of the cheaper run of the pair; only runs in one process have these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from run import PER_HOP, RESULTS, experiment, rows  # noqa: E402
+
+Row = Mapping[str, Any]
+COLUMNS = ("start", "end", "hop1", "hop2", "hop3", "train", "junk")
+INK = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf")
+DRAWS = 10_000
+
+
+def interval(pairs: Mapping[int, list[float]], seed: int = 0) -> tuple[float, float, float]:
+    """Mean and 95 % interval of differences by cold start."""
+    draw, colds = np.random.default_rng(seed), [np.array(found) for found in pairs.values()]
+    means = np.empty(DRAWS)
+    for i in range(DRAWS):
+        chosen = [colds[k] for k in draw.integers(len(colds), size=len(colds))]
+        means[i] = np.concatenate([found[draw.integers(len(found), size=len(found))] for found in chosen]).mean()
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(np.concatenate(colds).mean()), float(low), float(high)
+
+
+def paired(found: list[Row], arm: str, control: str, of: Callable[[Row, Row], float | None]) -> dict[int, list[float]]:
+    """Differences by cold start, of the pairs for which `of(row, its control)` has one."""
+    controls = {row["seed"]: row for row in found if row["arm"] == control}
+    pairs: dict[int, list[float]] = {}
+    for row in found:
+        if row["arm"] == arm and row["seed"] in controls:
+            difference = of(row, controls[row["seed"]])
+            if difference is not None:
+                pairs.setdefault(row["cold"], []).append(difference)
+    return pairs
+
+
+def at_end(name: str) -> Callable[[Row, Row], float | None]:
+    """Difference of a figure of the final evaluation. None where a run has none."""
+    return lambda row, other: None if row[name] is None or other[name] is None else row[name] - other[name]
+
+
+def at_equal_compute(name: str) -> Callable[[Row, Row], float | None]:
+    """Difference of a curve at the CPU seconds of the cheaper run."""
+
+    def of(row: Row, other: Row) -> float | None:
+        if not row["cpu"] or not other["cpu"]:
+            return None
+        both = [{step: one["cpu"][step] for step in one[name] if step in one["cpu"]} for one in (row, other)]
+        budget = min(max(spent.values()) for spent in both)
+        here, there = (
+            float(np.interp(budget, list(spent.values()), [one[name][step] for step in spent]))
+            for spent, one in zip(both, (row, other), strict=True)
+        )
+        return here - there
+
+    return of
+
+
+COMPARED = {
+    "mean of 1-3 hops": at_end("end"),
+    "2 hops": at_end("hop2"),
+    "3 hops": at_end("hop3"),
+    "mean, equal compute": at_equal_compute("curve"),
+    "3 hops, equal compute": at_equal_compute("curve3"),
+}
+
+
+def tables(about: Mapping[str, Any], found: list[Row]) -> list[str]:
+    """Markdown lines: a row an arm, and the paired differences."""
+    said = ["| arm | runs | " + " | ".join(COLUMNS) + " | CPU s |", "|---" * (len(COLUMNS) + 3) + "|"]
+    for arm in about["arms"]:
+        mine = [row for row in found if row["arm"] == arm]
+        cells = [_cell([row[name] for row in mine if row[name] is not None]) for name in COLUMNS]
+        spent = [max(row["cpu"].values()) for row in mine if row["cpu"]]
+        said.append(
+            f"| {arm} | {len(mine)} | " + " | ".join(cells) + f" | {np.mean(spent):.0f} |" if spent else " | - |"
+        )
+    said += ["", f"Arm minus `{about['control']}`, mean and 95 % interval over pairs (from three cold starts on):", ""]
+    said += ["| arm | pairs | " + " | ".join(COMPARED) + " |", "|---" * (len(COMPARED) + 2) + "|"]
+    for arm in about["arms"]:
+        if arm == about["control"]:
+            continue
+        cells, count = [], 0
+        for of in COMPARED.values():
+            pairs = paired(found, arm, about["control"], of)
+            count = max(count, sum(map(len, pairs.values())))
+            cells.append(_difference(pairs))
+        said.append(f"| {arm} | {count} | " + " | ".join(cells) + " |")
+    return said
+
+
+def _difference(pairs: dict[int, list[float]]) -> str:
+    """Without an interval where there are too few cold starts to draw from."""
+    if not pairs:
+        return "-"
+    mean, low, high = interval(pairs)
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]" if len(pairs) > 2 else f"{mean:+.3f}"
+
+
+def _cell(values: list[float]) -> str:
+    if not values:
+        return "-"
+    return f"{np.mean(values):.3f} ({min(values):.3f}-{max(values):.3f})"
+
+
+def plot(about: Mapping[str, Any], found: list[Row], name: str = "curve") -> str:
+    """An SVG of held-out accuracy by step: the mean of each arm, its lowest and highest run shaded."""
+    wide, high, left, low = 640, 360, 50, 320
+    last = max(int(step) for row in found for step in row[name])
+
+    def place(step: int, value: float) -> str:
+        return f"{left + (wide - left - 140) * step / last:.1f},{low - (low - 20) * value:.1f}"
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" font-family="sans-serif" font-size="12">'
+    ]
+    parts.append(f'<rect width="{wide}" height="{high}" fill="white"/>')
+    for tenth in range(0, 11, 2):
+        y = low - (low - 20) * tenth / 10
+        parts.append(
+            f'<path d="M{left} {y:.1f}H{wide - 140}" stroke="#ddd"/><text x="18" y="{y + 4:.1f}">{tenth / 10:.1f}</text>'
+        )
+    parts.append(
+        f'<text x="{left}" y="{high - 12}">held-out accuracy by step, 0 to {last}; shaded: lowest to highest run</text>'
+    )
+    for arm, ink, line in zip(about["arms"], INK, range(len(INK)), strict=False):
+        curves = [row[name] for row in found if row["arm"] == arm]
+        steps = sorted({int(step) for curve in curves for step in curve})
+        each = {step: [curve[str(step)] for curve in curves if str(step) in curve] for step in steps}
+        if not each:
+            continue
+        band = [place(step, max(seen)) for step, seen in each.items()] + [
+            place(s, min(each[s])) for s in reversed(steps)
+        ]
+        mean = " ".join(place(step, float(np.mean(seen))) for step, seen in each.items())
+        parts.append(f'<polygon points="{" ".join(band)}" fill="{ink}" opacity="0.12"/>')
+        parts.append(f'<polyline points="{mean}" fill="none" stroke="{ink}" stroke-width="2"/>')
+        parts.append(f'<text x="{wide - 130}" y="{30 + 18 * line}" fill="{ink}">{arm} ({len(curves)})</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def page(name: str) -> str:
+    """The whole page."""
+    about, found = experiment(name), rows(name)
+    ended = [row for row in found if row["exit"] != 0]
+    said = [f"# {about['title']}", "", *about["about"].strip().splitlines(), ""]
+    said += ["```bash", f"python tests/bench/experiments/run.py {name} --out runs/experiments --jobs 2", "```", ""]
+    said += [
+        f"{about['seeds']} seeds over {about['coldstarts']} cold starts are asked for; this page has {len(found)} runs."
+    ]
+    said += [
+        f"Accuracy on {PER_HOP} questions a hop of a world that training never searches, sampled at temperature 1; mean"
+    ]
+    said += [
+        "(lowest-highest run). `junk`: accepted questions whose true answer is not the target, by the world's oracle.",
+        "",
+    ]
+    said += [*tables(about, found), ""]
+    said += [f"`{row['arm']}`, seed {row['seed']}: ended by an alarm after step {row['steps']}." for row in ended]
+    return "\n".join([*said, "", f"![curves]({name}.svg)", ""])
+
+
+def main() -> int:
+    """Write the page, or print it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("name")
+    parser.add_argument("--print", action="store_true")
+    given = parser.parse_args()
+    text = page(given.name)
+    if given.print:
+        print(text)
+        return 0
+    (RESULTS / f"{given.name}.md").write_text(text, encoding="utf-8")
+    (RESULTS / f"{given.name}.svg").write_text(plot(experiment(given.name), rows(given.name)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Experiments on the embedded world: the arms of one YAML file, over seeds and cold starts, and what comes of them.
+
+    python tests/bench/experiments/run.py coevolution --out runs/experiments [--jobs 2] [--arms own shared] [--seeds 2]
+
+Plays each missing (arm, seed) with the settings of `ssp train --config quickstart`, by `alone.py` in one process where the
+bounds are 0 and by `ssp train` otherwise, and adds one row of figures to `docs/experiments/NAME.jsonl`: the run may be
+ended and started again at any time, and on another day. `report.py` makes the page. The cold start of seed s is
+s modulo `coldstarts`, so arms are paired by cold start and seed. Evaluation: 400 questions a hop, temperature 1, in a
+world that training never searches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(REPO))
+
+from omegaconf import OmegaConf  # noqa: E402
+
+from ssp.telemetry.runlog import read_metrics  # noqa: E402
+
+HERE, RESULTS = Path(__file__).resolve().parent, REPO / "docs" / "experiments"
+PER_HOP = 400
+# An arm that collapses is a finding, and is played to its end like the others.
+ALWAYS = [
+    "resume=auto",
+    f"eval.final_questions_per_hop={PER_HOP}",
+    "ray.dashboard=false",
+    "save.keep=1",
+    "health.on_collapse=warn",
+    "referee.alarm_patience=1000000",
+]
+CURVES = ("game/win_rate", "game/valid_rate", "game/hops_mean", "game/junk_rate")
+
+
+def experiment(name: str) -> dict[str, Any]:
+    """The YAML file of that name: `title`, `seeds`, `coldstarts`, `control`, `base`, `arms` of overrides."""
+    return dict(OmegaConf.to_container(OmegaConf.load(HERE / f"{name}.yaml")))  # type: ignore[arg-type]
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    """What has been measured so far."""
+    file = RESULTS / f"{name}.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def command(about: dict[str, Any], arm: str, seed: int, folder: Path) -> list[str]:
+    """What plays one run."""
+    settings = [*about["base"], *about["arms"][arm]]
+    here = not any(text.startswith("schedule.") for text in settings)
+    program = [str(HERE / "alone.py")] if here else ["-m", "launch.train"]
+    cold = seed % about["coldstarts"]
+    told = [f"run.dir={folder}", f"seed={seed}", f"coldstart.seed={cold}", *ALWAYS, *settings]
+    return [sys.executable, *program, "--config", "quickstart", *told]
+
+
+def play(name: str, about: dict[str, Any], arm: str, seed: int, out: Path) -> None:
+    """One run, to its row. A run that ended by an alarm has one too: `exit` says so."""
+    folder = out / name / f"{arm}-s{seed}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    with (folder.parent / f"{arm}-s{seed}.log").open("w") as log:
+        line = command(about, arm, seed, folder)
+        code = subprocess.run(line, cwd=REPO, env=env, stdout=log, stderr=log, check=False).returncode
+    if code not in (0, 1) or not (folder / "metrics.jsonl").exists():
+        print(f"{name} {arm} seed {seed}: exit {code}, see {log.name}", flush=True)
+        return
+    row = {"arm": arm, "seed": seed, "cold": seed % about["coldstarts"], "exit": code, **figures(folder)}
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / f"{name}.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    end = f"{row['end']:.3f}" if row["end"] is not None else "no final evaluation"
+    print(f"{name} {arm} seed {seed}: exit {code}, end {end}", flush=True)
+
+
+def figures(folder: Path) -> dict[str, Any]:
+    """The figures of a run that ended: held-out accuracy at start and end, its curve, the game's curves every 5 steps, CPU."""
+    lines = read_metrics(folder / "metrics.jsonl")
+    games = [line for line in lines if line["role"] == "game"]
+    evals = [line for line in lines if line["role"] == "eval" and "eval/accuracy_mean123" in line]
+    last = evals[-1] if evals and "eval/train/accuracy_mean123" in evals[-1] else None
+    junk = [(line.get("game/junk_rate", 0.0) * line["game/accepted"], line["game/accepted"]) for line in games]
+    cpu = folder / "cpu.json"
+    return {
+        "steps": len(games),
+        "start": evals[0]["eval/accuracy_mean123"],
+        "end": last and last["eval/accuracy_mean123"],
+        **{f"hop{hop}": last and last[f"eval/accuracy_{hop}hop"] for hop in (1, 2, 3)},
+        "train": last and last["eval/train/accuracy_mean123"],
+        "junk": sum(bad for bad, _ in junk) / max(1.0, sum(all_ for _, all_ in junk)),
+        "curve": {int(line["step"]): round(line["eval/accuracy_mean123"], 4) for line in evals},
+        "curve3": {int(line["step"]): round(line["eval/accuracy_3hop"], 4) for line in evals},
+        "game": {name: [round(line[name], 4) if name in line else None for line in games[4::5]] for name in CURVES},
+        "cpu": json.loads(cpu.read_text()) if cpu.exists() else None,
+    }
+
+
+def main() -> int:
+    """Play what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("name", choices=sorted(file.stem for file in HERE.glob("*.yaml")))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seeds", type=int, help="the first so many only")
+    parser.add_argument("--arms", nargs="+")
+    given = parser.parse_args()
+    about = experiment(given.name)
+    done = {(row["arm"], row["seed"]) for row in rows(given.name)}
+    wanted = [
+        (arm, seed)
+        for seed in range(given.seeds or about["seeds"])
+        for arm in given.arms or about["arms"]
+        if (arm, seed) not in done
+    ]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for job in [pool.submit(play, given.name, about, *one, given.out.absolute()) for one in wanted]:
+            job.result()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

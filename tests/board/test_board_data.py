@@ -1,0 +1,299 @@
+"""The board's data: golden for a small run, the same however often one looked, and nothing invented."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ssp.bank import reader
+from ssp.board import flow, standing
+from ssp.board.data import Board
+from ssp.board.detail import details, pieces
+from ssp.board.tail import Tail
+from ssp.errors import InputError
+from ssp.league import payoff
+from ssp.ledger import Ledger
+from ssp.protocols import get
+from ssp.runfolder import RunFolder
+from tests.board.boarded import GOLDEN, by_hand, looked, played, rows, scrubbed
+from tests.selfplay import fakes
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.scripted(patch)
+        yield played(tmp_path_factory.mktemp("board") / "run")
+
+
+def same(found: Any, wanted: Any, where: str = "") -> None:
+    """Equal, floats to a thousandth: ratings come from a solver whose last bits are the machine's."""
+    if isinstance(wanted, dict):
+        assert isinstance(found, dict) and found.keys() == wanted.keys(), where
+        for key, value in wanted.items():
+            same(found[key], value, f"{where}.{key}")
+    elif isinstance(wanted, list):
+        assert isinstance(found, list) and len(found) == len(wanted), where
+        for at, value in enumerate(wanted):
+            same(found[at], value, f"{where}[{at}]")
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, rel=1e-3, abs=1e-6), where
+    else:
+        assert found == wanted, where
+
+
+def test_the_document_is_the_golden_one(stage: fakes.Stage) -> None:
+    """`python -m tests.board.boarded` writes it anew: look at the difference before you keep it."""
+    same(scrubbed(looked(stage.folder)), json.loads(GOLDEN.read_text()))
+
+
+ASYNC = {
+    "schedule__max_staleness__proposer": 2,
+    "schedule__max_staleness__solver": 1,
+    "proposer__loss": "ppo_clip",
+    "solver__loss": "ppo_clip",
+}
+
+
+@pytest.mark.parametrize("changes", [{}, ASYNC], ids=["sync", "async"])
+def test_who_asked_all_the_time_knows_what_a_newcomer_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """Asked after each row of figures while it plays, in parts of three rows; rounds overlap in the second run."""
+    fakes.scripted(monkeypatch)
+    known: dict[tuple[str, str], Any] = {}
+    boards: list[Board] = []
+    seq, looks = 0, 0
+
+    def seen(board: Board) -> None:
+        nonlocal seq, looks
+        boards[:], looks, more = [board], looks + 1, True
+        board.look()
+        while more:
+            part = board.since(seq, 3)
+            assert len(part["rows"]) <= 3 and part["seq"] >= seq and (part["rows"] or not part["more"])
+            known.update({(kind, key): value for kind, key, value in part["rows"]})
+            seq, more = part["seq"], part["more"]
+
+    stage = played(tmp_path / "run", seen=seen, **changes)
+    assert looks > 8 and len([name for name in known if name[0] == "questions"]) > 10, "it saw some of it meanwhile"
+    seen(boards[0])
+    wanted = rows(looked(stage.folder))
+    assert known == wanted and len(wanted) > 50
+
+
+def test_nothing_new_is_no_row(stage: fakes.Stage) -> None:
+    board = looked(stage.folder)
+    seq = board.since(0, None)["seq"]
+    board.look()
+    assert board.since(seq) == {"form": 1, "seq": seq, "more": False, "rows": []}
+
+
+def test_questions_are_the_banks(stage: fakes.Stage) -> None:
+    found = {key: value for (kind, key), value in rows(looked(stage.folder)).items() if kind == "questions"}
+    records = {record.id: record for record in reader.read(stage.folder).records}
+    assert found.keys() == records.keys() and len(found) > 20
+    for id, (question, target, verdict, rule, version, _, games, scored, rate) in found.items():
+        record = records[id]
+        assert (question, target, verdict) == (record.question, record.target, record.verdict)
+        assert (rule, version, games) == (record.rule, record.proposer_version, len(record.plays)), id
+        assert scored == sum(play.scored for play in record.plays) and rate == pytest.approx(record.solve_rate)
+
+
+def test_the_ledgers_new_reading_is_the_whole_one(stage: fakes.Stage) -> None:
+    ledger = Ledger(stage.folder.ledger, readonly=True)
+    games, episodes = ledger.settled()
+    assert ledger.judged() == [game["id"] for game in games]
+    assert ledger.of_games(ledger.judged()) == (games, episodes)
+    some = [game["id"] for game in games[3:5]]
+    assert ledger.of_games(some) == (games[3:5], [row for row in episodes if row["game_id"] in some])
+    assert ledger.of_games([]) == ([], [])
+
+
+def test_payoffs_are_the_leagues(stage: fakes.Stage) -> None:
+    league = rows(looked(stage.folder))["league", ""]
+    table, mixed = payoff.read(stage.folder.ledger)
+    assert [tuple(cell[:2]) for cell in league["cells"]] == table.pairs() and league["mixed"] == mixed
+    for solver, proposer, *counts, low, high in league["cells"]:
+        assert tuple(counts) == table.count(solver, proposer)
+        assert (low, high) == pytest.approx(table.interval(solver, proposer), rel=1e-3)
+
+
+def test_pure_self_play_compares_no_two_versions_and_replays_do(stage: fakes.Stage, tmp_path: Path) -> None:
+    league = rows(looked(by_hand(tmp_path / "run", [f"is it {at} ?" for at in range(350)])))["league", ""]
+    assert league["groups"] == len(league["cells"]) == 4 and league["cycles"] is None
+    league = rows(looked(stage.folder))["league", ""]
+    assert league["groups"] == 1 < len(league["cells"]) and league["cycles"] is not None
+
+
+def test_who_met_the_same_opponent_is_compared() -> None:
+    table = payoff.PayoffTable()
+    assert standing.shown(table, 0)["groups"] == 0
+    table.add([payoff.Result(1, 1, 3, 6), payoff.Result(2, 2, 5, 6)])
+    assert standing.shown(table, 0)["groups"] == 2
+    table.add([payoff.Result(2, 1, 5, 6), payoff.Result(3, 3, 1, 6)])
+    assert standing.shown(table, 0)["groups"] == 2
+    table.add([payoff.Result(s, p, s + p, 6) for s in (1, 2, 3) for p in (1, 2, 3)])
+    found = standing.shown(table, 4)
+    assert found["groups"] == 1 and found["mixed"] == 4 and 0 <= found["cycles"]["share"] <= 1
+
+
+def test_the_newest_versions_are_rated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "MOST", 3)
+    table = payoff.PayoffTable()
+    table.add([payoff.Result(v, v, 2, 4) for v in range(1, 8)])
+    found = standing.shown(table, 0)
+    assert found["solvers"] == found["proposers"] == [5, 6, 7] and found["left"] == 8
+
+
+def test_depth_is_what_was_under_way_at_once() -> None:
+    rng = np.random.default_rng(3)
+    began = rng.uniform(0, 100, 200)
+    ended = began + rng.exponential(8, 200)
+    depth = flow.Depth()
+    entries = [
+        {"id": f"e{i}", "role": "solver", "created": a, "finished": None if i < 5 else b}
+        for i, (a, b) in enumerate(zip(began, ended, strict=True))
+    ]
+    depth.add(entries)
+    assert sorted(depth.open) == [f"e{i}" for i in range(5)]
+    depth.add(entries[:5])  # still open
+    depth.add([{**row, "finished": ended[i]} for i, row in enumerate(entries[:5])])
+    assert depth.open == []
+    shown = depth.shown()
+    assert shown["proposer"] == [0] * flow.BINS
+    edges = np.linspace(began.min(), ended.max(), flow.BINS + 1)
+    for low, high, peak in zip(edges, edges[1:], shown["solver"], strict=False):
+        moments = [low, *began[(began >= low) & (began < high)]]
+        wanted = max(int(((began <= moment) & (ended >= moment)).sum()) for moment in moments)
+        assert peak == wanted, (low, high)
+
+
+def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    tail = Tail(path)
+    assert tail.lines() == []
+    path.write_text("one\ntwo\nhal")
+    assert tail.lines() == ["one", "two"] and tail.lines() == []
+    with path.open("a") as file:
+        file.write("f\nthree\n")
+    assert tail.lines() == ["half", "three"]
+    aside = tmp_path / "new"
+    aside.write_text("other\n")
+    aside.rename(path)
+    assert tail.lines() == ["other"]
+
+
+def test_of_a_long_timeline_its_names_and_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    name = {"name": "thread_name", "ph": "M", "pid": 1, "tid": 7, "args": {"name": "solver-0"}}
+    spans = [{"name": "solve", "ph": "X", "pid": 1, "tid": 7, "ts": 1_000_000 * at, "dur": 5} for at in range(60_000)]
+    path.write_text("[\n" + "".join(json.dumps(event) + ",\n" for event in [name, *spans]))
+    assert path.stat().st_size > flow.BYTES + 65_536
+    found = flow.Spans(path)
+    assert found.look() and not found.look()
+    shown = found.shown()
+    assert len(shown["spans"]) == flow.SPANS and {span[0] for span in shown["spans"]} == {"solver-0"}
+    assert shown["from"] + shown["spans"][-1][2] == 59_999
+    with path.open("a") as file:
+        file.write('{"name": "end", "ph": "i", "ts": 1}\n]\n')
+    assert found.look() and len(found.shown()["spans"]) == flow.SPANS
+
+
+def test_who_plays_is_seen_and_not_disturbed(tmp_path: Path) -> None:
+    """The lock is another process's: a process never sees its own."""
+    run = by_hand(tmp_path / "run", ["why ?"])
+    board = looked(run)
+    assert rows(board)["run", ""]["live"] is False
+    program = (
+        "import sys; from ssp.runfolder import RunFolder; RunFolder(sys.argv[1]).hold(); print(); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        board.look()
+        assert rows(board)["run", ""]["live"] is True
+        with pytest.raises(InputError):
+            run.check_idle()
+        assert other.stdin is not None
+        other.stdin.close()
+        other.wait(30)
+    board.look()
+    assert rows(board)["run", ""]["live"] is False
+
+
+def test_an_exchanged_ledger_is_read_anew(tmp_path: Path) -> None:
+    """On a network file system the folder's ledger is a copy, exchanged at each checkpoint."""
+    run = by_hand(tmp_path / "run", ["one ?", "two ?"])
+    board = looked(run)
+    other = by_hand(tmp_path / "other", ["one ?", "two ?", "three ?"])
+    other.ledger.rename(run.ledger)
+    board.look()
+    found = [value for (kind, _), value in rows(board).items() if kind == "questions"]
+    assert sorted(value[0] for value in found) == ["one ?", "three ?", "two ?"]
+    assert Counter(value[6] for value in found) == {1: 3}, "no game counts twice"
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a board shows a run's folder"):
+        Board(RunFolder(tmp_path / "nowhere"))
+    run = by_hand(tmp_path / "run", ["one ?"])
+    run.metrics.write_text('{"step": 1, "role": "game", "time": 1.0}\nnonsense\n')
+    with pytest.raises(InputError, match=r"finished line of a metrics file.*nonsense"):
+        looked(run)
+    run.metrics.unlink()
+    run.ledger.write_text("torn")
+    with pytest.raises(InputError, match="SQLite"):
+        looked(run)
+
+
+def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", [])
+    found = rows(looked(run))
+    assert found["duels", ""] == [] and not any(kind == "questions" for kind, _ in found)
+    run.ledger.unlink()
+    assert set(rows(looked(run))) == {("run", "")}
+
+
+def test_details_are_the_transcripts_in_segments(stage: fakes.Stage) -> None:
+    board = looked(stage.folder)
+    (record, *_) = [r for r in reader.read(stage.folder).records if len(r.plays) > 1]
+    (record,) = reader.told(stage.folder, [record])
+    found = details(board, [record.id, "q0"])
+    assert set(found) == {record.id}
+    detail = found[record.id]
+    assert detail["games"] == len(record.plays) and [p["game"] for p in detail["plays"]] == [
+        p.game for p in record.plays
+    ]
+    for attempt, whole in zip(detail["attempts"], record.attempts, strict=True):
+        assert (attempt["right"], attempt["answer"], attempt["reward"]) == (whole.right, whole.answer, whole.reward)
+        assert whole.transcript is not None
+        squeezed = "".join(whole.transcript.split())
+        assert all("".join(text.split()).removesuffix("(notclosed)") in squeezed for *_, text in attempt["text"])
+        assert attempt["text"][0][0] == "prompt" and record.question in attempt["text"][0][2]
+    kinds = {kind for attempt in detail["attempts"] for kind, *_ in attempt["text"]}
+    assert kinds >= {"prompt", "search", "evidence", "final"}
+    few = details(board, [record.id], games=1)[record.id]["plays"]
+    assert [play["kind"] for play in few] == ["proposed", "replayed"], "how it was asked goes with it"
+
+
+def test_pieces_of_a_transcript() -> None:
+    text = "ask x <think> a </think><search> b </search><information> c </information> d <answer> e </answer>"
+    assert pieces(get("search-r1"), "solver", text, 6) == [
+        ["prompt", "prompt", "ask x"],
+        ["think", "think", "a"],
+        ["search", "search", "b"],
+        ["evidence", "information", "c"],
+        ["text", "text", "d"],
+        ["final", "answer", "e"],
+    ]
+    assert pieces(get("search-r1"), "solver", "<answer> e", 0) == [["final", "answer", "e (not closed)"]]

@@ -1,0 +1,197 @@
+"""`ssp compare`: figures, intervals, pairs and best checkpoints of runs whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch import compare
+from ssp.compare.answers import difference
+from ssp.compare.pairs import paired
+from ssp.compare.runs import Run, differing
+from ssp.config import load
+from ssp.config.load import to_yaml
+from ssp.episode import Episode, State
+from ssp.errors import InputError
+from ssp.ledger import Ledger
+from ssp.runfolder import LOCK, RunFolder
+from ssp.telemetry import episodes as transcripts
+from ssp.telemetry.runlog import RunLog
+
+HOPS = {f"q{i}": 1 + i % 3 for i in range(60)}
+Curve = dict[int, dict[int, float]]
+"""Step → hops → the share of right answers."""
+
+
+def made(
+    folder: Path, curve: Curve, settings: list[str] | None = None, kept: tuple[int, ...] = (), voids: int = 0
+) -> Path:
+    """A run folder that answered `curve`: of each hop count the first so many questions right. `kept`: steps whose
+    checkpoints are there."""
+    asked = folder.parent / "asked.jsonl"
+    rows = [{"id": id, "question": f"{id} ?", "golden_answers": ["yes"], "metadata": {"hops": hops}}
+            for id, hops in HOPS.items()]  # fmt: skip
+    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sets = f"data.eval=[{{name: held, file: {asked}, corpus: none}}]"
+    cfg = load("quickstart", [sets, f"steps={max(curve)}", f"run.dir={folder}", *(settings or [])])
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(to_yaml(cfg))
+    ledger, log = Ledger(folder / "ledger.db"), RunLog(folder)
+    for step in range(max(curve) + 1):
+        version = ledger.next_version("solver", 1, step)
+        if step in kept:
+            (folder / "checkpoints" / "solver" / f"v{version}").mkdir(parents=True)
+    for step, shares in curve.items():
+        evaluate(folder, ledger, log, step, shares, voids if step == max(curve) else 0)
+    ledger.close()
+    log.close()
+    return folder
+
+
+def evaluate(folder: Path, ledger: Ledger, log: RunLog, step: int, shares: dict[int, float], voids: int) -> None:
+    mark = f"{step:06d}-i1.{step + 1}"
+    block, right = [], dict.fromkeys((1, 2, 3), 0)
+    for id, hops in HOPS.items():
+        episode = Episode(f"eval/held/{id}@{mark}.0", "eval/held", "solver", 0)
+        right[hops] += (said := right[hops] < round(20 * shares[hops]))
+        episode.final = "Yes" if said else "no"
+        block.append(episode)
+    for episode in block[len(block) - voids :]:
+        episode.void("engine_died")
+    file = f"eval-held-{mark}-0.0.parquet"
+    transcripts.write(folder / "episodes" / file, block)
+    ledger.create([{"id": e.id, "game_id": e.game, "role": "eval", "state": State.RUNNING.value} for e in block])
+    ends = [{"state": State.KEPT, "outcome": "scored"}] * (len(block) - voids)
+    ends += [{"state": State.VOIDED, "cause": "engine_died"}] * voids
+    ledger.advance(
+        [{"id": e.id, "file": file, "row": i, **end} for i, (e, end) in enumerate(zip(block, ends, strict=True))]
+    )
+    shares = {f"eval/accuracy_{hops}hop": value for hops, value in shares.items()}
+    log.write(step, "eval", {**shares, "eval/accuracy_mean123": float(np.mean(list(shares.values())))})
+
+
+HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+LOW, MID, HIGH = {1: 0.5, 2: 0.2, 3: 0.0}, {1: 1.0, 2: 0.8, 3: 0.6}, {1: 1.0, 2: 0.6, 3: 0.2}
+
+
+def test_start_end_and_best_have_the_figures_of_the_log_and_intervals_around_them(tmp_path: Path) -> None:
+    run = Run(RunFolder(made(tmp_path / "a", {0: LOW, 2: MID, 4: HIGH}, kept=(0, 1, 4))))
+    for point, step, value in ((run.start, 0, 0.7 / 3), (run.best, 2, 0.8), (run.end, 4, 0.6)):
+        assert (point.step, point.value) == (step, pytest.approx(value))
+        assert point.estimate is not None and point.estimate.mean == pytest.approx(value)
+        assert point.estimate.low < value < point.estimate.high < point.estimate.low + 0.3
+    assert run.ended == "done" and run.seconds >= 0 and run.cpu is None and run.voids == {}
+
+
+def test_an_interval_covers_the_truth_about_as_often_as_it_says(tmp_path: Path) -> None:
+    """Of the mean over hop counts: each is drawn by itself, so 20 questions each give the exact binomial spread."""
+    run = Run(RunFolder(made(tmp_path / "a", {0: LOW, 1: MID})))
+    estimate = run.end.estimate
+    assert estimate is not None
+    exact = np.sqrt(sum(p * (1 - p) / 20 for p in MID.values())) / 3
+    assert (estimate.high - estimate.low) / 2 == pytest.approx(1.96 * exact, rel=0.15)
+
+
+def test_the_best_checkpoint_is_named_where_it_is_else_the_nearest_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve = {0: LOW, 2: MID, 4: HIGH}
+    runs = [made(tmp_path / name, curve, kept=kept) for name, kept in (("there", (2, 4)), ("gone", (1, 3)), ("no", ()))]
+    assert compare.main([str(run) for run in runs]) == 0
+    said = capsys.readouterr().out
+    assert (
+        f"there: best of 3 evaluations 0.800 at step 2; its checkpoint is v3, {runs[0]}/checkpoints/solver/v3" in said
+    )
+    gone = f"its checkpoint is gone (save.keep); the nearest is step 3: v4, {runs[1]}/checkpoints/solver/v4"
+    assert gone in said and "no: best of 3 evaluations 0.800 at step 2; no checkpoint of the solver is left" in said
+
+
+def test_runs_of_one_seed_and_start_are_paired_question_by_question(tmp_path: Path) -> None:
+    better = {1: 1.0, 2: 0.8, 3: 0.7}
+    runs = [
+        Run(RunFolder(made(tmp_path / "own", {0: LOW, 3: MID}))),
+        Run(RunFolder(made(tmp_path / "clip", {0: LOW, 3: better}, ["solver.learner.lr=0.125"]))),
+        Run(RunFolder(made(tmp_path / "seeds", {0: LOW, 3: better}, ["solver.learner.lr=0.125", "seed=9"]))),
+        Run(
+            RunFolder(
+                made(tmp_path / "start", {0: LOW, 3: better}, ["solver.learner.lr=0.125", f"solver.model={tmp_path}"])
+            )
+        ),
+        Run(RunFolder(made(tmp_path / "again", {0: LOW, 3: MID}, ["seed=9", "save.keep=7"]))),
+    ]
+    (versus,) = paired(runs)
+    assert [(pair.ours.name, pair.theirs.name) for pair in versus.pairs] == [("clip", "own"), ("seeds", "again")]
+    for pair in versus.pairs:
+        assert pair.questions == 60 and pair.estimate is not None
+        assert pair.estimate.mean == pytest.approx(0.1 / 3) and pair.estimate.low >= 0.0
+        own = pair.ours.end.estimate
+        assert own is not None and pair.estimate.high - pair.estimate.low < 0.6 * (own.high - own.low), "two differ"
+    assert versus.estimate is not None and versus.estimate.mean == pytest.approx(0.1 / 3)
+    assert paired(runs[:1]) == [] and paired([runs[0], runs[4]]) == [], "one arm has nothing to differ from"
+
+
+def test_a_world_by_its_name_and_by_its_file_is_one_setting(tmp_path: Path) -> None:
+    one = Run(RunFolder(made(tmp_path / "one", {0: LOW, 3: MID})))
+    path = one.settings["data.corpus"]
+    other = Run(RunFolder(made(tmp_path / "other", {0: LOW, 3: MID}, [f"data.corpus={path}"])))
+    assert str(path).endswith("corpus.jsonl") and differing([one, other], ("run",)) == {}
+
+
+def test_voids_are_counted_and_leave_both_sides_of_a_difference(tmp_path: Path) -> None:
+    one = Run(RunFolder(made(tmp_path / "one", {0: LOW, 3: MID}, voids=3)))
+    other = Run(RunFolder(made(tmp_path / "other", {0: LOW, 3: MID}, ["solver.learner.lr=0.125"])))
+    assert one.voids == {"engine_died": 3} and len(one.answers(3)) == 57
+    _, questions = difference(one.metric, other.answers(3), one.answers(3))
+    assert questions == 57
+
+
+def test_json_says_what_the_tables_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        str(made(tmp_path / "a", {0: LOW, 3: MID}, kept=(3,))),
+        str(made(tmp_path / "b", {0: LOW, 3: HIGH}, ["solver.learner.lr=0.125"])),
+    ]
+    assert compare.main([*runs, "--json", "--metric", "eval/accuracy_2hop"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["end"]["value"] for run in found["runs"]] == [0.8, 0.6]
+    assert found["runs"][0]["checkpoint"]["is_best"] and found["runs"][1]["checkpoint"] is None
+    assert found["settings"]["solver.learner.lr"][1] == 0.125
+    (pair,) = found["differences"][0]["pairs"]
+    assert pair["questions"] == 20 and pair["difference"]["mean"] == pytest.approx(-0.2)
+    assert compare.main([*runs, "--metric", "eval/accuracy_2hop"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "b - a (same seed, same start): -0.200 [" in said
+        and "over 20 questions" in said
+        and "solver.learner.lr: " in said
+    )
+    assert "eval/accuracy_2hop, with 95 % intervals" in said
+
+
+def test_an_unfinished_run_and_one_that_is_held_say_so(tmp_path: Path) -> None:
+    folder = RunFolder(made(tmp_path / "a", {0: LOW, 3: MID}))
+    text = folder.config.read_text()
+    folder.config.write_text(text.replace("steps: 3\n", "steps: 40\n", 1))
+    assert Run(folder).ended == "stopped, 40 asked"
+    (folder.path / LOCK).touch()
+    command = [sys.executable, "-c", HOLD, str(folder.path / LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        assert Run(folder).ended == "running"
+        holder.communicate("", timeout=60)
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    run = str(made(tmp_path / "a", {0: LOW, 3: MID}))
+    for argv, message in (
+        ([run, run], "twice"),
+        ([str(tmp_path)], "a run's folder"),
+        ([run, "--metric", "eval/accuracy_9hop"], "eval/accuracy_1hop, eval/accuracy_2hop"),
+        ([str(tmp_path / "no")], "existing folder"),
+    ):
+        with pytest.raises(InputError, match=message):
+            compare.main(argv)

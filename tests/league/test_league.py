@@ -1,0 +1,146 @@
+"""The league of a run: who is met, what is remembered, and that a resumed run goes on as it would have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from toys import QUIZ
+
+from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.errors import InputError
+from ssp.league.league import League, LeagueSettings
+from ssp.league.payoff import Result
+
+
+def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[Any, ...]]:
+    """Play from `first` to `last`; strength grows with the version. What was met and what left, a round a tuple."""
+    log = []
+    for round_ in range(first, last):
+        left = {role: league.published(role, round_) for role in ROLES}
+        met = {role: [league.opponent(role, round_, slot) for slot in range(slots)] for role in ROLES}
+        rng, games = np.random.default_rng(round_), []
+        for role, other in ((SOLVER, PROPOSER), (PROPOSER, SOLVER)):
+            for version in met[role]:
+                assert version is None or version in league.members(other)
+                pair = (round_, round_ if version is None else version)
+                solver, proposer = pair if role == SOLVER else pair[::-1]
+                p = 1 / (1 + np.exp(-(solver - proposer) / 10))
+                games += [Result(solver, proposer, int(k), 4) for k in rng.binomial(4, p, 5)]
+        league.saw(games)
+        later = league.done(round_)
+        log.append((tuple(met[SOLVER]), tuple(met[PROPOSER]), str(left), str(later)))
+    return log
+
+
+def test_without_members_everybody_meets_the_newest() -> None:
+    league = League(LeagueSettings(match="past"), seed=0)
+    league._newest |= dict.fromkeys(ROLES, 1)
+    assert [league.opponent(role, 0) for role in ROLES] == [None, None]
+    league.published(SOLVER, 1)
+    assert league.opponent(PROPOSER, 1) == 1 and league.opponent(SOLVER, 1) is None
+
+
+def test_a_resumed_run_goes_on_as_it_would_have() -> None:
+    """Plain data through JSON, in the middle: the same opponents, members, odds and ratings, bit for bit (law 7)."""
+    settings = LeagueSettings(every=3, size=4, recent=6, margin=50.0)
+    whole, half, again = (League(settings, seed=5) for _ in range(3))
+    log = rounds(whole, 0, 40)
+    rounds(half, 0, 20)
+    again.restore(json.loads(json.dumps(half.state())))
+    assert rounds(again, 20, 40) == log[20:]
+    assert json.dumps(again.state()) == json.dumps(whole.state())
+    assert [again.odds(role).tolist() for role in ROLES] == [whole.odds(role).tolist() for role in ROLES]
+    assert {match for role in (0, 1) for entry in log for match in entry[role]} > {None}
+    assert rounds(League(settings, seed=6), 0, 40) != log
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    league = League(LeagueSettings(every=2, size=5, recent=8), seed=0)
+    sizes = []
+    for first in range(0, 160, 40):
+        rounds(league, first, first + 40)
+        sizes.append(len(league.table.pairs()))
+        for role in ROLES:
+            assert len(league.members(role)) <= 5 and league.members(role)[0] == 0
+            assert len(league.table.versions(role)) <= 5 + 8 + 2
+    assert sizes[3] < 2 * sizes[0]  # it would be four times as many
+
+
+def test_an_opponent_stays_until_its_round_is_done() -> None:
+    league = League(LeagueSettings(match="past", every=1, size=3, margin=0.0), seed=0)
+    for version in range(3):
+        assert [league.published(role, version) for role in ROLES] == [[], []]
+    met, also = (next(r for r in range(20) if league.opponent(PROPOSER, r) == version) for version in (1, 2))
+    for round_ in range(20):
+        if round_ not in (met, also):
+            league.done(round_)
+    for version in range(3, 8):
+        assert not {1, 2} & {*league.published(SOLVER, version)}
+        league.done(99)
+    assert league.opponent(PROPOSER, met) == 1  # asked again, the same answer
+    assert league.members(SOLVER) == [0, 1, 2, 7]  # one above its size, while both are played
+    assert league.done(met) == {PROPOSER: [], SOLVER: [1]}
+    assert league.members(SOLVER) == [0, 2, 7]
+
+
+def test_after_a_collapse_the_draws_are_others() -> None:
+    league = League(LeagueSettings(match="past", every=1, size=8), seed=0)
+    for version in range(8):
+        league.published(SOLVER, version)
+    league.published(PROPOSER, 0)
+    first = [league.opponent(PROPOSER, round_) for round_ in range(30)]
+    league.restore(league.state())
+    assert [league.opponent(PROPOSER, round_) for round_ in range(30)] == first
+    league.restore(league.state())
+    league.redraws = 1
+    assert [league.opponent(PROPOSER, round_) for round_ in range(30)] != first
+
+
+def test_chances_come_from_games_and_where_there_are_none_from_ratings() -> None:
+    """The newest solver has not played; its predecessor won 3 of 4 against member 1, and nobody met member 2."""
+    league = League(LeagueSettings(every=1, margin=0.0, decay=0.5, doubt=4.0), seed=0)
+    for version in (1, 2):
+        league.published(PROPOSER, version)
+    league.published(SOLVER, 1)
+    league.saw([Result(1, 1, k, 1) for k in [1] * 75 + [0] * 25])
+    league.published(SOLVER, 2)
+    known, guessed = league.chances(SOLVER)
+    expected = league.ratings()
+    assert known == pytest.approx((0.5 * 75 + 4 * expected.chance(2, 1)) / (0.5 * 100 + 4))
+    assert guessed == pytest.approx(expected.chance(2, 2))
+    assert guessed > 0.6  # proposer 2 is expected where proposer 1 is
+    (mirrored,) = (chance for chance in league.chances(PROPOSER)[:1])
+    assert mirrored == pytest.approx((0.5 * 25 + 4 * (1 - expected.chance(1, 2))) / (0.5 * 100 + 4))
+
+
+def test_chances_see_a_cycle_that_ratings_cannot() -> None:
+    league = League(LeagueSettings(every=1, margin=0.0, doubt=4.0, decay=0.01), seed=0)
+    for version in range(3):
+        for role in ROLES:
+            league.published(role, version)
+    league.saw([Result(i, j, int(n < 40 * QUIZ[i, j]), 1) for i in range(3) for j in range(3) for n in range(40)])
+    assert np.ptp([league.ratings().elo(SOLVER, version)[0] for version in range(3)]) < 1
+    assert league.chances(SOLVER) == pytest.approx(QUIZ[2], abs=0.08)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"match": "mirror"},
+        {"shares": {"self": 0.5, "rest": 0.5}},
+        {"shares": {"self": 0.0}},
+        {"shares": {"self": 1.5, "past": -0.5}},
+        {"form": "soft"},
+        {"power": -1.0},
+        {"every": 0},
+        {"size": 2},
+        {"decay": 0.0},
+        {"walk": 0.0},
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"league.*{next(iter(wrong))}"):
+        LeagueSettings(**wrong)

@@ -1,0 +1,144 @@
+"""The payoff table: counts, intervals that know of attempts alike, plain data, and a run's ledger read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ssp.episode import PROPOSER, SOLVER, Outcome, State
+from ssp.errors import InputError, InvariantError
+from ssp.league.payoff import PayoffTable, Result, read, wilson
+from ssp.ledger import Ledger
+
+
+def test_counts_add_up_and_a_stranger_has_none() -> None:
+    table = PayoffTable()
+    table.add([Result(3, 7, 2, 4), Result(3, 7, 4, 4), Result(5, 7, 0, 3)])
+    assert (table.count(3, 7), table.count(5, 7), table.count(5, 9)) == ((2, 8, 6), (1, 3, 0), (0, 0, 0))
+    assert (table.rate(3, 7), table.rate(5, 9)) == (0.75, None)
+    assert (table.versions(SOLVER), table.versions(PROPOSER), table.pairs()) == ([3, 5], [7], [(3, 7), (5, 7)])
+    right, graded = table.counts([5, 3], [7, 9])
+    assert right.tolist() == [[0, 0], [6, 0]] and graded.tolist() == [[3, 0], [8, 0]]
+    assert table.interval(5, 9) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("wrong", [Result(1, 1, 0, 0), Result(1, 1, 3, 2), Result(1, 1, -1, 2)])
+def test_what_is_no_result_is_refused(wrong: Result) -> None:
+    with pytest.raises(InvariantError, match="graded"):
+        PayoffTable().add([wrong])
+
+
+def test_a_table_goes_through_json_and_counts_on() -> None:
+    rng = np.random.default_rng(0)
+    games = [Result(*map(int, rng.integers(1, 5, 2)), int(rng.integers(0, 5)), 4) for _ in range(60)]
+    whole, half, again = PayoffTable(), PayoffTable(), PayoffTable()
+    whole.add(games)
+    half.add(games[:30])
+    again.restore(json.loads(json.dumps(half.state())))
+    again.add(games[30:])
+    assert again.state() == whole.state() and again.design_effect() == whole.design_effect()
+    half.restore(whole.state())
+    half.add(games[:1])
+    assert whole.state() == again.state() != half.state()  # nothing is shared with what it was restored from
+
+
+def test_forgotten_versions_are_gone() -> None:
+    table = PayoffTable()
+    table.add([Result(i, j, 1, 2) for i in (1, 2) for j in (1, 2)])
+    table.keep({2}, {1, 2})
+    assert table.pairs() == [(2, 1), (2, 2)]
+
+
+def test_wilson_is_the_published_interval() -> None:
+    """Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
+    known = {
+        (81, 263): (0.2553, 0.3662),
+        (15, 148): (0.0624, 0.1605),
+        (0, 20): (0.0, 0.1611),
+        (1, 29): (0.0061, 0.1718),
+    }
+    for (k, n), interval in known.items():
+        assert wilson(k / n, n, 1.959964) == pytest.approx(interval, abs=5e-5)
+
+
+@pytest.mark.parametrize(("spread", "least", "most"), [(0.0, 1.0, 1.15), (30.0, 6.5, 8.0)])
+def test_attempts_at_one_question_count_as_few_as_they_tell(spread: float, least: float, most: float) -> None:
+    """Alike questions: each attempt is one. Questions that are always or never answered: all eight are one."""
+    rng, table = np.random.default_rng(1), PayoffTable()
+    for _ in range(400):
+        p = 1 / (1 + np.exp(-spread * rng.normal()))
+        table.add([Result(1, 1, int(rng.binomial(8, p)), 8)])
+    assert least <= table.design_effect() <= most
+
+
+def test_where_nothing_shows_how_alike_attempts_are_they_count_as_one() -> None:
+    table = PayoffTable()
+    table.add([Result(1, 1, 3, 8)])
+    assert table.design_effect() == 8
+    assert table.interval(1, 1) == wilson(3 / 8, 1.0)
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """Of questions whose difficulties differ; without the design effect it would be too narrow by far."""
+    rng, held, naive, truth = np.random.default_rng(2), 0, 0, 0.5
+    for _ in range(300):
+        table = PayoffTable()
+        table.add([Result(1, 1, int(rng.binomial(8, rng.beta(0.5, 0.5))), 8) for _ in range(50)])
+        low, high = table.interval(1, 1)
+        held += low <= truth <= high
+        rate = table.rate(1, 1)
+        assert rate is not None
+        naive += wilson(rate, 400)[0] <= truth <= wilson(rate, 400)[1]
+    assert 0.90 <= held / 300 <= 0.99
+    assert naive / 300 < 0.75
+
+
+def game(book: Ledger, name: str, rate: float | None, solvers: list[tuple[int, int]], **more: Any) -> None:
+    """One game with an attempt for each pair of lowest and highest solver version."""
+    book.create_games([{"id": name, "target": "t"}])
+    book.judge_games(
+        [{"id": name, "verdict": more.get("verdict", "valid"), "attempts": len(solvers), "win_rate": rate}]
+    )
+    ids = [f"{name}a{i}{more.get('mark', '')}" for i in range(len(solvers))]
+    book.create([{"id": id_, "game_id": name, "role": SOLVER, "state": State.RUNNING} for id_ in ids])
+    void = more.get("void", ())
+    opponent = more.get("opponent", 4)
+    book.advance(
+        [
+            {
+                "id": id_,
+                "state": State.VOIDED if i in void else State.KEPT,
+                "outcome": Outcome.VOID if i in void else (Outcome.SCORED, Outcome.REJECTED)[i % 2],
+                "cause": "judge_down" if i in void else "turns",
+                "policy_version_min": low,
+                "policy_version_max": high,
+                "opponent_version_min": opponent,
+                "opponent_version_max": more.get("until", opponent),
+            }
+            for i, (id_, (low, high)) in enumerate(zip(ids, solvers, strict=True))
+        ]
+    )
+
+
+def test_a_ledger_gives_back_who_met_whom(tmp_path: Path) -> None:
+    book = Ledger(tmp_path / "ledger.db")
+    game(book, "g1", 0.5, [(2, 2)] * 4)
+    game(book, "g2", 2 / 3, [(2, 2)] * 4, void=(1,))  # a void attempt is none
+    game(book, "g3", 1.0, [(3, 3)] * 2, opponent=1)  # an old question, asked again
+    game(book, "g4", None, [(3, 3)] * 2, void=(0, 1))  # all void: no result
+    game(book, "g5", 0.5, [(3, 3), (3, 4)])  # weights changed within it
+    game(book, "g6", 0.5, [(3, 3)] * 2, until=5)
+    game(book, "g7", 0.5, [(3, 3)] * 2, opponent=None)  # a question of a data set
+    book.close()
+    table, mixed = read(tmp_path / "ledger.db")
+    assert table.state() == [[2, 4, 2, 7, 4, 25, 14, 8], [3, 1, 1, 2, 2, 4, 4, 4]]
+    assert mixed == 2
+
+
+def test_without_a_ledger_one_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="ledger"):
+        read(tmp_path / "ledger.db")

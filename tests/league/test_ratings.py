@@ -1,0 +1,125 @@
+"""Ratings: planted strengths come back, with errors that are as large as they say, and no word on what was not played."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ssp.episode import PROPOSER, SOLVER
+from ssp.errors import InvariantError
+from ssp.league.payoff import PayoffTable, Result
+from ssp.league.ratings import ELO, PRIOR, Ratings, fit
+
+SEEDS = range(8)
+
+
+def planted(
+    seed: int, size: int = 14, met: float = 0.6, games: int = 50, alike: float = 0.0
+) -> tuple[PayoffTable, dict[str, np.ndarray]]:
+    """A table of `size` versions a role, of whose pairs a share `met`, in `games` questions of 4 attempts; and the truth.
+    `alike`: how much the questions of a pair differ, in logits."""
+    rng, table = np.random.default_rng(seed), PayoffTable()
+    strength = {role: rng.normal(0, 1, size) for role in (SOLVER, PROPOSER)}
+    for i in range(size):
+        for j in range(size):
+            if i == j or rng.random() < met:
+                logit = strength[SOLVER][i] - strength[PROPOSER][j] + alike * rng.normal(size=games)
+                table.add([Result(i, j, int(k), 4) for k in rng.binomial(4, 1 / (1 + np.exp(-logit)))])
+    return table, strength
+
+
+def ranks(values: list[float] | np.ndarray) -> np.ndarray:
+    return np.argsort(np.argsort(values))
+
+
+def correlation(found: Ratings, truth: np.ndarray, role: str) -> float:
+    elo = [found.elo(role, version)[0] for version in range(len(truth))]
+    return float(np.corrcoef(ranks(elo), ranks(truth))[0, 1])
+
+
+@pytest.mark.parametrize("walk", [None, 2.0])
+def test_planted_strengths_are_recovered(walk: float | None) -> None:
+    """Rank correlation of at least 0.95 for both roles, for every seed."""
+    for seed in SEEDS:
+        table, truth = planted(seed)
+        found = fit(table, walk=walk)
+        for role in (SOLVER, PROPOSER):
+            assert correlation(found, truth[role], role) >= 0.95, (seed, role)
+
+
+def test_the_same_table_without_its_results_ranks_nobody() -> None:
+    """The measure can fail: strengths of another seed are not these."""
+    table, _ = planted(0)
+    _, other = planted(1)
+    assert correlation(fit(table), other[SOLVER], SOLVER) < 0.8
+
+
+@pytest.mark.parametrize("alike", [0.0, 2.0])
+def test_errors_are_as_large_as_they_say(alike: float) -> None:
+    """Centred errors over their standard errors: about 1 in the mean square, also where questions differ much (the strength
+    is then of the mean over questions, which lies nearer to 1/2: compared within solvers, whose order is the same)."""
+    scores = []
+    for seed in range(12):
+        table, truth = planted(seed, alike=alike, games=24)
+        found = fit(table, prior=1.0)
+        shrink = 1 / np.sqrt(1 + alike**2 / 1.7**2)
+        true = np.concatenate([truth[SOLVER], truth[PROPOSER]]) * shrink
+        error = found.mean - (true - true.mean())
+        scores += list(error / np.sqrt(np.diag(found.cov)))
+    assert 0.75 <= np.sqrt(np.mean(np.square(scores))) <= 1.3
+
+
+def test_who_met_nobody_in_common_is_compared_by_the_prior_alone() -> None:
+    """Pure self-play: version i of one role meets version i of the other, and nothing says whether either improved."""
+    table = PayoffTable()
+    for version in range(6):
+        table.add([Result(version, version, k, 4) for k in (2, 3, 1, 2) * 50])
+    found = fit(table)
+    gain, error = found.gain(SOLVER, 5, 0)
+    assert abs(gain) < 1 and error > 0.9 * PRIOR * ELO
+    assert found.chance(3, 3) == pytest.approx(0.5, abs=0.01)
+    table.add([Result(5, 0, 3, 4)] * 200 + [Result(0, 5, 1, 4)] * 200)  # one look across: it did
+    gain, error = fit(table).gain(SOLVER, 5, 0)
+    assert gain > 100 and error < 60
+
+
+def test_two_versions_by_hand() -> None:
+    """75 of 100 against one proposer, without much of a prior: logit 3 apart from 1 is log 3, its error sqrt(1 / (n p q))."""
+    table = PayoffTable()
+    table.add([Result(1, 1, k, 1) for k in [1] * 75 + [0] * 25])
+    found = fit(table, prior=100.0)
+    score = found.mean[0] - found.mean[1]
+    assert score == pytest.approx(np.log(3), abs=1e-3)
+    both = found.cov[0, 0] + found.cov[1, 1] - 2 * found.cov[0, 1]
+    assert np.sqrt(both) == pytest.approx(1 / np.sqrt(100 * 0.75 * 0.25), rel=0.01)
+    high, low = found.elo(SOLVER, 1)[0], found.elo(PROPOSER, 1)[0]
+    assert 1 / (1 + 10 ** ((low - high) / 400)) == pytest.approx(0.75, abs=1e-3)
+
+
+def test_the_order_of_games_is_of_no_matter() -> None:
+    """What sequential Elo cannot promise."""
+    rng, one, other = np.random.default_rng(0), PayoffTable(), PayoffTable()
+    games = [Result(int(i), int(j), int(k), 4) for i, j, k in rng.integers(0, 4, (80, 3))]
+    one.add(games)
+    other.add(games[::-1])
+    assert fit(one).mean.tolist() == fit(other).mean.tolist()
+
+
+def test_a_walk_expects_the_next_version_where_the_last_one_is() -> None:
+    table = PayoffTable()
+    table.add([Result(1, 1, 4, 4), Result(1, 1, 3, 4), Result(1, 1, 4, 4)] * 30)
+    alone, linked = (fit(table, walk=walk, also={SOLVER: [2], PROPOSER: [9]}) for walk in (None, 0.1))
+    assert linked.gain(SOLVER, 2, 1)[0] == pytest.approx(0, abs=1e-6)
+    assert linked.gain(SOLVER, 2, 1)[1] == pytest.approx(0.1 * ELO, rel=0.01)
+    assert linked.gain(PROPOSER, 9, 1)[1] == pytest.approx(0.1 * np.sqrt(8) * ELO, rel=0.01)
+    assert alone.gain(SOLVER, 2, 1)[0] < -100
+
+
+def test_extreme_results_stay_finite_and_unknown_versions_are_refused() -> None:
+    table = PayoffTable()
+    table.add([Result(1, 1, 1, 1)] * 1000 + [Result(2, 1, 0, 1)] * 1000)
+    found = fit(table)
+    assert np.isfinite(found.mean).all() and 0.9 < found.chance(1, 1) < 1
+    with pytest.raises(InvariantError, match="version 7"):
+        found.elo(SOLVER, 7)
+    assert fit(PayoffTable()).mean.size == 0

@@ -1,0 +1,94 @@
+"""`ssp replay --resample` and `--live`: from the stored seed and checkpoint bit for bit, or by another policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from replayruns import copied, play, rows
+
+from launch import replay
+from ssp.errors import InputError
+from ssp.replay.again import Again
+from ssp.replay.record import Records
+from ssp.replay.weights import Weights
+from ssp.runfolder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One step; two lanes, and several blocks a round."""
+    settings = ["steps=1", "proposer.batch=24", "solver.engine.lanes=2", "placement.proposers=2", "placement.solvers=2"]
+    return play(tmp_path_factory.mktemp("again") / "whole", *settings)
+
+
+@pytest.mark.slow
+def test_every_episode_is_sampled_again_bit_for_bit(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = Records(RunFolder(whole))
+    again = Again(records, Weights(records.run, records.cfg, records.versions))
+    results = again.resample(records.found(records.played()))
+    assert len(results) > 48 and len({one.found.file for one in results}) >= 6
+    assert [one.found.episode.id for one in results if not one.same or one.largest > 0] == []
+    assert all(one.found.episode.stopped == one.now.stopped for one in results)
+    id = results[0].found.episode.id
+    assert replay.main([f"{whole}:{id}", "--resample"]) == 0
+    assert "1 of 1 with the same tokens, 1 bit for bit" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_where_an_episode_parts_from_its_record_is_shown(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = str(whole / "checkpoints" / "proposer" / "v2")
+    assert replay.main([str(whole), "--all", "--role", "proposer", "--resample", "--policy", other]) == 1
+    said = capsys.readouterr().out
+    records = Records(RunFolder(whole))
+    again = Again(records, Weights(records.run, records.cfg, records.versions), Path(other))
+    parted = [one for one in again.resample(records.found(records.played("proposer"))) if not one.same]
+    assert parted and f"{24 - len(parted)} of 24 with the same tokens" in said
+    one = parted[0]
+    assert one.at is not None and one.found.episode.log.ids[: one.at] == one.now.log.ids[: one.at]
+    assert f"{one.found.episode.id}, from token {one.at} on\n  recorded  " in said and "\n       now  " in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["solver", "proposer", "eval"])
+def test_another_policy_plays_the_same_task(whole: Path, role: str, capsys: pytest.CaptureFixture[str]) -> None:
+    row = rows(whole, f"SELECT * FROM episodes WHERE role = '{role}'")[0]
+    assert replay.main([f"{whole}:{row['id']}", "--live", "--policy", str(whole)]) == 0
+    said = capsys.readouterr().out
+    folder = "proposer" if role == "proposer" else "solver"
+    assert row["id"] in said and f"on record: v1, now: {whole}/checkpoints/{folder}/v2\n" in said
+
+
+@pytest.mark.slow
+def test_a_record_without_seeds_is_replayed_forced_and_not_sampled(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copied(whole, tmp_path / "run")
+    row = rows(folder, "SELECT e.* FROM episodes e JOIN games g ON g.id = e.game_id WHERE e.role = 'proposer' "
+               "AND verdict = 'valid'")[0]  # fmt: skip
+    path = folder / "episodes" / row["file"]
+    table = pq.read_table(path).drop_columns(["seed"])
+    path.unlink()
+    pq.write_table(table, path)
+    assert replay.main([f"{folder}:{row['id']}"]) == 0
+    assert "noise documents were drawn with is not on record" in capsys.readouterr().out
+    for way in (["--resample"], ["--live", "--policy", str(whole)]):
+        with pytest.raises(InputError, match="seed on record"):
+            replay.main([f"{folder}:{row['id']}", *way])
+
+
+@pytest.mark.long
+def test_a_thousand_episodes_are_replayed_forced_and_sampled_again(tmp_path: Path) -> None:
+    """A quickstart run with every checkpoint kept; all that it played, forced; and sampled again, bit for bit."""
+    from test_forced_replay import all_same
+
+    sizes = ["steps=6", "eval.every=3", "eval.questions_per_hop=16", "eval.final_questions_per_hop=32"]
+    folder = play(tmp_path / "run", *sizes, small=False)
+    seen, largest = all_same(folder)
+    assert seen["proposer"] + seen["solver"] + seen["eval"] >= 1000 and largest < 1e-4
+    assert seen["proposer verdict"] == seen["proposer"] == 6 * 96
+    records = Records(RunFolder(folder))
+    again = Again(records, Weights(records.run, records.cfg, records.versions))
+    results = again.resample(records.found(records.played()))
+    assert all(one.same and one.largest == 0.0 for one in results) and len(results) >= 1000

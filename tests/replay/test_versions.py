@@ -1,0 +1,107 @@
+"""Log-probs of tokens that several versions drew, and which folder holds the weights of a version."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
+
+from suite_models import arrays, logprobs, network, save
+
+from ssp import build
+from ssp.config import load
+from ssp.engines.base import Sampling
+from ssp.engines.rows import Rows
+from ssp.engines.turns import Turn, Turns
+from ssp.replay.logprobs import recompute
+from ssp.replay.weights import Weights
+from ssp.runfolder import RunFolder
+from ssp.selfplay.versions import ANCHORS
+from ssp.tokenlog import Kind, TokenLog
+
+MODEL = "qwen2-tied"
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@torch.inference_mode()
+def test_versions_that_change_in_the_middle_of_a_turn(tmp_path: Path, temperature: float) -> None:
+    """The embedded engine over a switch of weights that keeps its keys, then an observation and another turn."""
+    old, new = network(MODEL), network(MODEL, 1)
+    rows = Rows(save(old, tmp_path), "float32", True)
+    rows.replace(rows.decoder(arrays(old)), keep=False)
+    rows.open([0], [7])
+    turns, log = Turns(rows), TokenLog()
+    log.append(Kind.PROMPT, list(range(10, 30)))
+    turns.add([Turn(0, log.ids[:], Sampling(temperature, 12, ()), 12, 1)])
+    for _ in range(5):
+        turns.advance()
+    rows.replace(rows.decoder(arrays(new)), keep=True)
+    turns.switch(2)
+    ended = []
+    while turns:
+        ended += turns.advance()
+    ((_, first),) = ended
+    assert first.versions == [1] * 5 + [2] * 7
+    log.append_model(first.ids, first.logprobs, first.versions)
+    log.append(Kind.OBSERVATION, [40, 41, 42])
+    turns.add([Turn(0, [40, 41, 42], Sampling(temperature, 4, ()), 4, 2)])
+    ended = []
+    while turns:
+        ended += turns.advance()
+    log.append_model(ended[0][1].ids, ended[0][1].logprobs, 2)
+    (found,) = recompute([log], [temperature], {1: old, 2: new}.__getitem__)
+    written = np.asarray(log.versions) >= 0
+    assert np.abs(found - np.asarray(log.logprobs))[written].max() < 1e-5 and not found[~written].any()
+    alone = np.asarray([0.0, *logprobs(new, log.ids, temperature)])
+    assert np.abs(alone - np.asarray(log.logprobs))[-4:].max() > 1e-3, "else keys of the old weights do not matter"
+
+
+def test_tokens_after_a_drop_and_recalled_ones_have_their_own_context() -> None:
+    net, log = network(MODEL), TokenLog()
+    log.append(Kind.PROMPT, [10, 11, 12])
+    log.append_model([20, 21], [0.0, 0.0], 4)
+    log.append(Kind.OBSERVATION, [30, 31, 32, 33])
+    log.drop(5, 9)
+    log.append_model([22, 23, 24], [0.0] * 3, 4)
+    log.recall(10, 11)
+    (found,) = recompute([log], [1.0], lambda version: net)
+    assert np.allclose(found[3:5], logprobs(net, [10, 11, 12, 20, 21])[2:], atol=1e-5)
+    assert np.allclose(found[9:], logprobs(net, [10, 11, 12, 20, 21, 22, 23, 24])[4:], atol=1e-5)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "run")
+
+
+def test_a_version_has_the_weights_that_its_start_loaded(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saved at 0, 2 and 4; gone on with from 2 and, after that start had saved 4 again, from 4."""
+    monkeypatch.setattr(build, "model_dir", lambda cfg, role: Path(f"start-{role}"))
+    given = {1: (1, 0), 2: (1, 1), 3: (1, 2), 4: (1, 3), 5: (1, 4), 6: (2, 2), 7: (2, 3), 8: (2, 4), 9: (3, 4)}
+    for name in ("solver/v3", "solver/v8"):
+        (run.checkpoints / name).mkdir(parents=True)
+    weights = Weights(run, load("quickstart", []), {"solver": given})
+    assert weights.folder("solver", 3) == weights.folder("solver", 6) == run.checkpoint("solver", 3)
+    assert weights.folder("solver", 8) == weights.folder("solver", 9) == run.checkpoint("solver", 8)
+    assert weights.folder("solver", 1) == Path("start-solver"), "pruned, but where it came from is known"
+    assert [weights.folder("solver", v) for v in (2, 4, 5, 7, 10, ANCHORS + 1)] == [None] * 6
+    assert weights.kept("solver") == {v: weights.folder("solver", v) for v in (1, 3, 6, 8, 9)}
+    assert weights.step("solver", 9) == 4 and weights.step("solver", 10) is None
+
+
+def test_a_shared_policy_lies_under_its_learner(run: RunFolder) -> None:
+    cfg = load("quickstart", ["proposer.policy=shared", "solver.policy=shared"])
+    (run.checkpoints / "solver" / "v5").mkdir(parents=True)
+    given = {"proposer": {1: (1, 0), 3: (1, 1)}, "solver": {2: (1, 0), 5: (1, 1)}}
+    assert Weights(run, cfg, given).folder("proposer", 3) == run.checkpoint("solver", 5)
+
+
+def test_a_policy_that_never_learns_is_what_it_started_from(run: RunFolder) -> None:
+    (run.checkpoints / "solver" / "v1").mkdir(parents=True)
+    weights = Weights(run, load("quickstart", []), {"solver": {1: (1, 0), 2: (2, 7), 3: (3, 9)}})
+    assert {weights.folder("solver", version) for version in (1, 2, 3)} == {run.checkpoint("solver", 1)}
