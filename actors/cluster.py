@@ -33,6 +33,8 @@ def environment(cfg: RayConfig) -> None:
     os.environ.setdefault("RAY_AUTH_MODE", cfg.auth)
     # How long a node may take until Ray's own server knows it: 30 s else, which a busy machine does not keep.
     os.environ.setdefault("RAY_raylet_start_wait_time_s", str(max(1, math.ceil(cfg.start_timeout))))
+    # A thread that asks Ray for something after this process has left is told so, and does not start a cluster.
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if cfg.loopback_only and not os.environ.get("RAY_ADDRESS"):
@@ -90,6 +92,9 @@ def disconnect() -> None:
     """Leave the cluster; one that this process started ends with it."""
     import ray
 
+    from actors.members import close_all
+
+    close_all()
     ray.shutdown()
 
 

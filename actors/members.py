@@ -11,6 +11,7 @@ import random
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,6 +83,16 @@ class _Call:
     hedge_at: float = float("inf")
 
 
+_watched: weakref.WeakSet[Members] = weakref.WeakSet()
+
+
+def close_all() -> None:
+    """Close all of this process, before it leaves the cluster: a thread that asks Ray for anything while Ray shuts down
+    ends the whole process, silently and with exit code 1."""
+    for members in list(_watched):
+        members.close()
+
+
 class Members:
     """The replicas of `parts` parts of one kind, kept up to date by a thread. Safe in several threads.
 
@@ -96,7 +107,9 @@ class Members:
         self._changed = threading.Condition()
         self._closed = False
         self._look()
-        threading.Thread(target=self._watch, daemon=True, name=f"{kind}-members").start()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name=f"{kind}-members")
+        self._thread.start()
+        _watched.add(self)
 
     def ask(
         self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float, enough: Enough = lambda parts: False
@@ -138,10 +151,11 @@ class Members:
             return {part: up.count(part) for part in self._parts}
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, unless Ray keeps it: it is waited for 10 s."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._thread.join(timeout=10.0)
 
     def _send(self, part: int, call: _Call, method: str, args: tuple[Any, ...], now: float) -> None:
         """Ask the least busy replica, and one more when the first one takes long."""

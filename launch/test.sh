@@ -27,6 +27,8 @@ fi
 
 failed=0
 table=""
+mark="$(mktemp)"
+trap 'rm -f "$mark"' EXIT
 
 # layer NAME COMMAND...: runs it to the end whatever came before, and notes time and result.
 layer() {
@@ -37,7 +39,7 @@ layer() {
     if ((code == 5)) && [[ "${2:-} ${3:-}" == "-m pytest" ]]; then
         result="no tests" # pytest's exit code for an empty selection
     elif ((code != 0)); then
-        result=FAILED
+        result="FAILED (exit code $code)"
         failed=1
     fi
     table+="$(printf '%-8s %6d s  %s' "$name" $((SECONDS - started)) "$result")"$'\n'
@@ -49,6 +51,12 @@ layer types "$bin/mypy" ssp actors launch
 # A file's tests stay together: they share what is slow to make. Ray's have time limits, and the machine for themselves.
 layer fast "$bin/python" -m pytest -m "not ray and not long" -n logical --maxprocesses=4 --dist loadfile
 layer ray "$bin/python" -m pytest -m "ray and not long"
+for logs in /tmp/ssp-ray-*/session_latest/logs; do # left only by a pytest process that died before its summary
+    if [[ -d "$logs" && "$logs" -nt "$mark" ]]; then
+        printf '\n== the last words of Ray in %s\n' "$logs"
+        tail -n 15 "$logs"/python-core-driver-*.log "$logs"/gcs_server.out "$logs"/raylet.out || true
+    fi
+done
 if [[ "$long" == yes ]]; then
     layer long "$bin/python" -m pytest -m long
 fi

@@ -14,7 +14,7 @@ import ray
 from ray.util.state import list_actors
 from trainruns import PATIENCE, POLICY
 
-from actors.cluster import connect
+from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.fleet import join
 from actors.ledger import LedgerActor
@@ -36,7 +36,7 @@ def joined(ray_cluster) -> Iterator[None]:
         patch.setenv("RAY_ADDRESS", ray_cluster.address)
         assert not connect(load("quickstart", []).ray).started
         yield
-        ray.shutdown()
+        disconnect()
 
 
 @ray.remote(num_cpus=0.1)

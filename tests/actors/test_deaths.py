@@ -14,7 +14,7 @@ import pytest
 import ray
 from trainruns import PATIENCE, until
 
-from actors.cluster import connect
+from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
 from actors.restarts import RAY, Policy, Restart
@@ -35,7 +35,7 @@ def joined(ray_cluster) -> Iterator[None]:
         patch.setenv("RAY_ADDRESS", ray_cluster.address)
         connect(load("quickstart", []).ray)
         yield
-        ray.shutdown()
+        disconnect()
 
 
 @ray.remote(num_cpus=0.1)

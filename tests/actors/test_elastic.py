@@ -17,6 +17,7 @@ import pytest
 import ray
 from trainruns import LONG, PATIENCE, Cluster, run
 
+from actors.cluster import disconnect
 from actors.crew import Patience, RayCrew
 from actors.members import SHARD, living
 from actors.process import Alive
@@ -92,7 +93,7 @@ def _searches(nodes: Cluster, run_name: str, replica: str) -> float:
         there: Any = ray.get_actor(replica, namespace=space)
         return float(ray.get(there.state.remote(), timeout=PATIENCE)["calls"])
     finally:
-        ray.shutdown()
+        disconnect()
 
 
 def _blocks(folder: Path, worker: int) -> bool:
@@ -119,7 +120,7 @@ def test_a_crew_grows_and_shrinks_between_calls_and_a_node_is_killed_on_purpose(
     try:
         asyncio.run(_grow_and_shrink(tmp_path, said))
     finally:
-        ray.shutdown()
+        disconnect()
     assert [line for line in said if line.startswith("chaos: node")] and "its node is gone" in said[-1]
 
 

@@ -11,7 +11,7 @@ import pytest
 import ray
 from trainruns import PATIENCE
 
-from actors.cluster import connect
+from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Guarded
 from ssp.config import load
@@ -31,7 +31,7 @@ def joined(ray_cluster) -> Iterator[None]:
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # other processes cannot import a test
         yield
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-        ray.shutdown()
+        disconnect()
 
 
 class Engine:

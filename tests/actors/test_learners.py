@@ -17,7 +17,7 @@ import ray
 from trainruns import PATIENCE, POLICY
 
 from actors import learners, restarts
-from actors.cluster import connect
+from actors.cluster import connect, disconnect
 from actors.crew import Patience
 from actors.process import Alive
 from ssp.config import load
@@ -40,7 +40,7 @@ def joined(ray_cluster) -> Iterator[None]:
         patch.setenv("RAY_ADDRESS", ray_cluster.address)
         assert not connect(load("quickstart", []).ray).started
         yield
-        ray.shutdown()
+        disconnect()
 
 
 def config(*overrides: str) -> Config:

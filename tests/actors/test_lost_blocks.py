@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainruns import MARK, PATIENCE, Cluster
 
-from actors.cluster import connect
+from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
 from ssp.config import load
@@ -72,5 +72,5 @@ def test_a_block_that_went_with_its_node_is_a_lost_payload_and_who_wanted_it_liv
 
         asyncio.run(play())
     finally:
-        ray.shutdown()
+        disconnect()
         cluster.end()

@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
 
 from actors import placement, reaper
-from actors.cluster import environment
+from actors.cluster import disconnect, environment
 from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.memory import GB
@@ -39,7 +39,7 @@ def three_nodes() -> Iterator[None]:
         ray.init(address=cluster.address, log_to_driver=False)
         yield
     finally:
-        ray.shutdown()
+        disconnect()
         cluster.shutdown()
 
 

@@ -18,7 +18,7 @@ import ray
 from shardruns import K, Tally, Truth, configured, crowd, questions, shards, sound, write_corpus
 from trainruns import PATIENCE, REPO, Cluster, until
 
-from actors.cluster import connect
+from actors.cluster import connect, disconnect
 from actors.fleet import connect_router, connect_search, join, leave
 from actors.members import SHARD, Members, names
 from ssp import corpora
@@ -39,7 +39,7 @@ def joined(ray_cluster: Cluster) -> Iterator[None]:
         patch.setenv("RAY_ADDRESS", ray_cluster.address)
         assert not connect(load("quickstart", []).ray).started
         yield
-        ray.shutdown()
+        disconnect()
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +276,27 @@ def test_another_process_may_add_a_replica_that_outlives_it(corpus: Path, ray_cl
         assert done.returncode == 0 and done.stdout.splitlines()[-1] == "apart-shard-0-1", done.stderr
         until("the old one is gone", lambda: set(names("apart", SHARD)) == {"apart-shard-0-1", "apart-shard-1-0"})
         assert search.search(["w1 w2"], K, "train") == corpora.search(cfg).search(["w1 w2"], K, "train")
+
+
+def test_who_leaves_the_cluster_while_threads_look_around_leaves_in_peace(ray_cluster: Cluster) -> None:
+    program = (
+        "import ray; from actors import members; from actors.cluster import connect, disconnect\n"
+        "from ssp.config import load\n"
+        "members.REFRESH = members.PROBE = 0.0\n"
+        "@ray.remote(num_cpus=0)\n"
+        "class Down:\n"
+        "    def ping(self): raise ValueError\n"
+        "for _ in range(3):\n"
+        "    connect(load('quickstart', []).ray)\n"
+        "    down = Down.options(name='nobody-shard-0-0').remote()\n"
+        "    fleets = [members.Members('nobody', members.SHARD, 1, 0.0, 5.0) for _ in range(8)]\n"
+        "    disconnect()\n"
+        "print('left')"
+    )
+    env = {**os.environ, **ray_cluster.env, "PYTHONPATH": str(REPO)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["left"]), done.stderr
+    assert "Exception in thread" not in done.stderr
 
 
 def test_a_restarted_player_finds_its_shards_and_describes_them(corpus: Path) -> None:

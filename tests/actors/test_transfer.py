@@ -14,7 +14,7 @@ import pytest
 import ray
 from trainruns import LONG, PAIRS, PATIENCE, ledger_is_sound, run
 
-from actors.cluster import connect
+from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
 from ssp.config import load
@@ -107,7 +107,7 @@ def joined(ray_cluster) -> Iterator[None]:
         patch.setenv("RAY_ADDRESS", ray_cluster.address)
         connect(load("quickstart", []).ray)
         yield
-        ray.shutdown()
+        disconnect()
 
 
 def test_weights_of_a_dead_learner_are_there_or_a_fault_and_nobody_hangs(joined):
