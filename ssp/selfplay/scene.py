@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssp import build, corpora, protocols, runfolder
+from ssp import build, corpora, own, protocols, runfolder
 from ssp.bank.given import given
 from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
@@ -57,7 +57,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     build.check_engines(cfg)
     build.check_learners(cfg, cfg.roles)
     worldly = PROPOSER in cfg.roles and not natural(cfg.protocol)
-    seed = files.world_seed(cfg.data.corpus, cfg) if worldly else None
+    oracle = files.oracle(cfg.data.corpus, cfg) if worldly else None
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
@@ -67,7 +67,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)
         build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])
-    return Scene(cfg, items, sets, None if seed is None else World(seed), models)
+    return Scene(cfg, items, sets, oracle, models)
 
 
 def read_items(cfg: Config) -> list[Item]:
@@ -84,8 +84,9 @@ def _hints(row: Target) -> dict[str, str]:
 
 
 def concrete(cfg: Config) -> Config:
-    """`cfg` with each data path and the protocol's absolute, and each generated world a file."""
+    """`cfg` with each data path, the protocol's and those of own code absolute, and each generated world a file."""
     cfg = copy.deepcopy(cfg)
+    own.locate(cfg)
     if cfg.protocol.endswith((".yaml", ".yml")):
         cfg.protocol = str(Path(cfg.protocol).expanduser().absolute())
     cfg.data.corpus = _file(cfg, "corpus", cfg.data.corpus)

@@ -22,48 +22,55 @@ FORMAT_VERSION = 1
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
 """Questions a hop in questions.jsonl; a world has about 1000 of one hop, the rest has more than enough."""
-PREFIX = "world:"
+PREFIX, ALIASES = "world:", "+aliases"
 _NAMES = ("corpus.jsonl", "targets.jsonl", "eval.jsonl", "questions.jsonl")
 _MANIFEST = "world.json"
 
 
 @dataclass(frozen=True)
 class WorldFiles:
-    """Paths of one world's files; `seed` makes its oracle: `World(seed)`."""
+    """Paths of one world's files; `seed` and `aliases` make its oracle: `World(seed, aliases)`."""
 
     corpus: Path
     targets: Path
     eval: Path
     questions: Path
     seed: int
+    aliases: bool = False
 
 
-def ensure(seed: int, cache_root: Path | None = None) -> WorldFiles:
-    """The files of world `seed`, made under `cache_root` (default: `ssp.cache.root()`) when absent or altered."""
-    folder = (cache_root or cache.root()) / "worlds" / f"v{FORMAT_VERSION}-{seed}"
+def ensure(seed: int, cache_root: Path | None = None, aliases: bool = False) -> WorldFiles:
+    """The files of a world, made under `cache_root` (default: `ssp.cache.root()`) when absent or altered."""
+    folder = (cache_root or cache.root()) / "worlds" / f"v{FORMAT_VERSION}-{seed}{ALIASES if aliases else ''}"
     if not _sound(folder):
-        cache.put(folder, lambda made: _write(made, World(seed)), _sound)
+        cache.put(folder, lambda made: _write(made, World(seed, aliases)), _sound)
     corpus, targets, evaluation, questions = (folder / name for name in _NAMES)
-    return WorldFiles(corpus, targets, evaluation, questions, seed)
+    return WorldFiles(corpus, targets, evaluation, questions, seed, aliases)
 
 
 def world_seed(path: str, cfg: Config) -> int | None:
-    """Seed of the world that `path` names: `world:train`, `world:heldout` or `world:<seed>`; None for another path."""
+    """Seed of the world that `path` names: `world:train`, `world:heldout` or `world:<seed>`, each also with `+aliases`
+    (`World`); None for another path."""
     if not path.startswith(PREFIX):
         return None
-    name = path.removeprefix(PREFIX)
+    name = path.removeprefix(PREFIX).removesuffix(ALIASES)
     known = {"train": cfg.world.train_seed, "heldout": cfg.world.heldout_seed}
     if name not in known and not name.isdecimal():
-        raise InputError(
-            "a generated world is called world:train, world:heldout or world:<seed>", path, "use one of these names"
-        )
+        rule = f"a generated world is called world:train, world:heldout or world:<seed>, or that with {ALIASES}"
+        raise InputError(rule, path, "use one of these names")
     return known[name] if name in known else int(name)
+
+
+def oracle(path: str, cfg: Config) -> World | None:
+    """The world that `path` names; None for another path."""
+    seed = world_seed(path, cfg)
+    return None if seed is None else World(seed, path.endswith(ALIASES))
 
 
 def resolve(path: str, kind: str, cfg: Config, cache_root: Path | None = None) -> str:
     """The file behind a data path. `kind`: corpus, targets, eval or questions. A path of no world comes back as is."""
     seed = world_seed(path, cfg)
-    return path if seed is None else str(getattr(ensure(seed, cache_root), kind))
+    return path if seed is None else str(getattr(ensure(seed, cache_root, path.endswith(ALIASES)), kind))
 
 
 def _sound(folder: Path) -> bool:
@@ -81,7 +88,8 @@ def _sound(folder: Path) -> bool:
 def _write(folder: Path, world: World) -> None:
     corpus = [{"id": document.id, "contents": document.contents} for document in world.documents()]
     kept, spare = _split(world)
-    rows = (corpus, _targets(world), map(_flashrag, _ids("eval", kept)), map(_flashrag, _ids("train", spare)))
+    asked = [[_flashrag(world, item) for item in _ids(*part)] for part in (("eval", kept), ("train", spare))]
+    rows = (corpus, _targets(world), *asked)
     for name, lines in zip(_NAMES, rows, strict=True):
         _dump(folder / name, lines)
     sums = {name: cache.digest(folder / name) for name in _NAMES}
@@ -104,7 +112,7 @@ def _targets(world: World) -> Iterable[dict[str, str]]:
     rng = generator(world.seed, "targets")
     pool = [question for hops in (1, 2, 3) for question in world.questions(hops, 200, derive(world.seed, "examples"))]
     for target in world.targets():
-        others = [question.text for question in pool if target not in (question.answer, question.text.split()[0])]
+        others = [q.text for q in pool if target not in (q.answer, world.names(q.text.split()[0])[0])]
         examples = [others[i] for i in rng.choice(len(others), 3, replace=False)]
         yield {
             "sys_question_example": "\n".join(f"Question {k}: {text}" for k, text in enumerate(examples, 1)),
@@ -117,10 +125,15 @@ def _ids(prefix: str, questions: list[Question]) -> Iterable[tuple[str, Question
     return ((f"{prefix}-{question.hops}hop-{i}", question) for i, question in enumerate(questions))
 
 
-def _flashrag(item: tuple[str, Question]) -> dict[str, object]:
+def _flashrag(world: World, item: tuple[str, Question]) -> dict[str, object]:
     name, question = item
     metadata = {"hops": question.hops, "chain": [list(fact) for fact in question.chain]}
-    return {"id": name, "question": question.text, "golden_answers": [question.answer], "metadata": metadata}
+    return {
+        "id": name,
+        "question": question.text,
+        "golden_answers": list(world.names(question.answer)),
+        "metadata": metadata,
+    }
 
 
 def _dump(path: Path, rows: Iterable[object]) -> None:

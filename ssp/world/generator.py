@@ -21,6 +21,9 @@ Fact = tuple[str, str, str]
 
 MAX_HOPS = 4
 
+SHARE = 256 / 390
+"""Entities of a world with aliases, as a share of those of a world without: two names each of the 512."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -33,17 +36,33 @@ class Question:
 
 
 class World:
-    """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in document order."""
+    """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in document order.
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    With `aliases` every entity has a second name. It is smaller then, the names being so many; each entity has a page
+    under either name, and a page says each fact twice, with either name of the object. `facts` and `entities` have first
+    names. An answer under the other name is as true, so exact match does not suffice: a judge that knows names decides.
+    """
+
+    def __init__(self, seed: int, aliases: bool = False) -> None:
+        self.seed, self.aliases = seed, aliases
+        counts = {kind: int(count * SHARE) for kind, count in COUNTS.items()} if aliases else COUNTS
+        size = sum(counts.values())
         rng = generator(seed, "world")
-        self.entities: list[str] = [NAMES[i] for i in rng.permutation(len(NAMES))[: sum(COUNTS.values())]]
-        kinds = [kind for kind, count in COUNTS.items() for _ in range(count)]
+        drawn = [NAMES[i] for i in rng.permutation(len(NAMES))]
+        self.entities: list[str] = drawn[:size]
+        self._second = dict(zip(self.entities, drawn[size : 2 * size], strict=True)) if aliases else {}
+        self._first = {second: first for first, second in self._second.items()}
+        kinds = [kind for kind, count in counts.items() for _ in range(count)]
         self.types: dict[str, str] = dict(zip(self.entities, kinds, strict=True))
         self._members = {kind: [name for name in self.entities if self.types[name] == kind] for kind in COUNTS}
         self.facts: dict[str, dict[str, str]] = {name: self._draw_facts(name, rng) for name in self.entities}
-        self._documents = [self._document(row, name, rng) for row, name in enumerate(self.entities)]
+        pages = [page for name in self.entities for page in self.names(name)]
+        self._documents = [self._document(row, page, rng) for row, page in enumerate(pages)]
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """All names of the entity that `name` names, its first one first; of another word, the word."""
+        first = self._first.get(name, name)
+        return (first, self._second[first]) if first in self._second else (first,)
 
     def _draw_facts(self, name: str, rng: np.random.Generator) -> dict[str, str]:
         """Objects are uniform over the relation's type, distinct within one entity, never the entity itself."""
@@ -55,13 +74,14 @@ class World:
 
     def _document(self, row: int, name: str, rng: np.random.Generator) -> Document:
         """The subject is repeated in every sentence: a look-up is then a two-token match (subject, relation)."""
-        facts = list(self.facts[name].items())
-        sentences = [f"{name} {ARTICLE} {self.types[name]} {STOP}"]
+        first = self.names(name)[0]
+        facts = [(said, other) for said, target in self.facts[first].items() for other in self.names(target)]
+        sentences = [f"{name} {ARTICLE} {self.types[first]} {STOP}"]
         sentences += [f"{name} {facts[i][0]} {facts[i][1]} {STOP}" for i in rng.permutation(len(facts))]
         return Document(id=f"w{self.seed}-{row:03d}", contents=f'"{name}"\n{" ".join(sentences)}')
 
     def documents(self) -> list[Document]:
-        """The corpus: one document an entity, 390 in all."""
+        """The corpus: one document an entity, 390 in all; with aliases one a name, 508 in all."""
         return list(self._documents)
 
     def targets(self) -> list[str]:
@@ -70,8 +90,9 @@ class World:
         return [name for name in self.entities if name in objects]
 
     def follow(self, start: str, relations: list[str]) -> tuple[Fact, ...] | None:
-        """The chain of facts from `start` along `relations`, None where one does not exist."""
+        """The chain of facts from `start` (any name) along `relations`, in first names; None where one does not exist."""
         chain: list[Fact] = []
+        start = self.names(start)[0]
         for relation in relations:
             target = self.facts.get(start, {}).get(relation)
             if target is None:
@@ -95,11 +116,12 @@ class World:
 
     def is_junk(self, question: str, target: str) -> bool:
         """True when the question's true answer is not `target`."""
-        return self.answer(question) != target
+        return self.answer(question) != self.names(target)[0]
 
     def paths(self, hops: int) -> list[tuple[str, list[str]]]:
-        """Every (entity, relations) of that many hops by the schema, in a fixed order; some may run in a circle."""
-        found: list[tuple[str, str, list[str]]] = [(name, self.types[name], []) for name in self.entities]
+        """Every (name, relations) of that many hops by the schema, in a fixed order; some may run in a circle."""
+        starts = [name for entity in self.entities for name in self.names(entity)]
+        found: list[tuple[str, str, list[str]]] = [(name, self.types[self.names(name)[0]], []) for name in starts]
         for _ in range(hops):
             found = [(name, after, [*path, rel]) for name, kind, path in found for rel, after in SCHEMA[kind].items()]
         return [(name, path) for name, _, path in found]
@@ -118,7 +140,7 @@ class World:
                 break
             start, relations = candidates[i]
             chain = self.follow(start, relations)
-            if chain is None or len({start, *(fact[2] for fact in chain)}) != hops + 1:
+            if chain is None or len({chain[0][0], *(fact[2] for fact in chain)}) != hops + 1:
                 continue
             found.append(Question(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain))
         if len(found) < n:

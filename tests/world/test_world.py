@@ -110,6 +110,46 @@ def test_resolve_names_worlds_and_leaves_paths_alone(tmp_path: Path) -> None:
         files.resolve("world:tran", "corpus", cfg, tmp_path)
 
 
+def test_with_aliases_every_entity_has_two_names_and_two_pages() -> None:
+    world = World(4, aliases=True)
+    assert [world.names(name) for name in world.names(world.entities[0])] == [world.names(world.entities[0])] * 2
+    every = [name for entity in world.entities for name in world.names(entity)]
+    assert len(every) == len(set(every)) == 508 and [d.title for d in world.documents()] == every
+    for document in world.documents():
+        first = world.names(document.title)[0]
+        sentences = [s.split() for s in document.text.removesuffix(" .").split(" . ")]
+        assert {s[0] for s in sentences} == {document.title}
+        said = {(s[1], s[2]) for s in sentences[1:]}
+        assert said == {(r, name) for r, target in world.facts[first].items() for name in world.names(target)}
+
+
+def test_with_aliases_the_oracle_knows_both_names() -> None:
+    world = World(4, aliases=True)
+    asked = world.questions(2, 300, seed=0)
+    assert {q.text.split()[0] in world.entities for q in asked} == {True, False}  # it is asked by either name
+    for q in asked:
+        first, second = world.names(q.answer)
+        assert q.answer == first == world.answer(q.text) and {first, second}.isdisjoint(q.text.split())
+        assert not world.is_junk(q.text, first) and not world.is_junk(q.text, second)
+        assert world.is_junk(q.text, world.names(q.chain[0][0])[1])
+    plain = World(4)
+    assert plain.names("nobody") == ("nobody",) and plain.names(plain.entities[0]) == (plain.entities[0],)
+
+
+def test_files_with_aliases_stand_beside_those_without(tmp_path: Path) -> None:
+    cfg, world = Config(), World(11, aliases=True)
+    corpus, plain = (files.resolve(name, "corpus", cfg, tmp_path) for name in ("world:train+aliases", "world:train"))
+    assert corpus != plain and len(Path(corpus).read_text().splitlines()) == 508
+    assert files.ensure(11, tmp_path).aliases is False
+    rows = [json.loads(line) for line in files.ensure(11, tmp_path, aliases=True).eval.open()]
+    assert all(row["golden_answers"] == list(world.names(world.answer(row["question"]) or "")) for row in rows)
+    oracle = files.oracle("world:train+aliases", cfg)
+    assert oracle is not None and oracle.facts == world.facts and oracle.aliases
+    assert files.oracle("data/x.jsonl", cfg) is None
+    with pytest.raises(InputError, match="aliases"):
+        files.resolve("world:tran+aliases", "corpus", cfg, tmp_path)
+
+
 def test_tokenizer_round_trips_and_knows_every_tag(tmp_path: Path) -> None:
     tok = tokenizer.build()
     assert len(tok) == len(VOCABULARY)
