@@ -42,6 +42,7 @@ from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
 from ssp.data.published import Published
 from ssp.errors import Fault, InputError
+from ssp.files import whole
 
 NOTE = ".ssp-download.json"
 """Says which repository a folder was filled from; the process that fills it keeps it locked."""
@@ -235,7 +236,7 @@ def _products(item: Published, files: list[HubFile], folder: Path) -> Iterator[P
     """Make what is joined or unpacked of `files`, unless it is there and newer than these."""
     pieces = [folder / file.name for file in files if _is_part(file)]
     if item.join and pieces and not _newer(folder / item.join, pieces):
-        with _aside(folder / item.join) as out:
+        with whole(folder / item.join) as aside, aside.open("wb") as out:
             for piece in pieces:
                 with piece.open("rb") as stream:
                     shutil.copyfileobj(stream, out, _BLOCK)
@@ -243,25 +244,13 @@ def _products(item: Published, files: list[HubFile], folder: Path) -> Iterator[P
     for path in (folder / file.name for file in files if file.name.endswith(".gz")):
         target = path.with_suffix("")
         if not _newer(target, [path]):
-            with _aside(target) as out:
+            with whole(target) as aside, aside.open("wb") as out:
                 _unpack(path, out)
             yield target
 
 
 def _newer(target: Path, sources: list[Path]) -> bool:
     return target.is_file() and target.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in sources)
-
-
-@contextlib.contextmanager
-def _aside(target: Path) -> Iterator[IO[bytes]]:
-    aside = target.with_name(f".{target.name}.making.part")
-    try:
-        with aside.open("wb") as out:
-            yield out
-        os.replace(aside, target)
-    finally:
-        if aside.exists():
-            aside.unlink()
 
 
 def _unpack(path: Path, out: IO[bytes]) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssp.errors import InputError
+from ssp.files import whole
 from ssp.index import documents, postings, store
 from ssp.index.documents import MappedDocuments, Progress
 from ssp.index.store import DensePart, Manifest
@@ -201,10 +202,8 @@ class _Build:
 
     def _note(self, **facts: Any) -> None:
         self.notes |= facts
-        aside = self.work / "notes.aside"
-        aside.write_text(json.dumps(self.notes, indent=1))
-        store.sync(aside)
-        aside.replace(self.work / NOTES)
+        with whole(self.work / NOTES, sync=True) as aside:
+            aside.write_text(json.dumps(self.notes, indent=1))
 
     def run(self) -> Manifest:
         """Every stage that is not done."""

@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from ssp.errors import InputError
+from ssp.files import whole
 from ssp.index import store
 from ssp.search.dense import FaissIndex, FlatIndex, Matrix, faiss, flat_vectors
 from ssp.search.hits import NO_ROW, Hits, Knobs, Vectors, merge
@@ -101,9 +102,8 @@ class Calibration:
 
     def save(self, folder: Path) -> None:
         """Write `FILE` into `folder`, whole or not at all. OSError when it cannot."""
-        aside = folder / f"{FILE}.{os.getpid()}"
-        aside.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        aside.replace(folder / FILE)
+        with whole(folder / FILE) as aside:
+            aside.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load_from(cls, folder: Path, retriever: str) -> Calibration | None:
@@ -131,7 +131,7 @@ def calibrate(
 ) -> Calibration:
     """Measure the `indexes` (all shards, one after the other) with `queries [n, d]` and each setting of `grid`.
 
-    `exact`: the true best `k` (`exact_hits`); None: recall is unknown. `grid` default: knobs as built, then a range of
+    `exact`: the true best `k` (of a `FlatIndex`); None: recall is unknown. `grid` default: knobs as built, then a range of
     those that the index has. `seconds`: for each figure. InputError for no queries, or knobs that the index has not.
     """
     if not len(queries):
@@ -196,11 +196,6 @@ def default_grid(knobs: Sequence[str]) -> list[Knobs]:
     if "nprobe" in knobs:
         return [Knobs(), *(Knobs(nprobe=n) for n in NPROBE)]
     return [Knobs(), *(Knobs(ef_search=n) for n in EF_SEARCH if "ef_search" in knobs)]
-
-
-def exact_hits(vectors: Matrix, queries: Vectors, k: int) -> Hits:
-    """The true best `k` rows of `vectors [rows, d]` (may be memory-mapped) for each query."""
-    return FlatIndex(vectors).search(queries, k)
 
 
 def recall(found: Hits, exact: Hits) -> float:

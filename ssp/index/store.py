@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from ssp import cache
 from ssp.errors import InputError
+from ssp.files import whole
 from ssp.index import budget
 from ssp.index.budget import MB, PROCESS_MB, Component
 from ssp.index.documents import MappedDocuments
@@ -256,10 +257,9 @@ def _stamps(path: Path) -> dict[str, Any]:
 
 
 def _stamp(path: Path, marks: Mapping[str, list[Any]]) -> None:
-    aside = path.with_suffix(f".{os.getpid()}")
-    with suppress(OSError):  # a cache that cannot be written: every start reads the contents
+    # A cache that cannot be written: every start reads the contents.
+    with suppress(OSError), whole(path) as aside:
         aside.write_text(json.dumps(_stamps(path) | dict(marks)))
-        aside.replace(path)
 
 
 @contextmanager

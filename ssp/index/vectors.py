@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ssp.errors import InputError
+from ssp.files import whole
 from ssp.index.documents import MappedDocuments, place
 from ssp.index.store import FLAT, array, part_name, sync
 from ssp.search.bm25 import shard_rows
@@ -58,9 +59,8 @@ def embed(documents: MappedDocuments, encode: Encode, target: Path, block: int, 
         row += len(some)
         if row == total or time.monotonic() - saved > SAVE_SECONDS:
             table.flush()
-            aside = counter.with_suffix(".aside")
-            aside.write_text(str(row))
-            aside.replace(counter)
+            with whole(counter) as aside:
+                aside.write_text(str(row))
             saved = time.monotonic()
         report(row, total)
 
@@ -177,7 +177,7 @@ def _kept(path: Path, make: Callable[[], Any]) -> Path:
 
 
 def _write(index: Any, path: Path) -> None:
-    aside = path.with_suffix(".aside")
+    aside = path.with_suffix(".aside")  # of one name: what a kill leaves beside the parts is written over
     faiss.write_index(index, str(aside))
     sync(aside)
     aside.replace(path)

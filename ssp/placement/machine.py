@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from ssp.config.schema import Config
+from ssp.index import budget
 from ssp.memory import MB
 from ssp.placement.nodes import Node, parse
 
@@ -38,13 +39,7 @@ def gpu_bytes() -> list[int]:
 
 def free_bytes() -> int:
     """Free bytes: the machine's, or what a container's limit leaves."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    info = Path("/proc/meminfo")
-    if info.is_file():
-        lines = dict(line.split(":", 1) for line in info.read_text().splitlines())
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    limit, used = first_number(Path("/sys/fs/cgroup/memory.max")), first_number(Path("/sys/fs/cgroup/memory.current"))
-    return min(free, limit - used) if limit else free
+    return int(budget.available_mb() * MB)
 
 
 def first_number(path: Path) -> int:

@@ -9,13 +9,13 @@ with a final answer is refused by its line. Refuses to train.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ssp.config.role import LimitsConfig
+from ssp.data.rows import Row, rows, show
 from ssp.engines.scripted import ScriptedEngine
 from ssp.episode import ROLES, SOLVER, Document, Episode, Outcome, Task
 from ssp.errors import InputError
@@ -38,11 +38,9 @@ class Trace:
 
 def read(path: Path) -> list[Trace]:
     """Every trace of a jsonl file. InputError naming the line that is none, or a file without any."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("warmup.data is a jsonl file of traces", f"{path}: {error}", "give another file") from error
-    traces = [_trace(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not path.is_file() or path.suffix == ".parquet":
+        raise InputError("warmup.data is a jsonl file of traces", path, "give another file")
+    traces = [_trace(row) for row in rows(path)]
     if not traces:
         raise InputError("warmup.data holds at least one trace", path, "see docs/warmup.md for the format")
     return traces
@@ -112,36 +110,24 @@ def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: Limit
         raise _bad(trace.line, "results hold one list of documents a query", found)
 
 
-def _trace(path: Path, number: int, line: str) -> Trace:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _bad(number, f"a line of {path.name} is JSON", error) from error
-    if not isinstance(row, dict):
-        raise _bad(number, "a trace is a JSON object", line[:80])
-    role, fields, turns = row.get("role", SOLVER), row.get("fields"), row.get("turns")
+def _trace(row: Row) -> Trace:
+    role, fields = row.label("role") or SOLVER, row.inside("fields")
     if role not in ROLES:
-        raise _bad(number, f"role is one of {', '.join(ROLES)}", repr(role))
-    if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()) or not fields:
-        raise _bad(number, 'fields fill the prompt, e.g. {"question": "..."}', repr(fields)[:80])
-    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn for turn in turns):
-        raise _bad(number, "turns are the texts that the policy wrote", repr(turns)[:80])
-    return Trace(number, role, fields, turns, [list(_documents(number, found)) for found in _lists(number, row)])
+        row.fail("role", f"role is one of {', '.join(ROLES)}", show(role), _STEP)
+    if not fields.fields:
+        row.fail("fields", 'fields fill the prompt, e.g. {"question": "..."}', "none", _STEP)
+    texts = {name: fields.text(name, empty=True) for name in fields.fields}
+    results = row.fields.get("results", [])
+    if not isinstance(results, list) or not all(isinstance(found, list) for found in results):
+        row.fail("results", "results hold one list of documents a query", show(results), _STEP)
+    documents = [[_document(row, document) for document in found] for found in results]
+    return Trace(int(row.place.removeprefix("line ")), role, texts, row.texts("turns"), documents)
 
 
-def _lists(number: int, row: dict[str, Any]) -> list[Any]:
-    results = row.get("results", [])
-    if not isinstance(results, list):
-        raise _bad(number, "results hold one list of documents a query", repr(results)[:80])
-    return results
-
-
-def _documents(number: int, found: Any) -> Iterator[Document]:
-    for document in found if isinstance(found, list) else [found]:
-        good = isinstance(document, dict) and isinstance(document.get("contents"), str)
-        if not isinstance(found, list) or not good:
-            raise _bad(number, 'a document is {"id": ..., "contents": "title\\ntext"}', repr(document)[:80])
-        yield Document(str(document.get("id", "")), document["contents"])
+def _document(row: Row, document: Any) -> Document:
+    if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
+        row.fail("results", 'a document is {"id": ..., "contents": "title\\ntext"}', show(document), _STEP)
+    return Document(str(document.get("id", "")), document["contents"])
 
 
 def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:

@@ -13,7 +13,7 @@ from ssp.episode import Document
 from ssp.errors import InputError
 from ssp.index import calibration, store
 from ssp.index.builder import build_index
-from ssp.index.calibration import Calibration, Setting, calibrate, describe_start, exact_hits, questions, recall
+from ssp.index.calibration import Calibration, Setting, calibrate, describe_start, questions, recall
 from ssp.search.dense import FaissIndex, FlatIndex, faiss
 from ssp.search.hits import NO_ROW, Hits, Knobs
 from ssp.search.shard import HeldDocuments, Shard
@@ -40,7 +40,7 @@ def world():
 def test_recall_and_times_of_a_grid_and_the_cheapest_that_is_good_enough(world):
     vectors, queries, ivf, _ = world
     grid = [Knobs(nprobe=n) for n in (32, 1, 8)]
-    found = calibrate(ivf, queries, 10, exact_hits(vectors, queries, 10), "name", grid, seconds=0.01)
+    found = calibrate(ivf, queries, 10, FlatIndex(vectors).search(queries, 10), "name", grid, seconds=0.01)
     by_knob = {setting.nprobe: setting for setting in found.settings}
     assert by_knob[32].recall == 1 and by_knob[1].recall < by_knob[8].recall < 1
     assert all(setting.ms_1 > 0 and setting.ms_32 > 0 for setting in found.settings)
@@ -72,7 +72,7 @@ def test_the_grid_is_of_the_knobs_that_there_are(world):
     assert {k.ef_search for k in calibration.default_grid(hnsw.knobs)} == {0, *calibration.EF_SEARCH}
     assert {k.nprobe for k in calibration.default_grid(ivf[0].knobs)} == {0, *calibration.NPROBE}
     assert calibration.default_grid(()) == [Knobs()]
-    flat = calibrate([FlatIndex(vectors)], queries[:4], 3, exact_hits(vectors, queries[:4], 3), seconds=0.01)
+    flat = calibrate([FlatIndex(vectors)], queries[:4], 3, FlatIndex(vectors).search(queries[:4], 3), seconds=0.01)
     assert len(flat.settings) == 1 and flat.settings[0].recall == 1 and str(flat.settings[0]) == "as built"
     with pytest.raises(InputError, match="nprobe"):
         calibrate([hnsw], queries, 5, None, grid=[Knobs(nprobe=3)], seconds=0.01)

@@ -53,11 +53,11 @@ def test_traces_of_one_file_do_not_share_what_they_find(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "rule"),
     [
-        ("{", "is JSON"),
-        ("[]", "is a JSON object"),
+        ("{", "is one JSON object"),
+        ("[]", "is one JSON object"),
         ({**GOOD, "role": "judge"}, "role is one of"),
         ({**GOOD, "fields": {}}, "fields fill the prompt"),
-        ({**GOOD, "turns": []}, "turns are the texts"),
+        ({**GOOD, "turns": []}, "turns is a list of at least one string"),
         ({**GOOD, "results": [["Paris"]]}, "a document is"),
         ({**GOOD, "results": []}, "results hold the documents of each query"),
         ({**GOOD, "results": [[PARIS], [PARIS]]}, "results hold one list of documents a query"),
