@@ -50,7 +50,7 @@ def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None
     """
     name = recipe_hash(cfg)
     trained, copied = cache_root / "coldstart" / name, cache_root / "coldstart" / f"{name}-shipped"
-    if cfg.from_scratch or not _shipped_for(name):
+    if cfg.from_scratch or not (ARTEFACT.is_dir() and _record(ARTEFACT).get("recipe", name) == name):
         if not sound(trained, name):
             cache.put(trained, lambda folder: _train(cfg, folder, progress), lambda folder: sound(folder, name))
         return trained
@@ -72,10 +72,6 @@ def sound(folder: Path, name: str) -> bool:
     if found.get("recipe") != name or not isinstance(sums, dict):
         return False
     return all((folder / file).is_file() and cache.digest(folder / file) == wanted for file, wanted in sums.items())
-
-
-def _shipped_for(name: str) -> bool:
-    return ARTEFACT.is_dir() and _record(ARTEFACT).get("recipe", name) == name
 
 
 def _record(folder: Path) -> dict[str, Any]:

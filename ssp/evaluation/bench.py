@@ -151,7 +151,7 @@ class Bench:
         """The prompt's ids and text, with as many documents as there is room for."""
         for count in range(len(wish.documents), -1, -1):
             values = {**wish.values, "documents": _passages(wish.documents[:count])}
-            prompt = _filled(wish.prompt, values)
+            prompt = re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], wish.prompt)  # noqa: B023
             ids = ask(self._tokenizer, prompt)
             if len(ids) <= self._room:
                 break
@@ -163,10 +163,6 @@ def _result(future: Future[Generation]) -> Generation | Fault:
         return future.result()
     except Fault as fault:
         return fault
-
-
-def _filled(prompt: str, values: dict[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], prompt)
 
 
 def _passages(documents: Sequence[Document]) -> str:

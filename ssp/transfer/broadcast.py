@@ -49,6 +49,7 @@ class Group:
 
     def __init__(self, call: Call, rank: int, host: str, opened: socket.socket | None = None) -> None:
         # Here, because ledgers, queues and shards import this room's records and should start without torch.
+        import torch
         import torch.distributed as dist
 
         self._dist, self._seconds = dist, timedelta(seconds=call.seconds)
@@ -65,7 +66,7 @@ class Group:
             )
             self._store = store  # of the sender's: it serves as long as it is kept
             self._group = self._form(store, rank, call.size, host)
-            self._meet()
+            self._one(torch.zeros(1, device=self._device))  # so that a group which stands has all its members
 
     def _form(self, store: Any, rank: int, size: int, host: str) -> Any:
         if self._device == "cuda":
@@ -78,19 +79,15 @@ class Group:
         options._devices = [gloo.create_device(hostname=host)]
         return gloo(store, rank, size, options)
 
-    def _meet(self) -> None:
-        """The first exchange, so that a group which stands has all its members."""
-        import torch
-
-        self._one(torch.zeros(1, device=self._device))
-
     def send(self, weights: Mapping[str, np.ndarray]) -> None:
         """Send every tensor, in order. Fault `broadcast_failed`."""
         import torch
 
         with _faults("sending"):
             for array in weights.values():
-                self._one(torch.from_numpy(_owned(array)).to(self._device))
+                # contiguous, and writable: torch warns of arrays that it might write to
+                owned = np.require(array, requirements=["C", "W"])
+                self._one(torch.from_numpy(owned).to(self._device))
 
     def receive(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """The sender's next weights, of which `tensors` says what they are: arrays, from GPUs tensors on the device.
@@ -119,11 +116,6 @@ class Group:
         with suppress(Exception):  # a group that failed may not even end well
             self._group.abort()
         self._group = self._store = None
-
-
-def _owned(array: np.ndarray) -> np.ndarray:
-    """Contiguous, and writable: torch warns of arrays that it might write to."""
-    return np.require(array, requirements=["C", "W"])
 
 
 @contextmanager
