@@ -7,6 +7,7 @@ Refuses to know what a command does.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -30,7 +31,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise, where argparse would print the usage and leave."""
-        raise InputError(f"{self.prog} takes only the arguments that it knows", message, f"see {self.prog} --help")
+        from ssp.migration import advice
+
+        hint = advice([word.partition("=")[0] for word in message.split()]) or f"see {self.prog} --help"
+        raise InputError(f"{self.prog} takes only the arguments that it knows", message, hint)
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,10 @@ class Parsed:
     flags: argparse.Namespace
 
     def load(self) -> Config:
-        """The checked configuration (InputError when it is wrong)."""
+        """The checked configuration (InputError when it is wrong). What variables of SSP's set is said on stderr."""
         from ssp.config import load
 
-        return load(self.config, self.overrides)
+        return load(self.config, [*from_environment(self.config, self.overrides), *self.overrides])
 
 
 def parse(
@@ -69,6 +73,19 @@ def parse(
         flags(parser)
     found = parser.parse_intermixed_args(sys.argv[1:] if argv is None else list(argv))
     return Parsed(found.config or DEFAULT_CONFIG, found.overrides, found)
+
+
+def from_environment(config: str, overrides: Sequence[str]) -> tuple[str, ...]:
+    """Settings that SSP's environment variables make, each said on stderr; they go below what is typed."""
+    from ssp import migration
+    from ssp.config.load import stated
+
+    if not any(os.environ.get(name) for name in migration.VARIABLES):
+        return ()
+    found = migration.environment(os.environ, stated(config, overrides))
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return found.settings
 
 
 def end_politely() -> None:

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.cli import DEFAULT_CONFIG, Parser
+from launch.cli import DEFAULT_CONFIG, Parser, from_environment
 from ssp import build, runfolder
 from ssp.config import load
 from ssp.config.schema import Config
@@ -57,7 +57,7 @@ class Policy:
         own = str(self.run.config) if self.run is not None else DEFAULT_CONFIG
         server = {"kind": "endpoint", "url": self.url, "model": self.model} if self.url else {}
         settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
-        return load(typed or own, [*overrides, *settings])
+        return load(typed or own, [*from_environment(typed or own, overrides), *overrides, *settings])
 
     def folder(self, cfg: Config) -> Path:
         """The policy's folder, of a server its tokenizer's. InputError for one of another protocol than the config's."""

@@ -21,6 +21,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ssp import migration
 from ssp.config import rules
 from ssp.config.schema import Config
 from ssp.errors import InputError
@@ -29,6 +30,8 @@ Raw = dict[str, Any]
 _SUFFIXES = (".yaml", ".yml")
 _ROLES = ("proposer", "solver")
 _COMMAND_LINE = "the command line"
+FOREIGN = 12
+"""Keys of another system that one message names."""
 
 
 def load(name_or_file: str, overrides: Sequence[str] = ()) -> Config:
@@ -40,6 +43,7 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Config:
     path = find(name_or_file)
     file, typed = _read(path), _parse_overrides(overrides)
     for raw, source in ((file, str(path)), (typed, _COMMAND_LINE)):
+        _refuse_foreign(raw, source)
         _check_keys(raw, Config, "", source)
         _typed(raw, source)
     merged = _merge(file, typed)
@@ -49,6 +53,11 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Config:
     cfg = _convert(merged, str(path))
     rules.check(cfg)
     return cfg
+
+
+def stated(name_or_file: str, overrides: Sequence[str] = ()) -> dict[str, object]:
+    """Dotted keys that the file or the overrides set, with the values as written. InputError as in `load`."""
+    return dict(_leaves(_merge(_read(find(name_or_file)), _parse_overrides(overrides)), ""))
 
 
 def to_yaml(cfg: Config) -> str:
@@ -137,6 +146,24 @@ def _merge(below: Raw, above: Raw) -> Raw:
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _merge(merged[key], value) if both else copy.deepcopy(value)
     return merged
+
+
+def _refuse_foreign(raw: Raw, source: str) -> None:
+    """Keys of the reference systems are named all at once, with ours."""
+    unknown = dict(_leaves(raw, "")).keys() - set(_all_keys(Config, ""))
+    foreign = [key for key in dict(_leaves(raw, "")) if key in unknown and migration.find(key)]
+    if foreign:
+        found = f"{', '.join(foreign[:FOREIGN])}{', ...' if len(foreign) > FOREIGN else ''} in {source}"
+        raise InputError("every config key must exist", found, migration.advice(foreign[:FOREIGN]))
+
+
+def _leaves(raw: Raw, prefix: str) -> Iterator[tuple[str, object]]:
+    """Dotted names and values of what is no block."""
+    for key, value in raw.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _check_keys(raw: object, schema: type, prefix: str, source: str) -> None:

@@ -1,0 +1,148 @@
+"""From the reference systems' names to ours: configuration keys (`keys.yaml`) and environment variables.
+
+Owns the table and what follows from it: which key of ours one of theirs is, which settings their variables make. Promises
+that a variable counts only where neither the config's file nor the command line sets the key, that each variable which is
+seen is told in one line, and that no line holds a value. Refuses to know the schema (tests look every key up in it), to
+read configs, and to print.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ssp.errors import InputError
+
+PAGE = "docs/migration.md"
+TABLE = Path(__file__).with_name("keys.yaml")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of theirs: `ours`, those of ours that stand for it (none: `note` says why), and a word about values."""
+
+    name: str
+    ours: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """Keys of one system, under a title."""
+
+    title: str
+    keys: tuple[Key, ...]
+
+
+@functools.cache
+def sections() -> dict[str, Section]:
+    """The table of keys, by system."""
+    raw = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return {
+        system: Section(
+            part["title"],
+            tuple(Key(name, tuple(ours.split()), note) for name, (ours, note) in part["keys"].items()),
+        )
+        for system, part in raw.items()
+    }
+
+
+def find(name: str) -> Key | None:
+    """Their key of that name, as typed (Hydra's + before it does not count), or the row of its block (`reward_model.*`)."""
+    wanted = name.lstrip("+~")
+    return _by_name().get(wanted) or _by_name().get(f"{wanted.partition('.')[0]}.*")
+
+
+@functools.cache
+def _by_name() -> dict[str, Key]:
+    return {key.name: key for section in reversed(sections().values()) for key in section.keys}
+
+
+def advice(names: Collection[str]) -> str:
+    """What to write in place of these keys of theirs; "" when the table has none of them."""
+    known = [key for key in map(find, names) if key is not None]
+    said = [f"{key.name} is {' and '.join(key.ours)}" if key.ours else f"{key.name} has none" for key in known]
+    return f"{'; '.join(said)} (values: {PAGE})" if said else ""
+
+
+TEMPLATES = {"default": "ssp", "qwen2p5": "qwen2p5", "R-Search": "r-search", "llama3p1": "llama3p1"}
+"""Values of QUARK_SEARCH_CHAT_TEMPLATE → our protocols."""
+
+VARIABLES: dict[str, tuple[str, str]] = {
+    "SEARCH_IP": ("retriever.url", "port 8000, as its script has it"),
+    "QUARK_BASE_URL": ("judge.url", "with `judge.kind=llm`, and no key (`judge.key_env=''`), as its client has it"),
+    "QUARK_MODEL": ("judge.model", ""),
+    "QUARK_SEARCH_CHAT_TEMPLATE": (
+        "protocol",
+        "; ".join(f"{theirs}: `{ours}`" for theirs, ours in TEMPLATES.items()) + "; another value is refused",
+    ),
+    "SOURCE_ACTOR_CHECKPOINT_DIR": ("defaults.model", "with SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME below it"),
+    "SAVE_CHECKPOINT_DIR": ("run.dir", "the whole run's folder"),
+}
+"""Variables of SSP's launch script that are accepted → the key of ours, and a word."""
+
+TOLD = {
+    "DATA_PATH": "data.targets",
+    "TEST_DATA_PATH": "data.eval",
+    "OUTPUT_DIR": "run.dir",
+    "TENSORBOARD_LOG_DIR": "run.dir",
+}
+"""Variables of that script whose names belong to anybody: not taken, and told only beside one that SSP alone has."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the environment says: `settings` (`key=value`, to go below what is typed) and `notes`, a line a variable."""
+
+    settings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def environment(env: Mapping[str, str], stated: Mapping[str, object]) -> Found:
+    """Settings from the variables that `env` has. `stated`: dotted keys that the config's file or the command line sets,
+    with their values as written; these win. An empty variable is none. InputError: a template that is none of SSP's."""
+    settings: list[str] = []
+    notes: list[str] = []
+    for variable in VARIABLES:
+        value = env.get(variable, "").strip()
+        if not value:
+            continue
+        key = VARIABLES[variable][0]
+        says = [text for name, text in stated.items() if _same(name, key)]
+        if any(f"oc.env:{variable}" in str(text) for text in says):
+            notes.append(f"{variable} sets {key}, as the config says")
+        elif says:
+            notes.append(f"{variable} is not used: the config or the command line sets {key}")
+        else:
+            made = {k: v for k, v in _settings(variable, value, env).items() if not any(_same(n, k) for n in stated)}
+            settings += [f"{name}={json.dumps(text)}" for name, text in made.items()]
+            notes.append(f"{variable} sets {', '.join(made)}")
+    if notes:
+        notes += [f"{name} is not used: set {key}" for name, key in TOLD.items() if env.get(name)]
+    return Found(tuple(settings), tuple(f"{note} ({PAGE})" for note in notes))
+
+
+def _settings(variable: str, value: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Keys of ours and their values."""
+    if variable == "SEARCH_IP":
+        return {"retriever.url": f"http://{value}:8000"}
+    if variable == "QUARK_BASE_URL":
+        return {"judge.url": value, "judge.kind": "llm", "judge.key_env": ""}
+    if variable == "SOURCE_ACTOR_CHECKPOINT_DIR":
+        return {"defaults.model": str(Path(value) / env.get("SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME", ""))}
+    if variable == "QUARK_SEARCH_CHAT_TEMPLATE" and value not in TEMPLATES:
+        raise InputError(
+            f"{variable} is one of {', '.join(TEMPLATES)}", value, "correct it, or unset it and set protocol"
+        )
+    return {VARIABLES[variable][0]: TEMPLATES.get(value, value)}
+
+
+def _same(stated: str, key: str) -> bool:
+    """Whether a stated key sets `key`: itself, or for one of `defaults` a role's own."""
+    block, _, rest = key.partition(".")
+    return stated == key or (block == "defaults" and stated in (f"proposer.{rest}", f"solver.{rest}"))
