@@ -3,7 +3,11 @@
     python tests/bench/experiments/alone.py --config quickstart run.dir=runs/alone [key=value ...]
 
 With bound 0 and the torch engine the work plan is fixed (law 7), so this gives the losses and the ledger digest of
-`ssp train` with the same settings, and spends no CPU on a cluster. Needs bounds of 0: rounds do not overlap here.
+`ssp train` with the same settings, and spends no CPU on a cluster. With a bound above 0 rounds and learners take turns as
+the event loop lets them, which is the same every time: batches are as stale as the bound allows, but no time is won.
+
+Wrong on purpose: `--uncorrected` takes every episode for one of the policy in training. `--outages void` makes services
+fail (`outages.py`), `--outages ssp` with SSP's way of taking it, `--services` says which (default: one after the other).
 """
 
 from __future__ import annotations
@@ -13,17 +17,47 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+if TYPE_CHECKING:
+    from launch.cli import Parsed
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[3]), str(Path(__file__).resolve().parent)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play the run that the arguments of `ssp train` describe."""
-    from launch.cli import parse
+    from launch.cli import Parser, parse
     from launch.train import flags
+
+    def more(parser: Parser) -> None:
+        flags(parser)
+        parser.add_argument("--uncorrected", action="store_true", help="behaviour log-probs count as the policy's own")
+        parser.add_argument("--outages", choices=("void", "ssp"), help="services fail; how that is taken")
+        parser.add_argument("--services", default="retriever,verifier,judge", help="which ones")
+
+    parsed = parse(argv, "alone", "Play a synchronous run in one process.", more)
+    if parsed.flags.uncorrected:
+        uncorrected()
+    with ExitStack() as services:
+        return play(parsed, services)
+
+
+def uncorrected() -> None:
+    """From here on every ratio of this process is 1: gradients are those of episodes by the policy in training."""
+    from ssp.losses import Tokens
+
+    Tokens.ratio = lambda self: (self.logprobs - self.logprobs.detach()).exp()  # type: ignore[method-assign]
+
+
+def play(parsed: Parsed, services: ExitStack) -> int:
+    """The run itself; a judge over HTTP lives as long as `services`."""
+    from outages import FailingSearch, Outages, inject, judge, write
+
     from ssp import corpora, runfolder
-    from ssp.errors import InputError
+    from ssp.episode import SOLVER
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
     from ssp.selfplay.local import local_cast
@@ -31,25 +65,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ssp.selfplay.scene import read_scene
     from ssp.telemetry.console import Console
     from ssp.telemetry.display import Display
+    from ssp.world import files
 
-    parsed = parse(argv, "alone", "Play a synchronous run in one process.", flags)
     cfg = parsed.load()
-    bounds = cfg.schedule.max_staleness
-    if bounds.proposer or bounds.solver:
-        given = f"bounds {bounds.proposer}, {bounds.solver}"
-        raise InputError("one process plays one round at a time", given, "use ssp train")
+    outages = None
+    world = files.oracle(cfg.data.corpus, cfg)
+    if cfg.judge.kind == "llm" and world is not None:
+        ways = parsed.flags.outages
+        outages = Outages(cfg.seed, ways == "ssp", parsed.flags.services.split(",") if ways else ())
+        cfg.judge.url = services.enter_context(judge(outages, world))
     console = Console()
     scene = read_scene(cfg, console.progress)
     cfg = scene.cfg
     folder = runfolder.open_run(cfg, parsed.config)
     spent: dict[int, float] = {}  # CPU seconds of this process by step: unlike wall time they hold on a busy machine
     display = Display(cfg, folder, console, [lambda step, role, values: spent.setdefault(step, time.process_time())])
-    cast = local_cast(cfg, scene.models, corpora.search(cfg), folder.ledger, folder.episodes)
+    search = corpora.search(cfg)
+    search = FailingSearch(search, outages) if outages else search
+    cast = local_cast(cfg, scene.models, search, folder.ledger, folder.episodes)
+    if outages and world:
+        cast = inject(cast, cfg, scene.models[SOLVER], outages, world)
     report = Report(display, scene.oracle, 1, cfg.roles)
     game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
     try:
         asyncio.run(game.run())
         display.finish()
+        if outages:
+            write(folder.path, folder.ledger, outages)
     finally:
         display.close()
         console.stop()

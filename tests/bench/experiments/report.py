@@ -1,8 +1,9 @@
 """The page of an experiment, from its rows: tables, paired differences with intervals, curves.
 
-    python tests/bench/experiments/report.py coevolution [--print]
+    python tests/bench/experiments/report.py [coevolution ...] [--print]
 
-Writes `docs/experiments/NAME.md` and `NAME.svg`. Differences are arm minus control, paired by cold start and seed. The
+Writes `docs/experiments/NAME.md` and `NAME.svg` (default: of every experiment that has runs), and the index `README.md`.
+Differences are arm minus control, paired by cold start and seed. The
 interval is a hierarchical percentile bootstrap (10,000 draws): cold starts are drawn with replacement, then seeds within
 each, so runs of one cold start do not count as independent worlds. Equal compute: both curves are read, between their
 evaluations, at the CPU seconds of the cheaper run of the pair; only runs in one process have these.
@@ -20,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from run import PER_HOP, RESULTS, experiment, rows  # noqa: E402
+from run import HERE, PER_HOP, RESULTS, experiment, rows  # noqa: E402
 
 Row = Mapping[str, Any]
 COLUMNS = ("start", "end", "hop1", "hop2", "hop3", "train", "junk")
@@ -84,14 +85,13 @@ COMPARED = {
 
 def tables(about: Mapping[str, Any], found: list[Row]) -> list[str]:
     """Markdown lines: a row an arm, and the paired differences."""
-    said = ["| arm | runs | " + " | ".join(COLUMNS) + " | CPU s |", "|---" * (len(COLUMNS) + 3) + "|"]
+    columns = [*COLUMNS, *about.get("shown", [])]
+    said = ["| arm | runs | " + " | ".join(columns) + " | CPU s |", "|---" * (len(columns) + 3) + "|"]
     for arm in about["arms"]:
         mine = [row for row in found if row["arm"] == arm]
-        cells = [_cell([row[name] for row in mine if row[name] is not None]) for name in COLUMNS]
+        cells = [_cell([row[name] for row in mine if row.get(name) is not None]) for name in columns]
         spent = [max(row["cpu"].values()) for row in mine if row["cpu"]]
-        said.append(
-            f"| {arm} | {len(mine)} | " + " | ".join(cells) + f" | {np.mean(spent):.0f} |" if spent else " | - |"
-        )
+        said.append(f"| {arm} | {len(mine)} | " + " | ".join(cells) + f" | {np.mean(spent) if spent else 0:.0f} |")
     said += ["", f"Arm minus `{about['control']}`, mean and 95 % interval over pairs (from three cold starts on):", ""]
     said += ["| arm | pairs | " + " | ".join(COMPARED) + " |", "|---" * (len(COMPARED) + 2) + "|"]
     for arm in about["arms"]:
@@ -117,7 +117,8 @@ def _difference(pairs: dict[int, list[float]]) -> str:
 def _cell(values: list[float]) -> str:
     if not values:
         return "-"
-    return f"{np.mean(values):.3f} ({min(values):.3f}-{max(values):.3f})"
+    low, high = min(values), max(values)
+    return f"{np.mean(values):.3f} ({low:.3f} to {high:.3f})" if high > low else f"{low:.3f}"
 
 
 def plot(about: Mapping[str, Any], found: list[Row], name: str = "curve") -> str:
@@ -173,22 +174,53 @@ def page(name: str) -> str:
         "",
     ]
     said += [*tables(about, found), ""]
+    said += ["**Finding.** " + about["finding"].strip(), ""] if "finding" in about else []
     said += [f"`{row['arm']}`, seed {row['seed']}: ended by an alarm after step {row['steps']}." for row in ended]
     return "\n".join([*said, "", f"![curves]({name}.svg)", ""])
 
 
+def index() -> str:
+    """The table of all experiments: what is asked, what was run, what was found."""
+    said = ["# The experiments", "", *INTRODUCTION.strip().splitlines(), ""]
+    said += ["| experiment | question | arms | runs | finding |", "|---|---|---|---|---|"]
+    for file in sorted(HERE.glob("*.yaml")):
+        name, about = file.stem, experiment(file.stem)
+        have, wanted = len(rows(name)), len(about["arms"]) * about["seeds"]
+        arms = ", ".join(f"`{arm}`" for arm in about["arms"])
+        shown = f"[{name}]({name}.md)" if have else name
+        finding = " ".join(about.get("finding", "not run yet").split())
+        said.append(f"| {shown} | {about['title']} | {arms} | {have} of {wanted} | {finding} |")
+    return "\n".join([*said, ""])
+
+
+INTRODUCTION = """
+Each is a file of arms in `tests/bench/experiments/`; a runner plays what is missing, on two CPU cores a run takes two to four
+minutes, and a page is made of the rows (`NAME.jsonl`). All arms of a seed start from the same cold start and differ by what
+the arm names. Intervals are 95 %, bootstrapped over cold starts, then seeds within them; few cold starts give wide ones, and
+below three none is given. The world is small (390 entities, questions of one to three hops, a policy of 134 k weights): these
+pages say whether a mechanism does here what the paper says it does there, and are no evidence about large models.
+
+```bash
+python tests/bench/experiments/run.py NAME --out runs/experiments --jobs 2   # plays the runs that have no row yet
+python tests/bench/experiments/report.py NAME
+```
+"""
+
+
 def main() -> int:
-    """Write the page, or print it."""
+    """Write the pages and the index, or print the pages."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("name")
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--print", action="store_true")
     given = parser.parse_args()
-    text = page(given.name)
-    if given.print:
-        print(text)
-        return 0
-    (RESULTS / f"{given.name}.md").write_text(text, encoding="utf-8")
-    (RESULTS / f"{given.name}.svg").write_text(plot(experiment(given.name), rows(given.name)), encoding="utf-8")
+    for name in given.names or [file.stem for file in sorted(HERE.glob("*.yaml")) if rows(file.stem)]:
+        if given.print:
+            print(page(name))
+            continue
+        (RESULTS / f"{name}.md").write_text(page(name), encoding="utf-8")
+        (RESULTS / f"{name}.svg").write_text(plot(experiment(name), rows(name)), encoding="utf-8")
+    if not given.print:
+        (RESULTS / "README.md").write_text(index(), encoding="utf-8")
     return 0
 
 

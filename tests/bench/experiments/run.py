@@ -2,11 +2,11 @@
 
     python tests/bench/experiments/run.py coevolution --out runs/experiments [--jobs 2] [--arms own shared] [--seeds 2]
 
-Plays each missing (arm, seed) with the settings of `ssp train --config quickstart`, by `alone.py` in one process where the
-bounds are 0 and by `ssp train` otherwise, and adds one row of figures to `docs/experiments/NAME.jsonl`: the run may be
-ended and started again at any time, and on another day. `report.py` makes the page. The cold start of seed s is
-s modulo `coldstarts`, so arms are paired by cold start and seed. Evaluation: 400 questions a hop, temperature 1, in a
-world that training never searches.
+Plays each missing (arm, seed) with the settings of `ssp train --config quickstart`, by `alone.py` in one process, and adds
+one row of figures to `docs/experiments/NAME.jsonl`: it may be ended and started again at any time, and on another day; a
+run that was ended goes on from its last checkpoint (with injected outages, from its start). `report.py` makes the page. The
+cold start of seed s is s modulo `coldstarts`, so arms are paired by cold start and seed. Evaluation: 400 questions a hop,
+temperature 1, in a world that training never searches.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -42,30 +44,40 @@ CURVES = ("game/win_rate", "game/valid_rate", "game/hops_mean", "game/junk_rate"
 
 
 def experiment(name: str) -> dict[str, Any]:
-    """The YAML file of that name: `title`, `seeds`, `coldstarts`, `control`, `base`, `arms` of overrides."""
+    """The YAML file of that name: `title`, `about`, `seeds`, `coldstarts`, `control`, `base`, `arms` of overrides (or flags
+    of `alone.py`), `shown` (further figures of a row), `finding`."""
     return dict(OmegaConf.to_container(OmegaConf.load(HERE / f"{name}.yaml")))  # type: ignore[arg-type]
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    """What has been measured so far."""
+    """What has been measured so far, one row an (arm, seed): the first, where two machines played the same."""
     file = RESULTS / f"{name}.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        row = json.loads(line)
+        found.setdefault((row["arm"], row["seed"]), row)
+    return list(found.values())
+
+
+def missing(name: str, about: dict[str, Any], seeds: int, arms: Sequence[str]) -> list[tuple[str, int]]:
+    """The (arm, seed) that have no row yet, seed by seed: every arm of a cold start before the next."""
+    done = {(row["arm"], row["seed"]) for row in rows(name)}
+    return [(arm, seed) for seed in range(seeds) for arm in arms if (arm, seed) not in done]
 
 
 def command(about: dict[str, Any], arm: str, seed: int, folder: Path) -> list[str]:
     """What plays one run."""
-    settings = [*about["base"], *about["arms"][arm]]
-    here = not any(text.startswith("schedule.") for text in settings)
-    program = [str(HERE / "alone.py")] if here else ["-m", "launch.train"]
     cold = seed % about["coldstarts"]
-    told = [f"run.dir={folder}", f"seed={seed}", f"coldstart.seed={cold}", *ALWAYS, *settings]
-    return [sys.executable, *program, "--config", "quickstart", *told]
+    told = [f"run.dir={folder}", f"seed={seed}", f"coldstart.seed={cold}", *ALWAYS, *about["base"], *about["arms"][arm]]
+    return [sys.executable, str(HERE / "alone.py"), "--config", "quickstart", *told]
 
 
 def play(name: str, about: dict[str, Any], arm: str, seed: int, out: Path) -> None:
     """One run, to its row. A run that ended by an alarm has one too: `exit` says so."""
     folder = out / name / f"{arm}-s{seed}"
     folder.parent.mkdir(parents=True, exist_ok=True)
+    if "--outages" in about["arms"][arm]:  # the services' time is in no checkpoint
+        shutil.rmtree(folder, ignore_errors=True)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     with (folder.parent / f"{arm}-s{seed}.log").open("w") as log:
         line = command(about, arm, seed, folder)
@@ -88,7 +100,11 @@ def figures(folder: Path) -> dict[str, Any]:
     evals = [line for line in lines if line["role"] == "eval" and "eval/accuracy_mean123" in line]
     last = evals[-1] if evals and "eval/train/accuracy_mean123" in evals[-1] else None
     junk = [(line.get("game/junk_rate", 0.0) * line["game/accepted"], line["game/accepted"]) for line in games]
-    cpu = folder / "cpu.json"
+    cpu, faults = folder / "cpu.json", folder / "faults.json"
+    stale = {
+        f"stale_{role}": [line["staleness/mean"] for line in lines if line["role"] == role and "staleness/mean" in line]
+        for role in ("proposer", "solver")
+    }
     return {
         "steps": len(games),
         "start": evals[0]["eval/accuracy_mean123"],
@@ -100,6 +116,8 @@ def figures(folder: Path) -> dict[str, Any]:
         "curve3": {int(line["step"]): round(line["eval/accuracy_3hop"], 4) for line in evals},
         "game": {name: [round(line[name], 4) if name in line else None for line in games[4::5]] for name in CURVES},
         "cpu": json.loads(cpu.read_text()) if cpu.exists() else None,
+        **{role: round(sum(found) / len(found), 3) if found else None for role, found in stale.items()},
+        **(json.loads(faults.read_text()) if faults.exists() else {}),
     }
 
 
@@ -113,13 +131,7 @@ def main() -> int:
     parser.add_argument("--arms", nargs="+")
     given = parser.parse_args()
     about = experiment(given.name)
-    done = {(row["arm"], row["seed"]) for row in rows(given.name)}
-    wanted = [
-        (arm, seed)
-        for seed in range(given.seeds or about["seeds"])
-        for arm in given.arms or about["arms"]
-        if (arm, seed) not in done
-    ]
+    wanted = missing(given.name, about, given.seeds or about["seeds"], given.arms or list(about["arms"]))
     with ThreadPoolExecutor(given.jobs) as pool:
         for job in [pool.submit(play, given.name, about, *one, given.out.absolute()) for one in wanted]:
             job.result()
