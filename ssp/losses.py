@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ssp import own
 from ssp.config.role import CorrectionConfig
 from ssp.errors import InputError
 
@@ -204,7 +205,7 @@ _LOSSES: dict[str, Loss] = {
 }
 
 NEEDS_PROXIMAL = ("decoupled",)
-"""Losses that need `Tokens.proximal` from an update's second optimizer step on."""
+"""Losses that need `Tokens.proximal` from an update's second optimizer step on; a user's own one may, and gets it."""
 
 
 def names() -> tuple[str, ...]:
@@ -213,7 +214,32 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Loss:
-    """The loss called `name`. Unknown name → InputError that lists the known ones."""
+    """The loss called `name`, or the user's own at that place. Unknown name → InputError that lists the known ones."""
+    if own.is_own(name):
+        return _own(name)
     if name not in _LOSSES:
         raise InputError("loss must be a known name", name, f"set loss to one of: {', '.join(names())}")
     return _LOSSES[name]
+
+
+def looks_back(name: str) -> bool:
+    """Whether the loss may read `Tokens.proximal`."""
+    return name in NEEDS_PROXIMAL or own.is_own(name)
+
+
+def _own(place: str) -> Loss:
+    """The loss at a user's place, looked at each time."""
+    rule = f"the loss {place}"
+    theirs = own.find(place, rule, "def loss(tokens, options):")
+    if not callable(theirs):
+        raise InputError(f"{rule} is a function", repr(theirs), "name a function of (tokens, options)")
+
+    def checked(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
+        given, wanted = theirs(tokens, options), tokens.logprobs.shape
+        pair = given if isinstance(given, tuple) and len(given) == 2 else (None, None)
+        if not all(isinstance(part, Tensor) and part.shape == wanted for part in pair):
+            step = f"return two tensors of {tuple(wanted)}: losses, and where a bound on the ratio acts"
+            raise InputError(f"{rule} gives a loss a token, and whether it is clipped", type(given).__name__, step)
+        return given
+
+    return checked

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 import actors
 import launch
 import ssp
-from ssp import cache
+from ssp import cache, own
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.errors import InputError
@@ -34,6 +34,7 @@ def printed(cfg: Config) -> Print:
         folder = Path(str(package.__file__)).parent
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):
             found[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = cache.digest(path)[:16]
+    found |= {f"code of {key}": code for key, code in own.prints(cfg).items()}
     settings = OmegaConf.to_container(OmegaConf.create(to_yaml(cfg)))
     assert isinstance(settings, dict)
     for block, values in settings.items():

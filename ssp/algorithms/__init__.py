@@ -9,12 +9,14 @@ from __future__ import annotations
 from ssp.algorithms.base import Algorithm
 from ssp.algorithms.gae import Gae
 from ssp.algorithms.grpo import DrGrpo, Grpo
+from ssp.algorithms.own import Own
 from ssp.algorithms.rae import Rae
 from ssp.algorithms.reinforce import BASELINES, Reinforce
 from ssp.algorithms.reinforce_pp import ReinforcePP, ReinforcePPBaseline
 from ssp.algorithms.remax import Remax
 from ssp.algorithms.rloo import Rloo
 from ssp.errors import InputError
+from ssp.own import is_own
 
 __all__ = ["BASELINES", "get", "names"]
 
@@ -38,10 +40,13 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str, gamma: float = 1.0, lam: float = 1.0, baseline: str = "batch") -> Algorithm:
-    """A fresh estimator called `name`; `baseline`: of reinforce, one of `BASELINES`, batch for all others.
+    """A fresh estimator called `name`, or at the place `name` of a user's own; `baseline`: of reinforce, one of `BASELINES`,
+    batch for all others.
 
     InputError that lists the known ones: an unknown name or baseline; another baseline for an estimator that has its own.
     """
+    if is_own(name):
+        return Own(name, gamma, lam)
     if name not in _ALGORITHMS:
         raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
     if name == Reinforce.name:

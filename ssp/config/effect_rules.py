@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ssp import own
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config, HealthConfig
 from ssp.episode import PROPOSER
@@ -33,12 +34,16 @@ class Need:
 NEEDS = (
     Need(("baseline",), "algorithm", ("reinforce",)),
     Need(("gamma",), "algorithm", ("reinforce_pp", "reinforce_pp_baseline", "gae", "remax")),
-    Need(("lam", "critic.lr", "critic.value_clip", "critic.warmup_steps"), "algorithm", ("gae",)),
+    Need(("lam",), "algorithm", ("gae",)),
+    Need(("critic.lr", "critic.value_clip", "critic.warmup_steps"), "algorithm", ("gae",)),
     Need(("clip_low", "clip_high"), "loss", (*CLIPPED, "cispo")),
     Need(("clip_dual",), "loss", CLIPPED),
     Need(("tis_cap",), "loss", ("tis", "decoupled")),
     Need(("correction.low", "correction.high"), "correction.mask", ("token", "sequence")),
 )
+OWN_TAKES = ("gamma", "lam", "clip_low", "clip_dual", "tis_cap")
+"""First keys of the needs that a user's own estimator or loss may read as well."""
+
 KL_NEEDS = (
     Need(("kl.topk", "kl.variant"), "kl.kind", TOP_K),
     Need(("kl.weight",), "kl.place", ("loss",)),
@@ -51,7 +56,8 @@ def settings_have_an_effect(cfg: Config) -> None:
     standard = RoleConfig()
     for role, block in _learning(cfg):
         for need in (*NEEDS, *(KL_NEEDS if block.kl.coef else ())):
-            if _get(block, need.by) in need.values:
+            chosen = _get(block, need.by)
+            if chosen in need.values or (own.is_own(str(chosen)) and need.keys[0] in OWN_TAKES):
                 continue
             for key in need.keys:
                 value, default = _get(block, key), _get(standard, key)

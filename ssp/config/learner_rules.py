@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
+from ssp import own
 from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
 from ssp.config.schema import Config
 from ssp.config.tables import TRUST_REGION
@@ -17,6 +18,13 @@ from ssp.errors import InputError
 
 RATE = ("lr", "warmup_steps", "schedule")
 """Settings of an optimizer step's rate, which each role's own step may have of its own."""
+
+
+def trusted(loss: str) -> bool:
+    """Whether a loss uses the behaviour log-probs (law 5): a built-in one, or a user's own that says so of itself."""
+    if not own.is_own(loss):
+        return loss in TRUST_REGION
+    return getattr(own.find(loss, f"the loss {loss}", "def loss(tokens, options):"), "trust_region", False) is True
 
 
 def zero_is_deepspeeds(cfg: Config) -> None:
@@ -101,7 +109,7 @@ def shared_policies_can_be_kept(cfg: Config) -> None:
 def second_step_needs_trust_region(cfg: Config) -> None:
     """The proposer's step comes first, so that the solver's policy is not the one that sampled any more (law 1)."""
     for role, block in _sharing(cfg):
-        if role == SOLVER and not block.learner.combine and block.loss not in TRUST_REGION:
+        if role == SOLVER and not block.learner.combine and not trusted(block.loss):
             rule = (
                 f"solver.loss is one of {', '.join(TRUST_REGION)} where a shared policy takes the proposer's step first"
             )

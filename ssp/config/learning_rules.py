@@ -8,25 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ssp import own
 from ssp.config import effect_rules, learner_rules
+from ssp.config.learner_rules import trusted
 from ssp.config.schema import Config
 from ssp.config.tables import DISTRIBUTION_KL, GROUP_BASELINE, TRUST_REGION
 from ssp.episode import PROPOSER
 from ssp.errors import InputError
 
+MARKED = ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
 SEQUENCE_CLIP = 0.1
 """A bound on a sequence's ratio above this is one meant for a token's."""
+
+
+def own_code_is_there(cfg: Config) -> None:
+    """A user's own estimator or loss is found, and of the right kind, before anything starts."""
+    for role in cfg.roles:
+        block = cfg.block(role)
+        if block.policy != "frozen" and (own.is_own(block.algorithm) or own.is_own(block.loss)):
+            # Here, because they import torch, which a dry run does without.
+            from ssp import algorithms, losses
+
+            algorithms.get(block.algorithm, block.gamma, block.lam, block.baseline)
+            losses.get(block.loss)
 
 
 def stale_role_needs_trust_region(cfg: Config) -> None:
     """Law 5: with a bound above 0 the loss must use the behaviour log-probs; plain `pg` would be biased."""
     for role in cfg.roles:
         bound, loss = getattr(cfg.schedule.max_staleness, role), cfg.block(role).loss
-        if bound > 0 and loss not in TRUST_REGION:
+        if bound > 0 and not trusted(loss):
             raise InputError(
                 f"{role}.loss must be one of {', '.join(TRUST_REGION)} when schedule.max_staleness.{role} is above 0",
                 f"{role}.loss={loss} with a bound of {bound}",
-                f"add {role}.loss=tis, or set the bound to 0",
+                f"add {role}.loss=tis, or set the bound to 0" + MARKED * own.is_own(loss),
             )
 
 
@@ -34,11 +49,11 @@ def minibatches_need_trust_region(cfg: Config) -> None:
     """From the second optimizer step of a batch on its policy is not the one that sampled."""
     for role in cfg.roles:
         block = cfg.block(role)
-        if block.learner.minibatch > 0 and block.loss not in TRUST_REGION:
+        if block.learner.minibatch > 0 and not trusted(block.loss):
             raise InputError(
                 f"{role}.loss must be one of {', '.join(TRUST_REGION)} when {role}.learner.minibatch is above 0",
                 f"{role}.loss={block.loss} with minibatch={block.learner.minibatch}",
-                f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0",
+                f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0" + MARKED * own.is_own(block.loss),
             )
 
 
@@ -75,7 +90,7 @@ def dropped_context_needs_one_advantage(cfg: Config) -> None:
     for role in cfg.roles:
         block = cfg.block(role)
         by_token = block.algorithm == "gae" or block.gamma < 1 or (block.kl.coef > 0 and block.kl.place == "reward")
-        if block.limits.overflow == "drop" and by_token:
+        if block.limits.overflow == "drop" and (by_token or own.is_own(block.algorithm)):
             raise InputError(
                 f"{role}.limits.overflow=drop needs one advantage an episode",
                 f"{role}.algorithm={block.algorithm}, gamma={block.gamma}, kl.place={block.kl.place}",
@@ -102,7 +117,8 @@ def proposers_are_compared(cfg: Config) -> None:
     if cfg.solver.group != "target":
         rule = "solver.group is target: attempts are compared at one question"
         raise InputError(rule, f"solver.group={cfg.solver.group}", "set proposer.group alone")
-    if learns and block.group != "target" and block.algorithm not in GROUP_BASELINE:
+    compares = block.algorithm in GROUP_BASELINE or own.is_own(block.algorithm)
+    if learns and block.group != "target" and not compares:
         rule = f"proposer.group counts only with an algorithm that compares a group: {', '.join(GROUP_BASELINE)}"
         raise InputError(rule, f"{block.group} with {block.algorithm}", "set proposer.algorithm=rloo")
     if learns and block.algorithm == "rloo" and block.group == "target" and cfg.game.proposals == 1:
@@ -114,6 +130,7 @@ def proposers_are_compared(cfg: Config) -> None:
 
 
 RULES: tuple[Callable[[Config], None], ...] = (
+    own_code_is_there,
     stale_role_needs_trust_region,
     minibatches_need_trust_region,
     kl_settings_fit,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from ssp import protocols
+from ssp import own, protocols
 from ssp.config import (
     chaos_rules,
     engine_rules,
@@ -30,6 +30,7 @@ from ssp.config.tables import (
     CHOICES,
     COLDEST,
     INF,
+    PLACES,
     PRESETS,
     RANGES,
 )
@@ -42,7 +43,7 @@ def check(cfg: Config) -> None:
     """Every rule, in order: names, ranges, combinations. InputError at the first that fails."""
     for pattern, known in CHOICES.items():
         for key in _expand(pattern):
-            check_choice(key, get(cfg, key), known)
+            check_choice(key, get(cfg, key), known, pattern in PLACES)
     for pattern, (low, high) in RANGES.items():
         for key in _expand(pattern):
             check_range(key, get(cfg, key), low, high)
@@ -79,11 +80,11 @@ def expand_preset(raw: dict[str, Any]) -> None:
             )
 
 
-def check_choice(key: str, value: str, known: tuple[str, ...]) -> None:
-    """A name must be one that is built in."""
-    if value in known:
+def check_choice(key: str, value: str, known: tuple[str, ...], place: bool = False) -> None:
+    """A name must be one that is built in, or where the key takes a `place` that of a user's own code."""
+    if value in known or (place and own.is_own(value)):
         return
-    listed = ", ".join(name or "''" for name in known)
+    listed = ", ".join([*(name or "''" for name in known), *(["or your own my_file.py:name"] if place else [])])
     raise InputError(f"{key} is one of {listed}", value or "''", f"set {key}={known[0] or known[-1]}")
 
 

@@ -70,6 +70,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """Names that are built in, by key."""
 
+PLACES = ("{role}.algorithm", "{role}.loss", "proposer.reward")
+"""Those of them that take a user's own code too (`ssp.own`), as solver.reward does."""
+
 INF = math.inf
 MOST = 1024
 """Actors of one kind, at most: a slip of the finger must not start a million processes."""

@@ -195,7 +195,7 @@ class School:
 
     @property
     def _looks_back(self) -> bool:
-        return self.config.loss in losses.NEEDS_PROXIMAL or self.config.correction.mask != "none"
+        return losses.looks_back(self.config.loss) or self.config.correction.mask != "none"
 
     def _proximal(self, batch: Batch, trained: Tensor, policy: Backend) -> Tensor:
         def logprobs(rows: Tensor, mask: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class Role:
 @dataclass(frozen=True)
 class SearchForm:
     """How a policy searches: between the tags `tag`. `form`: text (one query), lines or list (several; a JSON list), or
-    tool (the JSON of a tool call)."""
+    tool (the JSON of a tool call); or how a call is written, with the hole {query}, such as `search("{query}")`."""
 
     tag: str = "search"
     form: str = "text"

@@ -14,13 +14,23 @@ from typing import Any
 TOOL = "search"
 """Name of the one tool that a policy is offered."""
 
+HOLE = "{query}"
+"""Where the query stands in a form of a protocol's own."""
+
 BOX = "\\boxed{"
 _BRACE = re.compile(r"[{}]")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 def split(text: str, form: str) -> tuple[str, ...]:
-    """The queries in a search tag. `form`: text (all of it is one), lines (one a line), list (a JSON list, or one)."""
+    """The queries in a search tag. `form`: text (all of it is one), lines (one a line), list (a JSON list, or one), or how
+    a call is written, with the hole {query}: what stands in its place."""
+    if HOLE in form:
+        before, _, after = (part.strip() for part in form.partition(HOLE))
+        call = text.strip()
+        fits = len(call) > len(before) + len(after) and call.startswith(before) and call.endswith(after)
+        query = call[len(before) : len(call) - len(after)] if fits else ""
+        return () if after and after in query else _texts([query])  # one call a block
     if form == "lines":
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     if form == "list":
@@ -43,6 +53,13 @@ def bare_call(turn: str) -> tuple[str, ...]:
     """The queries of a turn that is a tool call without tags, thoughts aside, as Llama writes it; () for any other."""
     call = turn.rpartition("</think>")[2].strip()
     return tool_queries([call]) if call.startswith("{") else ()
+
+
+def written(query: str, form: str) -> str:
+    """How a search for `query` is written between the tags: the inverse of reading one."""
+    if HOLE in form:
+        return form.replace(HOLE, query)
+    return json.dumps({"name": TOOL, "arguments": {"query": query}}) if form == "tool" else query
 
 
 def _arguments(call: Any) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import yaml
 
 from ssp.errors import InputError
 from ssp.protocols.base import HOLE, ObservationForm, Protocol, Role, SearchForm
+from ssp.protocols.calls import HOLE as CALL
 from ssp.protocols.template import FAMILIES, PLAIN, TOKENIZER
 
 _TYPES = {
@@ -120,8 +121,9 @@ def _check(path: Path, protocol: Protocol) -> None:
     unknown = [tag for tag in tags if tag not in protocol.kinds]
     if unknown:
         raise InputError("kinds lists every tag of a protocol", f"{path}: {unknown[0]} is not there", "add it")
-    if protocol.search.form not in _FORMS:
-        raise InputError(f"search.form is one of {', '.join(_FORMS)}", f"{path}: {protocol.search.form}", "use one")
+    if protocol.search.form not in _FORMS and protocol.search.form.count(CALL) != 1:
+        rule = f"search.form is one of {', '.join(_FORMS)}, or how a call is written with one {CALL} in it"
+        raise InputError(rule, f"{path}: {protocol.search.form}", "use one")
     holes = set(HOLE.findall(form.document)) - _HOLES
     if holes:
         rule = f"observation.document has the holes {', '.join(sorted(_HOLES))}"

@@ -14,7 +14,7 @@ from ssp.engines.base import StopWords
 from ssp.episode import Document
 from ssp.errors import InputError
 from ssp.protocols.base import HOLE, Protocol
-from ssp.protocols.calls import TOOL
+from ssp.protocols.calls import TOOL, written
 from ssp.protocols.template import ENDS, FAMILIES, PLAIN, TOKENIZER, Message, lay_out
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ class Renderer:
     def _probe(self) -> str:
         """A turn as a policy of this protocol writes it; reasoning models' templates treat reasoning apart."""
         form = self.protocol.search
-        body = f'\n{{"name": "{TOOL}", "arguments": {{"query": "{_MARK}"}}}}\n' if form.form == "tool" else _MARK
+        body = written(_MARK, form.form)
+        body = f"\n{body}\n" if form.form == "tool" else body
         thought = f"<think>\n{_MARK}\n</think>\n\n" if "think" in self.protocol.kinds else ""
         return f"{thought}<{form.tag}>{body}</{form.tag}>"
 

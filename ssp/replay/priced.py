@@ -76,7 +76,8 @@ def _words(episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str,
     if episode.role == PROPOSER:
         if entry["outcome"] == Outcome.REJECTED.value:
             return [cfg.proposer.invalid_reward]
-        return [proposer_rewards.reward(cfg.proposer.reward, game["win_rate"], cfg.proposer)]
+        facts = {"question": game["question"], "target": game["target"], "searches": len(episode.queries)}
+        return [proposer_rewards.reward(cfg.proposer.reward, game["win_rate"], cfg.proposer, facts)]
     if episode.final is None:
         return [cfg.solver.invalid_reward]
     golds = _golds(cfg, game)

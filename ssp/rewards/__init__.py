@@ -7,11 +7,11 @@ Refuses to score faults: a void never gets here (law 2).
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ssp import own
 from ssp.errors import InputError
 from ssp.rewards.format_em import format_em
 from ssp.rewards.match import em, f1, sub_em
@@ -46,8 +46,8 @@ def names() -> list[str]:
 def get(name: str) -> Reward:
     """The reward called `name`: `(response: str, golds: list[str], **options) -> float`.
 
-    `name` is a known one, or the dotted path of a user's function, `package.module:function` or
-    `package.module.function`. InputError if it is neither.
+    `name` is a known one, or the place of a user's function (`ssp.own`; also `package.module.function`). InputError if it
+    is neither.
     """
     if name in _KNOWN:
         return _KNOWN[name]
@@ -55,7 +55,7 @@ def get(name: str) -> Reward:
     if module and path:
         return _imported(name, module, path)
     raise InputError(
-        f"a reward (solver.reward) is one of {', '.join(names())}, or a function's path such as package.module:function",
+        f"a reward (solver.reward) is one of {', '.join(names())}, or a function's place such as my_file.py:function",
         name or "''",
         "use one of these names",
     )
@@ -67,15 +67,12 @@ def check(name: str, options: Mapping[str, Any], key: str = "solver.reward_optio
 
 
 def _imported(name: str, module: str, path: str) -> Reward:
-    rule = f"the reward {name} is a function that Python can import"
+    rule = f"the reward {name} is a function"
+    found = own.find(f"{module}:{path}", f"the reward {name}", "def reward(response, golds):")
     try:
-        found: Any = importlib.import_module(module)
-        for step in path.split("."):
-            found = getattr(found, step)
         signature = inspect.signature(found)
-    except (Exception, SystemExit) as error:  # whatever a user's module raises while it is imported
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(rule, reason, "correct the path, or put the module's folder on PYTHONPATH") from error
+    except (TypeError, ValueError) as error:
+        raise InputError(rule, str(error), "name a function") from error
     try:
         signature.bind_partial("", [])
     except TypeError as error:

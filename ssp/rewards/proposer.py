@@ -1,17 +1,23 @@
 """What a proposer earns for a valid question, from the solver's win rate on it.
 
-Owns the four kinds of `proposer.reward` and the rule when a game counts at all. Promises that a game without enough
-scored attempts has no win rate (law 2). Refuses to price invalid questions: that is the config's `invalid_reward`.
+Owns the four kinds of `proposer.reward`, the way to a user's own, and the rule when a game counts at all. Promises that a
+game without enough scored attempts has no win rate (law 2). Refuses to price invalid questions: that is the config's
+`invalid_reward`.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ssp import own
 from ssp.config.role import RoleConfig
 from ssp.errors import InputError, InvariantError
-from ssp.rewards.options import check_options
+from ssp.rewards.options import check_options, number, takes
+
+GIVEN = ("question", "target", "searches")
+"""What the game fills in for a user's function that takes it."""
 
 
 def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
@@ -60,24 +66,40 @@ def names() -> list[str]:
 
 
 def check(kind: str, options: Mapping[str, Any]) -> None:
-    """InputError for an unknown kind, and for an option that it does not take."""
-    check_options(_kind(kind), options, "proposer.reward_options")
+    """InputError for an unknown kind, for an option that it does not take, and for a place that leads to no function."""
+    theirs = own.is_own(kind)
+    check_options(_kind(kind), options, "proposer.reward_options", GIVEN if theirs else (), 1 if theirs else 2)
 
 
-def reward(kind: str, rate: float, cfg: RoleConfig) -> float:
+def reward(kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | None = None) -> float:
     """What a valid question earns that the solver wins with `rate`: in [0, 1], unless `cfg.reward_options` move the ends.
 
-    InputError for an unknown kind; InvariantError for a rate outside [0, 1].
+    `facts`: what a user's own function may take by the names of `GIVEN`. InputError for an unknown kind, and for a user's
+    function that raises or returns no finite number; InvariantError for a rate outside [0, 1].
     """
     function = _kind(kind)
     if not 0.0 <= rate <= 1.0:
         raise InvariantError(f"a win rate lies in [0, 1], not {rate}")
-    return function(rate, cfg, **cfg.reward_options)
+    if not own.is_own(kind):
+        return function(rate, cfg, **cfg.reward_options)
+    given = {name: value for name, value in (facts or {}).items() if takes(function, name)}
+    return number(kind, lambda: function(rate, **given, **cfg.reward_options))
 
 
 def _kind(kind: str) -> Callable[..., float]:
+    if own.is_own(kind):
+        example = "def reward(win_rate):"
+        found: Callable[..., float] = own.find(kind, f"the reward {kind}", example)
+        try:
+            inspect.signature(found).bind_partial(0.5)
+        except (TypeError, ValueError) as error:
+            rule = f"the reward {kind} is a function, called with (win_rate)"
+            raise InputError(rule, str(error), f"write `{example}`") from error
+        return found
     if kind not in _KINDS:
         raise InputError(
-            f"proposer.reward must be one of {', '.join(names())}", kind, "set proposer.reward to one of these"
+            f"proposer.reward must be one of {', '.join(names())}, or my_file.py:function",
+            kind,
+            "set proposer.reward to one of these",
         )
     return _KINDS[kind]

@@ -6,18 +6,15 @@ itself. Promises that `em` equals the exact judge's word on every episode. Refus
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
-from math import isfinite
-from numbers import Real
 from typing import Any
 
 from ssp import rewards
 from ssp.config.role import RoleConfig
 from ssp.episode import Episode, Grade
-from ssp.errors import Fault, InputError
+from ssp.errors import Fault
 from ssp.judge import Decision
-from ssp.rewards.options import takes
+from ssp.rewards.options import number, takes
 
 CUT_OFF = "tokens"
 """How an episode stops that the policy did not end by itself."""
@@ -47,14 +44,4 @@ def score(name: str, options: Mapping[str, Any], episode: Episode, golds: Sequen
     function = rewards.get(name)
     known = {"answer": episode.final or "", "judged": right, "ended": episode.stopped != CUT_OFF}
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
-    try:
-        value: object = function(episode.response, list(golds), **given, **options)
-    except Fault:
-        raise
-    except Exception as error:  # whatever a user's function raises
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        found = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
-        raise InputError(f"the reward {name} computes a number", found, "correct the function") from error
-    if not isinstance(value, Real) or not isfinite(value):
-        raise InputError(f"the reward {name} returns a finite number", repr(value), "correct the function")
-    return float(value)
+    return number(name, lambda: function(episode.response, list(golds), **given, **options))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
-from ssp import protocols
+from ssp import own, protocols
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import Fault, SspError, VoidLimit
@@ -314,7 +314,8 @@ class SelfPlay:
         self._report.restart(state.step)
 
     async def _save(self, learner: str, step: int) -> None:
-        meta = {"role": learner, **protocols.get(self._cfg.protocol).mark, "incarnation": self._stages.incarnation}
+        spoken = {**protocols.get(self._cfg.protocol).mark, **own.mark(self._cfg)}
+        meta: dict[str, Any] = {"role": learner, **spoken, "incarnation": self._stages.incarnation}
         roles = self._learners[learner]
         versions = {role: self._store.latest(role).version for role in roles}
         health = {role: self._health.state(role) for role in roles}

@@ -225,7 +225,9 @@ def _earned(cfg: Config, game: Game, settled: Settled) -> float | None:
     reward = cfg.proposer.invalid_reward
     if game.valid:
         assert game.win_rate is not None
-        reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer)
+        searches = game.proposal.brief.searches
+        facts = {"question": game.question, "target": game.target, "searches": searches}
+        reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
     return settled.shaped(cfg, game.proposal.brief, reward)
 
 

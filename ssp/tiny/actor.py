@@ -7,14 +7,13 @@ turn will be. Refuses to be right: its answers are words at random, so a run pay
 
 from __future__ import annotations
 
-import json
 import math
 
 from ssp.config.referee_rules import natural
 from ssp.config.role import SimulatedConfig
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER
-from ssp.protocols.calls import TOOL
+from ssp.protocols.calls import written
 from ssp.protocols.renderer import Renderer
 from ssp.seeds import generator
 from ssp.world.vocabulary import RELATIONS, SCHEMA
@@ -75,8 +74,7 @@ class Actor:
 def searching(renderer: Renderer, role: str, query: str, ended: bool = True) -> str:
     """A turn that searches for `query`, to its end unless it goes on."""
     form = renderer.protocol.search
-    asked = call(query) if form.form == "tool" else query
-    return f"<{form.tag}> {asked} </{form.tag}>{ending(renderer, role, form.tag) if ended else ''}"
+    return f"<{form.tag}> {written(query, form.form)} </{form.tag}>{ending(renderer, role, form.tag) if ended else ''}"
 
 
 def handing_in(renderer: Renderer, role: str, text: str) -> str:
@@ -95,8 +93,3 @@ def result(renderer: Renderer, role: str, words: list[str]) -> str:
 def ending(renderer: Renderer, role: str, tag: str) -> str:
     """The policy ends its turn itself where the closing tag does not."""
     return "" if f"</{tag}>" in renderer.protocol.stops(role) else renderer.decode(renderer.ends[:1])
-
-
-def call(query: str) -> str:
-    """A tool call that searches for `query`."""
-    return json.dumps({"name": TOOL, "arguments": {"query": query}})

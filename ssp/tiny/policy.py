@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from ssp import cache
 from ssp.episode import PROPOSER, SOLVER
 from ssp.protocols import Protocol
+from ssp.protocols.calls import written
 from ssp.protocols.renderer import Renderer
 from ssp.seeds import derive, generator
-from ssp.tiny.actor import WORDS, call, handing_in, result, searching
+from ssp.tiny.actor import WORDS, handing_in, result, searching
 from ssp.world import World
 from ssp.world.vocabulary import NAMES, RELATIONS
 
@@ -84,7 +85,7 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     texts = [f"{role.system}\n{role.user}" for role in protocol.roles.values()] * 4
-    texts += [document.contents for document in world.documents()] + [call(word) for word in WORDS]
+    texts += [document.contents for document in world.documents()] + [written(word, "tool") for word in WORDS]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
@@ -148,9 +149,9 @@ def _loss(model: Qwen2ForCausalLM, prompt: list[int], rows: Sequence[tuple[list[
     length = 1 + max(len(ids) for ids, _ in rows)
     tokens, mask = torch.zeros(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.bool)
     tokens[:, 0] = prompt[-1]  # it says what comes first
-    for row, (ids, written) in enumerate(rows):
+    for row, (ids, mine) in enumerate(rows):
         tokens[row, 1 : len(ids) + 1] = torch.tensor(ids)
-        mask[row, 1 : len(ids) + 1] = torch.tensor(written)
+        mask[row, 1 : len(ids) + 1] = torch.tensor(mine)
     hidden = model.model(tokens, past_key_values=cache, use_cache=True).last_hidden_state
     return cross_entropy(model.lm_head(hidden[:, :-1][mask[:, 1:]]), tokens[:, 1:][mask[:, 1:]])
 
