@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from replayruns import copied, play, rows
+from trainruns import POLICY
 
 from launch import replay
+from ssp import build, corpora
+from ssp.episode import Document
 from ssp.errors import InputError
 from ssp.replay.again import Again
 from ssp.replay.record import Records
 from ssp.replay.weights import Weights
+from ssp.rollout import Search
 from ssp.runfolder import RunFolder
+from ssp.tokenlog import Kind
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +54,40 @@ def test_where_an_episode_parts_from_its_record_is_shown(whole: Path, capsys: py
     one = parted[0]
     assert one.at is not None and one.found.episode.log.ids[: one.at] == one.now.log.ids[: one.at]
     assert f"{one.found.episode.id}, from token {one.at} on\n  recorded  " in said and "\n       now  " in said
+
+
+class OtherWords:
+    """A search in whose documents one word is another one."""
+
+    def __init__(self, inner: Search, old: str, new: str) -> None:
+        self._inner, self._old, self._new = inner, f" {old} ", f" {new} "
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        found = self._inner.search(queries, k, corpus)
+        return [[replace(one, contents=one.contents.replace(self._old, self._new)) for one in some] for some in found]
+
+
+@pytest.mark.slow
+def test_another_reply_of_the_search_is_the_first_other_token(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever read the changed word parts from its record on that token; all others come out again."""
+    records = Records(RunFolder(whole))
+    played = records.found(records.played("solver"))
+    weights = Weights(records.run, records.cfg, records.versions)
+    (word,) = build.tokenizer(POLICY).encode("founder")
+    real = corpora.search
+    monkeypatch.setattr(corpora, "search", lambda *told: OtherWords(real(*told), "founder", "seat"))
+    logs = [one.episode.log for one in played]
+    read = [
+        next((at for at, id in enumerate(log.ids) if id == word and log.kinds[at] == Kind.OBSERVATION), None)
+        for log in logs
+    ]
+    assert [one.at for one in Again(records, weights).resample(played)] == read and {None} < set(read)
+    at, one = next((at, one) for at, one in zip(read, played, strict=True) if at is not None)
+    assert replay.main([f"{whole}:{one.episode.id}", "--resample"]) == 1
+    said = capsys.readouterr().out
+    assert f"from token {at} on" in said and "recorded  'founder " in said and "now  'seat " in said
 
 
 @pytest.mark.slow
