@@ -35,7 +35,7 @@ LOCK = ".lock"
 LONGEST_NAME = 230
 """Bytes of one name in the run folder's path; file systems take 255, and a name is written with an ending first."""
 
-MAY_CHANGE = ("steps", "resume", "run", "save", "health", "placement", "ray", "telemetry", "chaos")
+MAY_CHANGE = ("steps", "resume", "run", "save", "health", "curriculum", "placement", "ray", "telemetry", "chaos")
 """Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
 
 RAY_COPY = "runtime_resources/working_dir_files"

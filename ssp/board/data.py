@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from ssp.errors import InputError
 from ssp.league import payoff
 from ssp.ledger import Ledger
 from ssp.runfolder import LOCK, RunFolder
+from ssp.telemetry.episodes import step_of
 
 Row = dict[str, Any]
 FORM = 1
@@ -34,7 +34,6 @@ FORM = 1
 MOST = 500
 """Rows of one reply: what a browser takes in without being held up."""
 DUELS = 40
-_FILE = re.compile(r"(?:proposer|solver)(?:greedy)?-(\d+)")
 _VERDICTS = (VALID, REJECTED, VOID)
 
 
@@ -222,9 +221,8 @@ class Board:
 
 
 def _step(episodes: Sequence[Mapping[str, Any]]) -> int:
-    """The round that a game was played in, from 1, by the name of an episode's file; 0 when none says."""
-    found = [match for row in episodes if row["file"] and (match := _FILE.match(row["file"]))]
-    return max((int(match[1]) + 1 for match in found), default=0)
+    """The round that a game was played in, from 1, by the names of its episodes' files; 0 when none says."""
+    return max((step_of(row["file"]) for row in episodes if row["file"]), default=0)
 
 
 def _held(run: RunFolder) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ssp.config.cluster import ChaosConfig, PlacementConfig, QueueConfig, RayConfig, TransferConfig
 from ssp.config.role import RoleConfig
+from ssp.curriculum.config import CurriculumConfig
 from ssp.episode import PROPOSER, ROLES, SOLVER
 
 
@@ -327,6 +328,7 @@ class Config:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     game: GameConfig = field(default_factory=GameConfig)
     referee: RefereeConfig = field(default_factory=RefereeConfig)

@@ -16,6 +16,7 @@ from typing import Any
 
 from ssp import own, protocols
 from ssp.config.schema import Config
+from ssp.curriculum.watch import Watch
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import Fault, SspError, VoidLimit
 from ssp.health.junk import JunkWatch
@@ -64,6 +65,7 @@ class SelfPlay:
         self._schooling = Schooling(cfg, cast, self._store, self._redo, self._lost)
         self._evaluator = evaluator
         self._watch, self._health = JunkWatch(cfg.referee), HealthWatch(cfg.health, cfg.roles)
+        self._curriculum = Watch(cfg, folder, report.say)
         self._pace: Pace
         self._turns: Pace
         self._first = self._cut = 0
@@ -192,8 +194,9 @@ class SelfPlay:
         self._checkpoints.remember(round_ + 1, self._batches.state(), self._targets.state(round_))
         await self._ledger("together", [("judge_games", settled.games), ("advance", settled.rows)])
         self._gate.record(TOO_FEW, settled.counts[f"void/{TOO_FEW}"])
-        self._report.round(round_ + 1, games, refills, settled, self._gate.news(), clock)
-        alarm = None if proposer is None else self._watch.see(games)
+        curriculum = self._curriculum.round(round_ + 1, [*games, *refills])
+        self._report.round(round_ + 1, games, refills, settled, self._gate.news(), clock, curriculum)
+        alarm = (None if proposer is None else self._watch.see(games)) or self._curriculum.fatal
         if alarm is not None:
             self.stop(alarm)
         for role in self._roles:
@@ -311,6 +314,7 @@ class SelfPlay:
             for learner in self._learners:
                 await self._save(learner, 0)
             await self._evaluate(0, final=True)
+        self._curriculum.restart(state.step)
         self._report.restart(state.step)
 
     async def _save(self, learner: str, step: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ssp.episode import Episode, Grade, Outcome, State
+from ssp.episode import PROPOSER, Episode, Grade, Outcome, State
 from ssp.tokenlog import Kind
 
 Ref = Any
@@ -14,7 +14,8 @@ Ref = Any
 
 @dataclass(frozen=True)
 class Brief:
-    """An episode without its payload. `tokens` counts model tokens, `length` all of them."""
+    """An episode without its payload. `tokens` counts model tokens, `length` all of them; `documents`: ids of those that a
+    proposer's searches showed, each once."""
 
     id: str
     game: str
@@ -31,6 +32,7 @@ class Brief:
     version_max: int
     file: str
     row: int
+    documents: tuple[str, ...] = ()
 
     @staticmethod
     def of(episode: Episode, file: str, row: int) -> Brief:
@@ -52,6 +54,7 @@ class Brief:
             version_max=log.version_max,
             file=file,
             row=row,
+            documents=tuple(dict.fromkeys(d.id for d in episode.documents)) if episode.role == PROPOSER else (),
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:

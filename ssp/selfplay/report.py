@@ -93,9 +93,10 @@ class Report:
         settled: Settled,
         voids: Mapping[str, int],
         clock: Clock,
+        more: Mapping[str, float] | None = None,
     ) -> None:
-        """A round is settled. `refills`: replayed games; `voids`: by cause, since the last round's report."""
-        values = game_figures(games, refills, self._oracle)
+        """A round is settled. `refills`: replayed games; `voids`: by cause, since the last report; `more`: figures."""
+        values = {**game_figures(games, refills, self._oracle), **(more or {})}
         played = list(all_played([*games, *refills]))
         values["game/tokens"] = float(sum(p.brief.tokens for p in played))
         values.update({f"void/{cause}": float(count) for cause, count in sorted(voids.items())})

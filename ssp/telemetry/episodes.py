@@ -7,6 +7,7 @@ Refuses to know states and rewards, which are the ledger's (`file`, `row` lead h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ssp.errors import InputError
 from ssp.files import whole
 from ssp.tokenlog import TokenLog
 
+_NAME = re.compile(r"(?:proposer|solver)(?:greedy)?-(\d+)")
 _TEXTS = ("id", "game", "role", "text", "final", "stopped", "cause")
 _TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
     "ids": (pa.int32(), np.int32),
@@ -83,6 +85,12 @@ def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
         rule, found = "an episodes file must be parquet with the episode columns", f"{path} ({error})"
         raise InputError(rule, found, "give a file of a run's episodes folder") from error
     return list(table.to_pylist())
+
+
+def step_of(file: str) -> int:
+    """The round, from 1, that a file's episodes are of, by its name; 0 for those of no round (evaluations)."""
+    named = _NAME.match(file)
+    return int(named[1]) + 1 if named else 0
 
 
 def _episode(row: dict[str, Any]) -> Episode:

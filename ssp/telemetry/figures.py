@@ -75,6 +75,40 @@ def _searches() -> list[Figure]:
     ]
 
 
+def _curriculum() -> list[Figure]:
+    """docs/curriculum.md says how each is made; the window is `curriculum.window` rounds."""
+    asked = {
+        "solved_<band>": ("share", "played questions whose share of right attempts, in per cent, is in that band"),
+        "learnability": ("share", "mean of 4 p (1 - p) over played questions, p their share of right attempts"),
+        "mixed": ("share", "played questions with some attempts right and some wrong"),
+        "reasked": ("share", "played questions that an earlier round played too"),
+        "half_life": (
+            "rounds",
+            "median until the solve rate of a re-asked question has come half way from its first to 1",
+        ),
+        "hops": ("relations", "mean over the new questions (generated world; else the proposer's searches)"),
+        "searches": ("searches", "the proposer's, mean over the new questions"),
+        "solver_searches": ("searches", "mean an attempt, mean over played questions"),
+        "near_duplicates": (
+            "share",
+            "new questions with a near-duplicate earlier in the round or in the window before it",
+        ),
+        "targets": ("targets", "distinct ones that new questions were about, so far"),
+        "coverage_targets": ("share", "of the data's targets, so far"),
+        "coverage_targets_window": ("share", "of the data's targets, in the window"),
+        "documents": ("documents", "distinct ones that the proposer's searches showed for new questions, so far"),
+        "coverage_documents": ("share", "of the corpus, so far (a generated world, an index folder)"),
+        "coverage_documents_window": ("share", "of the corpus, in the window"),
+        "coverage": (
+            "share",
+            "distinct targets in the window, of as many as could be; the same of documents; their mean",
+        ),
+        "answer_entropy": ("bits", "of the classes of the answers in the window"),
+        "alarm_<figure>": ("", "1 while the alarm lasts that the diversity in that figure collapsed, else 0"),
+    }
+    return [Figure(f"curriculum/{name}", GAME, unit, text) for name, (unit, text) in asked.items()]
+
+
 _GAME = [
     Figure(
         "game/proposed",
@@ -109,6 +143,7 @@ _GAME = [
     ),
     Figure("game/proposer_searches", GAME, "searches", "mean an episode"),
     Figure("game/solver_searches", GAME, "searches", "mean an episode"),
+    *_curriculum(),
     Figure("game/tokens", GAME, "tokens", "model tokens of the round", COUNTER),
     Figure("void/<cause>", GAME, "episodes", "faults of ours, by cause", COUNTER),
     Figure(

@@ -1,0 +1,57 @@
+"""The half-life of a question: after how many rounds the solver's rate on it has come half way to 1.
+
+Owns the counts and the estimate. A question that is asked again is watched from its first rate p < 1 on; its time has come
+when a later rate is at least (1 + p) / 2. Questions of which that is not known yet are censored at their last rate: the
+half-life is the median of Kaplan and Meier (1958). Promises None where nothing was asked again, or where the curve has not
+come down to one half. Refuses to wait: a rate is what a few attempts say, so the fewer they are the shorter it looks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass
+class _Watched:
+    """First round, the rate that is half way, rounds watched so far, whether its time has come."""
+
+    first: int
+    half: float
+    rounds: int = 0
+    over: bool = False
+
+
+class HalfLife:
+    """Rates of questions, in the order of rounds."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, _Watched] = {}
+        self._came: Counter[int] = Counter()  # rounds → questions whose time came then
+        self._censored: Counter[int] = Counter()  # rounds → questions that were last seen then
+
+    def add(self, question: str, round_: int, rate: float) -> None:
+        """A question's solve rate in a round."""
+        one = self._watched.get(question)
+        if one is None:
+            self._watched[question] = _Watched(round_, (1 + rate) / 2, over=rate >= 1)
+            return
+        if one.over:
+            return
+        if one.rounds:
+            self._censored[one.rounds] -= 1
+        one.rounds = max(round_ - one.first, one.rounds)
+        one.over = rate >= one.half
+        if one.rounds:
+            (self._came if one.over else self._censored)[one.rounds] += 1
+
+    def median(self) -> float | None:
+        """In rounds."""
+        left = sum(self._came.values()) + sum(self._censored.values())
+        alive = 1.0
+        for rounds in sorted({*self._came, *self._censored}):
+            alive *= 1 - self._came[rounds] / left if left else 1.0
+            left -= self._came[rounds] + self._censored[rounds]
+            if alive <= 0.5 and self._came[rounds]:
+                return float(rounds)
+        return None
