@@ -99,6 +99,7 @@ def test_the_interval_is_that_of_drawing_cold_starts_then_seeds() -> None:
 def test_pairs_are_of_one_seed_and_equal_compute_reads_both_curves_at_the_cheaper_one() -> None:
     found = [row("a", 0, 0.5), row("a", 1, 0.6), row("b", 0, 0.7), row("b", 2, 0.9)]
     assert report.paired(found, "b", "a", report.at_end("end")) == {0: [pytest.approx(0.2)]}
+    assert report.paired([*found, row("b", 1, 0.7, start=0.2)], "b", "a", report.at_end("end")).keys() == {0}
     dear = row("b", 0, 0.9, cpu={"0": 1.0, "3": 9.0})
     # At 5 s, half of its way from 0.1 to 0.9, it has 0.5; the control has ended with 0.5.
     assert report.at_equal_compute("curve")(dear, found[0]) == pytest.approx(0.0)

@@ -41,11 +41,11 @@ def interval(pairs: Mapping[int, list[float]], seed: int = 0) -> tuple[float, fl
 
 
 def paired(found: list[Row], arm: str, control: str, of: Callable[[Row, Row], float | None]) -> dict[int, list[float]]:
-    """Differences by cold start, of the pairs for which `of(row, its control)` has one."""
+    """Differences by cold start, of the pairs that started alike and for which `of(row, its control)` has one."""
     controls = {row["seed"]: row for row in found if row["arm"] == control}
     pairs: dict[int, list[float]] = {}
     for row in found:
-        if row["arm"] == arm and row["seed"] in controls:
+        if row["arm"] == arm and row["start"] == controls.get(row["seed"], {}).get("start"):
             difference = of(row, controls[row["seed"]])
             if difference is not None:
                 pairs.setdefault(row["cold"], []).append(difference)

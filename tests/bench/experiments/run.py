@@ -1,6 +1,6 @@
 """Experiments on the embedded world: the arms of one YAML file, over seeds and cold starts, and what comes of them.
 
-    python tests/bench/experiments/run.py coevolution --out runs/experiments [--jobs 2] [--arms own shared] [--seeds 2]
+    python tests/bench/experiments/run.py coevolution --out runs/experiments [--jobs 2] [--arms own shared] [--seeds 2] [--cold 1]
 
 Plays each missing (arm, seed) with the settings of `ssp train --config quickstart`, by `alone.py` in one process, and adds
 one row of figures to `docs/experiments/NAME.jsonl`: it may be ended and started again at any time, and on another day; a
@@ -40,6 +40,8 @@ ALWAYS = [
     "health.on_collapse=warn",
     "referee.alarm_patience=1000000",
 ]
+# Ended by the gate, a cold start is the seed's alone; ended by the cap on CPU seconds, also that of a busy machine.
+PATIENT = "coldstart.max_seconds=900"
 CURVES = ("game/win_rate", "game/valid_rate", "game/hops_mean", "game/junk_rate")
 
 
@@ -68,7 +70,8 @@ def missing(name: str, about: dict[str, Any], seeds: int, arms: Sequence[str]) -
 def command(about: dict[str, Any], arm: str, seed: int, folder: Path) -> list[str]:
     """What plays one run."""
     cold = seed % about["coldstarts"]
-    told = [f"run.dir={folder}", f"seed={seed}", f"coldstart.seed={cold}", *ALWAYS, *about["base"], *about["arms"][arm]]
+    start = [f"coldstart.seed={cold}", *([PATIENT] if cold else [])]  # that of seed 0 is shipped
+    told = [f"run.dir={folder}", f"seed={seed}", *start, *ALWAYS, *about["base"], *about["arms"][arm]]
     return [sys.executable, str(HERE / "alone.py"), "--config", "quickstart", *told]
 
 
@@ -128,10 +131,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, help="the first so many only")
+    parser.add_argument(
+        "--cold", type=int, help="seeds of this cold start only: side by side, each trains one of its own"
+    )
     parser.add_argument("--arms", nargs="+")
     given = parser.parse_args()
     about = experiment(given.name)
     wanted = missing(given.name, about, given.seeds or about["seeds"], given.arms or list(about["arms"]))
+    wanted = [one for one in wanted if given.cold in (None, one[1] % about["coldstarts"])]
     with ThreadPoolExecutor(given.jobs) as pool:
         for job in [pool.submit(play, given.name, about, *one, given.out.absolute()) for one in wanted]:
             job.result()
