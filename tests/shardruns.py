@@ -128,15 +128,16 @@ class Tally:
 def crowd(
     search: Any, truth: Truth, clients: int, seconds: float, kill: Callable[[], None], after: float = 0.3
 ) -> Tally:
-    """`clients` threads ask one query after the other for `seconds`; `kill()` at the share `after` of them."""
-    tally, lock, began = Tally(), threading.Lock(), time.monotonic()
+    """`clients` threads ask one query after the other for `seconds`, and until `kill()`, called at the share `after` of them,
+    is over: on a busy machine it may take longer."""
+    tally, lock, began, over = Tally(), threading.Lock(), time.monotonic(), threading.Event()
     asked = questions(2000)
     killed = [0.0]
 
     def client(number: int) -> None:
         draw = random.Random(number)
         try:
-            while time.monotonic() < began + seconds:
+            while time.monotonic() < began + seconds or not over.is_set():
                 query, at = draw.choice(asked), time.monotonic()
                 with lock:
                     tally.asked += 1
@@ -162,9 +163,12 @@ def crowd(
         thread.start()
     time.sleep(after * seconds)
     killed[0] = time.monotonic()
-    kill()
-    for thread in threads:
-        thread.join()
+    try:
+        kill()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
     return tally
 
 
