@@ -21,9 +21,6 @@ Fact = tuple[str, str, str]
 
 MAX_HOPS = 4
 
-SHARE = 256 / 390
-"""Entities of a world with aliases, as a share of those of a world without: two names each of the 512."""
-
 
 @dataclass(frozen=True)
 class Question:
@@ -38,21 +35,24 @@ class Question:
 class World:
     """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in document order.
 
-    With `aliases` every entity has a second name. It is smaller then, the names being so many; each entity has a page
-    under either name, and a page says each fact twice, with either name of the object. `facts` and `entities` have first
-    names. An answer under the other name is as true, so exact match does not suffice: a judge that knows names decides.
+    With `aliases` it is the same world, in which the vocabulary's further names are second names of entities, about a third
+    of them. Such an entity has a page under either name, and who says a fact about it says it twice, with either name.
+    `facts` and `entities` have first names. An answer under the other name is as true, so exact match does not suffice: a
+    judge that knows names decides.
     """
 
     def __init__(self, seed: int, aliases: bool = False) -> None:
         self.seed, self.aliases = seed, aliases
-        counts = {kind: int(count * SHARE) for kind, count in COUNTS.items()} if aliases else COUNTS
-        size = sum(counts.values())
         rng = generator(seed, "world")
+        size = sum(COUNTS.values())
         drawn = [NAMES[i] for i in rng.permutation(len(NAMES))]
         self.entities: list[str] = drawn[:size]
-        self._second = dict(zip(self.entities, drawn[size : 2 * size], strict=True)) if aliases else {}
+        self._second: dict[str, str] = {}
+        if aliases:
+            chosen = generator(seed, "aliases").permutation(size)
+            self._second = {self.entities[i]: second for i, second in zip(chosen, drawn[size:], strict=False)}
         self._first = {second: first for first, second in self._second.items()}
-        kinds = [kind for kind, count in counts.items() for _ in range(count)]
+        kinds = [kind for kind, count in COUNTS.items() for _ in range(count)]
         self.types: dict[str, str] = dict(zip(self.entities, kinds, strict=True))
         self._members = {kind: [name for name in self.entities if self.types[name] == kind] for kind in COUNTS}
         self.facts: dict[str, dict[str, str]] = {name: self._draw_facts(name, rng) for name in self.entities}
@@ -81,7 +81,7 @@ class World:
         return Document(id=f"w{self.seed}-{row:03d}", contents=f'"{name}"\n{" ".join(sentences)}')
 
     def documents(self) -> list[Document]:
-        """The corpus: one document an entity, 390 in all; with aliases one a name, 508 in all."""
+        """The corpus: one document an entity, 390 in all; with aliases one a name, 512 in all."""
         return list(self._documents)
 
     def targets(self) -> list[str]:

@@ -73,7 +73,7 @@ def test_a_failed_search_is_a_fault_here_and_a_text_there_and_the_yardstick_meet
 
 def test_the_judge_over_http_knows_both_names_and_is_out_of_order_in_its_outage() -> None:
     world = World(3, aliases=True)
-    first, second = world.names(world.entities[0])
+    first, second = next(names for names in map(world.names, world.entities) if len(names) == 2)
 
     client = httpx.Client(timeout=60)
 
@@ -86,7 +86,7 @@ def test_the_judge_over_http_knows_both_names_and_is_out_of_order_in_its_outage(
     clock = o.Outages(0, True)
     with client, o.judge(clock, world) as url:
         assert ask(url, Item("x mentor ?", [first], second)) == (200, "Correct")
-        assert ask(url, Item("x mentor ?", [first], world.entities[1])) == (200, "Wrong")
+        assert ask(url, Item("x mentor ?", [first], "nobody")) == (200, "Wrong")
         clock.at(o.SCHEDULE["judge"][0])
         codes = {ask(url, Item(f"x{i} mentor ?", [first], second))[0] for i in range(20)}
         assert codes == {200, 503} and ask(url, PROBE)[0] == 200

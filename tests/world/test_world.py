@@ -110,11 +110,13 @@ def test_resolve_names_worlds_and_leaves_paths_alone(tmp_path: Path) -> None:
         files.resolve("world:tran", "corpus", cfg, tmp_path)
 
 
-def test_with_aliases_every_entity_has_two_names_and_two_pages() -> None:
-    world = World(4, aliases=True)
-    assert [world.names(name) for name in world.names(world.entities[0])] == [world.names(world.entities[0])] * 2
+def test_aliases_are_second_names_with_pages_of_their_own_in_the_same_world() -> None:
+    world, plain = World(4, aliases=True), World(4)
+    assert (world.entities, world.facts, world.types) == (plain.entities, plain.facts, plain.types)
     every = [name for entity in world.entities for name in world.names(entity)]
-    assert len(every) == len(set(every)) == 508 and [d.title for d in world.documents()] == every
+    assert sorted(every) == sorted(NAMES) and [d.title for d in world.documents()] == every
+    two = [world.names(entity) for entity in world.entities if len(world.names(entity)) == 2]
+    assert len(two) == 122 and all(world.names(second) == (first, second) for first, second in two)
     for document in world.documents():
         first = world.names(document.title)[0]
         sentences = [s.split() for s in document.text.removesuffix(" .").split(" . ")]
@@ -128,10 +130,11 @@ def test_with_aliases_the_oracle_knows_both_names() -> None:
     asked = world.questions(2, 300, seed=0)
     assert {q.text.split()[0] in world.entities for q in asked} == {True, False}  # it is asked by either name
     for q in asked:
-        first, second = world.names(q.answer)
-        assert q.answer == first == world.answer(q.text) and {first, second}.isdisjoint(q.text.split())
-        assert not world.is_junk(q.text, first) and not world.is_junk(q.text, second)
-        assert world.is_junk(q.text, world.names(q.chain[0][0])[1])
+        assert q.answer == world.names(q.answer)[0] == world.answer(q.text)
+        assert set(world.names(q.answer)).isdisjoint(q.text.split())
+        assert not any(world.is_junk(q.text, name) for name in world.names(q.answer))
+        assert all(world.is_junk(q.text, name) for name in world.names(q.chain[0][0]))
+    assert {len(world.names(q.answer)) for q in asked} == {1, 2}
     plain = World(4)
     assert plain.names("nobody") == ("nobody",) and plain.names(plain.entities[0]) == (plain.entities[0],)
 
@@ -139,7 +142,7 @@ def test_with_aliases_the_oracle_knows_both_names() -> None:
 def test_files_with_aliases_stand_beside_those_without(tmp_path: Path) -> None:
     cfg, world = Config(), World(11, aliases=True)
     corpus, plain = (files.resolve(name, "corpus", cfg, tmp_path) for name in ("world:train+aliases", "world:train"))
-    assert corpus != plain and len(Path(corpus).read_text().splitlines()) == 508
+    assert corpus != plain and len(Path(corpus).read_text().splitlines()) == 512
     assert files.ensure(11, tmp_path).aliases is False
     rows = [json.loads(line) for line in files.ensure(11, tmp_path, aliases=True).eval.open()]
     assert all(row["golden_answers"] == list(world.names(world.answer(row["question"]) or "")) for row in rows)
