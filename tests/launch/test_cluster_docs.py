@@ -81,7 +81,7 @@ def test_the_slurm_script_brings_its_nodes_together_and_ends_with_rank_0(tmp_pat
     """Two nodes that are one machine: each finds its rank and the head, they meet with the token that rank 0 makes, rank 0
     alone hears of the time limit, and the other one hears it from rank 0."""
     script, home, tools = tmp_path / "train.sbatch", tmp_path / "home", tmp_path / "tools"
-    script.write_text(block("bash", "# train.sbatch"))
+    script.write_text(block("sh", "# train.sbatch"))
     subprocess.run(["bash", "-n", str(script)], check=True)
     directives = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", script.read_text(), re.MULTILINE))
     assert directives["ntasks-per-node"] == "1" and directives["signal"] == "B:TERM@600"
