@@ -1,0 +1,188 @@
+"""Every example of docs/own.md, taken from the page and run: real commands, `ssp train` in this one process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from docpages import ROOT, Block, blocks
+from safetensors.numpy import load_file
+from trainruns import POLICY, Left, Run
+
+from launch import main as program
+from launch import train
+from ssp import corpora, own, runfolder
+from ssp.config.schema import Config
+from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.evaluator import Evaluator
+from ssp.selfplay.local import local_cast
+from ssp.selfplay.report import Report
+from ssp.selfplay.scene import read_scene
+
+SMALL = {
+    "quickstart": [
+        *("proposer.batch=8", "solver.batch=8", "game.attempts=4", "retriever.shards=1", "eval.every=0"),
+        *("data.eval=[]", f"defaults.model={POLICY}"),
+    ],
+    "search-r1-qwen2.5-3b-grpo": [
+        *(
+            "solver.batch=3",
+            "game.attempts=2",
+            "data.eval=[]",
+            "solver.limits.searches=1",
+            "solver.limits.turn_tokens=64",
+        ),
+    ],
+}
+"""What makes a block's run still smaller here, by its config; what the page types comes later and wins."""
+EXAMPLES = {block.heading: block for block in blocks(ROOT / "docs" / "own.md", "bash")}
+
+
+class Quiet:
+    """A report's display that shows nothing."""
+
+    def restart(self, step: int) -> None: ...
+    def write(self, step: int, role: str, values: dict[str, float]) -> None: ...
+    def event(self, text: str) -> None: ...
+    def span(self, track: str, name: str, start: float, end: float) -> None: ...
+
+
+def in_one_process(cfg: Config, config_name: str) -> int:
+    """`launch.train.train` without Ray: the same scene, coordinator, workers, ledger and checkpoints."""
+    scene = read_scene(cfg)
+    folder = runfolder.open_run(cfg, config_name)
+    cast = local_cast(scene.cfg, scene.models, corpora.search(scene.cfg), folder.ledger, folder.episodes)
+    report = Report(Quiet(), scene.oracle, workers=3, roles=cfg.roles)
+    game = SelfPlay(scene.cfg, cast, folder, scene.targets(), report, Evaluator(scene.cfg, scene.sets))
+    asyncio.run(asyncio.wait_for(game.run(), 250))
+    return 0
+
+
+def run(block: Block) -> None:
+    """The block's files and commands, in the working folder."""
+    for name, text in block.files.items():
+        Path(name).write_text(text, encoding="utf-8")
+    for words in block.commands:
+        if words[0] == "python":
+            runpy.run_path(words[1])
+        else:
+            assert words[0] == "ssp", words
+            small = SMALL[words[3]] if words[1] == "train" else []
+            assert program.main([words[1], *small, *words[2:]]) == 0, words
+
+
+@pytest.fixture(autouse=True)
+def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, and nothing set."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SSP_HOME", raising=False)
+    monkeypatch.setattr(train, "train", in_one_process)
+    torch.set_num_threads(1)
+    return tmp_path
+
+
+def checkpoint(name: str, role: str = "solver") -> tuple[Path, dict[str, Any]]:
+    """The newest checkpoint of a run, and what its ssp.json says."""
+    run_ = Path("runs", name).absolute()
+    state = json.loads((run_ / "checkpoints" / "state.json").read_text())
+    assert state["step"] == 2
+    folder = run_ / state["folders"][role]
+    return folder, json.loads((folder / "ssp.json").read_text())
+
+
+def weights_changed(before: Path, after: Path) -> bool:
+    one, other = (load_file(folder / "model.safetensors") for folder in (before, after))
+    return any(not np.array_equal(one[name], other[name]) for name in one)
+
+
+def texts(name: str) -> list[str]:
+    return [
+        text
+        for file in Path("runs", name, "episodes").glob("*.parquet")
+        for text in pq.read_table(file)["text"].to_pylist()
+    ]
+
+
+def test_each_of_the_five_has_one_example_of_a_readable_size() -> None:
+    assert list(EXAMPLES) == ["Corpus", "Model", "Protocol", "Reward", "Algorithm"]
+    assert all(10 <= block.text.count("\n") <= 35 for block in EXAMPLES.values())
+
+
+def test_a_corpus(capfd: pytest.CaptureFixture[str]) -> None:
+    run(EXAMPLES["Corpus"])
+    said = capfd.readouterr().out
+    assert "answer: furi (2 searches)" in said  # which stands in no world of ours under this name
+    assert any("rota birthplace nuvo" in text for text in texts("own-corpus"))
+    checkpoint("own-corpus")
+
+
+def test_a_model() -> None:
+    run(EXAMPLES["Model"])
+    folder, _ = checkpoint("own-model")
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "llama"
+    assert weights_changed(Path("my-model"), folder)
+
+
+def test_a_protocol(capfd: pytest.CaptureFixture[str]) -> None:
+    run(EXAMPLES["Protocol"])
+    _, record = checkpoint("own-protocol")
+    assert (record["protocol"], record["protocol_version"]) == ("my-calls", 1)
+    assert any('<call> search("' in text and "<found>\n[1] " in text for text in texts("own-protocol"))
+    capfd.readouterr()
+    assert program.main(["ask", "who ?", "--policy", "runs/own-protocol", "protocol=search-r1"]) == 2
+    assert "is of protocol my-calls" in capfd.readouterr().err
+
+
+def test_a_reward_of_each_role() -> None:
+    run(EXAMPLES["Reward"])
+    left = Left(Path("runs", "own-reward"))
+    even = own.find("my_reward.py:even", "", "")
+    paid = left.sql(
+        "SELECT e.reward, g.win_rate FROM episodes e JOIN games g ON g.id = e.game_id "
+        "WHERE e.role = 'proposer' AND e.outcome = 'scored' AND e.reward IS NOT NULL"
+    )
+    assert paid
+    assert all(any(reward == pytest.approx(even(rate, n, price=0.2)) for n in range(1, 6)) for reward, rate in paid)
+    solved = [
+        reward for (reward,) in left.sql("SELECT reward FROM episodes WHERE role = 'solver' AND outcome = 'scored'")
+    ]
+    assert len(set(solved)) > 2 and max(solved) > 1.0
+    _, record = checkpoint("own-reward", "proposer")
+    assert record["own"].keys() == {"solver.reward", "proposer.reward"}
+    assert record["own"]["proposer.reward"].startswith("my_reward.py:even ")
+
+
+def test_an_algorithm() -> None:
+    run(EXAMPLES["Algorithm"])
+    folder, record = checkpoint("own-algorithm")
+    assert record["algorithm"]["name"] == "my_algorithm.py:Median"
+    assert record["own"].keys() == {"solver.algorithm", "solver.loss"}
+    assert weights_changed(POLICY, folder)
+
+
+@pytest.mark.ray
+def test_own_files_reach_the_workers(newcomer: Path) -> None:
+    """Reward, estimator, loss and protocol from files beside the user, on real Ray."""
+    for name in ("Protocol", "Reward", "Algorithm"):
+        for file, text in EXAMPLES[name].files.items():
+            (newcomer / file).write_text(text, encoding="utf-8")
+    code = [
+        "solver.reward=my_reward.py:brief",
+        "solver.algorithm=my_algorithm.py:Median",
+        "solver.loss=my_algorithm.py:smooth",
+    ]
+    started = Run(newcomer / "own-ray", "protocol=my-protocol.yaml", *code, recipe="search-r1-qwen2.5-3b-grpo")
+    started.ends_well()
+    state = json.loads((started.folder / "checkpoints" / "state.json").read_text())
+    record = json.loads((started.folder / state["folders"]["solver"] / "ssp.json").read_text())
+    assert (record["protocol"], record["algorithm"]["name"]) == ("my-calls", "my_algorithm.py:Median")
+    assert set(record["own"]) == {text.partition("=")[0] for text in code}
+    rewards = {reward for (reward,) in started.sql("SELECT reward FROM episodes WHERE outcome = 'scored'")}
+    assert len(rewards) > 2

@@ -1,0 +1,181 @@
+"""Every command that the pages show exists and takes the options that it is shown with; nothing is run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docpages import ROOT, SHOWN, WALKED, Block, blocks, pages
+from trainruns import MARK, marked
+from walk import Rules, Walk, commands
+
+from launch.cli import Parser
+from launch.main import COMMANDS
+from ssp.config.schema import Config
+from ssp.errors import InputError
+
+configs = importlib.import_module("ssp.config.load")  # the package has a function of that name
+
+PLACEHOLDER = re.compile(r"\.\.\.|\b[A-Z]{2,}\b")
+"""In a setting's value or for a number: a reader fills it in."""
+
+
+class Parsed(BaseException):
+    """The arguments were read: as far as this test lets a command come. No Exception, so that nobody treats it."""
+
+    def __init__(self, found: argparse.Namespace) -> None:
+        super().__init__()
+        self.found = found
+
+
+def every(*languages: str) -> list[Block]:
+    return [block for page in pages() for block in blocks(page, *languages)]
+
+
+def lines(block: Block) -> Iterator[str]:
+    """Commands of a block; of a console those behind its prompt."""
+    if block.language == "console":
+        yield from (line[2:] for line in block.text.replace("\\\n", " ").splitlines() if line.startswith("$ "))
+    else:
+        yield from commands(block.text)
+
+
+def typed(command: str) -> Iterator[tuple[str, list[str]]]:
+    """Our commands in a line of shell: name and arguments."""
+    lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="&|;<>")
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    words: list[str] = []
+    for word in [*lexer, ";"]:
+        if not set(word) <= set("&|;<>"):
+            words.append(word)
+            continue
+        for i, one in enumerate(words):
+            if one in ("ssp", "bin/ssp", ".venv/bin/ssp") and all("=" in before for before in words[:i]):
+                yield words[i + 1], words[i + 2 :]
+            module = re.fullmatch(r"launch\.(\w+)", one)
+            if module and words[i - 1 : i] == ["-m"]:
+                yield module[1], words[i + 1 :]
+            if one.endswith("launch/quickstart.sh"):
+                yield "train", words[i + 1 :]
+        words = []
+
+
+OURS = [
+    pytest.param(name, arguments, id=f"{block.name} {name}")
+    for block in every(WALKED, *SHOWN)
+    for line in lines(block)
+    for name, arguments in typed(line)
+]
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsers read what was typed, and then nothing happens."""
+    for name in ("parse_args", "parse_intermixed_args"):
+        read = getattr(argparse.ArgumentParser, name)
+
+        def stop(self: Any, *args: Any, read: Any = read, **more: Any) -> Any:
+            raise Parsed(read(self, *args, **more))
+
+        monkeypatch.setattr(Parser, name, stop)
+
+
+def test_the_pages_show_commands() -> None:
+    assert {name for name, _ in (param.values for param in OURS)} > {"train", "eval", "bank", "board", "serve", "index"}
+
+
+@pytest.mark.usefixtures("read_only")
+@pytest.mark.parametrize(("name", "arguments"), OURS)
+def test_a_command_takes_what_the_page_types(name: str, arguments: list[str]) -> None:
+    assert name in COMMANDS
+    given = [word for word in arguments if word not in ("...", "$@")]
+    with pytest.raises(Parsed) as caught:
+        importlib.import_module(f"launch.{name}").main(given)
+    found = caught.value.found
+    settings = [word for word in getattr(found, "overrides", []) if re.match(r"[\w.]+=", word)]
+    configs._check_keys(configs._parse_overrides(settings), Config, "", "the page")
+    config = getattr(found, "config", None)
+    if config and "/" not in config and not config.endswith(".yaml") and not PLACEHOLDER.search(config):
+        assert config in configs.names()
+
+
+@pytest.mark.parametrize("block", every(WALKED), ids=lambda block: block.name)
+def test_a_block_that_is_walked_is_bash(block: Block) -> None:
+    rules = Rules.above(block)
+    text = block.text if rules.skip else rules.applied(block.text, block.name)
+    done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for begins in rules.lines:
+        assert any(command.startswith(begins) for command in commands(text)), begins
+
+
+@pytest.mark.parametrize("block", every(WALKED, *SHOWN), ids=lambda block: block.name)
+def test_files_of_ours_that_a_page_names_are_there(block: Block) -> None:
+    named = re.findall(r"(?<![\w/.-])((?:launch|tests|configs)/[\w./-]+\.(?:sh|py|yaml))\b", block.text)
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_stale_commands_are_caught(read_only: None) -> None:
+    """The two tests above can fail: an option, a key and a command that there are not."""
+    for name, arguments in (("train", ["--dry"]), ("bank", ["runs/x", "--good"])):
+        with pytest.raises(InputError):
+            importlib.import_module(f"launch.{name}").main(arguments)
+    with pytest.raises(InputError):
+        configs._check_keys(configs._parse_overrides(["solver.lr=1"]), Config, "", "the page")
+    (found,) = typed("FOO=1 ssp train --config x steps=2 # and more ssp eval")
+    assert found == ("train", ["--config", "x", "steps=2"])
+    assert [name for name, _ in typed("ssp serve --index part0 & ssp eval; python -m launch.index --corpus x > y")] == [
+        "serve",
+        "eval",
+        "index",
+    ]
+
+
+def test_commands_of_a_block() -> None:
+    text = (
+        "cat > a <<'END'\nx\n\ny \\\nEND\n# a comment\n\nssp a \\\n  b   # c\nfor x in 1 2; do\n  echo $x\ndone\nls\n"
+    )
+    assert commands(text) == [
+        "cat > a <<'END'\nx\n\ny \\\nEND",
+        "ssp a \\\n  b   # c",
+        "for x in 1 2; do\n  echo $x\ndone",
+        "ls",
+    ]
+
+
+def test_rules_above_a_block(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- walk: s/a/b/ -->\n<!-- walk: skip-line ray -- no cluster -->\n```bash\na\n```\n")
+    block = Block(page, 4, "bash", "a\n", "")
+    rules = Rules.above(block)
+    assert rules.applied(block.text, "here") == "b\n" and rules.lines == {"ray": "no cluster"} and not rules.skip
+    with pytest.raises(ValueError, match="finds nothing"):
+        rules.applied("c", "here")
+    page.write_text("<!-- walk: later -->\n```bash\na\n```\n")
+    with pytest.raises(ValueError, match="skip WHY"):
+        Rules.above(Block(page, 3, "bash", "a\n", ""))
+
+
+def test_a_walk_says_what_failed_and_leaves_nothing(tmp_path: Path) -> None:
+    """A page of plain shell: state is kept between commands, a failure is told with its tail, what serves is ended."""
+    page = tmp_path / "page.md"
+    serve = "python3 -c 'import time; time.sleep(600)' &"
+    page.write_text(
+        f"```bash\nnumber=41\ntest $((number + 1)) = 42\necho no good; false\n{serve}\n```\n\n```sh\nfalse\n```\n"
+    )
+    walk = Walk.__new__(Walk)
+    walk.clone, walk.log, walk.mark, walk.rows = tmp_path / "clone", tmp_path, "x" * 8, []
+    (walk.clone / "runs" / "quickstart-001").mkdir(parents=True)
+    walk.environment = {"PATH": os.environ["PATH"], MARK: walk.mark}
+    walk.page(page)
+    assert [row.result for row in walk.rows] == ["ok", "ok", "FAILED: exit code 1", "ok"]
+    assert "no good" in walk.table() and "3 ran, 1 failed, 0 skipped" in walk.table()
+    assert marked(walk.mark) == []
