@@ -51,7 +51,7 @@ PREPARED = [
     f"ssp train --config quickstart steps=6 eval.every=0 eval.final_questions_per_hop=4 run.name={FIRST}",
     "ssp train --config quickstart steps=3 eval.every=0 eval.final_questions_per_hop=4 seed=2 run.name=quickstart-002",
 ]
-"""What README.md's own commands make before another page is walked, in short: for pages walked without it."""
+"""What README.md's own commands make before another page is walked, in short: for pages that speak of it, walked alone."""
 _WORD = r"(?<![\w.-]){}(?![\w.-])"
 
 
@@ -248,7 +248,8 @@ class Walk:
         try:
             if page.name != "README.md":
                 shell.run("source .venv/bin/activate")
-                if not (self.clone / "runs" / FIRST).is_dir():
+                spoken = any(FIRST in block.text for block in blocks(page, WALKED))
+                if spoken and not (self.clone / "runs" / FIRST).is_dir():
                     for command in PREPARED:
                         self._step(shell, Row("before", command))
             for block in blocks(page, WALKED):
