@@ -65,6 +65,16 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def duel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A quickstart run of sixteen steps with every checkpoint kept, as `ssp train` computes it; in one process. For long
+    tests, which look at it and change nothing there."""
+    from tests.replay.replayruns import play
+
+    sizes = ["steps=16", "eval.every=4", "eval.questions_per_hop=16", "eval.final_questions_per_hop=64"]
+    return play(tmp_path_factory.mktemp("duel") / "duel", *sizes, small=False)
+
+
+@pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[Cluster]:
     """A running Ray cluster that this session started on its own ports; ended by process id."""
     from trainruns import Cluster

@@ -18,17 +18,22 @@ from ssp.telemetry import episodes as transcripts
 KEPT = ["save.every=1", "save.keep=1000", "void.limit=1.0", "referee.alarm_patience=1000"]
 
 
-def play(folder: Path, *settings: str, small: bool = True) -> Path:
-    """A run's folder, played to its end with every checkpoint kept."""
+def alone() -> Any:
+    """The runner of runs in one process."""
     place = REPO / "tests" / "bench" / "experiments" / "alone.py"
     spec = importlib.util.spec_from_file_location("alone", place)
     assert spec is not None and spec.loader is not None
-    alone: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(alone)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def play(folder: Path, *settings: str, small: bool = True) -> Path:
+    """A run's folder, played to its end with every checkpoint kept."""
     sizes = [setting for setting in SMALL if not setting.startswith("eval.")] if small else []
     asked = ["eval.every=0", "eval.questions_per_hop=2", "eval.final_questions_per_hop=2"] if small else []
     argv = ["--config", "quickstart", f"run.dir={folder}", *sizes, *asked, *KEPT, *settings]
-    assert run(alone.main, argv) == 0
+    assert run(alone().main, argv) == 0
     return folder
 
 
