@@ -66,7 +66,7 @@ def graph(cfg: Config) -> str:
     lines += [
         "   |",
         "[question queue]",
-        f"   |  {cfg.game.attempts} attempts a question",
+        f"   |  {cfg.game.attempts} attempts a question{_league(cfg)}",
         f"solver x{place.solvers}  <-- searches --> retriever x{shards}",
         "   |  answers",
         f"judge x{place.judges}  ({cfg.judge.kind})",
@@ -88,6 +88,12 @@ def graph(cfg: Config) -> str:
             f"Staleness bound: {bounds} (0 = synchronous).",
         ]
     )
+
+
+def _league(cfg: Config) -> str:
+    """What members of the league add to a round."""
+    more = cfg.league.twice
+    return f", about {more:.0%} more by past solvers (league.match={cfg.league.match})" if more else ""
 
 
 def _actor_table(parts: Sequence[Process]) -> str:

@@ -36,6 +36,7 @@ from ssp.config.tables import (
 )
 from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import InputError
+from ssp.league import rules as league_rules
 from ssp.tokenlog import BYTES_A_TOKEN
 
 
@@ -247,6 +248,7 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     protocol_exists,
     *learning_rules.RULES,
     *game_rules.RULES,
+    *league_rules.RULES,
     training_samples,
     temperatures_are_usable,
     node_ports_are_a_span,

@@ -12,6 +12,7 @@ from ssp.config.cluster import ChaosConfig, PlacementConfig, QueueConfig, RayCon
 from ssp.config.role import RoleConfig
 from ssp.curriculum.config import CurriculumConfig
 from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.league.config import LeagueConfig
 
 
 @dataclass
@@ -331,6 +332,7 @@ class Config:
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     game: GameConfig = field(default_factory=GameConfig)
+    league: LeagueConfig = field(default_factory=LeagueConfig)
     referee: RefereeConfig = field(default_factory=RefereeConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     world: WorldConfig = field(default_factory=WorldConfig)

@@ -85,12 +85,22 @@ class League:
 
     def published(self, role: str, version: int) -> list[int]:
         """A new version of `role`, whose weights can be kept: newest now, perhaps a member. The members that left."""
+        self.newest(role, version)
+        return self.admit(role, version) if self.wants(role, version) else []
+
+    def newest(self, role: str, version: int) -> None:
+        """`version` is the newest of `role`."""
         self._newest[role] = max(version, self._newest.get(role, version))
         self._changed()
-        pool = self._pools[role]
-        if not pool.admits(version, lambda member: self.ratings().gain(role, version, member)):
-            return []
-        left = pool.admit(version, self._strength(role), self._held(role))
+
+    def wants(self, role: str, version: int) -> bool:
+        """Whether `version`, taken to be as strong as the newest that is known, is to become a member."""
+        return self._pools[role].admits(version, lambda old: self.ratings().gain(role, self._newest[role], old))
+
+    def admit(self, role: str, version: int) -> list[int]:
+        """`version` becomes a member, since its weights are kept. The members that left."""
+        self._changed()
+        left = self._pools[role].admit(version, self._strength(role), self._held(role))
         self._changed()
         return left
 

@@ -56,7 +56,7 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
         episodes = cfg.proposer.batch
         if role != PROPOSER:
             fed = cfg.proposer.batch * costs.valid if PROPOSER in cfg.roles else cfg.solver.batch
-            episodes = round(min(cfg.solver.batch, fed) * cfg.game.attempts)
+            episodes = round(min(cfg.solver.batch, fed) * cfg.game.attempts * (1 + cfg.league.twice))
         turns = 1 + sum(cost.searches) / 2
         tokens[role] = episodes * turns * capped(cost.lengths.tokens, cost.lengths.sigma, cost.cap)
         play[role] = tokens[role] * cost.pace.full * cost.gpus

@@ -18,6 +18,7 @@ from ssp import build
 from ssp.config.schema import Config
 from ssp.errors import InputError, InvariantError
 from ssp.health.limits import Memory
+from ssp.league import lineup
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast, learners
@@ -37,8 +38,12 @@ KINDS = {
     "health": dict,
     "rollbacks": int,
     "good": dict,
+    "league": dict,
 }
 """What state.json holds, with its types."""
+
+LATER: dict[str, Any] = {"health": {}, "rollbacks": 0, "good": {}, "league": {}}
+"""Of that, what is not there in runs that began before it was."""
 
 CURSOR = {"next": int, "open": list, "mark": str, "again": list}
 """What its data cursor holds (`ssp.selfplay.targets`)."""
@@ -51,7 +56,7 @@ NEWER: dict[str, Any] = {"mark": "", "again": []}
 class State:
     """What state.json holds: the step all learners are at, their folders and versions, replay pool and data cursor, what
     is known of each role's health, and how often the run went back after a collapse. `good`: the newest state whose
-    weights have shown no sign of one; empty when it is this one, or nobody watches."""
+    weights have shown no sign of one; empty when it is this one, or nobody watches. `league`: as `Lineup.state` gives it."""
 
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)
@@ -61,6 +66,7 @@ class State:
     health: dict[str, dict[str, Any]] = field(default_factory=dict)
     rollbacks: int = 0
     good: dict[str, Any] = field(default_factory=dict)
+    league: dict[str, Any] = field(default_factory=dict)
 
 
 def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
@@ -68,8 +74,8 @@ def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
     found = folder.read_state()
     if found is None:
         return None
-    found = {"health": {}, "rollbacks": 0, "good": {}, **found}  # not there in runs that began before they were
-    wrong = _wrong(found, roles) or (_wrong(found["good"], roles) if found["good"] else [])
+    found = {**LATER, **found}
+    wrong = _wrong(found, roles) or (_wrong({**LATER, **found["good"]}, roles) if found["good"] else [])
     if wrong:
         rule = "state.json must be as it was written"
         raise InputError(rule, f"{folder.state}: {', '.join(wrong)}", "restore the file, or start a new run")
@@ -99,6 +105,7 @@ def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> None:
         for path in state.folders.values():
             build.check_protocol(folder.absolute(path), cfg.protocol)
         targets.restore(state.cursor)
+        lineup.check(folder, state.league)
     ledger = Ledger(folder.ledger, readonly=True)
     newest = {role: ledger.newest(role) for role in cfg.roles}
     ledger.close()
@@ -126,14 +133,21 @@ class Checkpoints:
         """True for steps that are saved while the run goes on (its last step is saved at its end)."""
         return self._cfg.save.every > 0 and step % self._cfg.save.every == 0
 
-    def remember(self, step: int, pool: list[dict[str, Any]], cursor: dict[str, Any]) -> None:
-        """Replay pool and data cursor as they were after the round that trains as `step`, in order of steps.
+    def remember(
+        self, step: int, pool: list[dict[str, Any]], cursor: dict[str, Any], league: dict[str, Any] | None = None
+    ) -> None:
+        """Replay pool, data cursor and league as they were after the round that trains as `step`, in order of steps.
 
         What was handed over will be trained, so the run cannot end at an earlier step: of those, only steps that are
         saved on the way are kept.
         """
         on_the_way = {earlier: kept for earlier, kept in self._kept.items() if self.due(earlier)}
-        self._kept = on_the_way | {step: {"pool": pool, "cursor": cursor}}
+        self._kept = on_the_way | {step: {"pool": pool, "cursor": cursor, "league": league or {}}}
+
+    @property
+    def leagues(self) -> list[dict[str, Any]]:
+        """The league in every state to which the run may go back, and in those that may still be saved."""
+        return [*(state.league for state in self._states), *(kept["league"] for kept in self._kept.values())]
 
     async def save(
         self,

@@ -21,13 +21,13 @@ from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import Fault, SspError, VoidLimit
 from ssp.health.junk import JunkWatch
 from ssp.health.limits import Collapse, HealthWatch
+from ssp.league.lineup import Lineup, first
 from ssp.queues import Channel, Ticket
 from ssp.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.checkpoint import Checkpoints
-from ssp.selfplay.clock import Clock
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.learning import Schooling, tickets, whole
 from ssp.selfplay.lost import GONE, LearnerLost
@@ -35,11 +35,12 @@ from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.redo import Redo
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
-from ssp.selfplay.stages import Stages
+from ssp.selfplay.stages import Hand, Stages
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.turns import Turns
 from ssp.selfplay.versions import Published, WeightStore
 from ssp.telemetry.activity import STEP
+from ssp.telemetry.clock import Clock
 from ssp.transfer.courier import Courier
 
 TURN = "turn"
@@ -61,6 +62,7 @@ class SelfPlay:
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
         self._queues = {name: Channel(crew, cfg.queue.timeout) for name, crew in cast.queues.items()}
         self._checkpoints = Checkpoints(cfg, cast, folder)
+        self._lineup = Lineup(cfg, cast, folder, self._store)
         self._redo = Redo(cfg, cast, self._store, report.say)
         self._schooling = Schooling(cfg, cast, self._store, self._redo, self._lost)
         self._evaluator = evaluator
@@ -162,8 +164,7 @@ class SelfPlay:
         clock = Clock(self._report.span, f"round-{round_ % self._abreast}")
         proposer = self._store.latest(PROPOSER) if PROPOSER in self._roles else None
         games = await self._open(round_)
-        if proposer is not None:
-            await self._stages.propose(round_, games, proposer, clock)
+        asked = [] if proposer is None else await self._propose(round_, games, proposer, clock)
         with self._report.waiting(clock.track, "solver's learner"):
             await self._pace.admit(SOLVER, round_)
         if self._pace.over:
@@ -171,16 +172,23 @@ class SelfPlay:
             return
         solver = self._store.latest(SOLVER)
         if proposer is not None:
-            await self._stages.verify(round_, games, proposer, solver, clock)
+            await self._stages.verify(round_, asked, solver, clock)
             await self._resample(round_, games, proposer, solver, clock)
 
         chosen = self._batches.choose(round_, games, self._stages.incarnation)
         refills = [game for game in chosen if game.replayed]
         await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in refills])
         chosen = await self._from_question_queue(round_, chosen)
-        await self._stages.solve(round_, chosen, solver, clock)
+        asked_by = None if proposer is None else proposer.version
+        tried = self._lineup.graders(round_, chosen, solver, asked_by)
+        further = [game for game in tried[0][1] if first(game.id) != game.id]
+        await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in further])
+        refills += further
+        for weights, mine in tried:
+            await self._stages.solve(round_, mine, weights, clock)
         await self._queues["questions"].ack(round_)
-        await self._stages.grade(round_, chosen, solver, clock)
+        for weights, mine in tried:
+            await self._stages.grade(round_, mine, weights, clock)
 
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for this one.
         with self._report.waiting(clock.track, "round before"):
@@ -188,10 +196,11 @@ class SelfPlay:
         if self._turns.done[TURN] < round_:
             self._cut = min(self._cut, round_)
             return
-        asked_by = None if proposer is None else proposer.version
         settled = settle(self._cfg, [*games, *refills], asked_by, round_ + 1)
         self._batches.remember(round_, [*games, *refills])
-        self._checkpoints.remember(round_ + 1, self._batches.state(), self._targets.state(round_))
+        self._lineup.turn(round_, [*games, *refills], asked_by, solver.version)
+        kept = self._batches.state(), self._targets.state(round_), self._lineup.state()
+        self._checkpoints.remember(round_ + 1, *kept)
         await self._ledger("together", [("judge_games", settled.games), ("advance", settled.rows)])
         self._gate.record(TOO_FEW, settled.counts[f"void/{TOO_FEW}"])
         curriculum = self._curriculum.round(round_ + 1, [*games, *refills])
@@ -202,7 +211,8 @@ class SelfPlay:
         for role in self._roles:
             items = settled.items[role]
             rewards = [item.reward for item in items]
-            batch = TrainBatch(role, round_ + 1, items, rewards, settled.nbytes[role], settled.figures(role))
+            figures = {**settled.figures(role), **self._lineup.figures(role)}
+            batch = TrainBatch(role, round_ + 1, items, rewards, settled.nbytes[role], figures)
             with self._report.waiting(clock.track, f"room in queue {role}"):
                 await self._queues[role].put(round_, tickets(batch))
         await self._turns.advance(TURN)
@@ -213,6 +223,15 @@ class SelfPlay:
         await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in games])
         return games
 
+    async def _propose(
+        self, round_: int, games: list[Game], proposer: Published, clock: Clock, again: int = 0
+    ) -> list[Hand]:
+        """Have a question written for each game, by the newest proposer or a past one; who wrote which."""
+        asked = self._lineup.askers(round_, games, proposer)
+        for weights, mine in asked:
+            await self._stages.propose(round_, mine, weights, clock, again)
+        return asked
+
     async def _resample(
         self, round_: int, games: list[Game], proposer: Published, solver: Published, clock: Clock
     ) -> None:
@@ -222,8 +241,8 @@ class SelfPlay:
                 return
             await self._gate.admit()
             more = await self._open(round_)
-            await self._stages.propose(round_, more, proposer, clock, again)
-            await self._stages.verify(round_, more, proposer, solver, clock, again)
+            asked = await self._propose(round_, more, proposer, clock, again)
+            await self._stages.verify(round_, asked, solver, clock, again)
             games += more
 
     async def _train(self, learner: str) -> None:
@@ -250,6 +269,7 @@ class SelfPlay:
                 await self._evaluate(step)
             if self._report.learned(step, stats):
                 await self._ledger("check")
+            await self._publish_members(learner, step)
             if self._checkpoints.due(step):  # last: a run that goes on from this step has all its rows
                 await self._save(learner, step)
             for role in roles:
@@ -258,7 +278,7 @@ class SelfPlay:
     def _lost(self, round_: int, games: list[str], episodes: int) -> None:
         """A learner did not get episodes of `round_`: a round that begins later plays their games again."""
         self._gate.record(GONE, episodes)
-        self._targets.lose(round_, games)
+        self._targets.lose(round_, [first(game) for game in games])
         self._report.say(
             f"{episodes} episodes of step {round_ + 1} are gone with their node, and void; {len(games)} games again"
         )
@@ -310,6 +330,10 @@ class SelfPlay:
         for learner in self._learners:
             await self._schooling.start(learner, state.step)
             self._redo.begin(learner, self._checkpoints.folder(state, learner))
+        newest = {role: self._store.latest(role).version for role in self._roles}
+        await self._lineup.begin(state.step, state.versions, state.league, state.rollbacks, newest)
+        for learner in self._learners:
+            await self._publish_members(learner, state.step)
         if self._checkpoints.saved < 0:
             for learner in self._learners:
                 await self._save(learner, 0)
@@ -317,9 +341,16 @@ class SelfPlay:
         self._curriculum.restart(state.step)
         self._report.restart(state.step)
 
-    async def _save(self, learner: str, step: int) -> None:
+    def _meta(self, learner: str) -> dict[str, Any]:
         spoken = {**protocols.get(self._cfg.protocol).mark, **own.mark(self._cfg)}
-        meta: dict[str, Any] = {"role": learner, **spoken, "incarnation": self._stages.incarnation}
+        return {"role": learner, **spoken, "incarnation": self._stages.incarnation}
+
+    async def _publish_members(self, learner: str, step: int) -> None:
+        versions = {role: self._store.latest(role).version for role in self._learners[learner]}
+        await self._lineup.published(learner, step, versions, self._meta(learner), self._redo.surely)
+
+    async def _save(self, learner: str, step: int) -> None:
+        meta = self._meta(learner)
         roles = self._learners[learner]
         versions = {role: self._store.latest(role).version for role in roles}
         health = {role: self._health.state(role) for role in roles}
@@ -329,6 +360,7 @@ class SelfPlay:
 
         saved = await self._redo.surely(learner, save)
         self._redo.begin(learner, saved)
+        self._lineup.tidy(self._checkpoints.leagues)
 
     async def _from_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
         """Questions reach the solvers through their queue, which holds them until they have been played."""

@@ -15,9 +15,9 @@ from ssp.data.readers import Question
 from ssp.episode import Outcome
 from ssp.evaluation.summary import Scored
 from ssp.judge import same
-from ssp.selfplay.clock import Clock
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.versions import Published
+from ssp.telemetry.clock import Clock
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ class Game:
     A replayed question has no proposer episode and a negative `number`; `asked_by` is the proposer's version that wrote
     it. One of a data set has neither. `golds` are all right answers: the target alone, or those of the data set.
     `hints` is what the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline.
-    `grades` is by attempt id.
+    `grades` is by attempt id. `frozen`: the role that a past version of it plays here, whose episodes nobody learns from
+    (`ssp.league.lineup`); a past proposer is `asked_by` too.
     """
 
     id: str
@@ -124,11 +125,12 @@ class Game:
     win_rate: float | None = None
     solver_version: int = -1
     asked_by: int | None = None
+    frozen: str = ""
 
     @property
     def replayed(self) -> bool:
-        """True for a question from the replay pool."""
-        return self.number < 0
+        """True for a question that was asked before: one of the replay pool (with a negative `number`), or of this round."""
+        return self.id.startswith("r")
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from ssp.selfplay.clock import Clock
+from ssp.episode import PROPOSER, SOLVER
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played
+from ssp.telemetry.clock import Clock
 from ssp.world import World
 
 WAIT = 0.001
@@ -95,7 +96,8 @@ class Report:
         clock: Clock,
         more: Mapping[str, float] | None = None,
     ) -> None:
-        """A round is settled. `refills`: replayed games; `voids`: by cause, since the last report; `more`: figures."""
+        """A round is settled. `refills`: games whose question was asked before; `voids`: by cause, since the last round's
+        report; `more`: figures."""
         values = {**game_figures(games, refills, self._oracle), **(more or {})}
         played = list(all_played([*games, *refills]))
         values["game/tokens"] = float(sum(p.brief.tokens for p in played))
@@ -143,22 +145,24 @@ class Report:
 def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: World | None) -> dict[str, float]:
     """Figures of one round; those of proposals only where somebody proposed.
 
-    Rates over proposals leave voids out; hops and junk are over accepted questions.
+    Rates over proposals leave voids out; hops and junk are over accepted questions. Past versions' work is in none but
+    `game/played`.
     """
-    chosen = [*(game for game in games if game.chosen), *refills]
-    rates = [game.win_rate for game in chosen if game.win_rate is not None]
+    chosen = [*(game for game in games if game.chosen and game.frozen != SOLVER), *refills]
+    rates = [game.win_rate for game in chosen if game.win_rate is not None and game.frozen != PROPOSER]
     values = {"game/played": float(len(chosen))}
     if rates:
         values["game/win_rate"] = sum(rates) / len(rates)
         values["game/no_signal_rate"] = sum(rate in (0.0, 1.0) for rate in rates) / len(rates)
     if not any(game.proposal for game in games):
         return values
+    games = [game for game in games if game.frozen != PROPOSER]
     judged = [game for game in games if not game.void_cause]
     valid = [game for game in judged if game.valid]
     values |= {
         "game/proposed": float(len(games)),
         "game/accepted": float(len(valid)),
-        "game/refilled": float(len(refills)),
+        "game/refilled": float(sum(game.number < 0 for game in refills)),
         "game/valid_rate": len(valid) / len(judged) if judged else 0.0,
     }
     if valid and oracle is not None:

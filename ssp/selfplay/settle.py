@@ -62,6 +62,10 @@ class Settled:
         if outcome is Outcome.VOID:
             self.counts[f"void/{cause}"] += 1
 
+    def keep(self, played: Played, outcome: Outcome, cause: str, reward: float | None, **more: Any) -> None:
+        """The row of an episode from which nobody learns: no figure of its role, which has newer weights, counts it."""
+        self.rows.append(played.brief.entry(State.KEPT, outcome, cause, reward=reward, **more))
+
     def reject(self, rule: str) -> None:
         """Count a rule that a policy broke."""
         self.counts[f"reject/{rule}"] += 1
@@ -97,9 +101,9 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
     settled = Settled(step=step)
     for group, game in enumerate(games):
         if game.chosen:
-            scores = [_right(game, played) for played in game.attempts]
+            scores = [right(game, played) for played in game.attempts]
             game.win_rate = proposer_rewards.win_rate(scores, cfg.game.attempts)
-            asked_by = game.asked_by if game.proposal is None else proposer_version
+            asked_by = _asked_by(game, proposer_version)
             _settle_attempts(cfg, game, group, asked_by, settled)
         settled.games.append(
             {
@@ -109,7 +113,7 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
                 "rule": game.rule or game.void_cause,
                 "attempts": len(game.attempts),
                 "win_rate": game.win_rate,
-                "proposer_version": proposer_version if game.proposal is not None else None,
+                "proposer_version": _asked_by(game, proposer_version) if game.proposal is not None else None,
             }
         )
     _settle_proposals(cfg, games, settled)
@@ -117,7 +121,7 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
 
 
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
-    graded = [played for played in game.attempts if _right(game, played) is not None]
+    graded = [played for played in game.attempts if right(game, played) is not None]
     rewards = {played.brief.id: _solved(cfg, game, played, settled) for played in graded}
     baseline = _settle_greedy(cfg, game, settled)
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
@@ -130,15 +134,18 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
     opponent = _versions(cfg, [] if game.proposal is None else [game.proposal], asked_by)
     for played in game.attempts:
         brief = played.brief
-        if _right(game, played) is None:
+        if right(game, played) is None:
             cause = brief.cause if brief.outcome is Outcome.VOID else game.grades[brief.id].void_cause
             settled.add(played, State.VOIDED, Outcome.VOID, cause, None, group, **opponent)
             continue
         rejected = brief.final is None
-        if rejected:
-            settled.reject(f"solver_{brief.stopped}")
         outcome, cause = (Outcome.REJECTED, brief.stopped) if rejected else (Outcome.SCORED, "")
         reward = rewards[brief.id]
+        if game.frozen == SOLVER:
+            settled.keep(played, outcome, cause, reward, **opponent)
+            continue
+        if rejected:
+            settled.reject(f"solver_{brief.stopped}")
         if signal:
             settled.add(played, State.QUEUED, outcome, cause, reward, group, **opponent)
             settled.train(played, reward, group, baseline)
@@ -160,7 +167,7 @@ def _settle_greedy(cfg: Config, game: Game, settled: Settled) -> float | None:
     if played is None:
         return None
     brief = played.brief
-    if _right(game, played) is None:
+    if right(game, played) is None:
         cause = brief.cause if brief.outcome is Outcome.VOID else game.grades[brief.id].void_cause
         settled.rows.append(brief.entry(State.VOIDED, Outcome.VOID, cause))
         settled.counts[f"void/{cause}"] += 1
@@ -173,7 +180,12 @@ def _settle_greedy(cfg: Config, game: Game, settled: Settled) -> float | None:
     return reward
 
 
-def _right(game: Game, played: Played) -> bool | None:
+def _asked_by(game: Game, newest: int | None) -> int | None:
+    """The proposer's version that wrote the question; `newest` asked in this round."""
+    return newest if game.proposal is not None and game.frozen != PROPOSER else game.asked_by
+
+
+def right(game: Game, played: Played) -> bool | None:
     """Right or wrong; None for an attempt that is void, in play or at the judge."""
     grade = game.grades.get(played.brief.id)
     return None if grade is None or played.brief.outcome is Outcome.VOID else grade.right
@@ -181,13 +193,13 @@ def _right(game: Game, played: Played) -> bool | None:
 
 def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> None:
     """Proposals of a round, once it is known what each earned. A game alone with its target is a group of its own (SSP);
-    of several in a group none is trained that has no other one to compare with."""
+    of several in a group none is trained that has no other one to compare with. Those of past proposers are in none."""
     earned: dict[str, float] = {}
     groups: dict[str, int] = {}
     paid: dict[int, list[float]] = {}
     numbers: dict[Hashable, int] = {}
     for game in games:
-        if game.proposal is None:
+        if game.proposal is None or game.frozen == PROPOSER:
             continue
         group = groups[game.id] = numbers.setdefault(_label(cfg, game), len(numbers))
         reward = _earned(cfg, game, settled)
@@ -199,6 +211,9 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
     alone = shared and block.algorithm in WITHIN_GROUP and block.kl.coef == 0
     for game in games:
         if game.proposal is None:
+            continue
+        if game.frozen == PROPOSER:
+            _settle_proposal(game, -1, _earned(cfg, game, settled), True, settled, cfg)
             continue
         rewards = paid.get(groups[game.id], [])
         remnant = shared and block.algorithm in GROUP_BASELINE and len(rewards) == 1
@@ -238,6 +253,9 @@ def _settle_proposal(game: Game, group: int, reward: float | None, signal: bool,
     outcome, cause = (Outcome.SCORED, "") if game.valid else (Outcome.REJECTED, game.rule)
     if game.void_cause:
         settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None, group)
+        return
+    if game.frozen == PROPOSER and (reward is not None or not (game.valid and game.chosen)):
+        settled.keep(played, outcome, cause, reward, **opponent)
         return
     if not game.valid:
         settled.reject(game.rule)

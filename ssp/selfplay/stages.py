@@ -20,12 +20,12 @@ from ssp.errors import Fault, SspError
 from ssp.seeds import derive
 from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.clock import Clock
 from ssp.selfplay.crew import Crew, split
 from ssp.selfplay.lost import GONE
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.settle import all_played
 from ssp.selfplay.versions import Published, WeightStore
+from ssp.telemetry.clock import Clock
 from ssp.transfer.courier import LOST
 from ssp.workers.player import PlayOrder
 
@@ -36,6 +36,9 @@ REISSUES = 5
 
 LOSSES = 2
 """How often a round issues again what was lost after it had been played; what is lost once more stays void."""
+
+Hand = tuple[Published, list[Game]]
+"""Weights, and the games in which they play."""
 
 EVAL = "eval"
 """Role of evaluation episodes in the ledger."""
@@ -79,7 +82,7 @@ class Stages:
             )
             for game in games
         ]
-        stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}"
+        stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}{weights.past}"
         order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
         part = Part(self._cast.proposers, PROPOSER, together=self._cfg.game.proposals)
         played = await self._play(part, tasks, order, weights, clock, losses)
@@ -93,18 +96,19 @@ class Stages:
             ],
         )
 
-    async def verify(
-        self, round_: int, games: Sequence[Game], proposer: Published, solver: Published, clock: Clock, again: int = 0
-    ) -> None:
+    async def verify(self, round_: int, asked: Sequence[Hand], solver: Published, clock: Clock, again: int = 0) -> None:
         """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and `question`. A lost one is written
-        again by `proposer`; `again` as in `propose`."""
-        await self._verify(games, solver, clock)
+        again by whose it was; `again` as in `propose`."""
+        await self._verify([game for _, games in asked for game in games], solver, clock)
         for losses in range(1, LOSSES + 1):
-            lost = [game for game in games if game.void_cause == GONE]
+            gone = [(weights, [game for game in games if game.void_cause == GONE]) for weights, games in asked]
+            lost = [game for _, games in gone for game in games]
             if not lost:
                 return
             await self._void([game.proposal for game in lost if game.proposal])
-            await self.propose(round_, lost, proposer, clock, again, losses)
+            for weights, games in gone:
+                if games:
+                    await self.propose(round_, games, weights, clock, again, losses)
             await self._verify(lost, solver, clock)
 
     async def _verify(self, games: Sequence[Game], solver: Published, clock: Clock) -> None:
@@ -152,7 +156,7 @@ class Stages:
                 {*range(self._cfg.game.attempts)} - {played.brief.attempt for played in game.attempts}
             )
         ]
-        stem = f"{SOLVER}-{round_:06d}-i{self.incarnation}"
+        stem = f"{SOLVER}-{round_:06d}-i{self.incarnation}{weights.past}"
         order = PlayOrder(self._cfg.solver.sampling.temperature, stem, round_ + 1)
         by_game = {game.id: game for game in games}
         part = Part(self._cast.solvers, SOLVER, together=self._cfg.game.attempts)
@@ -163,7 +167,7 @@ class Stages:
         if losses:
             for game in games:
                 game.attempts.sort(key=lambda played: played.brief.attempt)
-        if self._cfg.solver.algorithm == "remax":
+        if self._cfg.solver.algorithm == "remax" and not weights.past:
             without = {id_: game for id_, game in by_game.items() if game.greedy is None}
             await self._answer_greedily(round_, without, weights, clock, losses)
 

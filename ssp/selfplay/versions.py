@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ssp.errors import InputError
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Ref
@@ -22,11 +23,13 @@ ANCHORS = 2**30
 
 @dataclass(frozen=True)
 class Published:
-    """Weights of one role at one version: a parcel, and its number at the learner that packed it."""
+    """Weights of one role at one version: a parcel, and its number at the learner that packed it. `past`: of a version
+    that is not the newest, its mark in the names of files that are played with it."""
 
     version: int
     weights: Ref
     serial: int = 0
+    past: str = ""
 
 
 class WeightStore:
@@ -35,6 +38,8 @@ class WeightStore:
     def __init__(self, ledger: Crew, courier: Courier) -> None:
         self._ledger, self.courier = ledger, courier
         self._latest: dict[str, Published] = {}
+        self.made: dict[str, dict[int, int]] = {role: {} for roles in courier.trains.values() for role in roles}
+        """Role → version → the update whose result it is."""
         self._mended: dict[tuple[str, int], Published] = {}
         self._oldest: dict[str, int] = {}
         self.renewing = {learner: asyncio.Lock() for learner in courier.trains}
@@ -53,11 +58,17 @@ class WeightStore:
         }
         weights = await self.courier.deliver(learner, versions, weights, serial)
         self._latest |= {role: Published(version, weights, serial) for role, version in versions.items()}
+        for role, version in versions.items():
+            self.made[role][version] = step
         self._forget()
         return self._latest[learner]
 
     async def mend(self, role: str, lost: Published, why: str) -> Published:
-        """The same version in another parcel, after a player found that of `lost` gone. LearnerLost when nobody has it."""
+        """The same version in another parcel, after a player found that of `lost` gone. LearnerLost when nobody has it,
+        InputError for a member of the league, which is a folder of the run."""
+        if lost.past:
+            rule = f"the weights of {role} version {lost.version}, a member of the league, are in the run folder"
+            raise InputError(rule, why, "restore them and go on with resume=auto, or start a new run")
         learner = next(name for name, roles in self.courier.trains.items() if role in roles)
         async with self.renewing[learner]:
             known = self._mended.get((role, lost.version), lost)

@@ -109,6 +109,21 @@ def _curriculum() -> list[Figure]:
     return [Figure(f"curriculum/{name}", GAME, unit, text) for name, (unit, text) in asked.items()]
 
 
+def _league() -> list[Figure]:
+    """docs/league.md says how each is made; with league.match=self there is none."""
+    about = {
+        "pool": ("versions", "members of the role's pool"),
+        "past": ("share", "of the questions that the role's newest version played: those against a past version"),
+        "opponent_age": (
+            "updates",
+            "between the opponent there and the other role's newest (0), mean over these questions",
+        ),
+        "rating": ("Elo", "of the newest version above the pool's first"),
+        "rating_error": ("Elo", "its standard error: large while no games compare the two"),
+    }
+    return [Figure(f"league/{name}", LEARNED, unit, text) for name, (unit, text) in about.items()]
+
+
 _GAME = [
     Figure(
         "game/proposed",
@@ -193,6 +208,7 @@ _ROLE = [
         "version being trained minus the version of an episode's oldest model token",
     ),
     Figure("staleness/max", LEARNED, "versions", "the largest in the batch"),
+    *_league(),
     Figure("version", LEARNED, "number", "version published by this step"),
     Figure("loss", LEARNED, "", "of the optimizer step; the mean of several (`learner.minibatch`)"),
     Figure("grad_norm", LEARNED, "", "of the gradient before clipping; the mean of several"),

@@ -67,7 +67,10 @@ def _all(file: Any, data: memoryview) -> None:
 
 
 def read(path: Path) -> Weights:
-    """The tensors of the file as read-only views of its mapped pages. Fault `payload_lost` when it is gone or torn."""
+    """The tensors of the file, or of all such files in a model folder, as read-only views of their mapped pages. Fault
+    `payload_lost` when one is gone or torn."""
+    if path.is_dir():
+        return {name: array for file in sorted(path.glob("*.safetensors")) for name, array in read(file).items()}
     try:
         with open(path, "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)

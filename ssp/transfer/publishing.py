@@ -5,9 +5,15 @@ Owns the outbox. Promises a parcel and its serial for every export of weights. R
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 from ssp.errors import InvariantError
+from ssp.record import RECORD
+from ssp.transfer import flat
 from ssp.transfer.broadcast import Call
 from ssp.transfer.outbox import Outbox
 from ssp.transfer.parcel import Parcel, Place, Plan, Weights, here
@@ -21,6 +27,20 @@ class Publisher:
     def exported(self) -> Weights:
         """The weights as they are now."""
         raise NotImplementedError
+
+    def export(self, folder: str, meta: dict[str, Any]) -> None:
+        """Write the weights alone into a folder, aside and renamed, with `meta` as its `ssp.json`."""
+        aside = Path(f"{folder}.tmp-{os.getpid()}")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        path = aside / "model.safetensors"
+        descriptor = os.open(path.with_name(path.name + flat.ASIDE), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+        try:
+            flat.write(path, self.exported(), descriptor)
+        finally:
+            os.close(descriptor)
+        (aside / RECORD).write_text(json.dumps(meta), encoding="utf-8")
+        os.rename(aside, folder)
 
     def nbytes(self) -> int:
         """About how many bytes `exported` has, before anything is exported."""

@@ -164,6 +164,10 @@ class FakeLearner(Publisher):
         os.makedirs(folder)
         (Path(folder) / "ssp.json").write_text(json.dumps({**meta, "updates": self.updates}))
 
+    def export(self, folder: str, meta: dict[str, Any]) -> None:
+        self._maybe_die("export")
+        super().export(folder, meta)
+
     def load(self, folder: str) -> None:
         self._maybe_die("load")
         self.updates = json.loads((Path(folder) / "ssp.json").read_text())["updates"]

@@ -15,13 +15,13 @@ from ssp.data.readers import Question
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.errors import InvariantError
 from ssp.health.junk import JunkWatch
-from ssp.selfplay.clock import KINDS, Clock
 from ssp.selfplay.crew import split
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import settle
 from ssp.selfplay.versions import Published
+from ssp.telemetry.clock import KINDS, Clock
 from ssp.workers.learner import Learner
 
 # clock

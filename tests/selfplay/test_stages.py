@@ -16,12 +16,12 @@ from ssp.errors import Fault, SspError, VoidLimit
 from ssp.ledger import Ledger
 from ssp.selfplay.admission import VoidGate
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.clock import Clock
 from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.records import Game, PlayReport
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.versions import Published, WeightStore
+from ssp.telemetry.clock import Clock
 from ssp.transfer.courier import Courier
 
 
@@ -174,7 +174,7 @@ def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method
     table.judges.fails = on_calls(method, 1, cause="judge_died")
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify(1, games, WEIGHTS, WEIGHTS, Clock()))
+    table.run(table.stages.verify(1, [(WEIGHTS, games)], WEIGHTS, Clock()))
     assert all(game.valid and game.question.endswith("?") for game in games)
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
     table.run(table.stages.grade(1, games, WEIGHTS, Clock()))
@@ -190,7 +190,7 @@ def test_judges_that_always_fail_end_the_run(tmp_path: Path) -> None:
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     table.judges.fails = lambda *args: "judge_died"
     with pytest.raises(SspError, match="the judges failed 6 times"):
-        table.run(table.stages.verify(1, games, WEIGHTS, WEIGHTS, Clock()))
+        table.run(table.stages.verify(1, [(WEIGHTS, games)], WEIGHTS, Clock()))
 
 
 def test_voids_of_the_referee_reach_the_gate(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_voids_of_the_referee_reach_the_gate(tmp_path: Path) -> None:
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     table.judge.cause = "engine_died"
-    table.run(table.stages.verify(1, games, WEIGHTS, WEIGHTS, Clock()))
+    table.run(table.stages.verify(1, [(WEIGHTS, games)], WEIGHTS, Clock()))
     assert [game.void_cause for game in games] == ["engine_died"] * 5
     assert table.gate.causes == {"engine_died": 5}
 
@@ -218,7 +218,7 @@ def test_only_a_live_verifier_gets_weights(tmp_path: Path, verifier: str) -> Non
     table = Table(tmp_path, config(referee__verifier=verifier))
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify(1, games, WEIGHTS, WEIGHTS, Clock()))
+    table.run(table.stages.verify(1, [(WEIGHTS, games)], WEIGHTS, Clock()))
     live = [args[2:] for _, method, args in table.judges.calls if method == "verify"]
     assert live == [(3, "weights") if verifier == "solver" else ()] * 2
 

@@ -1,0 +1,42 @@
+"""The block `league.*` of the configuration: frozen past versions as opponents.
+
+Owns names, types and defaults. Refuses to judge them (`ssp.league.rules`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class LeagueShares:
+    """How often league.match=mix meets the newest version, any member, one that beats it now, the best (any scale)."""
+
+    newest: float = 0.5
+    past: float = 0.0
+    prioritised: float = 0.5
+    best: float = 0.0
+
+
+@dataclass
+class LeagueConfig:
+    """Frozen past versions as opponents (docs/league.md). `match`: whom a role meets: self (the newest: no league), past
+    (any member), prioritised, best, or mix, by `shares`. `power`: how sharply prioritised chooses whom it loses to.
+
+    A version becomes a member `every` updates after the newest member, or when it is surely `margin` Elo above it (0 = never
+    for that); `size`: members a role.
+    """
+
+    match: str = "self"
+    shares: LeagueShares = field(default_factory=LeagueShares)
+    power: float = 4.0
+    every: int = 10
+    margin: float = 100.0
+    size: int = 16
+
+    @property
+    def twice(self) -> float:
+        """Expected share of the questions that are tried twice, by a past solver too, once there are members."""
+        every = {"self": 1.0, "mix": self.shares.newest / max(1e-9, sum(vars(self.shares).values()))}
+        past = 1 - every.get(self.match, 0.0)
+        return past * (1 - past / 2)  # of the newest proposer's questions, which are at least half of all

@@ -1,0 +1,63 @@
+"""Which settings a league needs, and which it cannot stand with.
+
+Owns the rules about `league.*`. Promises that a setting which would have no effect is refused, and that a run which could
+not give its players past weights is refused before it starts. Refuses to know matchmaking (`ssp.league`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from ssp.config.schema import Config
+from ssp.errors import InputError
+from ssp.league.config import LeagueConfig
+
+
+def settings_belong_to_a_kind(cfg: Config) -> None:
+    """Without a league its settings, shares without a mix, and a power without a choice that it sharpens, do nothing."""
+    block, standard = cfg.league, asdict(LeagueConfig())
+    needs = {
+        "shares": ("mix",),
+        "power": ("mix", "prioritised"),
+        **dict.fromkeys(("every", "margin", "size"), ("mix", "past", "prioritised", "best")),
+    }
+    for key, kinds in needs.items():
+        value = asdict(block)[key]
+        if value != standard[key] and block.match not in kinds:
+            rule = f"league.{key} counts only with league.match={' or '.join(kinds)}"
+            raise InputError(rule, f"{value} with league.match={block.match}", f"set league.match={kinds[0]}")
+    if block.match == "mix" and not sum(asdict(block.shares).values()):
+        raise InputError("league.shares are not all 0", "0 each", "leave them out: half newest, half prioritised")
+
+
+def two_roles_learn(cfg: Config) -> None:
+    """Members are past versions of both roles, which both ask and answer."""
+    if cfg.league.match == "self":
+        return
+    frozen = [role for role in cfg.roles if cfg.block(role).policy == "frozen"]
+    if cfg.game.questions != "proposer" or frozen:
+        found = f"game.questions={cfg.game.questions}" if not frozen else f"{frozen[0]}.policy=frozen"
+        rule = "a league has past versions of a proposer and a solver that both learn"
+        raise InputError(rule, found, "set league.match=self")
+
+
+def players_take_past_weights(cfg: Config) -> None:
+    """A player that takes newer weights in the middle of a turn never goes back; an adapter's folder is no model."""
+    if cfg.league.match == "self":
+        return
+    refused = {
+        "schedule.in_flight=true": cfg.schedule.in_flight,
+        "placement.layout=shared-base": cfg.placement.layout == "shared-base",
+    }
+    for setting, there in refused.items():
+        if there:
+            rule = f"league.match={cfg.league.match} has players change between newest and past weights"
+            raise InputError(rule, f"{setting}, where they cannot", "leave one of the two out")
+
+
+RULES: tuple[Callable[[Config], None], ...] = (
+    settings_belong_to_a_kind,
+    two_roles_learn,
+    players_take_past_weights,
+)

@@ -1,0 +1,244 @@
+"""A league in a whole game in one process: who meets whom, what becomes of each episode, and that a restart changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import fakes
+import numpy as np
+import pytest
+from fakes import FakeLearner, Stage, config
+
+from ssp.engines import ScriptedEngine
+from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.errors import InputError
+from ssp.league.payoff import PayoffTable, read
+from ssp.league.rules import RULES
+from ssp.plan.costs import Costs
+from ssp.plan.split import work
+from ssp.runfolder import RunFolder
+from ssp.selfplay.checkpoint import check_resumable
+from ssp.transfer import flat
+
+LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+
+
+def league(path: Path, jitter: int | None = None, **changes: Any) -> Stage:
+    stage = Stage(config(**{**LEAGUE, **changes}), path, jitter=jitter)
+    stage.play()
+    stage.settled()
+    return stage
+
+
+def games(stage: Stage) -> dict[str, list[dict[str, Any]]]:
+    """Episodes that were not void, by game."""
+    found = defaultdict(list)
+    for row in stage.rows():
+        if row["role"] in ROLES and row["outcome"] != "void":
+            found[row["game_id"]].append(row)
+    return dict(found)
+
+
+def by_update(stage: Stage) -> list[tuple[Any, ...]]:
+    """What was trained in each update, whatever incarnation played it, and who was met: by the update that made them."""
+    made = stage.ledger.versions()
+    steps = {role: {version: step for version, (_, step) in made[role].items()} for role in ROLES}
+    rows = []
+    for row in stage.rows("SELECT * FROM episodes WHERE state IN ('trained', 'kept') AND role != 'eval' ORDER BY id"):
+        other = SOLVER if row["role"] == PROPOSER else PROPOSER
+        mine, met = steps[row["role"]][row["policy_version_min"]], steps[other].get(row["opponent_version_min"])
+        name = row["id"].replace("-i2", "-i1").rpartition("-i")[0]
+        rows.append((name, row["commit_step"], row["reward"], mine, met, row["state"]))
+    return rows
+
+
+def test_without_a_past_opponent_a_run_is_what_it_is_without_a_league(tmp_path: Path) -> None:
+    """Bit for bit, members being kept all the same; and then that a past opponent changes it."""
+    none = league(tmp_path / "none", league__match="self", league__every=10, league__size=16)
+    cfg = config(**LEAGUE)
+    cfg.league.shares.prioritised = 0.0
+    newest = Stage(cfg, tmp_path / "newest")
+    newest.play()
+    assert newest.ledger.digest() == none.ledger.digest()
+    assert none.state()["league"] == {} and not (tmp_path / "none" / "members").exists()
+    assert len(newest.state()["league"]["kept"][SOLVER]) == 3
+    assert league(tmp_path / "mix").ledger.digest() != none.ledger.digest()
+
+
+@pytest.mark.parametrize(("match", "bounds"), [("past", (0, 0)), ("mix", (2, 1)), ("best", (0, 1))])
+def test_every_game_has_one_solver_and_one_proposer(tmp_path: Path, match: str, bounds: tuple[int, int]) -> None:
+    """Of past versions nothing is trained and no episode is lost; of the newest all is trained that would be without."""
+    ends: dict[str, Any] = {
+        "schedule__max_staleness__proposer": bounds[0],
+        "schedule__max_staleness__solver": bounds[1],
+    }
+    ends["proposer__algorithm"] = "reinforce"
+    stage = league(tmp_path / "run", jitter=1, league__match=match, **ends)
+    seen = {"grader": 0, "asker": 0}
+    rounds: dict[str, set[int]] = defaultdict(set)
+    for id, rows in games(stage).items():
+        solvers = {row["policy_version_min"] for row in rows if row["role"] == SOLVER}
+        proposers = {row["opponent_version_min"] for row in rows if row["role"] == SOLVER}
+        assert len(solvers) <= 1 and len(proposers) <= 1, id
+        states = {role: {row["state"] for row in rows if row["role"] == role} for role in ROLES}
+        if states[SOLVER] == {"kept"}:  # a past solver graded it: for the proposer, and the newest tried it elsewhere
+            again = games(stage)[f"r{id[1:]}n"]
+            assert {row["state"] for row in again} <= {"trained", "dropped"} and len(again) == len(rows) - 1
+            assert {row["opponent_version_min"] for row in again} == proposers
+            assert all(row["policy_version_min"] > min(solvers) for row in again)
+            assert states[PROPOSER] <= {"trained", "dropped"}
+            seen["grader"] += 1
+        else:
+            assert states[SOLVER] <= {"trained", "dropped"}
+        if states[PROPOSER] == {"kept"}:  # a past proposer wrote it, for the newest solver
+            seen["asker"] += 1
+        for row in rows:
+            if row["role"] == PROPOSER and row["state"] == "trained":
+                rounds[row["commit_step"]].add(row["opponent_version_min"] or -1)
+    assert min(seen.values()) > 0
+    assert all(len(graders - {-1}) <= 1 for graders in rounds.values())  # law 4: the batch is the baseline
+    assert {role for role, _, _ in FakeLearner.seen} == {*ROLES}
+    for bound, role in zip(bounds, ROLES, strict=True):
+        figures = stage.figures(role)
+        assert max(values["staleness/max"] for values in figures) <= bound  # an old opponent is not stale
+        assert figures[-1]["league/pool"] == 3 and max(values.get("league/opponent_age", 0) for values in figures) >= 2
+        assert 0 < figures[-1]["league/rating_error"] < 400
+    assert not [row for row in stage.rows() if row["cause"] == "stale"]
+
+
+def test_groups_with_a_baseline_of_their_own_may_have_graders_of_their_own(tmp_path: Path) -> None:
+    changes = {"game__proposals": 2, "proposer__algorithm": "grpo", "proposer__batch": 16, "solver__batch": 16}
+    stage = league(tmp_path / "run", league__match="past", **changes)
+    groups: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for row in stage.rows("SELECT * FROM episodes WHERE role = 'proposer' AND state IN ('trained', 'dropped')"):
+        if row["opponent_version_min"]:
+            number = int(row["game_id"][1:8])
+            groups[number // 16, number // 2].add(row["opponent_version_min"])
+    assert max(len(graders) for graders in groups.values()) == 1
+    by_round = defaultdict(set)
+    for (round_, _), graders in groups.items():
+        by_round[round_] |= graders
+    assert max(len(graders) for graders in by_round.values()) > 1
+
+
+def test_the_same_seed_gives_the_same_league(tmp_path: Path) -> None:
+    one, other = (league(tmp_path / name, jitter=jitter) for jitter, name in enumerate("ab"))
+    assert one.ledger.digest() == other.ledger.digest()
+    assert one.state()["league"] == other.state()["league"]
+
+
+@pytest.mark.parametrize("at", [3, 4])
+def test_a_stopped_league_goes_on_as_if_it_had_not_stopped(tmp_path: Path, at: int) -> None:
+    """The numbers of versions shift with a restart; who meets whom does not. 3 is between two admissions, 4 makes one."""
+    whole = league(tmp_path / "whole", save__every=1)
+    league(tmp_path / "half", save__every=1, steps=at)
+    rest = league(tmp_path / "half", save__every=1)
+    assert by_update(rest) == by_update(whole)
+    assert rest.state()["league"]["league"] == whole.state()["league"]["league"]
+    told = [values.get("league/past") for values in whole.figures(SOLVER)]
+    assert [values.get("league/past") for values in rest.figures(SOLVER)] == told[at:]
+
+
+def test_a_player_has_the_weights_that_a_version_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past ones too, newest ones again after them: the only weight of a fake learner is the number of its updates."""
+    loaded = []
+
+    def load(self: Any, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
+        loaded.append((version, int(weights["w"][0])))
+        engine_load(self, weights, version, keep)
+
+    engine_load = ScriptedEngine.load
+    monkeypatch.setattr(ScriptedEngine, "load", load)
+    league(tmp_path / "run", league__match="past")
+    assert {updates - version for version, updates in loaded} == {-1}
+    assert [version for version, _ in loaded] != sorted(version for version, _ in loaded)
+
+
+def test_members_outlive_checkpoints_and_leave_when_nobody_names_them(tmp_path: Path) -> None:
+    stage = league(tmp_path / "run", save__keep=1, steps=12)
+    for role in ROLES:
+        kept = stage.state()["league"]["kept"][role]
+        saved = {int(path.name[1:]) for path in (stage.folder.checkpoints / role).iterdir()}
+        assert min(kept.values()) < min(saved)
+        assert list(kept) == ["0", *sorted(kept, key=int)[1:]] and len(kept) == 3
+        there = {int(path.name[1:]) for path in (tmp_path / "run" / "members" / role).iterdir()}
+        back = stage.state()["good"]["league"]["kept"][role]  # what the run would go back to after a collapse
+        named = {*kept.values(), *back.values()}
+        assert named <= there and there - named == {13}  # kept for the turn to come
+        assert len(back) == 3 and len(there) < 7  # of as many as were kept
+        for step, version in kept.items():
+            path = tmp_path / "run" / "members" / role / f"v{version}"
+            assert flat.read(path)["w"].tolist() == [int(step)]
+            assert json.loads((path / "ssp.json").read_text())["run_step"] == int(step)
+
+
+def test_a_lost_member_is_named_before_a_run_goes_on(tmp_path: Path) -> None:
+    stage = league(tmp_path / "run", steps=4)
+    targets = stage.game()._targets
+    check_resumable(stage.folder, stage.cfg, targets)
+    shutil.rmtree(tmp_path / "run" / "members" / SOLVER / "v1")
+    with pytest.raises(InputError, match="members are there.*solver/v1"):
+        check_resumable(RunFolder(tmp_path / "run"), stage.cfg, targets)
+
+
+@pytest.mark.parametrize("call", ["solver/export", "proposer/export", "solver/update"])
+def test_a_learner_dies_while_it_keeps_a_member(tmp_path: Path, call: str) -> None:
+    whole = league(tmp_path / "whole", jitter=1)
+    FakeLearner.reset()
+    FakeLearner.fail_at = {call: {2}}
+    stage = league(tmp_path / "run", jitter=1)
+    assert any("goes back to its last checkpoint" in text for text in stage.sink.events)
+    assert stage.ledger.digest() == whole.ledger.digest()
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"game__batch": "replay", "proposer__batch": 4}, {"solver__algorithm": "remax"}]
+)
+def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """What the league has seen is what is read from the files of the run: here a version is its update and 1."""
+    stage = league(tmp_path / "run", jitter=1, league__match="past", **changes)
+    table, mixed = read(stage.folder.ledger)
+    seen = PayoffTable()
+    seen.restore([[row[0] + 1, row[1] + 1, *row[2:]] for row in stage.state()["league"]["league"]["table"]])
+    assert mixed == 0 and seen.state() == table.state()
+    assert len({solver - proposer for solver, proposer in table.pairs()}) > 3
+
+
+def test_a_game_that_is_lost_at_the_learner_is_that_of_the_question(tmp_path: Path) -> None:
+    from ssp.league.lineup import first
+
+    assert first("r0000012-i1n") == "g0000012-i1" and first("g0000012-i1") == "g0000012-i1"
+    assert first("r00003x001-i1") == "r00003x001-i1"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"league__match": "past", "schedule__in_flight": True},
+        {"league__match": "past", "placement__layout": "shared-base"},
+        {"league__match": "past", "proposer__policy": "frozen"},
+        {"league__match": "past", "game__questions": "dataset"},
+        {"league__every": 5},
+        {"league__match": "best", "league__power": 2.0},
+    ],
+)
+def test_what_a_league_cannot_be_or_does_not_use_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="league"):
+        for rule in RULES:
+            rule(config(**changes))
+    for rule in RULES:
+        rule(config(league__match="mix", league__power=2.0))
+
+
+def test_a_plan_counts_what_past_solvers_play() -> None:
+    alone, mixed = (work(config(league__match=match), Costs())[0][SOLVER] for match in ("self", "mix"))
+    assert mixed == pytest.approx(1.375 * alone, rel=0.05)
