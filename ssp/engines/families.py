@@ -32,18 +32,19 @@ class Rope:
     high: float = 4.0
     original: int = 8192
 
-    def periods(self, head_dim: int) -> Tensor:
-        """Positions a radian, float32 [head_dim / 2].
+    def frequencies(self, head_dim: int) -> Tensor:
+        """Radians a position, float32 [head_dim / 2], rounded as the model library rounds them: angles are frequencies times
+        positions, so that another rounding grows with the position.
 
         A wave longer than `original` / `low` is `factor` times longer, one shorter than `original` / `high` as it was;
         the frequencies of those in between are a linear mix of both.
         """
-        plain: Tensor = self.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+        plain: Tensor = 1.0 / self.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
         if self.factor == 1.0:
             return plain
-        turns = self.original / (2 * math.pi * plain)
+        turns = self.original * plain / (2 * math.pi)
         share = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
-        return plain / ((1 - share) / self.factor + share)
+        return plain * ((1 - share) / self.factor + share)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from suite_models import LLAMA3, network
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
 from ssp.engines.families import Architecture, Rope
 from ssp.errors import InputError
@@ -18,8 +19,11 @@ LLAMA: dict[str, Any] = network("llama-own").config.to_dict()
 def test_frequencies_are_those_of_transformers() -> None:
     theirs = LlamaRotaryEmbedding(network("llama-own").config).inv_freq
     rope = Architecture.of(LLAMA).rope
-    assert torch.allclose(1 / rope.periods(32), theirs, rtol=1e-6)
-    assert not torch.allclose(1 / Rope(rope.theta).periods(32), theirs, rtol=0.1), "the scaling matters here"
+    assert torch.allclose(rope.frequencies(32), theirs, rtol=3e-7)
+    assert not torch.allclose(Rope(rope.theta).frequencies(32), theirs, rtol=0.1), "the scaling matters here"
+    plain = network("qwen2-tied").config
+    own = Architecture.of(plain.to_dict())
+    assert torch.equal(own.rope.frequencies(own.head_dim), Qwen2RotaryEmbedding(plain).inv_freq), "to the last bit"
 
 
 def test_older_configurations_say_the_same() -> None:
