@@ -90,7 +90,8 @@ class Again:
         if folder is None:
             drawn = f"{found.episode.id} was drawn by the {role}'s v{versions[0] if versions else '?'}"
             said = f"{drawn}; there are {self._weights.said(role)}"
-            raise InputError("a resampled episode's checkpoint is there", said, "name weights with --policy DIR")
+            what = self._weights.another(self._records.played(found.entry.get("role", role)))
+            raise InputError("a resampled episode's checkpoint is there", said, what)
         tasks = [self._records.task(other) for other in block]
         search = corpora.search(cfg, sorted({task.corpus for task in tasks}))
         settings = build.settings(cfg, role, found.temperature(cfg), found.update())

@@ -61,7 +61,7 @@ class Forced:
         drawn = f"{found.episode.id} was drawn by the {role}'s {', '.join(f'v{v}' for v in gone)}"
         what = f"{drawn}; there are {self.weights.said(role)}"
         rule = "log-probs are computed from the checkpoint of their version, which save.keep decides how long to keep"
-        return InputError(rule, what, "replay an episode of these, or name weights with --policy DIR")
+        return InputError(rule, what, self.weights.another(self._records.played(found.entry.get("role", role))))
 
     def check(self, episodes: Sequence[Found]) -> list[list[Result]]:
         """What is the same and what is not, an episode each, in order. InputError where weights are gone."""

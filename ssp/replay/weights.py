@@ -63,6 +63,12 @@ class Weights:
 
         return [row for row in rows if there(row)]
 
+    def another(self, rows: Sequence[dict[str, Any]]) -> str:
+        """What to type where an episode's weights are gone; with the last of `rows` whose weights are not."""
+        there = self.there([row for row in rows if (row["policy_version_min"] or -1) > 0])
+        such = f", such as {there[-1]['id']}, or all of them with --all" if there else ""
+        return f"replay an episode of these{such}, or name weights with --policy DIR"
+
     def said(self, role: str) -> str:
         """The role's versions whose weights are there, with their folders."""
         return ", ".join(f"v{version} ({path})" for version, path in self.kept(role).items()) or "none"

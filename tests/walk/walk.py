@@ -301,9 +301,13 @@ class Walk:
         database = sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)
         games = [row[0] for row in database.execute("SELECT id FROM games WHERE verdict = 'valid' ORDER BY id DESC")]
         query = (
-            "SELECT id FROM episodes WHERE file != '' AND role = 'solver' AND state = 'trained' ORDER BY created DESC"
+            "SELECT policy_version_min, id FROM episodes WHERE file != '' AND role = 'solver' AND state = 'trained' "
+            "ORDER BY created DESC"
         )
-        episodes = [row[0] for row in database.execute(query)]
+        kept = self.clone / run[1] / "checkpoints" / "solver"  # those first that can be replayed
+        episodes = [
+            id for gone, id in sorted(((not (kept / f"v{v}").is_dir(), id) for v, id in database.execute(query)))
+        ]
         database.close()
         command = re.sub(r"(?<=--show )ID|(?<=--ask )ID", games[0], command)
         for word, name in zip(("ID", "OTHER"), episodes, strict=False):
