@@ -119,16 +119,30 @@ def test_a_record_without_seeds_is_replayed_forced_and_not_sampled(
 
 
 @pytest.mark.long
-def test_a_thousand_episodes_are_replayed_forced_and_sampled_again(tmp_path: Path) -> None:
-    """A quickstart run with every checkpoint kept; all that it played, forced; and sampled again, bit for bit."""
+@pytest.mark.timeout(1800)
+def test_thousands_of_episodes_come_out_of_their_records_again(duel: Path) -> None:
+    """All that a quickstart run played, along its record: log-probs, masks, parse, verdict and reward."""
     from test_forced_replay import all_same
 
-    sizes = ["steps=6", "eval.every=3", "eval.questions_per_hop=16", "eval.final_questions_per_hop=32"]
-    folder = play(tmp_path / "run", *sizes, small=False)
-    seen, largest = all_same(folder)
-    assert seen["proposer"] + seen["solver"] + seen["eval"] >= 1000 and largest < 1e-4
-    assert seen["proposer verdict"] == seen["proposer"] == 6 * 96
-    records = Records(RunFolder(folder))
+    seen, largest = all_same(duel)
+    roles = ("proposer", "solver", "eval")
+    assert sum(seen[role] for role in roles) >= 1000 and 0 < largest < 1e-4
+    for role in roles:
+        for what in ("ids", "mask", "final", "queries", "log-probs"):
+            assert seen[f"{role} {what}"] == seen[role], (role, what)
+    paid = {
+        row["role"]: row["count"] for row in rows(duel, "SELECT role, count(reward) AS count FROM episodes GROUP BY 1")
+    }
+    assert seen["proposer verdict"] == seen["proposer"] == 16 * 96 and seen["proposer reward"] == paid["proposer"]
+    assert seen["solver reward"] == paid["solver"]
+    print(f"{dict(seen)}; largest difference {largest:.1e}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_thousands_of_episodes_are_sampled_again_bit_for_bit(duel: Path) -> None:
+    records = Records(RunFolder(duel))
     again = Again(records, Weights(records.run, records.cfg, records.versions))
     results = again.resample(records.found(records.played()))
     assert all(one.same and one.largest == 0.0 for one in results) and len(results) >= 1000
+    print(f"{len(results)} episodes of {len({one.found.file for one in results})} blocks, bit for bit")
