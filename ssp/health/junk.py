@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ssp.config.schema import RefereeConfig
+from ssp.episode import PROPOSER
 from ssp.errors import SspError
 from ssp.selfplay.records import Game
 
@@ -26,11 +27,13 @@ class JunkWatch:
         self._rounds = 0
 
     def see(self, games: Sequence[Game]) -> JunkAlarm | None:
-        """One round."""
-        rates = [game.win_rate for game in games if game.win_rate is not None]
-        if not rates:
+        """One round. Of past versions' work nothing counts: the newest solver's at the newest proposer's questions does,
+        whatever game it is in."""
+        rates = [game.win_rate for game in games if game.win_rate is not None and not game.frozen]
+        asked = [game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER]
+        if not rates or not asked:
             return None
-        win, valid = sum(rates) / len(rates), sum(game.valid for game in games) / len(games)
+        win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
         collapsed = win <= self._cfg.alarm_win_rate and valid >= self._cfg.alarm_valid_rate
         self._rounds = self._rounds + 1 if collapsed else 0
         if self._rounds < self._cfg.alarm_patience:

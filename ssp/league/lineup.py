@@ -75,8 +75,7 @@ class Lineup:
         self._newest: dict[str, tuple[int, int]] = {}  # role → (update, version) of the newest weights
         self._seen: dict[str, int] = {}  # role → its last publication, which at a start has the same weights
         self._kept: dict[str, dict[int, int]] = {}  # role → update → version, of members and of those to be
-        self._ready: dict[str, list[int]] = {}
-        self._wanted: set[str] = set()
+        self._ready: dict[str, list[int]] = {}  # role → updates whose weights are kept, members from the next turn on
         self._figures: dict[str, dict[str, float]] = {}
 
     async def begin(
@@ -107,7 +106,6 @@ class Lineup:
         for ending in ("*.tmp-*", ".*.gone"):  # of what died while it wrote, or removed
             for left in self._folder.path.glob(f"members/*/{ending}"):
                 shutil.rmtree(left, ignore_errors=True)
-        self._want(step)
 
     async def published(
         self, learner: str, step: int, versions: Mapping[str, int], meta: Mapping[str, Any], surely: Surely
@@ -118,9 +116,8 @@ class Lineup:
             if version != self._seen[role]:
                 self._seen[role], self._newest[role] = version, (step, version)
             made, number = self._newest[role]
-            if made != step or role not in self._wanted:
+            if made != step or self._ready[role] or not self._league.wants(role, step):
                 continue
-            self._wanted.discard(role)
             self._kept[role][step] = number
             path = member(self._folder, role, number)
             full = {**meta, "role": role, "version": number, "run_step": step}
@@ -173,11 +170,7 @@ class Lineup:
         self._league.saw(self._results(games, versions))
         for role, left in self._league.done(round_).items():
             self._leave(role, left)
-        self._want(round_ + 1)
         self._figures = {role: self._told(role, games, versions) for role in ROLES}
-        for role in ROLES:  # while nothing that a learner does meanwhile can change it
-            for part in range(PARTS):
-                self._league.opponent(role, round_ + 1, part)
 
     def figures(self, role: str) -> dict[str, float]:
         """What is known of `role` after the last turn; for its row of the metrics."""
@@ -200,10 +193,6 @@ class Lineup:
                 if path.name.removeprefix("v").isdecimal() and int(path.name.removeprefix("v")) not in named:
                     trash = path.rename(path.with_name(f".{path.name}.gone"))  # never half a folder under its name
                     shutil.rmtree(trash)
-
-    def _want(self, step: int) -> None:
-        """Which roles' next publication, that of `step`, is to be kept."""
-        self._wanted = {role for role in ROLES if self._league.wants(role, step)}
 
     def _leave(self, role: str, left: Sequence[int]) -> None:
         for made in left:
@@ -228,7 +217,9 @@ class Lineup:
 
     def _told(self, role: str, games: Sequence[Game], versions: Mapping[str, int]) -> dict[str, float]:
         other = PROPOSER if role == SOLVER else SOLVER
-        mine = [game for game in games if game.chosen and game.proposal is not None and game.frozen != role]
+        # What was asked or tried by a past version of the role is not its newest's; replayed questions nobody was drawn for.
+        mine = [game for game in games if game.chosen and game.number >= 0 and game.frozen != role]
+        mine = [game for game in mine if role == SOLVER or game.proposal is not None]
         now, ages = self._steps[other][versions[other]], []
         for game in mine:
             met = _asked_by(game, versions) if other == PROPOSER else game.solver_version

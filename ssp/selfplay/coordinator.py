@@ -205,7 +205,7 @@ class SelfPlay:
         self._gate.record(TOO_FEW, settled.counts[f"void/{TOO_FEW}"])
         curriculum = self._curriculum.round(round_ + 1, [*games, *refills])
         self._report.round(round_ + 1, games, refills, settled, self._gate.news(), clock, curriculum)
-        alarm = (None if proposer is None else self._watch.see(games)) or self._curriculum.fatal
+        alarm = (None if proposer is None else self._watch.see([*games, *further])) or self._curriculum.fatal
         if alarm is not None:
             self.stop(alarm)
         for role in self._roles:

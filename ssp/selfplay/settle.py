@@ -43,13 +43,14 @@ class Settled:
     nbytes: Counter[str] = field(default_factory=Counter)
     step: int = 0
 
-    def shaped(self, cfg: Config, brief: Brief, reward: float) -> float:
-        """The reward of an episode as long as it is (DAPO); takes note of what that costs."""
+    def shaped(self, cfg: Config, game: Game, brief: Brief, reward: float) -> float:
+        """The reward of an episode as long as it is (DAPO); takes note of what that costs the newest weights."""
         limits = cfg.block(brief.role).limits
         if not limits.overlong:
             return reward
         loss = penalty(brief.length, limits.at(self.step).total_tokens, limits.overlong)
-        self.overlong[brief.role].append(loss)
+        if game.frozen != brief.role:
+            self.overlong[brief.role].append(loss)
         return reward + loss
 
     def add(
@@ -156,9 +157,8 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
 def _solved(cfg: Config, game: Game, played: Played, settled: Settled) -> float:
     """What a graded attempt earned."""
     brief = played.brief
-    return settled.shaped(
-        cfg, brief, cfg.solver.invalid_reward if brief.final is None else game.grades[brief.id].reward
-    )
+    reward = cfg.solver.invalid_reward if brief.final is None else game.grades[brief.id].reward
+    return settled.shaped(cfg, game, brief, reward)
 
 
 def _settle_greedy(cfg: Config, game: Game, settled: Settled) -> float | None:
@@ -243,7 +243,7 @@ def _earned(cfg: Config, game: Game, settled: Settled) -> float | None:
         searches = game.proposal.brief.searches
         facts = {"question": game.question, "target": game.target, "searches": searches}
         reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
-    return settled.shaped(cfg, game.proposal.brief, reward)
+    return settled.shaped(cfg, game, game.proposal.brief, reward)
 
 
 def _settle_proposal(game: Game, group: int, reward: float | None, signal: bool, settled: Settled, cfg: Config) -> None:

@@ -68,9 +68,12 @@ def _all(file: Any, data: memoryview) -> None:
 
 def read(path: Path) -> Weights:
     """The tensors of the file, or of all such files in a model folder, as read-only views of their mapped pages. Fault
-    `payload_lost` when one is gone or torn."""
+    `payload_lost` when one is gone or torn, or there is none."""
     if path.is_dir():
-        return {name: array for file in sorted(path.glob("*.safetensors")) for name, array in read(file).items()}
+        files = sorted(path.glob("*.safetensors"))
+        if not files:
+            raise Fault("payload_lost", f"{path} holds no *.safetensors")
+        return {name: array for file in files for name, array in read(file).items()}
     try:
         with open(path, "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)

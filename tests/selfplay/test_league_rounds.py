@@ -22,6 +22,7 @@ from ssp.plan.costs import Costs
 from ssp.plan.split import work
 from ssp.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
+from ssp.telemetry import episodes as transcripts
 from ssp.transfer import flat
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
@@ -110,9 +111,41 @@ def test_every_game_has_one_solver_and_one_proposer(tmp_path: Path, match: str, 
     for bound, role in zip(bounds, ROLES, strict=True):
         figures = stage.figures(role)
         assert max(values["staleness/max"] for values in figures) <= bound  # an old opponent is not stale
-        assert figures[-1]["league/pool"] == 3 and max(values.get("league/opponent_age", 0) for values in figures) >= 2
+        assert figures[-1]["league/pool"] == 3 and max(values.get("league/opponent_age", 0) for values in figures) > 0
         assert 0 < figures[-1]["league/rating_error"] < 400
     assert not [row for row in stage.rows() if row["cause"] == "stale"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"league__match": "past"}, {"game__batch": "replay", "proposer__batch": 4, "league__match": "past"}]
+)
+def test_figures_of_a_role_tell_whom_its_newest_version_met(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """As the ledger has it: here round r is played by the newest version r + 1, the result of update r."""
+    stage = league(tmp_path / "run", jitter=1, **changes)
+    met: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for id, rows in games(stage).items():
+        step = transcripts.step_of(rows[0]["file"])
+        asked = [row for row in rows if row["role"] == PROPOSER]
+        tried = [row for row in rows if row["role"] == SOLVER]
+        if tried and tried[0]["policy_version_min"] == step and (asked or id.endswith("n")):
+            met[SOLVER, step].append(tried[0]["opponent_version_min"])
+        if tried and asked and asked[0]["policy_version_min"] == step:
+            met[PROPOSER, step].append(asked[0]["opponent_version_min"])
+    for role in ROLES:
+        for step, values in enumerate(stage.figures(role), 1):
+            found = met[role, step]
+            assert bool(found) == ("league/past" in values)
+            if not found:
+                continue
+            assert values["league/past"] == pytest.approx(sum(version < step for version in found) / len(found))
+            assert values["league/opponent_age"] == pytest.approx(sum(step - v for v in found) / len(found))
+    if "game__batch" in changes:
+        return
+    rates = {row["id"]: row["rate"] for row in stage.rows("SELECT id, win_rate AS rate FROM games")}
+    for step, values in enumerate(stage.figures(), 1):  # of the newest solver on the newest proposer's questions
+        sql = "SELECT game_id, file FROM episodes WHERE role = 'solver' AND policy_version_min = opponent_version_min"
+        found = [rates[id] for id in {r["game_id"] for r in stage.rows(sql) if transcripts.step_of(r["file"]) == step}]
+        assert values["game/win_rate"] == pytest.approx(sum(found) / len(found))
 
 
 def test_groups_with_a_baseline_of_their_own_may_have_graders_of_their_own(tmp_path: Path) -> None:

@@ -1,0 +1,273 @@
+"""A league whose run is killed, goes back, loses workers or files: no episode twice, and the same opponents after all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fakes
+import pytest
+from fakes import FakeLearner, Stage, config, game
+
+from ssp.config.schema import RefereeConfig
+from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.errors import Fault, InputError
+from ssp.health.junk import JunkWatch
+from ssp.health.limits import Collapse
+from ssp.league.lineup import Lineup
+from ssp.ledger import Ledger
+from ssp.runfolder import RunFolder
+from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.settle import settle
+from ssp.transfer import flat
+
+LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+
+
+def stage(path: Path, jitter: int | None = None, **changes: Any) -> Stage:
+    return Stage(config(**{**LEAGUE, **changes}), path, jitter=jitter)
+
+
+def played(path: Path, **changes: Any) -> Stage:
+    made = stage(path, **changes)
+    made.play()
+    made.settled()
+    return made
+
+
+def lineage(made: Stage) -> list[tuple[Any, ...]]:
+    """What the final weights were trained on and by whose help, by update: episodes whatever process played them, rewards,
+    and who was met, by the update that made it."""
+    steps = {role: {v: step for v, (_, step) in of.items()} for role, of in made.ledger.versions().items()}
+    found = set()
+    for row in made.rows("SELECT * FROM episodes WHERE state = 'trained'"):
+        other = SOLVER if row["role"] == PROPOSER else PROPOSER
+        met = steps[other].get(row["opponent_version_min"])
+        id = re.sub(r"-i\d+|\.\d+$", "", row["id"])
+        found.add((id, row["commit_step"], row["reward"], steps[row["role"]][row["policy_version_min"]], met))
+    return sorted(found, key=str)
+
+
+def died_at(call: int, function: Callable[..., Any], after: bool) -> Callable[..., Any]:
+    """`function`, in whose n-th call this process is killed: before its effect, or after it."""
+    left = [call]
+
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and after:
+            function(*args, **kwargs)
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+
+    return dying
+
+
+LIVES = [
+    (FakeLearner, "export", 4, False),
+    (FakeLearner, "export", 5, True),
+    (flat, "write", 6, False),  # with half a folder aside
+    (RunFolder, "write_state", 4, False),
+    (Ledger, "commit", 9, False),
+    (Lineup, "tidy", 8, False),
+    (Lineup, "turn", 7, True),
+    (shutil, "rmtree", 9, False),  # in the middle of a removal
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """The run that nobody touched."""
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.scripted(patch)
+        return played(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.mark.parametrize(("where", "name", "call", "after"), LIVES)
+def test_kill_nine_changes_no_opponent(
+    tmp_path: Path, whole: Stage, where: Any, name: str, call: int, after: bool
+) -> None:
+    """Killed in the middle of what keeps members, and gone on with: who met whom, and what was learned, are the same."""
+    child = os.fork()
+    if not child:
+        setattr(where, name, died_at(call, getattr(where, name), after))
+        try:
+            stage(tmp_path / "run").play()
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert 0 < len(Ledger(tmp_path / "run" / "ledger.db").versions()[SOLVER]) < 9
+    rest = played(tmp_path / "run")
+    assert lineage(rest) == lineage(whole)
+    mine, theirs = rest.state()["league"], whole.state()["league"]
+    assert mine["league"] == theirs["league"]
+    for role in ROLES:
+        assert [*mine["kept"][role]] == [*theirs["kept"][role]]
+        for step, version in mine["kept"][role].items():
+            assert flat.read(tmp_path / "run" / "members" / role / f"v{version}")["w"].tolist() == [int(step)]
+    assert not [*(tmp_path / "run" / "members").glob("*/*.tmp-*"), *(tmp_path / "run" / "members").glob("*/.*")]
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (1, 2)])
+def test_a_collapse_takes_the_league_back_and_draws_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: tuple[int, int]
+) -> None:
+    """Weights that are rolled back are no members any more, and their folders go."""
+    done = []
+    examine = SelfPlay._examine
+
+    def collapse(self: SelfPlay, role: str, step: int, stats: dict[str, float]) -> float:
+        if role == SOLVER and step == 7 and not done:
+            done.append({path.name for path in (tmp_path / "run" / "members" / SOLVER).glob("v*")})
+            raise Collapse("collapse, said a test.")
+        return examine(self, role, step, stats)
+
+    monkeypatch.setattr(SelfPlay, "_examine", collapse)
+    limits = {"schedule__max_staleness__proposer": bounds[0], "schedule__max_staleness__solver": bounds[1]}
+    made = played(tmp_path / "run", steps=10, health__on_collapse="rollback", **limits)
+    assert made.state()["rollbacks"] == 1 and any("with other draws" in text for text in made.sink.events)
+    kept = made.state()["league"]["kept"][SOLVER]
+    live = {c["version"] for c in made.rows("SELECT version FROM commits WHERE NOT rolled_back AND role = 'solver'")}
+    gone = {c["version"] for c in made.rows("SELECT version FROM commits WHERE rolled_back AND role = 'solver'")}
+    assert gone and {*kept.values()} <= {1, *live}
+    there = {path.name for path in (tmp_path / "run" / "members" / SOLVER).glob("v*")}
+    assert not there & {f"v{version}" for version in gone}
+    assert done[0] & {f"v{version}" for version in gone}  # there were such members
+    table = made.state()["league"]["league"]["table"]
+    assert max(row[0] for row in table) <= 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_anything_may_fail_at_any_time_in_a_league(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    calls = [f"{role}/{method}" for role in ROLES for method in ("update", "save", "load", "weights", "export")]
+    FakeLearner.fail_at = {call: {rng.randint(1, 5)} for call in calls if rng.random() < 0.5}
+    shared = seed == 5
+    if shared:
+        FakeLearner.fail_at = {"solver/update_all": {3}, "solver/export": {2}}
+    made = stage(
+        tmp_path / "run",
+        jitter=seed,
+        league__match=rng.choice(["past", "mix", "best", "prioritised"]),
+        save__every=rng.randint(1, 3),
+        save__keep=1,
+        schedule__max_staleness__proposer=rng.randint(0, 3),
+        schedule__max_staleness__solver=rng.randint(0, 3),
+        game__batch=rng.choice(["dummy", "replay", "resample"]),
+        queue__items=rng.choice([40, 4096]),
+        **({f"{role}__policy": "shared" for role in ROLES} if shared else {}),
+    )
+    cast = made.cast
+    for crew in (cast.proposers, cast.solvers, cast.judges, *cast.queues.values()):
+        crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
+    made.play()
+    made.settled()
+    assert made.state()["step"] == 8 and not [row for row in made.rows() if row["cause"] == "stale"]
+    one_pair_a_game(made)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"proposer__policy": "shared", "solver__policy": "shared"},
+        {"game__batch": "resample", "proposer__batch": 4},
+        {"game__batch": "replay", "proposer__batch": 4},
+        {"solver__algorithm": "remax"},
+        {"game__proposals": 2, "proposer__algorithm": "rloo"},
+        {"proposer__algorithm": "grpo", "proposer__group": "hops", "proposer__batch": 16},
+        {"schedule__max_staleness__proposer": 3, "schedule__max_staleness__solver": 3, "league__every": 3},
+        {"league__match": "prioritised"},
+    ],
+)
+def test_a_league_with(tmp_path: Path, changes: dict[str, Any]) -> None:
+    made = stage(tmp_path / "run", jitter=2, **{"league__match": "past", **changes})
+    made.play()
+    made.settled()
+    one_pair_a_game(made)
+    assert made.rows("SELECT id FROM games WHERE id LIKE 'r%n'")
+    assert made.rows("SELECT id FROM episodes WHERE role = 'proposer' AND state = 'kept'")
+    every = made.cfg.league.every
+    for role in ROLES:
+        members = [int(step) for step in made.state()["league"]["kept"][role]]
+        assert all(later - earlier >= every for earlier, later in zip(members, members[1:], strict=False)), members
+
+
+def one_pair_a_game(made: Stage) -> None:
+    """Each game has one version of each role, of which the past one learns nothing; and a batch one grader of proposals."""
+    ends: dict[str, list[dict[str, Any]]] = {}
+    for row in made.rows(
+        "SELECT * FROM episodes WHERE role != 'eval' AND outcome != 'void' AND id NOT LIKE '%greedy%'"
+    ):
+        if row["cause"] != "rolled_back":
+            ends.setdefault(row["game_id"], []).append(row)
+    graders: dict[tuple[Any, ...], set[int]] = {}
+    for id, rows in ends.items():
+        for role, other in ((PROPOSER, SOLVER), (SOLVER, PROPOSER)):
+            mine = [row for row in rows if row["role"] == role]
+            assert len({row["policy_version_min"] for row in mine if row["policy_version_min"] > 0}) <= 1, id
+            assert len({row["opponent_version_min"] for row in mine}) <= 1, id
+            kept = {row["state"] == "kept" for row in mine}
+            assert len(kept) <= 1, id
+            if kept == {True}:
+                assert all(row["state"] != "kept" for row in rows if row["role"] == other), id
+        for row in rows:
+            if row["role"] == PROPOSER and row["state"] == "trained" and row["opponent_version_min"]:
+                grouped = made.cfg.proposer.algorithm in ("grpo", "rloo") and made.cfg.proposer.group == "target"
+                key = (row["commit_step"], int(id[1:8]) // made.cfg.game.proposals if grouped else None)
+                graders.setdefault(key, set()).add(row["opponent_version_min"])
+    assert all(len(found) == 1 for found in graders.values())
+
+
+def test_a_member_that_is_gone_ends_the_run_and_says_what_is_missing(tmp_path: Path) -> None:
+    made = stage(tmp_path / "run", league__match="past")
+    folder = tmp_path / "run" / "members" / SOLVER
+
+    def lose(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
+        if folder.is_dir() and len([*folder.glob("v*")]) > 1:
+            for file in folder.glob("v1/*.safetensors"):
+                file.unlink()
+        return ""
+
+    made.cast.proposers.fails = lose  # type: ignore[attr-defined]
+    with pytest.raises((InputError, ExceptionGroup)) as caught:
+        asyncio.run(asyncio.wait_for(made.game().run(), 60))
+    error: BaseException = caught.value
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    assert "solver version 1, a member of the league" in str(error) and "league.match=self" in str(error)
+
+
+def test_a_folder_without_weights_is_no_weights(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match="payload_lost"):
+        flat.read(tmp_path)
+
+
+def test_neither_the_junk_alarm_nor_the_length_figures_look_at_past_versions() -> None:
+    """A bad member would stop the run, and a long one be told of the newest."""
+    watch = JunkWatch(RefereeConfig(alarm_win_rate=0.1, alarm_valid_rate=0.6, alarm_patience=1))
+    graded = [game(f"g{i}", win_rate=0.0, frozen=SOLVER) for i in range(4)]
+    again = [game(f"r{i}n"[:2], win_rate=0.5, proposal=None) for i in range(4)]
+    asked = [game(f"g{4 + i}", win_rate=0.0, frozen=PROPOSER) for i in range(4)]
+    assert watch.see([*graded, *asked, *again]) is None
+    for one in again:
+        one.win_rate = 0.0
+    assert watch.see([*graded, *asked, *again]) is not None
+    invalid = [game(f"g{9 + i}", valid=False, frozen=PROPOSER) for i in range(20)]
+    assert watch.see([*graded, *invalid, *again]) is not None
+
+    cfg = config(proposer__limits__overlong=5, solver__limits__overlong=5)
+    for frozen, left in (("", {PROPOSER, SOLVER}), (PROPOSER, {SOLVER}), (SOLVER, {PROPOSER})):
+        settled = settle(cfg, [game("g1", [True, False, True, False], frozen=frozen)], 7, 1)
+        assert {role for role in ROLES if settled.overlong[role]} == left
