@@ -1,6 +1,6 @@
 """`ssp bank RUN`: the questions of a run, searched, shown with all that came of them, and exported.
 
-Owns the command. Promises to change nothing in a run, and that what an export leaves out is said.
+Owns the command. Promises to change nothing in a run (--yardstick adds a file), and that what an export leaves out is said.
 Refuses to judge: what a question is worth is what is on record.
 """
 
@@ -37,8 +37,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     place = Path(args.bank)
     # What is neither is refused as a run.
     run = None if files.is_bank(place) else RunFolder(place)
-    found = reader.Reading(files.read_bank(place)) if run is None else reader.read(run)
     console = Console(highlight=False, soft_wrap=True)
+    if args.curriculum or args.yardstick:
+        if run is None:
+            raise InputError("--curriculum and --yardstick read a run", place, "give the run's folder")
+        from launch.questions import curriculum
+
+        return curriculum.measure(console, args, run) if args.yardstick else curriculum.show(console, run, args.limit)
+    found = reader.Reading(files.read_bank(place)) if run is None else reader.read(run)
     if args.ask:
         if run is None:
             raise InputError("--ask searches the corpus of a run's configuration", place, "give the run's folder")
@@ -67,7 +73,7 @@ def _check(args: Namespace) -> None:
         found = f"{args.min_difficulty:g} and {args.max_difficulty:g}"
         raise InputError("--min-difficulty and --max-difficulty are bounds between 0 and 1", found, "type others")
     needs = {
-        "--ask": ("policy", "model", "tokenizer") if not args.ask else (),
+        "--ask": ("policy", "model", "tokenizer") if not (args.ask or args.yardstick) else (),
         "--export": ("format", "transcripts", "license") if args.export is None else (),
     }
     for other, name in ((other, name) for other, names in needs.items() for name in names if getattr(args, name)):
@@ -125,6 +131,13 @@ def _parser() -> Parser:
     parser.add_argument("--show", default="", metavar="ID", help="one question with all attempts and transcripts")
     parser.add_argument(
         "--ask", default="", metavar="ID", help="play one question again, by --policy (default: the run's)"
+    )
+    parser.add_argument("--curriculum", action="store_true", help="the rounds: how hard, how far, how many different")
+    parser.add_argument(
+        "--yardstick", type=whole(1), metavar="K", help="ask --policy (default: the solver's start) of every K-th round"
+    )
+    parser.add_argument(
+        "--questions", type=whole(2), default=8, metavar="N", help="--yardstick: of a round (default 8)"
     )
     policy.add_flags(parser)
     parser.add_argument("--export", type=Path, metavar="FILE|DIR", help="a parquet file, or a Hugging Face data set")

@@ -21,6 +21,7 @@ from ssp.bank.records import REJECTED, VALID, VOID, identify
 from ssp.board import flow, standing
 from ssp.board.tail import Tail
 from ssp.config import load
+from ssp.curriculum.yardstick import read_told
 from ssp.episode import ROLES, SOLVER
 from ssp.errors import InputError
 from ssp.league import payoff
@@ -62,6 +63,7 @@ class Board:
         self._set("run", "", self._about())
         self._figures()
         self._accounts()
+        self._measured()
         if self._timeline.look():
             self._set("timeline", "", self._timeline.shown())
 
@@ -142,6 +144,11 @@ class Board:
             names += [name for name in line if name not in names]
             self._set("names", role, list(names))
             self._set("figures", f"{role}:{step}", [step, time, *(flow.short(line.get(name)) for name in names)])
+
+    def _measured(self) -> None:
+        """What the yardstick has measured, if it has."""
+        if (told := read_told(self.run)) is not None:
+            self._set("yardstick", "", told)
 
     def _accounts(self) -> None:
         """The ledger, where it was written since the last look."""

@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ssp.board.data import Board
 from ssp.board.detail import details
+from ssp.curriculum import yardstick
 from ssp.errors import InputError, SspError
 from ssp.files import whole
 from ssp.runfolder import RunFolder
@@ -73,17 +74,26 @@ def save(board: Board, path: Path) -> int:
 
 
 def leave_page(run: RunFolder) -> list[str]:
-    """Write report.html into a run's folder at its end; returns what a person is told. The run is over and saved: what
-    keeps its page from being written is told, and nothing else."""
+    """Write report.html into a run's folder at its end, and measure by the yardstick where the run's configuration asks for
+    that; returns what a person is told. The run is over and saved: what goes wrong here is told, and nothing else."""
+    said = [_report(run)]
+    try:
+        if yardstick.at_the_end(run):
+            said = [_report(run), f"yardstick: {run.path / yardstick.FILE}"]
+    except Exception as error:
+        said.append(f"yardstick: not measured: {error}")
+    return [*said, f"board: ssp board {run.path}"]
+
+
+def _report(run: RunFolder) -> str:
     page = run.path / "report.html"
     try:
         with closing(Board(run)) as board:
             board.look()
             save(board, page)
-        said = f"report: {page}"
     except (SspError, OSError, sqlite3.Error) as error:
-        said = f"report: not written: {error}"
-    return [said, f"board: ssp board {run.path}"]
+        return f"report: not written: {error}"
+    return f"report: {page}"
 
 
 def _plain(data: Any) -> str:

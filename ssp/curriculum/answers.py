@@ -18,7 +18,7 @@ CLASSES: dict[str, Callable[[str], object]] = {
     "year": re.compile(r"(?:in )?1\d{3}|(?:in )?20\d{2}").fullmatch,
     "number": re.compile(r"[^a-z]*\d[\d.,: ]*(?:%|\W*[a-z]+)?").fullmatch,
     "word": lambda text: len(text.split()) == 1,
-    "name": lambda text: len(text.split()) <= 3,
+    "name": lambda text: 2 <= len(text.split()) <= 3,
     "phrase": lambda text: True,
 }
 """Class → whether a text in lower case is of it; the first that fits counts. A number may have one unit; a name is two or

@@ -36,14 +36,13 @@ class HalfLife:
         if one is None:
             self._watched[question] = _Watched(round_, (1 + rate) / 2, over=rate >= 1)
             return
-        if one.over:
+        if one.over or round_ == one.first:
             return
         if one.rounds:
             self._censored[one.rounds] -= 1
-        one.rounds = max(round_ - one.first, one.rounds)
+        one.rounds = round_ - one.first
         one.over = rate >= one.half
-        if one.rounds:
-            (self._came if one.over else self._censored)[one.rounds] += 1
+        (self._came if one.over else self._censored)[one.rounds] += 1
 
     def median(self) -> float | None:
         """In rounds."""

@@ -98,8 +98,7 @@ def setting(cfg: Config) -> Setting:
 
 def _world(path: str, cfg: Config) -> World | None:
     """The generated world that a data path names, or is a file of."""
-    seed = files.world_seed(origin(path), cfg)
-    return None if seed is None else World(seed)
+    return files.oracle(origin(path), cfg)
 
 
 def _targets(cfg: Config) -> int | None:

@@ -12,15 +12,17 @@ import pytest
 from launch.serve import bind
 from ssp.board.data import Board
 from ssp.board.server import Server, save
+from ssp.curriculum.yardstick import FILE
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
+from ssp.telemetry.runlog import RunLog
 from tests.board.boarded import HOSTILE, by_hand, looked, played
 from tests.board.chrome import Chrome, chrome
 from tests.selfplay import fakes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
-VIEWS = ("overview", "league", "duel", "questions", "machine")
+VIEWS = ("overview", "league", "curriculum", "duel", "questions", "machine")
 LONGEST = 50
 """Milliseconds: what the browser itself calls a long task."""
 
@@ -67,6 +69,13 @@ def test_each_view_by_a_click(browser: Chrome, address: str, tmp_path: Path, dar
     wanted = {
         "overview": ["Held-out accuracy", "Why proposals fall", "leakage"],
         "league": ["Ratings", "Who is right against whom", "pairs met"],
+        "curriculum": [
+            "How often questions were solved",
+            "Learnability",
+            "Near-duplicates",
+            "Coverage",
+            "not measured: ssp bank run",
+        ],
         "duel": ["Proposer", "Solver", "search", "information", "verdict valid"],
         "questions": ["valid", "rejected", "difficulty"],
         "machine": ["Accounts", "issued", "Timeline", "one process"],
@@ -112,7 +121,7 @@ def test_all_of_it_with_keys(browser: Chrome, address: str) -> None:
     browser.key("t")
     browser.until(f"getComputedStyle(document.body).backgroundColor !== '{theme}'")
     browser.key("t")
-    browser.key("4")
+    browser.key("5")
     browser.until("VIEWS.questions.gallery.found.length > 0")
     browser.run("VIEWS.questions.gallery.rows.focus()")
     browser.key("ArrowDown")
@@ -136,6 +145,71 @@ def test_all_of_it_with_keys(browser: Chrome, address: str) -> None:
     browser.until("document.activeElement.value === 'x'")  # keys are text where one types
     browser.run("localStorage.clear()")
     assert browser.errors == []
+
+
+@pytest.mark.parametrize("width", [360, 820])
+def test_a_narrow_window_holds_each_view(browser: Chrome, address: str, width: int) -> None:
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+    try:
+        browser.open(address)
+        for name in VIEWS:
+            browser.click(f"#tab-{name}")
+            browser.until(f"SSP.view === '{name}'")
+            browser.settled()
+            assert browser.run("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the window"
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+
+
+def test_each_picture_is_reached_with_tab(browser: Chrome, address: str) -> None:
+    browser.open(address)
+    for name in VIEWS:
+        browser.key(str(1 + VIEWS.index(name)))
+        browser.until(f"SSP.view === '{name}'")
+        browser.settled()
+        pictures = f"[...document.querySelectorAll('#{name} svg[role=img], #{name} canvas')].filter(one => one.checkVisibility())"
+        left = browser.run(f"{pictures}.filter(one => one.tabIndex !== 0 || !one.getAttribute('aria-label')).length")
+        assert left == 0, name
+
+
+def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path) -> None:
+    """Four bands, an alarm from step 5 to 7 and one that lasts at the end, a yardstick: in the page without a server."""
+    run = by_hand(tmp_path / "run", ["one ?", "two ?"])
+    log = RunLog(run.path)
+    for step in range(1, 13):
+        figures = {"solved_0": 0.25, "solved_26-50": 0.5, "solved_100": 0.25, "near_duplicates": 0.05 * step}
+        lasting = {"alarm_near_duplicates": float(5 <= step <= 7), "alarm_coverage": float(step >= 11)}
+        values = {**figures, **lasting, "learnability": 0.4, "half_life": 3.0, "coverage": 0.6, "answer_entropy": 1.5}
+        log.write(step, "game", {f"curriculum/{name}": value for name, value in values.items()})
+    log.close()
+    rounds = [[step, 0.6, 0.5, 0.7, 0.5 - step / 100, 0.3, 0.6, 8] for step in (1, 6, 12)]
+    (run.path / FILE).write_text(json.dumps({"policy": "start", "attempts": 4, "rounds": rounds}))
+    save(looked(run), tmp_path / "board.html")
+    browser.open((tmp_path / "board.html").as_uri() + "#curriculum")
+    said = browser.run("VIEWS.curriculum.said.innerText")
+    assert "near-duplicates, step 5 to 7." in said and "coverage, step 11 to 12." in said
+    marks = {
+        name: browser.run(f"VIEWS.curriculum.charts.{name}.svg.querySelectorAll('rect').length")
+        for name in ("near", "cover", "types", "half")
+    }
+    assert marks == {"near": 1, "cover": 1, "types": 0, "half": 0}
+    label = browser.run("VIEWS.curriculum.charts.stick.svg.getAttribute('aria-label')")
+    assert "the run's solver: from 60.0 % to 60.0 %" in label and "yardstick: from 49.0 % to 38.0 %" in label
+    browser.run("VIEWS.curriculum.charts.solved.svg.focus()")
+    browser.key("ArrowLeft")
+    legend = browser.run("VIEWS.curriculum.charts.solved.legend.innerText")
+    assert "step 12" in legend and "26-50 %" in legend and "50.0 %" in legend
+
+
+def test_what_is_chosen_stays_when_there_is_news(browser: Chrome, address: str) -> None:
+    browser.open(address + "#questions")
+    gallery = "VIEWS.questions.gallery"
+    browser.until(f"{gallery}.found.length === SSP.questions.length")
+    browser.run(f"{gallery}.select(3)")
+    chosen = browser.run(f"{gallery}.found[3].id")
+    browser.run("dispatchEvent(new Event('resize'))")
+    browser.run("new Promise(done => setTimeout(done, 600))")
+    assert browser.run(f"[{gallery}.selected, {gallery}.duel.id]") == [3, chosen]
 
 
 def test_filters_of_the_gallery(browser: Chrome, address: str) -> None:
@@ -189,18 +263,30 @@ def test_hostile_questions_are_shown_and_do_nothing(browser: Chrome, tmp_path: P
         assert browser.run("document.querySelectorAll('main img, main script').length") == 0
 
 
+def crowded(tmp_path: Path) -> RunFolder:
+    """A run of 10,000 questions, and its saved page."""
+    words = ["mayor", "founder", "capital", "author", "river", "school", "trade"]
+    asked = [f"who is the {words[at % 7]} of the {words[at % 5]} {at} by the {words[at % 3]} ?" for at in range(10_000)]
+    run = by_hand(tmp_path / "run", asked)
+    save(looked(run), tmp_path / "board.html")
+    return run
+
+
+def test_ten_thousand_questions_are_searched_sorted_and_scrolled(browser: Chrome, tmp_path: Path) -> None:
+    crowded(tmp_path)
+    used(browser, (tmp_path / "board.html").as_uri())
+
+
 def serving_and_saved(run: RunFolder, tmp_path: Path) -> Iterator[str]:
     yield (tmp_path / "board.html").as_uri()
     yield from serving(looked(run))
 
 
+@pytest.mark.long  # a measurement
 def test_ten_thousand_questions_hold_nothing_up(browser: Chrome, tmp_path: Path) -> None:
     """Loading, scrolling, searching, sorting, each view: no task of the page takes 50 ms. Other work on the machine only
     adds to a task's time, so the best of five tries counts."""
-    words = ["mayor", "founder", "capital", "author", "river", "school", "trade"]
-    asked = [f"who is the {words[at % 7]} of the {words[at % 5]} {at} by the {words[at % 3]} ?" for at in range(10_000)]
-    run = by_hand(tmp_path / "run", asked)
-    save(looked(run), tmp_path / "board.html")
+    run = crowded(tmp_path)
     for url in serving_and_saved(run, tmp_path):
         for _ in range(5):
             found = used(browser, url)
@@ -260,6 +346,7 @@ def test_a_run_is_followed(browser: Chrome, tmp_path: Path) -> None:
         browser.until("document.getElementById('trouble').innerText.includes('metrics')")
 
 
+@pytest.mark.long  # a measurement
 def test_it_is_there_within_a_second(browser: Chrome, address: str) -> None:
     browser.open(address)
     assert browser.run("SSP.loaded") < 1000

@@ -1,7 +1,7 @@
 // The page's data, and how elements are made. Text of a run only ever becomes a text node: it cannot be markup.
 "use strict";
 const SSP = { seq: 0, run: {}, names: {}, figures: {}, rounds: new Map(), questions: [], place: new Map(), duels: [],
-  league: null, depth: null, accounts: null, timeline: null, details: new Map(), saved: false, version: 0 };
+  league: null, depth: null, accounts: null, timeline: null, yardstick: null, details: new Map(), saved: false, version: 0 };
 
 /** An element: h("p.note", {title: "x", onclick: f}, "text", child). Attributes by name, handlers as on<event>. */
 function h(name, attributes, ...children) {
@@ -56,9 +56,11 @@ function compact(value) {
   return by === 1 ? plain(value) : `${Number((value / by).toPrecision(3))}${letter}`;
 }
 function seconds(value) {
-  if (value < 60) return `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
-  const minutes = Math.round(value / 60);
-  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+  if (value === null || value === undefined) return "–";
+  if (value < 1) return value ? `${Number((1000 * value).toPrecision(2))} ms` : "0 s";
+  if (value < 60) return `${Number(value.toPrecision(2))} s`;
+  const [whole, part, units] = value < 3570 ? [Math.floor(Math.round(value) / 60), Math.round(value) % 60, ["min", "s"]] : [Math.floor(Math.round(value / 60) / 60), Math.round(value / 60) % 60, ["h", "min"]];
+  return `${whole} ${units[0]}${part ? ` ${String(part).padStart(2, "0")} ${units[1]}` : ""}`;
 }
 
 /** Points [step, value] of one figure of a role. */

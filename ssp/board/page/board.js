@@ -1,7 +1,7 @@
 // Start: where the data come from, which view is in sight, and the keys that work everywhere.
 "use strict";
 
-const ORDER = ["overview", "league", "duel", "questions", "machine"], VIEWS = {}, drawn = {};
+const ORDER = ["overview", "league", "curriculum", "duel", "questions", "machine"], VIEWS = {}, drawn = {};
 const POLL = { live: 2000, still: 15000, lost: 5000 }; // milliseconds
 
 function go(name) {
@@ -10,6 +10,7 @@ function go(name) {
     const tab = view(`tab-${each}`);
     tab.setAttribute("aria-selected", String(each === name));
     tab.tabIndex = each === name ? 0 : -1;
+    if (each === name) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   if (location.hash.slice(1) !== name) history.replaceState(null, "", `#${name}`);
   SSP.view = name;
@@ -79,7 +80,7 @@ function keys(event) {
 
 async function start() {
   try { const kept = localStorage.getItem("ssp-theme"); if (kept) document.documentElement.dataset.theme = kept; } catch { /* none */ }
-  for (const [name, made] of Object.entries({ overview: Overview, league: League, duel: DuelView, questions: Questions, machine: Machine })) {
+  for (const [name, made] of Object.entries({ overview: Overview, league: League, curriculum: CurriculumView, duel: DuelView, questions: Questions, machine: Machine })) {
     VIEWS[name] = new made();
     await pause();
   }

@@ -1,7 +1,9 @@
 // Charts over steps: lines with bands, and stacked parts. Each can be read with the mouse and with the arrow keys.
 "use strict";
 
-const PAD = { left: 42, right: 10, top: 8, bottom: 20 };
+const PAD = { left: 46, right: 10, top: 8, bottom: 20 };
+/** How a chart of shares is drawn. */
+const SHARES = { form: percent, axis: value => `${Math.round(100 * value)} %`, y: [0, 1] };
 
 /** Round numbers between low and high, about `count` of them. */
 function ticks(low, high, count) {
@@ -47,7 +49,7 @@ class Chart {
   }
 
   /** `series`: {name, colour (a property of the style sheet), points: [x, y], band: [x, low, high], dash, faint: also
-   *  each value behind the mean}; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole. */
+   *  each value behind the mean}; `marks`: {from, to} where an alarm lasted; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole. */
   draw(spec) {
     this.spec = { form: plain, unit: "step", ...spec };
     const width = this.width = Math.max(200, this.root.clientWidth - 24), { series: all, stack } = this.spec;
@@ -74,6 +76,7 @@ class Chart {
     this.axes(low, high, firstX, lastX, width);
     if (stack) this.stacked(shown, inner.w);
     else for (const one of shown) this.line(one, inner.w);
+    for (const { from, to } of this.spec.marks || []) this.mark(Math.max(from, firstX), Math.min(to, lastX));
     for (const { at, text } of this.spec.levels || []) this.level(at, text, low, high, width);
     this.cursor = this.svg.appendChild(s("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }));
     this.svg.setAttribute("aria-label", `${this.title}. ${shown.map(one =>
@@ -87,6 +90,7 @@ class Chart {
       this.svg.append(s("line", { class: "gridline", x1: PAD.left, x2: width - PAD.right, y1: y, y2: y }),
         s("text", { x: PAD.left - 6, y: y + 4, "text-anchor": "end" }, (this.spec.axis || compact)(tick)));
     }
+    this.svg.append(s("text", { x: PAD.left - 9, y: this.height - 5, "text-anchor": "end" }, this.spec.unit.split(" ").pop()));
     for (const tick of ticks(firstX, lastX, Math.min(8, width / 80)).filter(one => Number.isInteger(one) || this.spec.unit !== "step")) {
       this.svg.append(s("text", { x: this.x(tick), y: this.height - 5, "text-anchor": "middle" }, (this.spec.xform || plain)(tick)));
     }
@@ -138,6 +142,14 @@ class Chart {
     const y = this.y(value);
     this.svg.append(s("line", { x1: PAD.left, x2: width - PAD.right, y1: y, y2: y, "stroke-dasharray": "2 4", style: { stroke: "var(--dim)" } }),
       s("text", { x: width - PAD.right, y: y < 24 ? y + 13 : y - 4, "text-anchor": "end" }, text));
+  }
+
+  /** An alarm: its steps with a ground of their own, and the word where it began. */
+  mark(from, to) {
+    const left = this.x(from), right = Math.max(this.x(to), left + 3), late = left > this.width - 60;
+    this.svg.append(s("rect", { x: left, y: PAD.top, width: right - left, height: this.height - PAD.top - PAD.bottom, "fill-opacity": .13, style: { fill: "var(--bad)" } }),
+      s("line", { x1: left, x2: left, y1: PAD.top, y2: this.height - PAD.bottom, "stroke-width": 1.5, style: { stroke: "var(--bad)" } }),
+      s("text", { x: left + (late ? -4 : 4), y: PAD.top + 11, "text-anchor": late ? "end" : "start", style: { fill: "var(--bad)" } }, "alarm"));
   }
 
   point(px) {

@@ -100,7 +100,7 @@ class Gallery {
     await pause();
     if (!mine()) return;
     this.found = Array.from(keys, key => SSP.questions[last ? MANY - 1 - key % MANY : key % MANY]);
-    this.selected = Math.max(0, kept === null ? 0 : found.findIndex(one => one.id === kept));
+    this.selected = Math.max(0, kept === null ? 0 : this.found.findIndex(one => one.id === kept));
     this.count.textContent = `${whole(found.length)} of ${whole(SSP.questions.length)}`;
     this.space.style.setProperty("height", `${found.length * ROW}px`);
     if (!keep) this.rows.scrollTop = 0;

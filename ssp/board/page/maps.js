@@ -167,7 +167,7 @@ class Timeline {
     this.readout = h("p.readout", { "aria-live": "polite" });
     const button = (text, label, act) => h("button", { "aria-label": label, title: label, onclick: act }, text);
     this.root = h("figure.card.wide", {}, h("figcaption", {}, h("h2", {}, "Timeline"), h("span.legend", {},
-      ...[["proposer", "proposes"], ["solver", "solves"], ["c1", "verifies, judges"], ["c2", "learns"], ["grey", "evaluates, saves, syncs"]]
+      ...[["proposer", "proposes"], ["solver", "solves"], ["c1", "verifies, judges"], ["c2", "learns"], ["grey", "evaluates, saves, syncs"], ["mid", "waits"]]
         .map(([tone, text]) => h("span", {}, h("i", { style: { background: `var(--${tone})` } }), text))),
       h("span.controls", {}, button("←", "earlier", () => this.move(-.5)), button("→", "later", () => this.move(.5)),
         button("−", "further away", () => this.zoom(2)), button("+", "closer", () => this.zoom(.5)), button("all", "everything", () => this.show(null)))),
@@ -237,7 +237,7 @@ class Timeline {
 class Arrows {
   /** Which version played which round: above the proposer's, below the solver's; a round's update publishes the next. */
   constructor() {
-    this.svg = s("svg", { role: "img", height: 214 });
+    this.svg = s("svg", { role: "img", tabindex: "0", height: 214, onkeydown: event => this.key(event) });
     this.slider = h("input", { type: "range", min: "1", value: "1", "aria-label": "Last round shown", oninput: () => { this.follow = this.slider.value === this.slider.max; this.paint(); } });
     this.root = h("figure.card.wide", {}, h("figcaption", {}, h("h2", {}, "Which version played which round"), h("span.controls", {}, h("span.dim", {}, "rounds"), this.slider)), this.svg,
       h("p.note", {}, "A box is a version, above its round of birth; a solid arrow leads to the rounds that it played, a dotted one from the round whose update published it. Long arrows are stale play."));
@@ -250,6 +250,15 @@ class Arrows {
     this.slider.max = String(this.newest);
     this.slider.min = String(Math.min(this.newest, this.size));
     if (this.follow) this.slider.value = String(this.newest);
+    this.paint();
+  }
+
+  key(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -this.newest, End: this.newest }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    this.slider.value = String(Number(this.slider.value) + by); // within its bounds
+    this.follow = this.slider.value === this.slider.max;
     this.paint();
   }
 
@@ -268,7 +277,7 @@ class Arrows {
         s("text", { x: x(round), y: 111, "text-anchor": "middle", style: { fill: known ? "var(--ink)" : "var(--grey)" } }, String(round)));
     }
     this.svg.setAttribute("aria-label", `Rounds ${from} to ${to}. ${[...SSP.rounds.values()].filter(round => round[0] >= from && round[0] <= to).sort((a, b) => a[0] - b[0])
-      .map(([round, p0, p1, s0, s1]) => `round ${round}: proposer ${spread(p0, p1)}, solver ${spread(s0, s1)}`).join("; ")}`);
+      .map(([round, p0, p1, s0, s1]) => `round ${round}: proposer ${spread(p0, p1)}, solver ${spread(s0, s1)}`).join("; ")}. Arrow keys move.`);
   }
 
   lane(role, y, from, to, x, gap) {

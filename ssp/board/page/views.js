@@ -25,13 +25,13 @@ class Overview {
     const held = series("eval", "eval/accuracy"), win = series("game", "game/win_rate"), valid = series("game", "game/valid_rate"), hops = series("game", "game/hops_mean");
     const faint = { faint: true }, total = name => series("game", `reject/${name}`).reduce((sum, point) => sum + point[1], 0);
     const rules = figuresLike("game", "reject/").filter(name => !name.startsWith("solver_")).sort((one, other) => total(other) - total(one));
-    return [() => this.tile(held, win, valid, hops), () => this.charts.held.draw({ form: percent, axis: value => `${Math.round(100 * value)}`, y: [0, 1], empty: "no evaluation yet", series: [
+    return [() => this.tile(held, win, valid, hops), () => this.charts.held.draw({ ...SHARES, empty: "no evaluation yet", series: [
       line("all", "ink", held, { band: band(held, "eval/stderr") }),
       ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
         const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
         return line(`${hop} hop${hop > 1 ? "s" : ""}`, HOPS[hop] || "grey", points, { band: band(points, `eval/stderr_${name}`) });
       })] }),
-    () => this.charts.rate.draw({ form: percent, axis: value => `${Math.round(100 * value)}`, y: [0, 1], series: [
+    () => this.charts.rate.draw({ ...SHARES, series: [
       line("solver right", "solver", win, faint), line("proposals valid", "proposer", valid, faint), line("no signal", "grey", series("game", "game/no_signal_rate"), { faint: true, dash: true })] }),
     () => this.charts.reward.draw({ form: fixed(2), series: ["proposer", "solver"].map(role => line(role, role, series(role, "reward/mean"), faint)) }),
     () => this.charts.hops.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "proposer", hops, faint),
@@ -98,7 +98,7 @@ class League {
       const points = league.ratings[role] || [];
       return line(role, role, points.map(([version, elo]) => [version, elo]), { band: points.map(([version, elo, error]) => [version, elo - 1.96 * error, elo + 1.96 * error]) });
     }) }),
-    () => this.pairs.draw({ unit: "solver version", form: percent, axis: value => `${Math.round(100 * value)}`, y: [0, 1], empty: "nobody met", levels: [{ at: .5, text: "even" }],
+    () => this.pairs.draw({ unit: "solver version", ...SHARES, empty: "nobody met", levels: [{ at: .5, text: "even" }],
       series: [line("solver right", "solver", met.map(cell => [cell[0], cell[4] / cell[3]]), { band: met.map(cell => [cell[0], cell[5], cell[6]]) })] }),
     () => this.map.draw(league), () => this.arrows.draw()];
   }
@@ -162,7 +162,7 @@ class Machine {
     return [() => this.depth.draw({ unit: "after", form: whole, xform: value => seconds(value), y: [0, 1], series: depth ? ["proposer", "solver"].map(role => line(role, role, depth[role].map((value, place) => [at(place) - depth.from, value]))) : [] }),
     () => this.stale.draw({ form: fixed(1), y: [0, 1], levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: ["proposer", "solver"].flatMap(role =>
       [line(role, role, series(role, "staleness/mean")), line(`${role} max`, role, series(role, "staleness/max"), { dash: true })]) }),
-    () => this.time.draw({ form: value => `${plain(value)} s`, stack: true, series: parts.map(([name, tone]) => line(name, tone, series("game", `time/${name}`))) }),
+    () => this.time.draw({ form: seconds, axis: value => `${plain(value)} s`, stack: true, series: parts.map(([name, tone]) => line(name, tone, series("game", `time/${name}`))) }),
     () => this.rate.draw({ form: whole, y: [0, 0], series: [line("model tokens a second", "ink", series("game", "tokens_per_second"), { faint: true })] }),
     () => this.idle.draw(figuresLike("game", "time/idle_share_").sort().map(name => ({ name, colour: name.includes("proposer") ? "proposer" : name.includes("solver") ? "solver" : "referee", points: series("game", `time/idle_share_${name}`) })),
       "This run played in one process: there are no actors to be idle."),

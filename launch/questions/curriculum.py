@@ -1,0 +1,82 @@
+"""`ssp bank RUN --curriculum` and `--yardstick K`: what a run's questions were like, from its files.
+
+Owns the tables. Promises the figures that the run logged. Refuses to compute: that is `ssp.curriculum`'s.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from rich.console import Console
+from rich.table import Table
+
+from launch import policy
+from launch.questions.regrade import played_in
+from ssp import build
+from ssp.config import load
+from ssp.curriculum import watch, yardstick
+from ssp.curriculum.yardstick import Gap
+from ssp.episode import SOLVER
+from ssp.runfolder import RunFolder
+
+SHOWN = {
+    "learnability": "learnability",
+    "solved_0": "none right",
+    "solved_100": "all right",
+    "hops": "hops",
+    "near_duplicates": "near-dup.",
+    "coverage": "coverage",
+    "answer_entropy": "entropy",
+    "half_life": "half-life",
+}
+"""Figure → heading."""
+
+
+def show(console: Console, run: RunFolder, limit: int) -> int:
+    """The newest `limit` rounds, and all alarms."""
+    found = list(watch.again(run))
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for heading in ("round", *SHOWN.values()):
+        table.add_column(heading, justify="right")
+    for step, values, _ in found[-limit:]:
+        known = [values.get(f"curriculum/{name}") for name in SHOWN]
+        table.add_row(str(step), *("-" if value is None else f"{value:.2f}" for value in known))
+    console.print(table)
+    for text in (text for _, _, said in found for text in said):
+        console.print(text, style="yellow", markup=False)
+    return 0
+
+
+def measure(console: Console, args: Namespace, run: RunFolder) -> int:
+    """Ask the yardstick, leave its file, show its table."""
+    cfg = load(str(run.config), [])
+    if args.policy or args.model or args.tokenizer:
+        named = policy.parse(args)
+        cfg = played_in(named.config(None, []), cfg)
+        folder = named.folder(cfg)
+        shown = named.shown(folder)
+    else:
+        folder = build.model_dir(cfg, SOLVER)
+        shown = str(folder)
+    found = yardstick.leave(run, yardstick.asker(cfg, folder), shown, args.yardstick, args.questions)
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for heading in ("round", "questions", "the run's solver", "yardstick"):
+        table.add_column(heading, justify="right")
+    for one in found:
+        table.add_row(str(one.step), str(one.questions), _shown(one.own), _shown(one.yardstick))
+    console.print(f"yardstick: {shown}", markup=False)
+    console.print(table)
+    change = yardstick.drift(found)
+    if change is None:
+        console.print("too few rounds for a change: a smaller --yardstick, or a longer run")
+    else:
+        console.print(
+            f"questions became harder by {_shown(change.harder)}, the solver better by {_shown(change.better)}"
+        )
+        console.print("(second half of these rounds against the first)")
+    console.print(f"{run.path / yardstick.FILE}: shown by ssp board", markup=False)
+    return 0
+
+
+def _shown(gap: Gap) -> str:
+    return f"{gap.mean:.2f} ({gap.low:.2f} to {gap.high:.2f})"

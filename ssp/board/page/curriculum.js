@@ -1,0 +1,57 @@
+// What the questions are like over the rounds: how hard, how far, how many different ones; where an alarm lasted; the yardstick.
+"use strict";
+
+const SOLVED = [["0", "proposer"], ["1-25", "band1"], ["26-50", "band2"], ["51-75", "band3"], ["76-99", "band4"], ["100", "solver"]];
+const WATCHED = { near_duplicates: "near-duplicates", coverage: "coverage", answer_entropy: "the answers' entropy" };
+
+/** {from, to} of the steps at which the alarm of a figure lasted. */
+function alarms(name) {
+  const found = [];
+  let before = null;
+  for (const [step, lasts] of series("game", `curriculum/alarm_${name}`)) {
+    if (lasts && before) before.to = step;
+    else if (lasts) found.push(before = { from: step, to: step });
+    else before = null;
+  }
+  return found;
+}
+
+class CurriculumView {
+  constructor() {
+    this.said = h("p.note.plain", { hidden: true, role: "status" });
+    this.charts = {
+      solved: new Chart("How often questions were solved", { classes: ".wide", height: 210, note: "Shares of a round's questions, by the per cent of right attempts: from none (orange, at the bottom) to all (blue)." }),
+      learn: new Chart("What can be learned from", { note: "Learnability: the mean of 4 p (1 - p), p the share of right attempts. Mixed: some attempts right, some wrong." }),
+      far: new Chart("How far the answer is", { note: "Means: relations of a question (without a world that knows: the proposer's searches), searches of an episode." }),
+      near: new Chart("Near-duplicates", { note: "New questions that are nearly one of the rounds just before. Red: an alarm lasts." }),
+      cover: new Chart("Coverage", { note: "Watched: how many different targets and documents the last rounds had, of as many as could be. Dashed: of all that there are, so far." }),
+      types: new Chart("Entropy of the answers' classes", { note: "Bits, over the last rounds." }),
+      half: new Chart("Half-life of a question", { note: "Rounds until the solve rate of a question that is asked again has come half way from its first to 1: a median." }),
+      stick: new Chart("Against the yardstick", { classes: ".wide", height: 190, note: "The same questions, asked of the policy that the solver started from. Its curve falls: questions became harder. The other one rises above it: the solver became better. Bands: 95 %." }),
+    };
+    put(view("curriculum"), this.said, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root)));
+  }
+
+  draw() {
+    const of = name => series("game", `curriculum/${name}`), faint = { faint: true };
+    const stick = (SSP.yardstick || { rounds: [] }).rounds;
+    const side = (name, colour, at) => line(name, colour, stick.map(row => [row[0], row[at]]), { band: stick.map(row => [row[0], row[at + 1], row[at + 2]]) });
+    return [() => this.tell(),
+      () => this.charts.solved.draw({ ...SHARES, stack: true, series: SOLVED.map(([name, tone]) => line(name === "0" ? "none" : name === "100" ? "all" : `${name} %`, tone, of(`solved_${name}`), { opacity: .95 })) }),
+      () => this.charts.learn.draw({ ...SHARES, series: [line("learnability", "ink", of("learnability"), faint), line("mixed", "c2", of("mixed"), faint), line("asked before", "grey", of("reasked"), { dash: true })] }),
+      () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "ink", of("hops"), faint), line("proposer searches", "proposer", of("searches"), faint), line("solver searches", "solver", of("solver_searches"), faint)] }),
+      () => this.charts.near.draw({ ...SHARES, marks: alarms("near_duplicates"), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
+      () => this.charts.cover.draw({ ...SHARES, marks: alarms("coverage"), series: [line("watched", "ink", of("coverage")), line("targets", "proposer", of("coverage_targets"), { dash: true }), line("documents", "c1", of("coverage_documents"), { dash: true })] }),
+      () => this.charts.types.draw({ form: fixed(2), y: [0, 1], marks: alarms("answer_entropy"), series: [line("entropy", "ink", of("answer_entropy"))] }),
+      () => this.charts.half.draw({ form: plain, y: [0, 1], empty: "no question was asked again, or none has come half way", series: [line("half-life", "ink", of("half_life"))] }),
+      () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.name} --yardstick 10`, series: stick.length ? [side("the run's solver", "solver", 1), side("yardstick", "grey", 4)] : [] })];
+  }
+
+  /** Which alarms there were, in words. */
+  tell() {
+    const newest = steps(), found = Object.entries(WATCHED).flatMap(([name, text]) => alarms(name).map(({ from, to }) =>
+      h("span", {}, h("b.wrong", {}, "Alarm: "), `${text}, step ${from}${to === newest && SSP.run.live ? " and still" : to > from ? ` to ${to}` : ""}. `)));
+    put(this.said, found);
+    this.said.hidden = !found.length;
+  }
+}

@@ -1,0 +1,54 @@
+"""Simulated curricula: a proposer that draws questions as it always did, or from some round on a few only."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ssp.curriculum.figures import Curriculum, Setting
+from ssp.curriculum.records import PROPOSED, Asked
+
+KINDS = ("city", "person", "year", "river", "book")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """`batch` targets a round, in random order of all `targets`; a share `valid` is accepted; a target has `pool` squared
+    questions. From round `collapse` on, all questions are of `left` ones, about as many targets."""
+
+    batch: int = 32
+    valid: float = 0.6
+    pool: int = 6
+    targets: int = 330
+    collapse: int = 0
+    left: int = 3
+
+    def records(self, rng: random.Random, step: int, order: list[int]) -> list[Asked]:
+        """Those of one round; `order` is what is left of the data."""
+        found = []
+        for at in range(self.batch):
+            if not order:
+                order += rng.sample(range(self.targets), self.targets)
+            target = order.pop()
+            if rng.random() > self.valid:
+                continue
+            question = f"entity{target} relation{rng.randrange(self.pool)} relation{rng.randrange(self.pool)} ?"
+            documents = tuple(f"d{(4 * target + rng.randrange(8)) % (4 * self.targets)}" for _ in range(3))
+            if self.collapse and step >= self.collapse:
+                target = rng.randrange(self.left)
+                question, documents = f"entity{target} relation0 relation0 ?", (f"d{4 * target}", f"d{4 * target + 1}")
+            found.append(Asked(f"g{step}x{at}", question, f"t{target}", PROPOSED, 2, documents, rng.random(), 2.0))
+        return found
+
+
+def played(stream: Stream, seed: int, rounds: int, window: int = 8) -> list[tuple[int, str]]:
+    """(round, figure) of each alarm that begins in a run of so many rounds."""
+    rng, order = random.Random(seed), list[int]()
+    setting = Setting(
+        stream.targets, 4 * stream.targets, len(KINDS), class_of=lambda target: KINDS[int(target[1:]) % 5]
+    )
+    curriculum, found = Curriculum(setting, window), []
+    for step in range(1, rounds + 1):
+        curriculum.round(step, stream.records(rng, step, order))
+        found += [(step, text.split()[2]) for text in curriculum.said]
+    return found

@@ -1,0 +1,197 @@
+"""Curriculum figures of real games with scripted policies: live and from the files the same, also over restarts; a proposer
+that collapses raises the alarm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ssp.config.load import to_yaml
+from ssp.curriculum import records
+from ssp.curriculum.watch import Narrow, Watch, again, setting
+from ssp.errors import InputError
+from ssp.runfolder import RunFolder
+from ssp.telemetry.figures import find
+from tests.board.boarded import played
+from tests.selfplay import fakes
+
+ASYNC = {
+    "schedule__max_staleness__proposer": 2,
+    "schedule__max_staleness__solver": 1,
+    "proposer__loss": "ppo_clip",
+    "solver__loss": "ppo_clip",
+}
+GIVEN = {"game__questions": "dataset", "data__questions": "world:train", "game__batch": "dummy"}
+
+
+def logged(stage: fakes.Stage) -> dict[int, dict[str, float]]:
+    """Step → the curriculum's figures as the run wrote them, the last row of a step."""
+    rows = [(step, values) for step, role, values in stage.sink.rows if role == "game"]
+    return {step: {name: v for name, v in row.items() if name.startswith("curriculum/")} for step, row in rows}
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+
+
+@pytest.mark.parametrize("changes", [{}, ASYNC, GIVEN], ids=["sync", "async", "given"])
+def test_the_files_give_the_figures_that_were_logged(tmp_path: Path, scripted: None, changes: dict[str, Any]) -> None:
+    stage = played(tmp_path / "run", steps=5, curriculum__window=2, **changes)
+    wanted = logged(stage)
+    assert sorted(wanted) == [1, 2, 3, 4, 5]
+    assert {step: values for step, values, _ in again(stage.folder)} == wanted
+    names = {find(name, "game")[0].name for values in wanted.values() for name in values}
+    least = {"curriculum/solved_<band>", "curriculum/learnability", "curriculum/targets", "curriculum/solver_searches"}
+    assert least <= names
+    if "game__questions" not in changes:
+        assert {"curriculum/documents", "curriculum/hops", "curriculum/coverage", "curriculum/reasked"} <= names
+        hops = [(row["game/hops_mean"], row["curriculum/hops"]) for row in stage.figures()]
+        assert all(one == other for one, other in hops)
+
+
+def test_a_resumed_run_remembers_its_rounds(tmp_path: Path, scripted: None) -> None:
+    """Played to step 3, then by another process to step 6: as if it had been one."""
+    whole = played(tmp_path / "whole", steps=6, save__every=1, curriculum__window=2)
+    stage = played(tmp_path / "parts", steps=3, save__every=1, curriculum__window=2)
+    first = logged(stage)
+    stage.cfg.steps = 6
+    later = fakes.Stage(stage.cfg, stage.folder.path)
+    later.play()
+    assert {**first, **logged(later)} == logged(whole)
+    assert min(logged(later)) == 4
+
+
+def test_a_round_that_was_played_again_counts_once(tmp_path: Path, scripted: None) -> None:
+    """A learner dies, and again while it comes back: the run goes back to step 2, and the rounds after it are played by another incarnation."""
+    stage = fakes.Stage(fakes.config(steps=5, save__every=2, curriculum__window=2), tmp_path / "run")
+    stage.folder.config.write_text(to_yaml(stage.cfg))
+    fakes.FakeLearner.fail_at = {"solver/update": {4, 5}}
+    stage.play()
+    steps = [step for step, role, _ in stage.sink.rows if role == "game"]
+    assert stage.sink.restarts[-1] == 2 and len(steps) > len(set(steps)) == 5
+    assert {step: values for step, values, _ in again(stage.folder)} == logged(stage)
+
+
+def test_what_cannot_be_read_any_more_is_told_and_begins_anew(tmp_path: Path, scripted: None) -> None:
+    stage = played(tmp_path / "run", steps=2)
+    for file in stage.folder.episodes.glob("proposer-*"):
+        file.unlink()
+    said: list[str] = []
+    watch = Watch(stage.cfg, stage.folder, said.append)
+    watch.restart(2)
+    (text,) = said
+    assert "curriculum figures begin anew after step 2" in text
+    assert watch.round(3, []) == {
+        f"curriculum/alarm_{n}": 0.0 for n in ("near_duplicates", "coverage", "answer_entropy")
+    }
+    with pytest.raises(InputError):
+        list(again(stage.folder))
+    with pytest.raises(InputError, match="made from a run's folder"):
+        list(again(RunFolder(tmp_path / "nowhere")))
+
+
+COLLAPSE, WINDOW = 8, 3
+OPEN = {
+    "referee__rules": [],
+    "referee__verifier": "none",
+    "referee__evidence": "none",
+    "proposer__batch": 20,
+    "solver__batch": 20,
+    "game__attempts": 2,
+    "game__batch": "dummy",
+    "curriculum__window": WINDOW,
+    "eval__every": 0,
+}
+
+
+@pytest.fixture
+def collapsing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Once the list holds something, the scripted proposer asks one of two questions, whatever its target is."""
+    fakes.scripted(monkeypatch)
+    narrow: list[int] = []
+    varied = fakes.proposer
+
+    def proposer(target: str, read: str, seed: int) -> str:
+        if not narrow:
+            return varied(target, read, seed)
+        return (
+            f"<question> {fakes.world().entities[seed % 2]} seat ? </question>" if read else "<search> seat </search>"
+        )
+
+    monkeypatch.setattr(fakes, "proposer", proposer)
+    yield narrow
+
+
+def play(folder: Path, narrow: list[int], **changes: Any) -> fakes.Stage:
+    """A game whose proposer collapses in round `COLLAPSE`."""
+
+    class Sink(fakes.Sink):
+        def write(self, step: int, role: str, values: dict[str, float]) -> None:
+            super().write(step, role, values)
+            if step == COLLAPSE - 1 and changes.get("collapses", True):
+                narrow.append(step)
+
+    settings = {name: value for name, value in changes.items() if name != "collapses"}
+    stage = fakes.Stage(fakes.config(steps=COLLAPSE + 3, **OPEN, **settings), folder)
+    stage.folder.config.write_text(to_yaml(stage.cfg))
+    stage.sink = Sink()
+    stage.play()
+    return stage
+
+
+def alarmed(stage: fakes.Stage) -> list[int]:
+    """Steps that lines about alarms name."""
+    found = [re.search(r"curriculum alarm: \w+ at step (\d+)", text) for text in stage.sink.events]
+    return [int(match[1]) for match in found if match]
+
+
+def test_a_proposer_that_collapses_raises_the_alarm(tmp_path: Path, collapsing: list[int]) -> None:
+    stage = play(tmp_path / "run", collapsing)
+    steps = alarmed(stage)
+    assert steps and COLLAPSE <= min(steps) <= COLLAPSE + 2, stage.sink.events
+    lasting = {step: values["curriculum/alarm_near_duplicates"] for step, values in logged(stage).items()}
+    assert lasting[COLLAPSE - 1] == 0.0 and lasting[COLLAPSE + 2] == 1.0
+    assert [step for step, _, said in again(stage.folder) for _ in said] == steps
+
+
+def test_a_proposer_that_does_not_raises_none(tmp_path: Path, collapsing: list[int]) -> None:
+    assert alarmed(play(tmp_path / "run", collapsing, collapses=False)) == []
+
+
+def test_an_alarm_can_be_silent_and_can_end_the_run(tmp_path: Path, collapsing: list[int]) -> None:
+    silent = play(tmp_path / "silent", collapsing, curriculum__alarm="off")
+    assert alarmed(silent) == [] and logged(silent)[COLLAPSE + 2]["curriculum/alarm_near_duplicates"] == 1.0
+    collapsing.clear()
+    with pytest.raises(Narrow, match=r"at step \d+.*curriculum.alarm=stop"):
+        play(tmp_path / "stop", collapsing, curriculum__alarm="stop")
+    stopped = RunFolder(tmp_path / "stop")
+    assert max(step for step, _, _ in again(stopped)) <= COLLAPSE + 2
+    assert (stopped.read_state() or {})["step"] >= COLLAPSE, "it ends saved"
+
+
+def test_what_there_is_to_ask_about(tmp_path: Path) -> None:
+    cfg = fakes.config()
+    known = setting(cfg)
+    assert (known.targets, known.documents) == (len(fakes.world().targets()), 390)
+    assert known.hops is not None and known.hops("koku seat founder ?") == 2
+    assert known.class_of(fakes.world().targets()[0]) == fakes.world().types[fakes.world().targets()[0]]
+    cfg.data.corpus, cfg.data.targets = str(tmp_path / "wiki.jsonl"), str(tmp_path / "gone.jsonl")
+    known = setting(cfg)
+    assert (known.targets, known.documents, known.hops) == (None, None, None)
+    cfg.data.targets = str(tmp_path / "targets.jsonl")
+    Path(cfg.data.targets).write_text(
+        "".join(
+            f'{{"ground_truth": "{name}", "search_turns": 2, "sys_question_example": ""}}\n' for name in ("x", "y", "x")
+        )
+    )
+    assert setting(cfg).targets == 2
+
+
+def test_rounds_up_to_a_step_only(tmp_path: Path, scripted: None) -> None:
+    stage = played(tmp_path / "run", steps=3)
+    assert [step for step, _ in records.read(stage.folder, 2)] == [1, 2]
