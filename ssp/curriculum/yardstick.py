@@ -125,9 +125,10 @@ def asker(cfg: Config, folder: Path) -> Ask:
 
     torch.set_num_threads(1)
     play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpora.TRAIN]), cfg.solver.sampling.temperature)
-    judge, attempts = build.judge(cfg), cfg.game.attempts
+    judge, attempts, words = build.judge(cfg), cfg.game.attempts, build.tokenizer(folder)
 
     def ask(questions: Sequence[Question]) -> list[float | None]:
+        build.check_words(words, [one.question for one in questions])
         tasks = [
             Task(
                 f"{one.id}a{i}", one.id, SOLVER, i, derive(cfg.seed, "yardstick", one.id, i), {"question": one.question}

@@ -1,0 +1,165 @@
+"""The yardstick: which questions it is asked, what is made of its rates, and that nothing of it can harm a run; also with
+the real start policy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from launch import bank
+from launch.main import run as command
+from ssp.board.data import Board
+from ssp.board.server import leave_page
+from ssp.config.load import to_yaml
+from ssp.curriculum import yardstick
+from ssp.curriculum.records import PROPOSED, REPLAYED, Asked
+from ssp.curriculum.yardstick import FILE, Gap, Measured, chosen, drift, measure
+from ssp.data.readers import Question
+from ssp.errors import InputError
+from ssp.ledger import Ledger
+from ssp.runfolder import RunFolder
+from tests.board.boarded import by_hand, looked, played, rows
+from tests.selfplay import fakes
+
+
+def asked(at: int, rate: float | None = 0.5, kind: str = PROPOSED) -> Asked:
+    return Asked(f"g{at}", f"question {at} ?", f"t{at}", kind, rate=rate)
+
+
+def test_rounds_and_questions_that_are_asked_again() -> None:
+    rounds = [(step, [asked(100 * step + at) for at in range(9)]) for step in range(1, 13)]
+    rounds[0][1][:] = []  # nothing was accepted
+    found = chosen(rounds, 5, 4, seed=3)
+    assert list(found) == [2, 5, 10], "the first that has questions, then every fifth"
+    assert all(len(part) == 4 and part == sorted(part, key=lambda one: one.game) for part in found.values())
+    assert found == chosen(rounds, 5, 4, seed=3) != chosen(rounds, 5, 4, seed=4)
+    few = [(1, [asked(1), asked(2, None), asked(3, kind=REPLAYED)])]
+    assert chosen(few, 1, 8, 0) == {1: [asked(1)]}, "only new ones that were played"
+
+
+def fixed(rates: dict[str, float | None]) -> Callable[[Sequence[Question]], list[float | None]]:
+    return lambda questions: [rates[one.question] for one in questions]
+
+
+def test_a_round_by_hand() -> None:
+    there = {7: [asked(1, 1.0), asked(2, 0.5), asked(3, 0.0)], 9: [asked(4), asked(5)]}
+    rates = {"question 1 ?": 0.5, "question 2 ?": 0.0, "question 3 ?": None, "question 4 ?": None, "question 5 ?": 1.0}
+    (found,) = measure(there, fixed(rates), {})
+    assert (found.step, found.questions) == (7, 2), "of round 9 one rate is left: too few"
+    assert (found.own.mean, found.yardstick.mean) == (0.75, 0.25)
+    width = 1.96 * (0.125 / 2) ** 0.5
+    assert found.yardstick.low == pytest.approx(max(0.0, 0.25 - width))
+    assert found.own.low == pytest.approx(0.75 - width) and found.own.high == 1.0, "a share"
+
+
+def test_questions_of_a_data_set_keep_all_their_answers() -> None:
+    seen: list[Question] = []
+    known = Question("nq/1", "question 1 ?", ("t1", "else"))
+
+    def ask(questions: Sequence[Question]) -> list[float | None]:
+        seen.extend(questions)
+        return [0.5] * len(questions)
+
+    measure({1: [asked(1), asked(2)]}, ask, {("question 1 ?", "t1"): known})
+    assert seen[0] is known and seen[1].answers == ("t2",)
+
+
+def level(step: int, own: float, theirs: float) -> Measured:
+    return Measured(step, 8, Gap(own, own, own), Gap(theirs, theirs, theirs))
+
+
+def test_harder_questions_and_a_better_solver_are_told_apart() -> None:
+    assert drift([level(1, 0.5, 0.5), level(2, 0.5, 0.5), level(3, 0.5, 0.5)]) is None
+    harder = drift([level(step, 0.6, 0.8 if step < 3 else 0.4) for step in range(1, 5)])
+    assert harder is not None and harder.harder.mean == pytest.approx(0.4) and harder.better.mean == pytest.approx(0.4)
+    easier = drift([level(step, 0.4 if step < 3 else 0.8, 0.4 if step < 3 else 0.8) for step in range(1, 5)])
+    assert easier is not None, "the win rate doubled, and nobody became better"
+    assert easier.harder.mean == pytest.approx(-0.4) and easier.better.mean == pytest.approx(0.0)
+    spread = drift([level(1, 0.5, 0.2), level(2, 0.5, 0.4), level(3, 0.5, 0.1), level(4, 0.5, 0.3), level(5, 0.5, 0.3)])
+    assert spread is not None, "of an odd number the middle one is left out"
+    assert spread.harder.mean == pytest.approx(0.0) and spread.harder.high == pytest.approx(1.96 * 0.1)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run of scripted policies that names the real start policy."""
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.scripted(patch)
+        stage = played(tmp_path_factory.mktemp("yardstick") / "run", steps=4, game__batch="dummy")
+    return stage.folder
+
+
+def asking(run: RunFolder, folder: Path, **settings: int) -> RunFolder:
+    """The same run elsewhere, with other settings of `curriculum.*`."""
+    shutil.copytree(run.path, folder)
+    cfg = fakes.config(**{f"curriculum__{name}": value for name, value in settings.items()})
+    RunFolder(folder).config.write_text(to_yaml(cfg))
+    return RunFolder(folder)
+
+
+@pytest.mark.slow
+def test_the_real_start_policy_at_the_end_of_a_run(run: RunFolder, tmp_path: Path) -> None:
+    """It plays the questions itself: in the run's corpus, twice alike, on no account of the ledger."""
+    copy = asking(run, tmp_path / "run", yardstick=2, questions=4)
+    before = Ledger(copy.ledger, readonly=True).digest()
+    report, told, _ = leave_page(copy)
+    assert report == f"report: {copy.path}/report.html" and told == f"yardstick: {copy.path}/{FILE}"
+    first = (copy.path / FILE).read_bytes()
+    found = json.loads(first)
+    assert [row[0] for row in found["rounds"]] == [1, 2, 4] and found["attempts"] == 4
+    assert all(len(row) == 8 and row[2] <= row[1] <= row[3] and row[5] <= row[4] <= row[6] for row in found["rounds"])
+    assert max(row[4] for row in found["rounds"]) > 0.5, "questions of one hop, which it was made to answer"
+    assert '"yardstick"' in (copy.path / "report.html").read_text() and rows(looked(copy))["yardstick", ""] == found
+    assert yardstick.at_the_end(copy) and (copy.path / FILE).read_bytes() == first
+    assert Ledger(copy.ledger, readonly=True).digest() == before
+
+
+def test_it_is_off_unless_asked_for(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yardstick, "asker", None)  # it is not even made
+    report, board = leave_page(run)
+    assert report.startswith("report: /") and board.startswith("board: ") and not (run.path / FILE).exists()
+
+
+def test_a_yardstick_that_fails_harms_nothing(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = asking(run, tmp_path / "run", yardstick=1)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(yardstick, "asker", broken)
+    report, told, board = leave_page(copy)
+    assert report == f"report: {copy.path}/report.html" and (copy.path / "report.html").is_file()
+    assert told == "yardstick: not measured: no memory" and board.startswith("board: ")
+    assert not (copy.path / FILE).exists()
+
+
+@pytest.mark.slow
+def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = asking(run, tmp_path / "run")
+    assert command(bank.main, [str(copy.path), "--yardstick", "1", "--questions", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "yardstick: " in said and "questions became harder by" in said and str(copy.path / FILE) in said
+    assert [row[0] for row in json.loads((copy.path / FILE).read_text())["rounds"]] == [1, 2, 3, 4]
+    assert command(bank.main, [str(copy.path), "--yardstick", "3", "--questions", "2"]) == 0
+    assert "too few rounds" in capsys.readouterr().out
+    assert command(bank.main, [str(copy.path), "--curriculum", "--limit", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) >= 3
+    file = tmp_path / "bank.parquet"
+    assert command(bank.main, [str(copy.path), "--export", str(file)]) == 0
+    for flags in (["--curriculum"], ["--yardstick", "1"]):
+        assert command(bank.main, [str(file), *flags]) == 2
+        assert "give the run's folder" in capsys.readouterr().err
+
+
+def test_what_cannot_be_measured_or_read_is_refused(tmp_path: Path) -> None:
+    empty = by_hand(tmp_path / "run", ["one ?"], rates=lambda at: None)
+    with pytest.raises(InputError, match="too few"):
+        yardstick.leave(empty, fixed({}), "start", 1, 4)
+    assert yardstick.read_told(empty) is None
+    (empty.path / FILE).write_text("{")
+    with pytest.raises(InputError, match=r"yardstick.json is JSON"):
+        Board(empty).look()
