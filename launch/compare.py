@@ -15,8 +15,9 @@ from rich.console import Console
 from launch import policy
 from launch.cli import Parser
 from launch.records import compared
+from ssp.compare.best import METRIC
 from ssp.compare.pairs import paired
-from ssp.compare.runs import METRIC, Run
+from ssp.compare.runs import Run
 from ssp.errors import InputError
 from ssp.runfolder import RunFolder
 

@@ -249,6 +249,11 @@ class RunFolder:
             raise InputError(rule, f"{self.state} names {missing}", "restore these folders, or start a new run")
         return state
 
+    def versions(self, role: str) -> list[Path]:
+        """The role's whole checkpoints, by version."""
+        found = (path for path in (self.checkpoints / role).glob("v*") if _VERSION.match(path.name))
+        return sorted(found, key=_number)
+
     def prune(self, keep: int, needed: Collection[str] = ()) -> list[Path]:
         """Delete all but each role's newest `keep` checkpoints, those that state.json names, and the folders `needed`
         (as `relative` gives them). Returns the gone."""
@@ -258,7 +263,7 @@ class RunFolder:
         named = {self.absolute(folder) for folder in [*state["folders"].values(), *needed]}
         gone: list[Path] = []
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
-            found = sorted((path for path in role.iterdir() if _VERSION.match(path.name)), key=_number)
+            found = self.versions(role.name)
             gone += [path for path in found[: max(0, len(found) - keep)] if path not in named]
             for trash in role.glob(".*.gone"):
                 shutil.rmtree(trash)

@@ -20,7 +20,7 @@ def run_folder(cfg: Config) -> Iterator[Check]:
     while not place.exists():
         place = place.parent
     needed = START_BYTES + _checkpoints(cfg)
-    next_step = "free some space, lower save.keep, or set run.dir"
+    next_step = "free some space, lower save.keep, set save.best=false, or set run.dir"
     lacking = WARN if cfg.placement.nodes else FAIL  # that describes other machines than this one
     yield room(f"disk at {place}", shutil.disk_usage(place).free, needed, lacking, next_step)
     kind = file_system(place)
@@ -39,4 +39,4 @@ def _checkpoints(cfg: Config) -> int:
         block = cfg.block(name)
         if block.policy != "frozen":
             saved += 3 * find(block.model).parameters * width("float32")
-    return saved * (cfg.save.keep + 1)
+    return saved * (cfg.save.keep + cfg.save.best + 1)

@@ -6,7 +6,7 @@ Owns names, number formats and sentences. Promises that what is shown is what --
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -83,10 +83,13 @@ def show(console: Console, found: Data) -> None:
     console.print(Text(f"{found['metric']}, with 95 % intervals ({DRAWS} bootstrap draws of questions)", style="bold"))
     console.print(_table(found["runs"]))
     _settings(console, found)
+    ends = {run["name"]: run["end"]["step"] for run in found["runs"]}
     for versus in found["differences"]:
         for pair in versus["pairs"]:
             said = f"{pair['ours']} - {pair['theirs']} (same seed, same start): {_difference(pair['difference'])}"
-            console.print(f"{said} over {pair['questions']:,} questions that both answered at their ends")
+            ours, theirs = ends[pair["ours"]], ends[pair["theirs"]]
+            steps = f"after step {ours}" if ours == theirs else f"after unequal steps, {ours} and {theirs}"
+            console.print(f"{said} over {pair['questions']:,} questions that both answered {steps}")
         if versus["mean"] is not None:
             said = f"{len(versus['pairs'])} pairs: {_difference(versus['mean'])} on average, pairs drawn anew"
             console.print(Text(said, style="bold"))
@@ -98,17 +101,14 @@ def show(console: Console, found: Data) -> None:
 
 def _table(runs: Sequence[Data]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="bold")
-    for heading in ("run", "steps", "start", "end", "best", "seconds", "CPU s", "voids", "ended"):
-        table.add_column(
-            heading,
-            justify="left" if heading in ("run", "ended") else "right",
-            no_wrap=heading != "run",
-            overflow="fold",
-        )
+    counted = ["CPU s"] if any(run["cpu"] is not None for run in runs) else []
+    for heading in ("run", "steps", "start", "end", "best", "seconds", *counted, "voids", "ended"):
+        justify: Literal["left", "right"] = "left" if heading in ("run", "ended") else "right"
+        table.add_column(heading, justify=justify, no_wrap=heading != "run", overflow="fold")
     for run in runs:
-        cpu = "-" if run["cpu"] is None else f"{run['cpu']:,.0f}"
+        cost = [f"{run['seconds']:,.0f}", f"{sum(run['voids'].values()):,}"]
+        cost[1:1] = ["-" if run["cpu"] is None else f"{run['cpu']:,.0f}"] * len(counted)
         values = [_value(run[name]) for name in ("start", "end", "best")]
-        cost = (f"{run['seconds']:,.0f}", cpu, f"{sum(run['voids'].values()):,}")
         table.add_row(*map(Text, (run["name"], str(run["steps"]), *values, *cost, run["ended"])))
     return table
 
@@ -143,9 +143,14 @@ def _best(run: Data) -> Text:
     said = Text(f"{run['name']}: ", style="bold").append(
         f"best of {run['evaluations']} evaluations {best['value']:.3f} at step {best['step']}; ", style="none"
     )
+    if best["step"] == 0:
+        return said.append("that is what it started from", style="none")
     if kept is None:
         return said.append("no checkpoint of the solver is left", style="yellow")
     where = f"v{kept['version']}, {kept['folder']}"
     if kept["is_best"]:
         return said.append(f"its checkpoint is {where}", style="none")
-    return said.append(f"its checkpoint is gone (save.keep); the nearest is step {kept['step']}: {where}", style="none")
+    return said.append(
+        f"its checkpoint is not there (save.every, save.keep); the nearest is step {kept['step']}: {where}",
+        style="none",
+    )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ssp import runfolder
 from ssp.compare.answers import Answer, Answers, accuracy
+from ssp.compare.best import METRIC
 from ssp.episode import SOLVER
 from ssp.errors import InputError
 from ssp.evaluation.summary import Estimate
@@ -22,8 +23,6 @@ from ssp.replay.record import Records
 from ssp.replay.weights import Weights
 from ssp.runfolder import RunFolder
 from ssp.telemetry.runlog import read_metrics
-
-METRIC = "eval/accuracy_mean123"
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,12 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """Checkpoints: every so many steps, how many to keep (the newest; those that state.json needs always stay)."""
+    """Checkpoints: every so many steps, how many to keep (the newest; those that state.json needs always stay). `best`: and
+    the solver's of which an evaluation during the run speaks best."""
 
     every: int = 10
     keep: int = 2
+    best: bool = True
 
 
 @dataclass

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ssp import build
+from ssp.compare.best import best
 from ssp.config.schema import Config
+from ssp.episode import SOLVER
 from ssp.errors import InputError, InvariantError
 from ssp.health.limits import Memory
 from ssp.league import lineup
@@ -195,6 +197,8 @@ class Checkpoints:
         self._folder.write_state(asdict(state))
         # A learner that runs ahead has saved steps that the next pairs will name: these stay too.
         waiting = [folder for waits in self._states for folder in waits.folders.values()]
+        if self._cfg.save.best and (found := best(self._folder, SOLVER)) is not None:
+            waiting.append(self._folder.relative(found))
         self._folder.prune(self._cfg.save.keep + len(self._half), waiting)
         self.saved = step
         return str(path)

@@ -107,7 +107,7 @@ def test_the_best_checkpoint_is_named_where_it_is_else_the_nearest_one(
     assert (
         f"there: best of 3 evaluations 0.800 at step 2; its checkpoint is v3, {runs[0]}/checkpoints/solver/v3" in said
     )
-    gone = f"its checkpoint is gone (save.keep); the nearest is step 3: v4, {runs[1]}/checkpoints/solver/v4"
+    gone = f"its checkpoint is not there (save.every, save.keep); the nearest is step 3: v4, {runs[1]}/checkpoints/solver/v4"
     assert gone in said and "no: best of 3 evaluations 0.800 at step 2; no checkpoint of the solver is left" in said
 
 
