@@ -1,0 +1,29 @@
+"""Which checkpoint the held-out evaluations during a run speak best for, of those that are on the disk.
+
+Owns that choice, made at each save before old folders go. Promises that evaluation and checkpoint are of one step, and that
+of equal ones it is the first. Refuses to delete.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ssp.record import read_record
+from ssp.runfolder import RunFolder
+from ssp.telemetry.runlog import read_metrics
+
+METRIC = "eval/accuracy_mean123"
+"""By which runs are compared, and their checkpoints."""
+
+PLAIN = "eval/accuracy"
+"""The same where questions have no hop counts."""
+
+
+def best(folder: RunFolder, learner: str) -> Path | None:
+    """The checkpoint; None where none that is there was evaluated. One of step 0 is the start policy, and none."""
+    lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
+    metric = METRIC if any(METRIC in line for line in lines) else PLAIN
+    values = {line["step"]: line[metric] for line in lines if line.get(metric) is not None and line["step"] > 0}
+    there = {read_record(path).get("run_step", 0): path for path in folder.versions(learner)}  # the newest of each step
+    scored = [(values[step], -step, path) for step, path in there.items() if step in values]
+    return max(scored)[2] if scored else None
