@@ -1,8 +1,8 @@
 """Which folder holds the weights that a version number stands for.
 
-Owns the way from a version to a checkpoint: a publication at a start has the weights of what was loaded, which lie under the
-number they were first published by, and a shared policy's lie under its learner's. Promises to name no folder with other
-weights. Refuses to load them.
+Owns the way from a version to a checkpoint, or to the folder of a member of the league: a publication at a start has the
+weights of what was loaded, which lie under the number they were first published by, and a shared policy's lie under its
+learner's. Promises to name no folder with other weights. Refuses to load them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from ssp import build
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
+from ssp.league.lineup import member
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import learners
 from ssp.selfplay.versions import ANCHORS
@@ -38,11 +39,12 @@ class Weights:
             return None
         learner = self._learner[role]
         given = {published: number for number, published in self._versions.get(learner, {}).items()}
+        own = {published: number for number, published in self._versions[role].items()}
         at: tuple[int, int] | None = known
         while at is not None and at in given:
-            path = self._run.checkpoint(learner, given[at])
-            if path.is_dir():
-                return path
+            for path in (self._run.checkpoint(learner, given[at]), member(self._run, role, own.get(at, -1))):
+                if path.is_dir():
+                    return path
             if at[1] == 0 and self._began(given, at):
                 return self._starts[learner]
             at = self._loaded(given, at)

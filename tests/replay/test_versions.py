@@ -18,6 +18,7 @@ from ssp.config import load
 from ssp.engines.base import Sampling
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
+from ssp.league.lineup import member
 from ssp.replay.logprobs import recompute
 from ssp.replay.weights import Weights
 from ssp.runfolder import RunFolder
@@ -105,3 +106,17 @@ def test_a_policy_that_never_learns_is_what_it_started_from(run: RunFolder) -> N
     (run.checkpoints / "solver" / "v1").mkdir(parents=True)
     weights = Weights(run, load("quickstart", []), {"solver": {1: (1, 0), 2: (2, 7), 3: (3, 9)}})
     assert {weights.folder("solver", version) for version in (1, 2, 3)} == {run.checkpoint("solver", 1)}
+
+
+def test_a_member_of_the_league_is_there_when_its_checkpoint_went(run: RunFolder) -> None:
+    """Under the number that its role published it by, also where a policy is shared."""
+    given = {"proposer": {1: (1, 0), 3: (1, 1), 4: (2, 1)}, "solver": {2: (1, 0), 5: (1, 1), 6: (2, 1)}}
+    (run.path / "members" / "proposer" / "v3").mkdir(parents=True)
+    (run.path / "members" / "solver" / "v5").mkdir(parents=True)
+    shared = load("quickstart", ["proposer.policy=shared", "solver.policy=shared"])
+    for cfg in (load("quickstart", []), shared):
+        weights = Weights(run, cfg, given)
+        assert {weights.folder("proposer", version) for version in (3, 4)} == {member(run, "proposer", 3)}
+        assert {weights.folder("solver", version) for version in (5, 6)} == {member(run, "solver", 5)}
+    (run.checkpoints / "solver" / "v5").mkdir(parents=True)
+    assert Weights(run, shared, given).folder("proposer", 3) == run.checkpoint("solver", 5)

@@ -21,7 +21,7 @@ from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import Fault, InputError
 from ssp.health.junk import JunkWatch
 from ssp.health.limits import Collapse
-from ssp.league.lineup import Lineup
+from ssp.league.lineup import Lineup, first
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
@@ -136,7 +136,10 @@ def test_a_collapse_takes_the_league_back_and_draws_anew(
 
     monkeypatch.setattr(SelfPlay, "_examine", collapse)
     limits = {"schedule__max_staleness__proposer": bounds[0], "schedule__max_staleness__solver": bounds[1]}
-    made = played(tmp_path / "run", steps=10, health__on_collapse="rollback", **limits)
+    made = stage(tmp_path / "run", steps=10, health__on_collapse="rollback", **limits)
+    lineup = made.play()._lineup
+    made.settled()
+    assert lineup._league.redraws == 1  # what was drawn would lead there again
     assert made.state()["rollbacks"] == 1 and any("with other draws" in text for text in made.sink.events)
     kept = made.state()["league"]["kept"][SOLVER]
     live = {c["version"] for c in made.rows("SELECT version FROM commits WHERE NOT rolled_back AND role = 'solver'")}
@@ -228,6 +231,41 @@ def one_pair_a_game(made: Stage) -> None:
                 key = (row["commit_step"], int(id[1:8]) // made.cfg.game.proposals if grouped else None)
                 graders.setdefault(key, set()).add(row["opponent_version_min"])
     assert all(len(found) == 1 for found in graders.values())
+
+
+def test_a_further_game_that_a_learner_lost_is_asked_again(tmp_path: Path) -> None:
+    """The whole question, with a proposal: a further game has none of its own."""
+    made = stage(tmp_path / "run", league__match="past", jitter=1)
+    gone: list[Any] = []
+
+    def update(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
+        for block in args[1:] if method == "update" else ():
+            further = {episode.game for episode in block if first(episode.game) != episode.game}
+            if not gone and further:
+                gone.append((block, further))
+        return "payload_lost" if gone and any(block is gone[0][0] for block in args[1:]) else ""
+
+    def judge(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
+        return "payload_lost" if gone and args and args[0] is gone[0][0] else ""
+
+    made.cast.learners[SOLVER].fails = update  # type: ignore[attr-defined]
+    made.cast.judges.fails = judge  # type: ignore[attr-defined]
+    made.play()
+    made.settled()
+    lost = {row["game_id"] for row in made.rows("SELECT game_id FROM episodes WHERE cause = 'payload_lost'")}
+    assert lost & gone[0][1]
+    again = {row["id"][:8] for row in made.rows("SELECT id FROM games WHERE id LIKE 'g%r%'")}
+    assert again == {first(id)[:8] for id in lost if id.startswith("g") or id.endswith("n")}
+    one_pair_a_game(made)
+
+
+def test_a_past_proposal_is_no_company_in_a_group() -> None:
+    """Of a group of two, one asked by a past version, nothing can be compared."""
+    cfg = config(proposer__algorithm="grpo", proposer__group="hops")
+    for frozen, state in (("", "queued"), (PROPOSER, "dropped")):
+        games = [game("g1", [True] * 4), game("g2", [False] * 4, frozen=frozen)]
+        rows = {row["id"]: row["state"] for row in settle(cfg, games, 7, 1).rows}
+        assert rows["pg1"] == state and rows["pg2"] == ("kept" if frozen else "queued")
 
 
 def test_a_member_that_is_gone_ends_the_run_and_says_what_is_missing(tmp_path: Path) -> None:

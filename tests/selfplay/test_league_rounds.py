@@ -16,6 +16,7 @@ from fakes import FakeLearner, Stage, config
 from ssp.engines import ScriptedEngine
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
+from ssp.league.lineup import first
 from ssp.league.payoff import PayoffTable, read
 from ssp.league.rules import RULES
 from ssp.plan.costs import Costs
@@ -163,6 +164,17 @@ def test_groups_with_a_baseline_of_their_own_may_have_graders_of_their_own(tmp_p
     assert max(len(graders) for graders in by_round.values()) > 1
 
 
+def test_each_episode_is_in_its_row_and_the_newest_solver_tries_by_the_same_draws(tmp_path: Path) -> None:
+    """Newest and past versions play in the same round, each into files of its own."""
+    stage = league(tmp_path / "run", league__match="past")
+    for row in stage.rows("SELECT id, file, row FROM episodes WHERE file IS NOT NULL AND file != ''"):
+        assert transcripts.columns(stage.folder.episodes / row["file"], ["id"])[row["row"]]["id"] == row["id"]
+    calls = [args[0] for _, method, args in stage.cast.solvers.calls if method == "play"]  # type: ignore[attr-defined]
+    seeds = {(task.game, task.attempt): task.seed for tasks in calls for task in tasks}
+    further = [key for key in seeds if first(key[0]) != key[0]]
+    assert further and all(seeds[game, attempt] == seeds[first(game), attempt] for game, attempt in further)
+
+
 def test_the_same_seed_gives_the_same_league(tmp_path: Path) -> None:
     one, other = (league(tmp_path / name, jitter=jitter) for jitter, name in enumerate("ab"))
     assert one.ledger.digest() == other.ledger.digest()
@@ -247,8 +259,6 @@ def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> No
 
 
 def test_a_game_that_is_lost_at_the_learner_is_that_of_the_question(tmp_path: Path) -> None:
-    from ssp.league.lineup import first
-
     assert first("r0000012-i1n") == "g0000012-i1" and first("g0000012-i1") == "g0000012-i1"
     assert first("r00003x001-i1") == "r00003x001-i1"
 
