@@ -2,7 +2,8 @@
 
 Owns reading, merging and the messages about keys and types. Promises this order, later wins: schema, the file's
 `defaults`, the file's role block, `defaults.x=` on the command line, `proposer.x=` or `solver.x=` on the command line;
-so what is typed beats what is written, and a role beats its defaults in the same place.
+so what is typed beats what is written, and a role beats its defaults in the same place. Options go with the reward that
+they stand beside: who names another reward leaves them behind.
 Refuses unknown keys at any depth, and to know which values make sense (`ssp.config.rules`).
 """
 
@@ -135,7 +136,10 @@ def _inherit(role: str, file: Raw, typed: Raw) -> Raw:
     block: Raw = {}
     for source in (file, typed):
         for name in ("defaults", role):
-            block = _merge(block, source.get(name, {}))
+            above = source.get(name, {})
+            if above.get("reward", block.get("reward")) != block.get("reward"):
+                block.pop("reward_options", None)
+            block = _merge(block, above)
     return block
 
 

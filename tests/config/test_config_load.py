@@ -69,6 +69,15 @@ def test_the_order_of_inheritance(tmp_path: Path) -> None:
     assert (cfg.proposer.learner.lr, cfg.solver.learner.lr) == (0.3, 0.4)
 
 
+def test_options_go_with_the_reward_that_they_stand_beside(tmp_path: Path) -> None:
+    path = write(tmp_path, "solver: {reward: format_em, reward_options: {structure: 0.3}}\n")
+    assert load(path, ["solver.reward=em"]).solver.reward_options == {}
+    assert load(path, ["solver.reward=format_em"]).solver.reward_options == {"structure": 0.3}
+    typed = ["solver.reward_options.final=0.2"]
+    assert load(path, typed).solver.reward_options == {"structure": 0.3, "final": 0.2}
+    assert load(path, ["solver.reward=ssrl", "solver.reward_options={}"]).solver.reward_options == {}
+
+
 def test_the_last_of_a_repeated_override_wins() -> None:
     assert load("quickstart", ["steps=3", "steps=4"]).steps == 4
 
