@@ -171,7 +171,9 @@ class Decoder:
 
     def _rotary(self, length: int) -> None:
         if len(self._cos) < length:
-            angle = torch.arange(length, dtype=torch.float32)[:, None] * self.shape.rope.frequencies(self.shape.head_dim)
+            angle = torch.arange(length, dtype=torch.float32)[:, None] * self.shape.rope.frequencies(
+                self.shape.head_dim
+            )
             self._cos = torch.cat([angle.cos()] * 2, 1)
             self._sin = torch.cat([angle.sin()] * 2, 1)
 
