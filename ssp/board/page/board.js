@@ -13,6 +13,7 @@ function go(name) {
     if (each === name) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   if (location.hash.slice(1) !== name) history.replaceState(null, "", `#${name}`);
+  if (SSP.view !== name) scrollTo(0, 0);
   SSP.view = name;
   draw(false);
 }

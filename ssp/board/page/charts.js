@@ -1,7 +1,7 @@
 // Charts over steps: lines with bands, and stacked parts. Each can be read with the mouse and with the arrow keys.
 "use strict";
 
-const PAD = { left: 46, right: 10, top: 8, bottom: 20 };
+const PAD = { left: 46, right: 10, top: 8, bottom: 22 };
 /** How a chart of shares is drawn. */
 const SHARES = { form: percent, axis: value => `${Math.round(100 * value)} %`, y: [0, 1] };
 
@@ -90,7 +90,7 @@ class Chart {
       this.svg.append(s("line", { class: "gridline", x1: PAD.left, x2: width - PAD.right, y1: y, y2: y }),
         s("text", { x: PAD.left - 6, y: y + 4, "text-anchor": "end" }, (this.spec.axis || compact)(tick)));
     }
-    this.svg.append(s("text", { x: PAD.left - 9, y: this.height - 5, "text-anchor": "end" }, this.spec.unit.split(" ").pop()));
+    this.svg.append(s("text", { x: 0, y: this.height - 5 }, this.spec.unit.split(" ").pop()));
     for (const tick of ticks(firstX, lastX, Math.min(8, width / 80)).filter(one => Number.isInteger(one) || this.spec.unit !== "step")) {
       this.svg.append(s("text", { x: this.x(tick), y: this.height - 5, "text-anchor": "middle" }, (this.spec.xform || plain)(tick)));
     }
@@ -179,7 +179,7 @@ class Chart {
     if (at !== null) for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, this.x(x));
     const items = this.spec.series.filter(one => one.points.length).map(one => {
       const found = at === null ? last(one.points) : (one.points.find(point => point[0] === x) || [])[1];
-      return h("span", {}, h("i", { style: { background: `var(--${one.colour})`, opacity: String(one.opacity || 1) } }), one.name, h("b", {}, form(found)));
+      return h("span", {}, h(one.dash ? "i.dash" : "i", { style: { "--tone": `var(--${one.colour})`, opacity: String(one.opacity || 1) } }), one.name, h("b", {}, form(found)));
     });
     const where = at === null ? "" : `${unit} ${(this.spec.xform || plain)(x)}`;
     this.legend.replaceChildren(...(where ? [h("span", {}, where)] : []), ...items);

@@ -44,7 +44,7 @@ class CurriculumView {
       () => this.charts.cover.draw({ ...SHARES, marks: alarms("coverage"), series: [line("watched", "ink", of("coverage")), line("targets", "proposer", of("coverage_targets"), { dash: true }), line("documents", "c1", of("coverage_documents"), { dash: true })] }),
       () => this.charts.types.draw({ form: fixed(2), y: [0, 1], marks: alarms("answer_entropy"), series: [line("entropy", "ink", of("answer_entropy"))] }),
       () => this.charts.half.draw({ form: plain, y: [0, 1], empty: "no question was asked again, or none has come half way", series: [line("half-life", "ink", of("half_life"))] }),
-      () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.name} --yardstick 10`, series: stick.length ? [side("the run's solver", "solver", 1), side("yardstick", "grey", 4)] : [] })];
+      () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.name} --yardstick 10`, series: stick.length ? [side("the run's solver", "solver", 1), side("yardstick", "dim", 4)] : [] })];
   }
 
   /** Which alarms there were, in words. */

@@ -3,7 +3,7 @@
 
 /** A canvas that is sharp on this screen: its context, and its size in CSS pixels. */
 function sharp(canvas, height) {
-  const width = Math.max(120, canvas.parentElement.clientWidth - 24), scale = window.devicePixelRatio || 1;
+  const width = Math.max(120, canvas.closest(".card").clientWidth - 24), scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round(height * scale);
   canvas.style.setProperty("height", `${height}px`);
@@ -26,7 +26,8 @@ class HeatMap {
     this.canvas = h("canvas", { tabindex: "0", role: "img" });
     this.readout = h("p.readout", { "aria-live": "polite" });
     this.scale = h("span.legend");
-    this.root = h("figure.card", {}, h("figcaption", {}, h("h2", {}, "Who is right against whom"), this.scale), this.canvas, this.readout);
+    this.mark = h("i", { hidden: true });
+    this.root = h("figure.card", {}, h("figcaption", {}, h("h2", {}, "Who is right against whom"), this.scale), h("div.map", {}, this.canvas, this.mark), this.readout);
     this.cell = null;
     this.canvas.addEventListener("pointermove", event => this.point(event));
     this.canvas.addEventListener("keydown", event => this.key(event));
@@ -81,11 +82,14 @@ class HeatMap {
   read(cell) {
     const { solvers, proposers, cells } = this.league;
     const [solver, proposer] = cell ? [solvers[cell[0]], proposers[cell[1]]] : [];
-    if (solver === undefined || proposer === undefined) {
+    this.mark.hidden = solver === undefined || proposer === undefined;
+    if (this.mark.hidden) {
       this.readout.replaceChildren(`${cells.length} of ${solvers.length * proposers.length} pairs met; an empty cell is a pair that never did.`);
       return;
     }
     this.cell = cell;
+    for (const [name, value] of Object.entries({ left: this.left + cell[1] * this.size, top: this.bottom - (cell[0] + 1) * this.size, width: this.size, height: this.size }))
+      this.mark.style.setProperty(name, `${value}px`);
     const found = this.met.get(`${solver} ${proposer}`);
     const names = [h("b.solver", {}, `solver v${solver}`), " on questions of ", h("b.proposer", {}, `proposer v${proposer}`), ": "];
     if (!found) this.readout.replaceChildren(...names, "never met");

@@ -34,7 +34,7 @@ class Overview {
     () => this.charts.rate.draw({ ...SHARES, series: [
       line("solver right", "solver", win, faint), line("proposals valid", "proposer", valid, faint), line("no signal", "grey", series("game", "game/no_signal_rate"), { faint: true, dash: true })] }),
     () => this.charts.reward.draw({ form: fixed(2), series: ["proposer", "solver"].map(role => line(role, role, series(role, "reward/mean"), faint)) }),
-    () => this.charts.hops.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "proposer", hops, faint),
+    () => this.charts.hops.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "ink", hops, faint),
       line("proposer searches", "proposer", series("game", "game/proposer_searches"), { dash: true, faint: true }), line("solver searches", "solver", series("game", "game/solver_searches"), { dash: true, faint: true })] }),
     () => this.charts.reject.draw({ form: whole, stack: true, empty: "none fell", series: rules.slice(0, 6).map((name, at) => line(name, TONES[at], series("game", `reject/${name}`))) }),
     () => this.charts.entropy.draw({ form: fixed(3), y: [0, 0], series: ["proposer", "solver"].map(role => line(role, role, series(role, "entropy"), faint)) }),
