@@ -20,16 +20,16 @@ from ssp.episode import SOLVER
 from ssp.runfolder import RunFolder
 
 SHOWN = {
-    "learnability": "learnability",
-    "solved_0": "none right",
-    "solved_100": "all right",
+    "learnability": "learn.",
+    "solved_0": "none",
+    "solved_100": "all",
     "hops": "hops",
-    "near_duplicates": "near-dup.",
-    "coverage": "coverage",
+    "near_duplicates": "near",
+    "coverage": "cover",
     "answer_entropy": "entropy",
     "half_life": "half-life",
 }
-"""Figure → heading."""
+"""Figure → heading; a row fits into 80 columns."""
 
 
 def show(console: Console, run: RunFolder, limit: int) -> int:
