@@ -84,9 +84,11 @@ class SelfPlay:
         while True:
             try:
                 await self._restore()
-                await self._play()
+                await asyncio.create_task(self._play())  # groups leave marks of cancellation on the task that they are in
                 break
             except (LearnerLost, ExceptionGroup) as error:
+                if (this := asyncio.current_task()) is not None and this.cancelling():
+                    raise asyncio.CancelledError from error  # of a group that has an error this is all that it raises
                 await self._go_back(_first(error))
         if not self._stopping:  # someone is waiting for the end
             await self._evaluate(self._pace.done[SOLVER], final=True)
