@@ -84,7 +84,9 @@ class SelfPlay:
         while True:
             try:
                 await self._restore()
-                await asyncio.create_task(self._play())  # groups leave marks of cancellation on the task that they are in
+                await asyncio.create_task(
+                    self._play()
+                )  # groups leave marks of cancellation on the task that they are in
                 break
             except (LearnerLost, ExceptionGroup) as error:
                 if (this := asyncio.current_task()) is not None and this.cancelling():
