@@ -84,13 +84,12 @@ class SelfPlay:
         while True:
             try:
                 await self._restore()
-                await asyncio.create_task(
-                    self._play()
-                )  # groups leave marks of cancellation on the task that they are in
+                # A task of its own: groups leave marks of cancellation on the one that they are in.
+                await asyncio.create_task(self._play())
                 break
             except (LearnerLost, ExceptionGroup) as error:
                 if (this := asyncio.current_task()) is not None and this.cancelling():
-                    raise asyncio.CancelledError from error  # of a group that has an error this is all that it raises
+                    raise asyncio.CancelledError from error  # a group that has an error raises that alone
                 await self._go_back(_first(error))
         if not self._stopping:  # someone is waiting for the end
             await self._evaluate(self._pace.done[SOLVER], final=True)
