@@ -19,13 +19,13 @@ from fakes import FakeLearner, Stage, config, game
 from ssp.config.schema import RefereeConfig
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import Fault, InputError
-from ssp.health.junk import JunkWatch
+from ssp.health.junk import JunkAlarm, JunkWatch
 from ssp.health.limits import Collapse
 from ssp.league.lineup import Lineup, first
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
-from ssp.selfplay.settle import settle
+from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.transfer import flat
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
@@ -268,6 +268,21 @@ def test_a_past_proposal_is_no_company_in_a_group() -> None:
         assert rows["pg1"] == state and rows["pg2"] == ("kept" if frozen else "queued")
 
 
+def test_what_a_past_proposer_wrote_is_void_when_too_few_attempts_were_scored() -> None:
+    """Else it is kept, whatever came of it."""
+    asked = [
+        game("g1", [None] * 4, frozen=PROPOSER),
+        game("g2", [True] * 4, frozen=PROPOSER),
+        game("g3", frozen=PROPOSER),
+        game("g4", frozen=PROPOSER, valid=False, rule="leakage"),
+        game("g5", frozen=PROPOSER, valid=False, void_cause="engine_died"),
+    ]
+    rows = {row["id"]: row for row in settle(config(), asked, 7, 1).rows if row["id"].startswith("p")}
+    assert [rows[f"pg{i}"]["state"] for i in range(1, 6)] == ["voided", "kept", "kept", "kept", "voided"]
+    assert [rows[f"pg{i}"]["reward"] for i in (1, 3, 5)] == [None] * 3 and rows["pg2"]["reward"] == 0.0
+    assert rows["pg1"]["cause"] == TOO_FEW and rows["pg4"]["cause"] == "leakage"
+
+
 def test_a_member_that_is_gone_ends_the_run_and_says_what_is_missing(tmp_path: Path) -> None:
     made = stage(tmp_path / "run", league__match="past")
     folder = tmp_path / "run" / "members" / SOLVER
@@ -290,6 +305,12 @@ def test_a_member_that_is_gone_ends_the_run_and_says_what_is_missing(tmp_path: P
 def test_a_folder_without_weights_is_no_weights(tmp_path: Path) -> None:
     with pytest.raises(Fault, match="payload_lost"):
         flat.read(tmp_path)
+
+
+def test_the_junk_alarm_sees_each_round_also_where_past_solvers_grade(tmp_path: Path) -> None:
+    always = {"referee__alarm_win_rate": 1.0, "referee__alarm_valid_rate": 0.0, "referee__alarm_patience": 8}
+    with pytest.raises(JunkAlarm, match="for 8 rounds"):
+        stage(tmp_path / "run", league__match="past", eval__every=0, **always).play()
 
 
 def test_neither_the_junk_alarm_nor_the_length_figures_look_at_past_versions() -> None:
