@@ -67,8 +67,8 @@ class WeightStore:
         """The same version in another parcel, after a player found that of `lost` gone. LearnerLost when nobody has it,
         InputError for a member of the league, which is a folder of the run."""
         if lost.past:
-            rule = f"the weights of {role} version {lost.version}, a member of the league, are in the run folder, on every node"
-            raise InputError(rule, why, "restore them and go on with resume=auto, or set league.match=self")
+            rule = f"the weights of {role} version {lost.version}, a member of the league, are in the folder of the run"
+            raise InputError(rule, why, "let every node see them and go on with resume=auto, or set league.match=self")
         learner = next(name for name, roles in self.courier.trains.items() if role in roles)
         async with self.renewing[learner]:
             known = self._mended.get((role, lost.version), lost)

@@ -201,6 +201,11 @@ def test_a_league_with(tmp_path: Path, changes: dict[str, Any]) -> None:
     one_pair_a_game(made)
     assert made.rows("SELECT id FROM games WHERE id LIKE 'r%n'")
     assert made.rows("SELECT id FROM episodes WHERE role = 'proposer' AND state = 'kept'")
+    replayed = made.rows("SELECT id, state FROM episodes WHERE game_id LIKE 'r%x%' AND id NOT LIKE '%greedy%'")
+    assert bool(replayed) == (made.cfg.game.batch == "replay")
+    assert all(row["state"] != "kept" for row in replayed)  # the newest solver's, whoever asked them once
+    past = "SELECT game_id FROM episodes WHERE role = 'solver' AND state = 'kept' AND id NOT LIKE '%greedy%'"
+    assert not made.rows(f"SELECT id FROM episodes WHERE id LIKE '%greedy%' AND game_id IN ({past})")
     every = made.cfg.league.every
     for role in ROLES:
         members = [int(step) for step in made.state()["league"]["kept"][role]]
