@@ -176,3 +176,11 @@ def copied(to: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
     return to
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """Folders of tests are no packages: of two files of one name pytest collects the first."""
+    names = Counter(
+        path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("conftest.py", "__init__.py")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
