@@ -26,6 +26,7 @@ from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crew import Crew, LocalCrew
 from ssp.selfplay.evaluator import Evaluator
+from ssp.selfplay.lost import GONE
 from ssp.selfplay.records import Brief, PlayReport
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Targets
@@ -279,6 +280,34 @@ def test_a_run_that_is_killed_at_many_points(tmp_path: Path, bound: int) -> None
     everything_once(stage)
     assert deaths >= 3 and killer.kills.total() >= 30
     assert stage.state()["step"] == 5
+
+
+def test_a_run_that_is_told_to_end_while_a_learner_dies_ends(tmp_path: Path) -> None:
+    """A task group whose task fails while it is cancelled raises the failure alone."""
+    Learner.killer = killer = Killer(1, 0.0, 0.0)
+    killer.peace = True
+    stage = Run(config(eval__every=0, save__every=1, steps=4), tmp_path / "run", killer)
+    crew = stage.cast.learners["solver"]
+    calls: list[str] = []
+
+    async def scenario() -> None:
+        killer.dead = asyncio.Event()
+        told = asyncio.create_task(stage.game().run())
+        call = crew.call
+
+        async def dies(worker: int, method: str, *args: Any) -> Any:
+            calls.append(method)
+            if method == "save" and calls.count("save") == 2:
+                told.cancel()
+                raise Fault(GONE)  # which takes the run back to its last checkpoint
+            return await call(worker, method, *args)
+
+        crew.call = dies  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await told
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert calls.count("save") == 2
 
 
 @pytest.mark.long
