@@ -19,6 +19,7 @@ from ray.util.metrics import Counter, Gauge
 from actors.crew import RayCrew
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
+from ssp.telemetry.queuelog import QueueLog
 
 EVERY = 5.0
 """Seconds between two looks at what is live; Ray exports with a delay of the same size."""
@@ -60,17 +61,17 @@ class RayMetrics:
         self._seen[name, source] = total
 
 
-async def watch(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew]) -> None:
+async def watch(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew], queues: QueueLog) -> None:
     """Until cancelled, tell what the actors do, how full the queues are, and how busy the retriever is. `crews`: of the
-    queues and the retriever."""
+    queues and the retriever; `queues` keeps what the former hold."""
     while True:
-        await look(metrics, activity, crews)
+        queues.write(await look(metrics, activity, crews))
         await asyncio.sleep(EVERY)
 
 
-async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew]) -> None:
-    """Tell once."""
-    busy = activity.busy()
+async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew]) -> dict[str, dict[str, float]]:
+    """Tell once. What each queue that answered says of itself."""
+    busy, queues = activity.busy(), dict[str, dict[str, float]]()
     for kind, names in activity.kinds().items():
         metrics.add("actor/count", "live", float(len(names)), kind)
         if (version := activity.version(kind)) >= 0:
@@ -83,7 +84,8 @@ async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew]
         members = list(crew.members)
         found = await asyncio.gather(*[_asked(member.handle, method) for member in members])
         if method == "figures":
-            for name, value in (found[0] or {}).items():
+            queues |= {queue: found[0]} if found[0] else {}
+            for name, value in queues.get(queue, {}).items():
                 metrics.add(f"queue/{name}", "live", value, queue)
             continue
         metrics.add("retriever/under_way", "live", sum(told["under_way"] for told in found if told), crew.name)
@@ -91,6 +93,7 @@ async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew]
             if told:
                 metrics.grown("retriever/queries", crew.name, member.name, told["items"])
                 metrics.grown("retriever/busy_seconds", crew.name, member.name, told["seconds"])
+    return queues
 
 
 async def _asked(handle: Any, method: str) -> dict[str, float] | None:

@@ -133,7 +133,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
     metrics = RayMetrics(folder.name)
     display = Display(cfg, folder, console, [metrics.write])
-    live = watch(metrics, display.activity, program.told)
+    live = watch(metrics, display.activity, program.told, display.queues)
     watching = asyncio.create_task(surely("live metrics", live, display.event))
     try:
         display.event(f"{program.size} actors are starting")

@@ -48,7 +48,7 @@ class Board:
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
         self._seq = 0
         self._names: defaultdict[str, list[str]] = defaultdict(list)
-        self._metrics, self._timeline = Tail(run.metrics), flow.Spans(run.timeline)
+        self._metrics, self._timeline, self._queues = Tail(run.metrics), flow.Spans(run.timeline), Tail(run.queues)
         self._ledger: Ledger | None = None
         self._stamp: tuple[Any, ...] = ()
         self._known: set[str] = set()
@@ -66,6 +66,8 @@ class Board:
         self._measured()
         if self._timeline.look():
             self._set("timeline", "", self._timeline.shown())
+        if self._queues.lines():
+            self._set("queues", "", flow.queues(self.run.queues))
 
     def since(self, number: int, most: int | None = MOST) -> Row:
         """The rows that changed after `number`, oldest change first, at most `most`: {form, seq, more, rows: [kind, key,

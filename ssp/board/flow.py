@@ -1,6 +1,6 @@
-"""How much was under way when, and who did what: episodes between issue and end, spans of the timeline.
+"""How much was under way when, and who did what: episodes between issue and end, queues, spans of the timeline.
 
-Owns these two parts of the document. Promises that bounded data come of a run of any length. Refuses to know rounds.
+Owns these three parts of the document. Promises that bounded data come of a run of any length. Refuses to know rounds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from ssp.board.tail import Tail
 from ssp.episode import ROLES
+from ssp.telemetry.queuelog import read
 
 BINS = 240
 SPANS, BYTES = 1500, 2_000_000
@@ -68,15 +69,27 @@ def _peaks(spans: np.ndarray, began: np.ndarray, first: float, last: float) -> l
     # Where one ends and another begins at the same moment, both are under way.
     order = np.lexsort((-change, times))
     depth = np.cumsum(change[order])
-    place = np.clip((times[order] - first) / max(last - first, 1e-9) * BINS, 0, BINS - 1).astype(int)
-    peaks = np.zeros(BINS, dtype=int)
+    return _highest(times[order], depth, first, last)
+
+
+def _highest(times: np.ndarray, depth: np.ndarray, first: float, last: float) -> list[int]:
+    """The largest in each part, of what stays as it is until it changes; `times` are in order."""
+    place = np.clip((times - first) / max(last - first, 1e-9) * BINS, 0, BINS - 1).astype(int)
+    peaks = np.concatenate([[0], depth])[np.searchsorted(place, np.arange(BINS))]  # what goes on from before
     np.maximum.at(peaks, place, depth)
-    before = 0  # what goes on through a part without a change
-    ends = np.searchsorted(place, np.arange(BINS), side="right")
-    for at in range(BINS):
-        peaks[at] = max(peaks[at], before)
-        before = int(depth[ends[at] - 1]) if ends[at] else 0
     return [int(peak) for peak in peaks]
+
+
+def queues(path: Path) -> dict[str, Any]:
+    """Of queues.jsonl, which is short: {from, to: seconds since the epoch; items: queue → the most that it held, leased ones
+    included, in each of `BINS` equal parts}."""
+    lines = read(path) or [{"time": 0.0}]
+    times = np.array([line["time"] for line in lines])
+    items = {}
+    for name in dict.fromkeys(name for line in lines for name in line if name != "time"):
+        held = np.array([int(line.get(name, {}).get("items", 0)) for line in lines])
+        items[name] = _highest(times, held, times[0], times[-1])
+    return {"from": round(float(times[0]), 2), "to": round(float(times[-1]), 2), "items": items}
 
 
 class Spans:

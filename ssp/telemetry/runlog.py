@@ -34,7 +34,7 @@ class RunLog:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
-        _cut_half_line(path)
+        cut_half_line(path)
         self.earlier = read_metrics(path) if path.exists() else []
         self._newest = max((line["step"] for line in self.earlier), default=-1)
         self._file = path.open("a", encoding="utf-8")
@@ -82,7 +82,7 @@ class RunLog:
         return SummaryWriter(logdir=str(self._folder), flush_secs=10, filename_suffix=suffix, **options)
 
 
-def _cut_half_line(path: Path) -> None:
+def cut_half_line(path: Path) -> None:
     """A kill may leave a line without its end: it was never written."""
     if not path.exists():
         return

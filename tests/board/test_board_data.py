@@ -177,6 +177,40 @@ def test_depth_is_what_was_under_way_at_once() -> None:
         assert peak == wanted, (low, high)
 
 
+def test_queues_are_shown_at_their_fullest(tmp_path: Path) -> None:
+    """1,000 looks of three queues; the process ends after 600 s and the next one begins at 900 s."""
+    run = by_hand(tmp_path / "run", ["why ?"])
+    board = looked(run)
+    assert ("queues", "") not in rows(board), "nothing where nobody was asked"
+    sizes = {"questions": lambda at: at // 100, "proposer": lambda at: 50 * (at == 321), "solver": lambda at: 5}
+    with run.queues.open("a") as file:
+        for at in range(1000):
+            held = {
+                name: {"items": float(size(at)), "bytes": 0.0, "leased": 0.0, "age": 1.0}
+                for name, size in sizes.items()
+            }
+            line = {} if at == 600 else held
+            if not 600 < at < 900:
+                file.write(json.dumps({"time": 1e9 + at, **line}) + "\n")
+        file.write('{"time": 17')
+    board.look()
+    shown = rows(board)["queues", ""]
+    assert (shown["from"], shown["to"], list(shown["items"])) == (1e9, 1e9 + 999, ["questions", "proposer", "solver"])
+    assert {len(each) for each in shown["items"].values()} == {flow.BINS}
+
+    def part(at: int) -> int:
+        return int(at / 999 * flow.BINS)
+
+    assert shown["items"]["questions"][part(50)] == 0 and shown["items"]["questions"][part(950)] == 9
+    assert {at for at, most in enumerate(shown["items"]["proposer"]) if most} == {part(321), part(322)}
+    assert shown["items"]["proposer"][part(321)] == 50
+    assert set(shown["items"]["solver"][: part(599)]) == {5} == set(shown["items"]["solver"][part(900) :])
+    assert set(shown["items"]["solver"][part(600) + 1 : part(900)]) == {0}, "between two processes there is no queue"
+    assert rows(looked(run))["queues", ""] == shown
+    run.queues.write_text("torn\n")
+    assert rows(looked(run))["queues", ""]["items"] == {}
+
+
 def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     tail = Tail(path)

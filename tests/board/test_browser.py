@@ -201,6 +201,44 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
     assert "step 12" in legend and "26-50 %" in legend and "50.0 %" in legend
 
 
+def test_what_the_queues_hold(browser: Chrome, stage: fakes.Stage, tmp_path: Path) -> None:
+    """No picture without its file; with it one line a queue, live and saved, light and dark, in a narrow window too."""
+    chart = "VIEWS.machine.queues"
+    run = by_hand(tmp_path / "run", ["one ?", "two ?"])
+    for url in serving(looked(run)):
+        browser.open(url + "#machine")
+        browser.settled()
+        assert browser.run(f"{chart}.root.checkVisibility()") is False
+        held = {"questions": 3, "proposer": 40, "solver": 7}
+        with run.queues.open("w") as file:
+            for at in range(90):
+                told = {
+                    name: {"items": items + (at == 45), "bytes": 1, "leased": 1, "age": 0}
+                    for name, items in held.items()
+                }
+                file.write(json.dumps({"time": 1e9 + at, **told}) + "\n")
+        browser.run("poll()")  # a run that has ended is asked every 15 s
+        browser.until(f"{chart}.root.checkVisibility()")
+        assert "questions3proposer40solver7" in browser.run(f"{chart}.legend.textContent")
+    save(looked(run), tmp_path / "board.html")
+    for width, dark in ((360, True), (1200, False)):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        try:
+            browser.open((tmp_path / "board.html").as_uri() + "#machine", dark)
+            browser.settled()
+            assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+            tones = browser.run(f"[...{chart}.svg.querySelectorAll('path')].map(one => getComputedStyle(one).stroke)")
+            assert len(tones) == len(set(tones)) == 3
+            browser.run(f"{chart}.svg.focus()")
+            browser.key("Home")
+            for _ in range(121):
+                browser.key("ArrowRight")
+            assert "after 45 s" in browser.run(f"{chart}.legend.textContent")
+            assert "questions4proposer41solver8" in browser.run(f"{chart}.legend.textContent")
+        finally:
+            browser.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_what_is_chosen_stays_when_there_is_news(browser: Chrome, address: str) -> None:
     browser.open(address + "#questions")
     gallery = "VIEWS.questions.gallery"

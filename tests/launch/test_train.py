@@ -76,6 +76,7 @@ def test_a_run_leaves_the_whole_run_folder(whole):
         "episodes",
         "tensorboard",
         "timeline.json",
+        "queues.jsonl",
         "checkpoints",
         "report.html",
     }

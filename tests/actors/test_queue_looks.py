@@ -1,0 +1,49 @@
+"""What a look at the actors gives to queues.jsonl: each queue that answered, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors import metrics
+from ssp.telemetry.activity import Activity
+from ssp.telemetry.queuelog import QueueLog, read
+
+FIGURES = {"items": 12.0, "bytes": 400.0, "leased": 1.0, "age": 2.5}
+
+
+def crew(name: str, method: str, told: dict[str, float] | None) -> Any:
+    async def answer() -> dict[str, float]:
+        if told is None:
+            await asyncio.sleep(60)
+        return told or {}
+
+    handle = SimpleNamespace(**{method: SimpleNamespace(remote=answer)})
+    return SimpleNamespace(name=name, members=[SimpleNamespace(name=f"{name}-0", handle=handle)])
+
+
+def test_what_queues_say_is_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "PATIENCE", 0.05)
+    monkeypatch.setattr(metrics, "EVERY", 0.01)
+    shown: list[tuple[Any, ...]] = []
+    series: Any = SimpleNamespace(add=lambda *told: shown.append(told), grown=lambda *told: None)
+    hung = crew("queue-questions", "figures", None)
+    shard = crew("shard-0", "state", {"under_way": 1.0, "items": 9.0, "seconds": 0.5})
+    crews = [hung, crew("queue-solver", "figures", FIGURES), shard]
+    activity = Activity(lambda *given, **more: None)
+    assert asyncio.run(metrics.look(series, activity, crews)) == {"solver": FIGURES}
+    assert ("queue/age", "live", 2.5, "solver") in shown and not any(told[-1] == "questions" for told in shown)
+
+    async def watched() -> None:
+        queues = QueueLog(tmp_path / "queues.jsonl", lambda text: None)
+        task = asyncio.create_task(metrics.watch(series, activity, crews, queues))
+        await asyncio.sleep(0.3)
+        task.cancel()
+
+    asyncio.run(watched())
+    (line,) = read(tmp_path / "queues.jsonl")
+    assert line["solver"] == FIGURES and set(line) == {"time", "solver"}
