@@ -22,12 +22,12 @@ from ssp.board import flow, standing
 from ssp.board.tail import Tail
 from ssp.config import load
 from ssp.curriculum.yardstick import read_told
-from ssp.episode import ROLES, SOLVER
+from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
 from ssp.league import payoff
 from ssp.ledger import Ledger
 from ssp.runfolder import LOCK, RunFolder
-from ssp.telemetry.episodes import step_of
+from ssp.telemetry.episodes import by_past, step_of
 
 Row = dict[str, Any]
 FORM = 1
@@ -193,18 +193,19 @@ class Board:
             self._set("league", "", standing.shown(self._payoff, self._mixed))
 
     def _round(self, step: int, game: Row, episodes: Sequence[Row]) -> None:
-        """[step, lowest and highest proposer version, lowest and highest solver version, games, valid ones]."""
+        """[step, lowest and highest proposer version, the same of the solver, games, valid ones, past proposers, past
+        solvers]: of who played it for a learner, then whom these met. Who once wrote a replayed question is neither."""
         if step < 1:
             return
-        _, old = self._rows.get(("rounds", str(step)), (0, [step, None, None, None, None, 0, 0]))
-        ends = list(old[1:5])
-        asked = [] if game["proposer_version"] is None else [game["proposer_version"]]
-        tried = [row["policy_version_min"] for row in episodes if row["role"] == SOLVER]
-        tried += [row["policy_version_max"] for row in episodes if row["role"] == SOLVER]
-        for at, versions in ((0, asked), (2, [version for version in tried if version is not None])):
-            seen = [version for version in (*ends[at : at + 2], *versions) if version is not None]
-            ends[at : at + 2] = [min(seen, default=None), max(seen, default=None)]
-        self._set("rounds", str(step), [step, *ends, old[5] + 1, old[6] + (game["verdict"] == VALID)])
+        _, old = self._rows.get(("rounds", str(step)), (0, [step, None, None, None, None, 0, 0, [], []]))
+        ends, past = list(old[1:5]), list(old[7:])
+        for at, role in enumerate((PROPOSER, SOLVER)):
+            seen = {False: {*ends[2 * at : 2 * at + 2]}, True: {*past[at]}}
+            for row in (row for row in episodes if row["role"] == role and row["file"]):
+                seen[by_past(row["file"])].update((row["policy_version_min"], row["policy_version_max"]))
+            own, past[at] = (sorted(each - {None, -1}) for each in (seen[False], seen[True]))  # -1: it wrote nothing
+            ends[2 * at : 2 * at + 2] = [own[0], own[-1]] if own else [None, None]
+        self._set("rounds", str(step), [step, *ends, old[5] + 1, old[6] + (game["verdict"] == VALID), *past])
 
     def _ask(self, game: Row, episodes: Sequence[Row]) -> None:
         """[question, target, verdict, rule, proposer version, newest step, games, attempts scored, solve rate]."""

@@ -93,6 +93,11 @@ def step_of(file: str) -> int:
     return int(named[1]) + 1 if named else 0
 
 
+def by_past(file: str) -> bool:
+    """Whether a past version, met as an opponent, played a file's episodes, by its name."""
+    return "-v" in file
+
+
 def _episode(row: dict[str, Any]) -> Episode:
     return Episode(
         **{name: row[name] for name in _TEXTS},

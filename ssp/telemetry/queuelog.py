@@ -30,8 +30,7 @@ class QueueLog:
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path, self._say, self._failed = path, say, False
-        self._count, self._last, self._held = -1, 0.0, list[Any]()
-        self._told: dict[str, Mapping[str, float]] = {}
+        self._count, self._last, self._held, self._told = -1, 0.0, list[Any](), dict[str, Mapping[str, float]]()
 
     def write(self, told: Mapping[str, Mapping[str, float]]) -> None:
         """What the queues that answered say of themselves (`LeaseQueue.figures`)."""
@@ -43,8 +42,7 @@ class QueueLog:
         try:
             if self._count < 0:
                 cut_half_line(self._path)
-                before = read(self._path)
-                self._count = len(before)
+                self._count = len(before := read(self._path))
                 if before:
                     self._add(before[-1]["time"], {})
             self._add(time.time(), self._told)

@@ -23,6 +23,7 @@ from ssp.league import payoff
 from ssp.ledger import Ledger
 from ssp.protocols import get
 from ssp.runfolder import RunFolder
+from ssp.telemetry.episodes import step_of
 from tests.board.boarded import GOLDEN, by_hand, looked, played, rows, scrubbed
 from tests.selfplay import fakes
 
@@ -132,6 +133,28 @@ def test_pure_self_play_compares_no_two_versions_and_replays_do(stage: fakes.Sta
     assert league["groups"] == len(league["cells"]) == 4 and league["cycles"] is None
     league = rows(looked(stage.folder))["league", ""]
     assert league["groups"] == 1 < len(league["cells"]) and league["cycles"] is not None
+
+
+def test_a_leagues_past_opponents_are_not_stale_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In step, whoever plays for a learner is the newest; past opponents are those whose episodes end as kept, and who wrote
+    a question that is replayed plays nothing."""
+    fakes.scripted(monkeypatch)
+    stage = played(tmp_path / "run", steps=8, league__match="mix", league__every=2, league__size=3)
+    found = {key: value for (kind, key), value in rows(looked(stage.folder)).items() if kind == "rounds"}
+    own: dict[tuple[int, str], set[int]] = {}
+    past: dict[tuple[int, str], set[int]] = {}
+    for row in stage.rows("SELECT * FROM episodes WHERE role IN ('proposer', 'solver') AND outcome != 'void'"):
+        place = (past if row["state"] == "kept" else own).setdefault((step_of(row["file"]), row["role"]), set())
+        place.add(row["policy_version_min"])
+    assert {role for _, role in past} == {"proposer", "solver"}, "both were met"
+    for step in range(1, 9):
+        _, low, high, lowest, highest, _, _, asked, tried = found[str(step)]
+        assert {low, high} == own[step, "proposer"] and {lowest, highest} == own[step, "solver"], step
+        assert low == high and lowest == highest, "in step"
+        assert asked == sorted(past.get((step, "proposer"), ())) and tried == sorted(past.get((step, "solver"), ())), (
+            step
+        )
+        assert all(version < low for version in asked) and all(version < lowest for version in tried)
 
 
 def test_who_met_the_same_opponent_is_compared() -> None:

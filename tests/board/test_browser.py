@@ -201,6 +201,34 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
     assert "step 12" in legend and "26-50 %" in legend and "50.0 %" in legend
 
 
+def test_past_opponents_are_marks_without_arrows(
+    browser: Chrome, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes.scripted(monkeypatch)
+    stage = played(tmp_path / "run", steps=8, league__match="mix", league__every=2, league__size=3)
+    arrows = "VIEWS.league.arrows"
+    solid = f"{arrows}.svg.querySelectorAll('path[marker-end]:not([stroke-dasharray])').length"
+    save(looked(stage.folder), tmp_path / "board.html")
+    browser.open((tmp_path / "board.html").as_uri() + "#league")
+    browser.settled()
+    rounds = browser.run("[...SSP.rounds.values()]")
+    met = sum(bool(each[7]) + bool(each[8]) for each in rounds)
+    assert met > 2 and browser.run(f"{arrows}.svg.querySelectorAll('g.past').length") == met
+    assert browser.run(solid) == 16, "one for each role and round: nothing is stale in step"
+    label = browser.run(f"{arrows}.svg.getAttribute('aria-label')")
+    assert "met past solvers v" in label and "met past proposers v" in label
+    assert "old and not stale" in seen(browser)
+    browser.call("Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=False)
+    try:
+        browser.run("dispatchEvent(new Event('resize'))")
+        browser.until("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+    browser.open(address + "#league")
+    browser.settled()
+    assert browser.run(f"{arrows}.svg.querySelectorAll('g.past').length") == 0 and "not stale" not in seen(browser)
+
+
 def test_what_the_queues_hold(browser: Chrome, stage: fakes.Stage, tmp_path: Path) -> None:
     """No picture without its file; with it one line a queue, live and saved, light and dark, in a narrow window too."""
     chart = "VIEWS.machine.queues"

@@ -243,8 +243,9 @@ class Arrows {
   constructor() {
     this.svg = s("svg", { role: "img", tabindex: "0", height: 214, onkeydown: event => this.key(event) });
     this.slider = h("input", { type: "range", min: "1", value: "1", "aria-label": "Last round shown", oninput: () => { this.follow = this.slider.value === this.slider.max; this.paint(); } });
+    this.league = h("span", { hidden: true }, " Dashed boxes are past versions of the league that a round met as opponents: nobody learns from what they play, so they are old and not stale.");
     this.root = h("figure.card.wide", {}, h("figcaption", {}, h("h2", {}, "Which version played which round"), h("span.controls", {}, h("span.dim", {}, "rounds"), this.slider)), this.svg,
-      h("p.note", {}, "A box is a version, above its round of birth; a solid arrow leads to the rounds that it played, a dotted one from the round whose update published it. Long arrows are stale play."));
+      h("p.note", {}, "A box is a version, above its round of birth; a solid arrow leads to the rounds that it played for its learner, a dotted one from the round whose update published it. Long solid arrows are stale play.", this.league));
     this.follow = true;
   }
 
@@ -268,20 +269,38 @@ class Arrows {
 
   paint() {
     const width = Math.max(300, this.root.clientWidth - 24), to = Number(this.slider.value), from = Math.max(1, to - this.size + 1), count = to - from + 1;
-    this.svg.setAttribute("viewBox", `0 0 ${width} 214`);
+    const met = [...SSP.rounds.values()].some(round => round[7].length || round[8].length), height = met ? 264 : 214;
+    this.league.hidden = !met;
+    this.svg.setAttribute("height", height);
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.replaceChildren();
     const gap = (width - 96) / Math.max(1, this.size), x = round => 82 + (round - from + .75) * gap, lanes = { proposer: 22, solver: 192 };
     this.svg.append(s("defs", {}, ...["proposer", "solver"].map(role => s("marker", { id: `tip-${role}`, viewBox: "0 0 6 6", refX: 5, refY: 3, markerWidth: 5, markerHeight: 5, orient: "auto" },
       s("path", { d: "M0 0L6 3L0 6Z", style: { fill: `var(--${role})` } })))));
     this.svg.append(s("text", { x: 0, y: 26 }, "proposer"), s("text", { x: 0, y: 111 }, "round"), s("text", { x: 0, y: 196 }, "solver"));
     for (const role of ["proposer", "solver"]) this.lane(role, lanes[role], from, to, x, gap);
+    if (met) ["proposer", "solver"].forEach((role, at) => this.past(role, 228 + 24 * at, 7 + at, from, to, x, gap));
     for (let round = from; round <= to; round++) {
       const known = SSP.rounds.has(round);
       this.svg.append(s("rect", { x: x(round) - 15, y: 96, width: 30, height: 22, rx: 4, style: { fill: "var(--faint)", stroke: "var(--line)" } }),
         s("text", { x: x(round), y: 111, "text-anchor": "middle", style: { fill: known ? "var(--ink)" : "var(--grey)" } }, String(round)));
     }
     this.svg.setAttribute("aria-label", `Rounds ${from} to ${to}. ${[...SSP.rounds.values()].filter(round => round[0] >= from && round[0] <= to).sort((a, b) => a[0] - b[0])
-      .map(([round, p0, p1, s0, s1]) => `round ${round}: proposer ${spread(p0, p1)}, solver ${spread(s0, s1)}`).join("; ")}. Arrow keys move.`);
+      .map(([round, p0, p1, s0, s1, , , asked, tried]) => `round ${round}: proposer ${spread(p0, p1)}, solver ${spread(s0, s1)}${
+        asked.length ? `, met past proposers ${named(asked)}` : ""}${tried.length ? `, met past solvers ${named(tried)}` : ""}`).join("; ")}. Arrow keys move.`);
+  }
+
+  /** Opponents out of the league, below their rounds: marks without arrows. */
+  past(role, y, place, from, to, x, gap) {
+    this.svg.append(s("text", { x: 0, y: y + 4 }, `past ${role}s`));
+    for (let round = from; round <= to; round++) {
+      const versions = (SSP.rounds.get(round) || [])[place] || [];
+      if (!versions.length) continue;
+      const room = 7 * named(versions).length + 8 < gap, text = room ? named(versions) : `${versions.length}×`, wide = Math.max(32, 7 * text.length + 8);
+      this.svg.append(s("g", { class: "past" }, s("title", {}, `round ${round} met past ${role}s ${named(versions)}`),
+        s("rect", { x: x(round) - wide / 2, y: y - 9, width: wide, height: 18, rx: 9, "stroke-dasharray": "3 2", style: { fill: "none", stroke: `var(--${role})` } }),
+        s("text", { x: x(round), y: y + 4, "text-anchor": "middle", style: { fill: `var(--${role})` } }, text)));
+    }
   }
 
   lane(role, y, from, to, x, gap) {
@@ -307,4 +326,5 @@ class Arrows {
   }
 }
 
+const named = versions => versions.map(version => `v${version}`).join(" ");
 const spread = (low, high) => low === null ? "none" : low === high ? `v${low}` : `v${low} to v${high}`;
