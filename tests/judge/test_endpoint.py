@@ -66,12 +66,14 @@ def test_right_wrong_garbage_and_a_time_out_over_all_items() -> None:
     def answer(said: dict[str, Any], number: int) -> str:
         return HANG if said["answer"] == "late" else by_answer(said)
 
+    sleeper = Sleeper()
     with serving(answer) as server:
         found = judge(server, retries=4).decide([item(answer) for answer in ("yes", "no", "hm")])
-        found += judge(server, retries=4, timeout=0.2).decide([item("late")])
         tries = [said["answer"] for said in server.items]
+        found += judge(server, sleeper, retries=4, timeout=0.2).decide([item("late")])
     assert found == [Decision(True, by="llm"), Decision(False, by="llm"), VOID["format"], VOID["down"]]
-    assert {answer: tries.count(answer) for answer in tries} == {"yes": 1, "no": 1, "hm": 5, "late": 5}
+    assert {answer: tries.count(answer) for answer in tries} == {"yes": 1, "no": 1, "hm": 5}
+    assert len(sleeper.pauses) == 4  # on a busy machine a try is over before the server has seen it
     assert sum(d.right is True for d in found) / len(found) == 0.25
     assert sum(d.right is None for d in found) == 2
 
