@@ -70,7 +70,13 @@ def test_the_runner_plays_what_has_no_row_and_pairs_cold_starts(results: Path, m
 def test_a_row_that_two_machines_made_counts_once(results: Path) -> None:
     lines = [row("a", 0, 0.1), row("b", 0, 0.2), row("a", 0, 0.9)]
     (results / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert run.rows("toy") == lines[:2] and run.rows("none") == []
+    known = [{**line, "cpu": {"0": 0.0, "3": 4.0}} for line in lines[:2]]  # what came before the start is not the run's
+    assert run.rows("toy") == known and run.rows("none") == []
+
+
+def test_a_run_that_went_on_has_no_cpu_seconds(results: Path) -> None:
+    (results / "toy.jsonl").write_text(json.dumps(row("a", 0, 0.1, cpu={"2": 1.0, "3": 5.0})) + "\n")
+    assert [found["cpu"] for found in run.rows("toy")] == [None]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,7 @@ Writes `docs/experiments/NAME.md` and `NAME.svg` (default: of every experiment t
 Differences are arm minus control, paired by cold start and seed. The
 interval is a hierarchical percentile bootstrap (10,000 draws): cold starts are drawn with replacement, then seeds within
 each, so runs of one cold start do not count as independent worlds. Equal compute: both curves are read, between their
-evaluations, at the CPU seconds of the cheaper run of the pair; only runs in one process have these.
+evaluations, at the CPU seconds of the cheaper run of the pair, from the start's evaluation on; only runs in one process have these.
 """
 
 from __future__ import annotations

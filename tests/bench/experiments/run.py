@@ -52,11 +52,14 @@ def experiment(name: str) -> dict[str, Any]:
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    """What has been measured so far, one row an (arm, seed): the first, where two machines played the same."""
+    """What has been measured so far, one row an (arm, seed): the first, where two machines played the same. `cpu`: since the
+    evaluation of the start, so that a cold start that a run had to train is not its own; None of a run that went on."""
     file = RESULTS / f"{name}.jsonl"
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for line in file.read_text().splitlines() if file.exists() else ():
         row = json.loads(line)
+        spent = row["cpu"] or {}
+        row["cpu"] = {step: seconds - spent["0"] for step, seconds in spent.items()} if "0" in spent else None
         found.setdefault((row["arm"], row["seed"]), row)
     return list(found.values())
 
