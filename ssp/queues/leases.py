@@ -8,6 +8,7 @@ payloads are references.
 
 from __future__ import annotations
 
+import sys
 import time
 from bisect import insort
 from collections import OrderedDict
@@ -98,7 +99,8 @@ class LeaseQueue:
 
     def sweep(self, key: str, oldest: int, seconds: float) -> list[Ticket]:
         """Lease all tickets that are older than version `oldest`: whoever sweeps accounts for them, then acknowledges."""
-        return self._take(key, seconds, self._max_items, lambda t: 0 <= t.version < oldest)
+        # Not `max_items`: what was put in again after a death may be more.
+        return self._take(key, seconds, sys.maxsize, lambda t: 0 <= t.version < oldest)
 
     def _take(self, key: str, seconds: float, items: int, wanted: Callable[[Ticket], bool]) -> list[Ticket]:
         if key in self._acked:

@@ -156,6 +156,12 @@ def test_age_and_depth_are_known(queue: LeaseQueue, clock: Clock) -> None:
     assert queue.figures() == {"items": 3, "bytes": 40, "leased": 1, "age": 5}
 
 
+def test_a_sweep_takes_all_that_is_old_also_above_the_budget(queue: LeaseQueue) -> None:
+    queue.put([ticket("a", items=ITEMS, version=0)])
+    queue.put([ticket("b", items=ITEMS, version=0)], again=True)
+    assert [t.id for t in queue.sweep("x", 99, 9)] == ["a", "b"]
+
+
 def test_what_is_remembered_is_bounded(queue: LeaseQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "REMEMBERED", 3)
     for i in range(9):
