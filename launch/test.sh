@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bash launch/test.sh [--long] [pytest arguments]
 # Sets up .venv on first use, then runs every layer: lint, types, fast tests, tests on real Ray and, with --long, the
-# tests that take minutes. Pytest arguments replace the layers and go to one pytest call.
+# tests that take minutes and new examples for property tests. Pytest arguments replace the layers and go to one pytest call.
 
 set -euo pipefail
 
@@ -59,6 +59,7 @@ for logs in /tmp/ssp-ray-*/session_latest/logs; do # left only by a pytest proce
 done
 if [[ "$long" == yes ]]; then
     layer long "$bin/python" -m pytest -m long
+    layer search "$bin/python" -m pytest -m "hypothesis and not ray and not long" --hypothesis-profile=search
 fi
 
 if [[ -f "$ssp_venv/.ssp-no-vllm" ]]; then
