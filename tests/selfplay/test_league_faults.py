@@ -8,13 +8,13 @@ import random
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fakes
 import pytest
 from fakes import FakeLearner, Stage, config, game
+from ninelives import die_at
 
 from ssp.config.schema import RefereeConfig
 from ssp.episode import PROPOSER, ROLES, SOLVER
@@ -60,21 +60,6 @@ def lineage(made: Stage) -> list[tuple[Any, ...]]:
     return sorted(found, key=str)
 
 
-def died_at(call: int, function: Callable[..., Any], after: bool) -> Callable[..., Any]:
-    """`function`, in whose n-th call this process is killed: before its effect, or after it."""
-    left = [call]
-
-    def dying(*args: Any, **kwargs: Any) -> Any:
-        left[0] -= 1
-        if left[0] == 0 and after:
-            function(*args, **kwargs)
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*args, **kwargs)
-
-    return dying
-
-
 LIVES = [
     (FakeLearner, "export", 4, False),
     (FakeLearner, "export", 5, True),
@@ -102,7 +87,7 @@ def test_kill_nine_changes_no_opponent(
     """Killed in the middle of what keeps members, and gone on with: who met whom, and what was learned, are the same."""
     child = os.fork()
     if not child:
-        setattr(where, name, died_at(call, getattr(where, name), after))
+        setattr(where, name, die_at(call, getattr(where, name), after))
         try:
             stage(tmp_path / "run").play()
         finally:
