@@ -12,6 +12,7 @@ from typing import Any
 from ssp.board.flow import short
 from ssp.episode import PROPOSER, SOLVER
 from ssp.league import cycles, ratings
+from ssp.league.exploitability import against_pool
 from ssp.league.payoff import Pair, PayoffTable, wilson
 
 MOST = 240
@@ -23,7 +24,8 @@ WALK = 0.1
 def shown(table: PayoffTable, mixed: int) -> dict[str, Any]:
     """{solvers, proposers: versions; cells: [solver, proposer, questions, attempts, right, low, high]; ratings: role →
     [version, Elo, standard error]; groups: of versions that games compare, with as many of them as pairs where each version
-    met one opponent only; cycles; mixed: games left out; left: versions left out}."""
+    met one opponent only; cycles; exploited: [solver, proposer, gain, sure gain] of the newest pair by the other versions;
+    mixed: games left out; left: versions left out}. Cycles and exploited are None where nothing compares versions."""
     both = {role: table.versions(role) for role in (SOLVER, PROPOSER)}
     kept = {role: versions[-MOST:] for role, versions in both.items()}
     small = PayoffTable()
@@ -47,6 +49,7 @@ def shown(table: PayoffTable, mixed: int) -> dict[str, Any]:
         },
         "groups": groups,
         "cycles": _cycles(small, effect) if groups < len(pairs) else None,
+        "exploited": _exploited(small, *pairs[-1]) if groups < len(pairs) else None,
         "mixed": mixed,
         "left": sum(len(both[role]) - len(kept[role]) for role in both),
     }
@@ -66,3 +69,8 @@ def _cycles(table: PayoffTable, effect: float) -> dict[str, float | None] | None
     right, graded = table.counts(table.versions(SOLVER), table.versions(PROPOSER))
     found = cycles.two_sided(right / effect, graded / effect)
     return None if found is None else {"share": short(found.share), "p": short(found.p)}
+
+
+def _exploited(table: PayoffTable, solver: int, proposer: int) -> list[Any]:
+    gains = against_pool(table, solver, proposer, table.versions(SOLVER), table.versions(PROPOSER))
+    return [solver, proposer, *map(short, gains)]

@@ -20,6 +20,7 @@ from ssp.board.detail import details, pieces
 from ssp.board.tail import Tail
 from ssp.errors import InputError
 from ssp.league import payoff
+from ssp.league.exploitability import against_pool
 from ssp.ledger import Ledger
 from ssp.protocols import get
 from ssp.runfolder import RunFolder
@@ -163,10 +164,17 @@ def test_who_met_the_same_opponent_is_compared() -> None:
     table.add([payoff.Result(1, 1, 3, 6), payoff.Result(2, 2, 5, 6)])
     assert standing.shown(table, 0)["groups"] == 2
     table.add([payoff.Result(2, 1, 5, 6), payoff.Result(3, 3, 1, 6)])
-    assert standing.shown(table, 0)["groups"] == 2
+    found = standing.shown(table, 0)
+    assert found["groups"] == 2 and found["exploited"][:3] == [3, 3, 0.0], "no other version met the newest pair"
     table.add([payoff.Result(s, p, s + p, 6) for s in (1, 2, 3) for p in (1, 2, 3)])
     found = standing.shown(table, 4)
     assert found["groups"] == 1 and found["mixed"] == 4 and 0 <= found["cycles"]["share"] <= 1
+    # An old solver beats the newest proposer, to which the newest solver loses.
+    table.add([payoff.Result(s, 3, right, 10) for s, right in ((1, 9), (3, 2)) for _ in range(30)])
+    attack, defence = (4 + 270) / 306, (7 + 60) / 312
+    gains = against_pool(table, 3, 3, [1, 2], [1, 2])
+    assert standing.shown(table, 4)["exploited"] == pytest.approx([3, 3, *gains], rel=1e-3)
+    assert gains[0] == pytest.approx(attack - defence) and 0 < gains[1] < gains[0]
 
 
 def test_the_newest_versions_are_rated(monkeypatch: pytest.MonkeyPatch) -> None:

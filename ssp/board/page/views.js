@@ -89,6 +89,10 @@ class League {
       + "sides are apart; whether both rose or both fell together cannot be known from these games. Held-out accuracy can tell, for the solver; games across versions could, for both.");
     else if (league.groups > 1) said.push(`The versions fall into ${league.groups} groups that met none of each other's opponents: games compare versions within a group only.`);
     if (league.cycles) said.push(`Not explained by any ranking (cycles): ${percent(league.cycles.share)} of the variation, p = ${plain(league.cycles.p)}.`);
+    if (league.exploited) {
+      const [solver, proposer, gain, sure] = league.exploited;
+      said.push(`How far others beat the newest pair (solver ${solver}, proposer ${proposer}): the best answers of the versions that met them gain ${percent(gain)} together, ${percent(sure)} of it at the cautious ends.`);
+    }
     if (league.mixed) said.push(`${whole(league.mixed)} games are left out: weights changed within them.`);
     if (league.left) said.push(`${whole(league.left)} older versions are left out here.`);
     put(this.said, said.map(text => h("span", {}, text, " ")));
