@@ -3,7 +3,7 @@
     python tests/bench/experiments/run.py coevolution --out runs/experiments [--jobs 2] [--arms own shared] [--seeds 2] [--cold 1]
 
 Plays each missing (arm, seed) with the settings of `ssp train --config quickstart`, by `alone.py` in one process, and adds
-one row of figures to `docs/experiments/NAME.jsonl`: it may be ended and started again at any time, and on another day; a
+one row of figures to `docs/experiments/NAME.jsonl` (an arm that another experiment has played too takes its row): it may be ended and started again at any time, and on another day; a
 run that was ended goes on from its last checkpoint (with injected outages, from its start). `report.py` makes the page. The
 cold start of seed s is s modulo `coldstarts`, so arms are paired by cold start and seed. Evaluation: 400 questions a hop,
 temperature 1, in a world that training never searches.
@@ -78,8 +78,25 @@ def command(about: dict[str, Any], arm: str, seed: int, folder: Path) -> list[st
     return [sys.executable, str(HERE / "alone.py"), "--config", "quickstart", *told]
 
 
+def twin(about: dict[str, Any], arm: str, seed: int) -> dict[str, Any] | None:
+    """The row of another experiment's run with the same settings and seed, which need not be played again."""
+
+    def told(about: dict[str, Any], arm: str) -> list[str]:
+        return [f"coldstart.seed={seed % about['coldstarts']}", *about["base"], *about["arms"][arm]]
+
+    for file in sorted(HERE.glob("*.yaml")):
+        other = experiment(file.stem)
+        for row in rows(file.stem):
+            if row["seed"] == seed and row["arm"] in other["arms"] and told(other, row["arm"]) == told(about, arm):
+                return {**row, "arm": arm}
+    return None
+
+
 def play(name: str, about: dict[str, Any], arm: str, seed: int, out: Path) -> None:
     """One run, to its row. A run that ended by an alarm has one too: `exit` says so."""
+    if (row := twin(about, arm, seed)) is not None:
+        keep(name, row)
+        return
     folder = out / name / f"{arm}-s{seed}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     if "--outages" in about["arms"][arm]:  # the services' time is in no checkpoint
@@ -91,12 +108,16 @@ def play(name: str, about: dict[str, Any], arm: str, seed: int, out: Path) -> No
     if code not in (0, 1) or not (folder / "metrics.jsonl").exists():
         print(f"{name} {arm} seed {seed}: exit {code}, see {log.name}", flush=True)
         return
-    row = {"arm": arm, "seed": seed, "cold": seed % about["coldstarts"], "exit": code, **figures(folder)}
+    keep(name, {"arm": arm, "seed": seed, "cold": seed % about["coldstarts"], "exit": code, **figures(folder)})
+
+
+def keep(name: str, row: dict[str, Any]) -> None:
+    """Add a row to the experiment's file."""
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / f"{name}.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
     end = f"{row['end']:.3f}" if row["end"] is not None else "no final evaluation"
-    print(f"{name} {arm} seed {seed}: exit {code}, end {end}", flush=True)
+    print(f"{name} {row['arm']} seed {row['seed']}: exit {row['exit']}, end {end}", flush=True)
 
 
 def figures(folder: Path) -> dict[str, Any]:
