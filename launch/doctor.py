@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from launch.checks import clusters, machine, places
+from launch.checks import clusters, machine, needs, places
 from launch.checks.check import FAIL, OK, WARN, Check
 from launch.cli import Parsed, Parser, parse
 from ssp.config.schema import Config
@@ -57,6 +57,7 @@ def examine(cfg: Config) -> Iterator[Check]:
     yield _memory(cfg)
     yield machine.shared_memory(cfg)
     yield from places.run_folder(cfg)
+    yield from needs.needs(cfg)
     yield from clusters.checks(cfg)
 
 

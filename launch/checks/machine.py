@@ -76,17 +76,27 @@ def cores() -> Check:
     )
 
 
+def _asks(cfg: Config) -> bool:
+    place = cfg.placement
+    return bool(place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus)
+
+
+def planning(cfg: Config) -> bool:
+    """Whether `placement.nodes` describes another machine than this: it has GPUs, and here are none. What is lacking
+    here may be there."""
+    return bool(cfg.placement.nodes) and _asks(cfg) and not machine.gpu_bytes()
+
+
 def gpus(cfg: Config) -> Check:
     """What nvidia-smi shows, against what the config asks for on this machine."""
-    found, place = machine.gpu_bytes(), cfg.placement
-    asks = place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus
+    found, asks = machine.gpu_bytes(), _asks(cfg)
+    if planning(cfg):
+        return Check("GPUs", WARN, "none here; the rest is planned for placement.nodes", "run it again on that machine")
+    if not found and asks:
+        next_step = "check the driver, or set placement.nodes to plan for another machine"
+        return Check("GPUs", FAIL, "none, and the config asks for some", next_step)
     if not found:
-        if asks and not place.nodes:
-            next_step = "check the driver, or set placement.nodes to plan for another machine"
-            return Check("GPUs", FAIL, "none, and the config asks for some", next_step)
-        return Check(
-            "GPUs", OK, "none here; the run computes on CPUs" if not asks else "none here, for placement.nodes"
-        )
+        return Check("GPUs", OK, "none here; the run computes on CPUs")
     listed = f"{len(found)} with {size(min(found))}" + (" and more" if max(found) > min(found) else "")
     if asks:
         return Check("GPUs", OK, listed)

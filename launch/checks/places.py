@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
+from launch.checks import machine
 from launch.checks.check import FAIL, OK, WARN, Check, room
 from ssp.config.schema import Config
 from ssp.ledger.home import file_system, shared
@@ -21,7 +22,7 @@ def run_folder(cfg: Config) -> Iterator[Check]:
         place = place.parent
     needed = START_BYTES + _checkpoints(cfg)
     next_step = "free some space, lower save.keep, set save.best=false, or set run.dir"
-    lacking = WARN if cfg.placement.nodes else FAIL  # that describes other machines than this one
+    lacking = WARN if machine.planning(cfg) else FAIL
     yield room(f"disk at {place}", shutil.disk_usage(place).free, needed, lacking, next_step)
     kind = file_system(place)
     if shared(kind):

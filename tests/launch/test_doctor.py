@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch import doctor
-from launch.checks import clusters, machine, places
+from launch.checks import clusters, machine, needs, places
 from launch.nodes import raynode
 from ssp.config.schema import Config
 from ssp.errors import InputError
@@ -104,8 +104,33 @@ def test_a_busy_dashboard_port_and_a_full_disk(monkeypatch, tmp_path):
         check = clusters.cluster_ports({"MASTER_PORT": str(port - 1)})
         assert check.status == "warn" and f"{port} is held by process {os.getpid()}" in check.found
     assert find(places.run_folder(cfg), "disk").status == "fail"
-    cfg.placement.nodes = "4x8x80"
+    cfg.placement.nodes, cfg.placement.engine_gpus = "4x8x80", 1.0
+    monkeypatch.setattr(machine.machine, "gpu_bytes", lambda: [])
     assert find(places.run_folder(cfg), "disk").status == "warn"
+    monkeypatch.setattr(machine.machine, "gpu_bytes", lambda: [80 * 2**30])  # it may be the machine that is meant
+    assert find(places.run_folder(cfg), "disk").status == "fail"
+
+
+def test_what_a_run_reads_and_asks(monkeypatch, tmp_path):
+    """Data, models and servers that are not there fail, but only warn where placement.nodes means another machine."""
+    monkeypatch.setenv("SSP_HOME", str(tmp_path))
+    monkeypatch.setattr(machine.machine, "gpu_bytes", lambda: [])
+    cfg = Config()
+    cfg.game.questions = "proposer"
+    assert [check.status for check in needs.needs(cfg)] == ["ok", "ok"]
+    (tmp_path / "corpus.jsonl").write_text("")
+    cfg.data.corpus, cfg.data.targets = "corpus.jsonl", "data/no-targets.jsonl"
+    cfg.solver.model = "nobody/no-such-model"
+    cfg.judge.kind, cfg.judge.url, cfg.judge.key_env = "llm", "http://127.0.0.1:9/v1", ""
+    cfg.retriever.url = "http://127.0.0.1:9/retrieve"
+    monkeypatch.setattr(needs, "SECONDS", 0.2)
+    checks = {check.what: check for check in needs.needs(cfg)}
+    assert list(checks) == ["data", "models", "search server", "judge"]
+    assert all(check.status == "fail" and check.next_step for check in checks.values())
+    assert checks["data"].found == "data/no-targets.jsonl" and "no-such-model" in checks["models"].found
+    cfg.placement.engine_gpus, cfg.placement.nodes = 1.0, "1x8x80"
+    assert machine.gpus(cfg).status == "warn"
+    assert {check.status for check in needs.needs(cfg)} == {"warn"}
 
 
 def test_a_missing_or_wrong_package_fails(monkeypatch):
