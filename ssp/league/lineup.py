@@ -87,14 +87,11 @@ class Lineup:
             return
         self._league = League(settings(self._cfg), self._cfg.seed)
         self._league.redraws = redraws
-        if versions:
-            known = await self._cast.ledger.call(0, "versions")
-            for role in ROLES:
-                self._steps[role] |= {version: made for version, (_, made) in known[role].items()}
+        known = await self._cast.ledger.call(0, "versions")
+        for role in ROLES:
+            self._steps[role] |= _made(known[role])
         self._newest = {role: (self._steps[role][number], number) for role, number in (versions or newest).items()}
         self._seen = newest
-        for role, number in newest.items():
-            self._steps[role][number] = self._newest[role][0]
         kept = state.get("kept", {})
         self._kept = {role: {int(made): version for made, version in kept.get(role, {}).items()} for role in ROLES}
         self._ready, self._figures = {role: [] for role in ROLES}, {}
@@ -232,6 +229,20 @@ class Lineup:
             gain, error = self._league.ratings().gain(role, self._newest[role][0], members[0])
             found |= {"league/rating": gain, "league/rating_error": error}
         return found
+
+
+def _made(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """Version → the update that made its weights; `given`: (incarnation, step) of each publication of a role. The first one
+    of an incarnation is of what was loaded, which an update may have made long before that step."""
+    found: dict[int, int] = {}
+    live, last = [0], None  # updates that the weights contain
+    for version, (incarnation, step) in sorted(given.items()):
+        if incarnation == last:
+            live.append(step)
+        else:
+            live, last = [made for made in live if made <= step], incarnation
+        found[version] = live[-1]
+    return found
 
 
 def _again(game: Game, asked_by: int | None) -> Game:

@@ -16,7 +16,7 @@ from fakes import FakeLearner, Stage, config
 from ssp.engines import ScriptedEngine
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
-from ssp.league.lineup import first
+from ssp.league.lineup import _made, first
 from ssp.league.payoff import PayoffTable, read
 from ssp.league.rules import RULES
 from ssp.plan.costs import Costs
@@ -191,6 +191,25 @@ def test_a_stopped_league_goes_on_as_if_it_had_not_stopped(tmp_path: Path, at: i
     assert rest.state()["league"]["league"] == whole.state()["league"]["league"]
     told = [values.get("league/past") for values in whole.figures(SOLVER)]
     assert [values.get("league/past") for values in rest.figures(SOLVER)] == told[at:]
+
+
+@pytest.mark.parametrize("cuts", [(3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("role", ROLES)
+def test_two_restarts_while_a_role_waits_change_no_opponent(tmp_path: Path, role: str, cuts: tuple[int, ...]) -> None:
+    """The other role learned nothing in between: its weights are those of update 0, whatever step it was published at."""
+    changes = {"save__every": 1, "league__match": "past", f"{role}__warmup_steps": 5}
+    whole = league(tmp_path / "whole", **changes)
+    for cut in cuts:
+        league(tmp_path / "cut", steps=cut, **changes)
+    rest = league(tmp_path / "cut", **changes)
+    assert rest.state()["league"]["league"] == whole.state()["league"]["league"]
+    assert len(rest.rows("SELECT id FROM games")) == len(whole.rows("SELECT id FROM games"))
+
+
+def test_weights_are_known_by_the_update_that_made_them() -> None:
+    """Incarnation 2 began at step 3, after the update of 2; 3 went back to step 2, and 4 loaded that once more."""
+    given = {1: (1, 0), 2: (1, 2), 4: (2, 3), 5: (2, 4), 6: (3, 2), 8: (3, 5), 9: (4, 4), 10: (5, 6)}
+    assert _made(given) == {1: 0, 2: 2, 4: 2, 5: 4, 6: 2, 8: 5, 9: 2, 10: 2}
 
 
 def test_a_player_has_the_weights_that_a_version_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
