@@ -73,10 +73,14 @@ def test_room_for_adapters_is_that_of_the_larger_one() -> None:
     assert [need.bytes for need in engine.needs if need.what == "adapters"] == [room]
 
 
+GPU8 = config.load("gpu8", ["proposer.learner.ranks=2", "solver.learner.ranks=2"])
+"""The recipe with two equal learners."""
+
+
 def test_gpu8_by_hand() -> None:
-    learners = [[f"learner-{role} {rank}/0"] for role in ("proposer", "solver") for rank in range(2)]
+    learners = [[f"learner-solver {rank}/0"] for rank in range(3)]
     players = [["proposer 0/0"], ["solver 0/0"], ["solver 1/0"], ["solver 2/0"]]
-    assert laid(make(config.load("gpu8"), parse("1x8x80"))) == [learners + players]
+    assert laid(make(config.load("gpu8"), parse("1x8x80"))) == [[*learners, *players, ["learner-proposer 0/0"]]]
 
 
 def test_gpu32_by_hand() -> None:
@@ -118,11 +122,10 @@ def test_learners_that_would_block_an_engine_give_way() -> None:
     assert found is not None and len({slot.node for slot in found["engine"]}) == 1
 
 
-GPU8 = config.load("gpu8")
 
 
 def big(**changed: Any) -> Config:
-    """The gpu8 recipe, changed after its check."""
+    """`GPU8`, changed after its check."""
     cfg = copy.deepcopy(GPU8)
     for key, value in changed.items():
         at: Any = cfg
@@ -145,7 +148,7 @@ def big(**changed: Any) -> Config:
 @pytest.mark.covers("U4")
 def test_what_does_not_fit_says_what_is_missing_and_what_to_type(nodes: str, found: str, step: str) -> None:
     with pytest.raises(InputError, match=found) as refused:
-        make(config.load("gpu8"), parse(nodes))
+        make(GPU8, parse(nodes))
     assert step in refused.value.next_step
 
 
@@ -160,7 +163,7 @@ def test_what_does_not_fit_says_what_is_missing_and_what_to_type(nodes: str, fou
     ],
 )
 def test_the_largest_part_and_the_way_out(changed: dict[str, Any], part: str, step: str) -> None:
-    cfg = config.load("gpu8")
+    cfg = copy.deepcopy(GPU8)
     for role in (cfg.proposer, cfg.solver):
         for key, value in changed.items():
             setattr(role.learner, key, value)
