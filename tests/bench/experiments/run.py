@@ -17,9 +17,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 REPO = Path(__file__).resolve().parents[3]
@@ -139,12 +140,27 @@ def figures(folder: Path) -> dict[str, Any]:
         **{f"hop{hop}": last and last[f"eval/accuracy_{hop}hop"] for hop in (1, 2, 3)},
         "train": last and last["eval/train/accuracy_mean123"],
         "junk": sum(bad for bad, _ in junk) / max(1.0, sum(all_ for _, all_ in junk)),
+        "nosearch": last and last.get("eval/nosearch/accuracy"),
+        **trends(games),
         "curve": {int(line["step"]): round(line["eval/accuracy_mean123"], 4) for line in evals},
         "curve3": {int(line["step"]): round(line["eval/accuracy_3hop"], 4) for line in evals},
         "game": {name: [round(line[name], 4) if name in line else None for line in games[4::5]] for name in CURVES},
         "cpu": json.loads(cpu.read_text()) if cpu.exists() else None,
         **{role: round(sum(found) / len(found), 3) if found else None for role, found in stale.items()},
         **(json.loads(faults.read_text()) if faults.exists() else {}),
+    }
+
+
+def trends(games: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """How the game went: hops of accepted questions, last five rounds minus first five, and the solver's win rate as a
+    mean of five rounds: the first, the lowest, the last. None of a run with fewer rounds."""
+    hops, wins = ([line[name] for line in games if name in line] for name in ("game/hops_mean", "game/win_rate"))
+    smooth = [mean(wins[i : i + 5]) for i in range(len(wins) - 4)]
+    return {
+        "hops_gain": mean(hops[-5:]) - mean(hops[:5]) if len(hops) > 4 else None,
+        "win_first": smooth[0] if smooth else None,
+        "win_min": min(smooth, default=None),
+        "win_last": smooth[-1] if smooth else None,
     }
 
 
