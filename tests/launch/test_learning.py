@@ -1,4 +1,4 @@
-"""One seed of the default duel, cut short: both sides move in the right direction. tests/bench/learning.py has the spread."""
+"""One seed of the default duel, cut short: both sides move in the right direction. docs/learning.md has the spread."""
 
 from __future__ import annotations
 
