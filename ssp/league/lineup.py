@@ -3,7 +3,7 @@
 Owns the league's place in a run: the opponents of a round, what becomes of its results, and the members' weights, model
 folders under `members/`. A game has one past side at most. A past proposer writes questions for the solver alone. A past
 solver grades questions in place of the newest, one for all that share a baseline (law 4); the newest tries the same
-questions in games of their own, by the same draws, which only it learns from.
+questions in games of their own, by the same draws, which only it learns from. Who does not learn meets the newest.
 
 Promises that without a league everything is as if this were not there; that all which matters happens in the order of
 rounds (`turn`), so that with bounds of 0 opponents are a matter of the seed; that members are counted by the update that
@@ -26,6 +26,7 @@ from ssp.league.league import League, LeagueSettings
 from ssp.league.payoff import Result
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.learning import learns
 from ssp.selfplay.lost import call_learner
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import WITHIN_GROUP, right
@@ -128,15 +129,20 @@ class Lineup:
 
     def askers(self, round_: int, games: list[Game], newest: Published) -> list[Hand]:
         """Who writes the questions of which games, the newest first; says in the others' games that it is a past version."""
-        return self._dealt(SOLVER, round_, games, newest, games if self._on else ())
+        return self._dealt(SOLVER, round_, games, newest, games if self._meets(SOLVER, round_) else ())
 
     def graders(self, round_: int, chosen: list[Game], newest: Published, asked_by: int | None) -> list[Hand]:
-        """Who tries which questions, the newest first. What a past solver grades, the newest tries in a further game;
-        `asked_by`: version of the proposer that is paid for it."""
-        paid = [game for game in chosen if game.proposal is not None and not game.frozen] if self._on else []
-        hands = self._dealt(PROPOSER, round_, chosen, newest, paid)
-        hands[0][1].extend(_again(game, asked_by) for game in chosen if game.frozen == SOLVER)
+        """Who tries which questions, the newest first. What a past solver grades, the newest tries in a further game, to learn
+        from it; `asked_by`: version of the proposer that is paid for it."""
+        paid = [game for game in chosen if game.proposal is not None and not game.frozen]
+        hands = self._dealt(PROPOSER, round_, chosen, newest, paid if self._meets(PROPOSER, round_) else ())
+        if self._meets(SOLVER, round_):
+            hands[0][1].extend(_again(game, asked_by) for game in chosen if game.frozen == SOLVER)
         return hands
+
+    def _meets(self, role: str, round_: int) -> bool:
+        """Opponents are for who learns from them."""
+        return self._on and learns(self._cfg, role, round_ + 1)
 
     def _dealt(self, role: str, round_: int, games: list[Game], newest: Published, some: Sequence[Game]) -> list[Hand]:
         """`games` by who plays the role that `role` meets; `some` of them may have a past version there."""

@@ -71,7 +71,7 @@ class Schooling:
         items: dict[str, list[TrainItem]] = {}
         for batch in batches:
             fresh, stats[batch.role] = await self._fresh(batch)
-            if not self._learns(batch.role, batch.step):
+            if not learns(self._cfg, batch.role, batch.step):
                 await self._mark(fresh, State.KEPT, "")
             elif fresh:
                 items[batch.role] = fresh
@@ -177,8 +177,9 @@ class Schooling:
         rows = [{"id": item.id, "state": state.value, "cause": cause} for item in items]
         await self._cast.ledger.call(0, "advance", rows)
 
-    def _learns(self, role: str, step: int) -> bool:
-        """False for a frozen role, after its last step, and while the other role warms up alone (SSP's warm-up)."""
-        mine = self._cfg.block(role)
-        alone = max((self._cfg.block(other).warmup_steps for other in self._cfg.roles if other != role), default=0)
-        return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step
+
+def learns(cfg: Config, role: str, step: int) -> bool:
+    """False for a frozen role, after its last step, and while the other role warms up alone (SSP's warm-up)."""
+    mine = cfg.block(role)
+    alone = max((cfg.block(other).warmup_steps for other in cfg.roles if other != role), default=0)
+    return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step

@@ -149,6 +149,28 @@ def test_figures_of_a_role_tell_whom_its_newest_version_met(tmp_path: Path, chan
         assert values["game/win_rate"] == pytest.approx(sum(found) / len(found))
 
 
+@pytest.mark.parametrize(
+    ("changes", "role", "both", "found"),
+    [
+        ({"solver__warmup_steps": 8}, SOLVER, 0, set()),  # of the proposer there is one version only
+        ({"solver__freeze_after": 3}, PROPOSER, 3, {"past solver"}),
+        ({"proposer__freeze_after": 3}, SOLVER, 3, {"past proposer"}),
+    ],
+)
+def test_past_versions_play_for_who_learns(
+    tmp_path: Path, changes: dict[str, Any], role: str, both: int, found: set[str]
+) -> None:
+    """After `both` rounds `role` learns alone. Past graders are for the proposer; past askers and further games for the
+    solver."""
+    stage = league(tmp_path / "run", league__match="past", league__every=1, eval__every=0, **changes)
+    played = set()
+    for row in stage.rows("SELECT game_id, file, role FROM episodes WHERE file != ''"):
+        if transcripts.step_of(row["file"]) > both:
+            by_past = transcripts.by_past(row["file"])
+            played |= {f"past {row['role']}"} if by_past else {first(row["game_id"])} - {row["game_id"]}
+    assert played == found, role
+
+
 def test_groups_with_a_baseline_of_their_own_may_have_graders_of_their_own(tmp_path: Path) -> None:
     changes = {"game__proposals": 2, "proposer__algorithm": "grpo", "proposer__batch": 16, "solver__batch": 16}
     stage = league(tmp_path / "run", league__match="past", **changes)
