@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class LeagueShares:
-    """How often league.match=mix meets the newest version, any member, one that beats it now, the best (any scale)."""
+    """How often match=mix meets the `newest`, any (`past`), one that beats it (`prioritised`), the `best`; on any scale."""
 
     newest: float = 0.5
     past: float = 0.0

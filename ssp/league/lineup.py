@@ -14,7 +14,7 @@ Refuses to know the pace, rewards and engines.
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from ssp.transfer.parcel import DISK, Parcel
 
 PARTS = 4
 """Into how many parts a round's targets go, with an opponent each: an engine loads that many past versions at most. For
-every other one the newest proposer always writes, so that it learns from half its batch at least."""
+every other target the newest proposer always writes, so that it learns from half its batch at least."""
 
 Surely = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """Does work with a learner, once more after it died and came back (`Redo.surely`)."""
@@ -148,8 +148,11 @@ class Lineup:
         """`games` by who plays the role that `role` meets; `some` of them may have a past version there."""
         other = PROPOSER if role == SOLVER else SOLVER
         hands: dict[int, list[Game]] = defaultdict(list)
+        targets = Counter(game.number // self._cfg.game.proposals for game in some)
+        # In turn by how many questions they are asked for: of one that is owed to a learner there may be fewer.
+        part_of = {target: at % PARTS for at, (target, _) in enumerate(targets.most_common())}
         for game in some:
-            part = game.number // self._cfg.game.proposals % PARTS if role == SOLVER or self._apart else 0
+            part = part_of[game.number // self._cfg.game.proposals] if role == SOLVER or self._apart else 0
             mine = role == PROPOSER or part % 2
             made = self._league.opponent(role, round_, part) if mine else None
             if made is not None and made != self._steps[other][newest.version]:

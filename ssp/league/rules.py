@@ -42,6 +42,14 @@ def two_roles_learn(cfg: Config) -> None:
         raise InputError(rule, found, "set league.match=self")
 
 
+def targets_can_be_shared(cfg: Config) -> None:
+    """The newest proposer asks for every other target of a round: of one alone, nothing is left for a past one."""
+    if cfg.league.match != "self" and cfg.proposer.batch < 2 * cfg.game.proposals:
+        rule = f"league.match={cfg.league.match} shares a round's targets between proposers, so there are two at least"
+        found = f"proposer.batch={cfg.proposer.batch} with game.proposals={cfg.game.proposals}"
+        raise InputError(rule, found, f"set proposer.batch={2 * cfg.game.proposals}")
+
+
 def players_take_past_weights(cfg: Config) -> None:
     """A player that takes newer weights in the middle of a turn never goes back; an adapter's folder is no model."""
     if cfg.league.match == "self":
@@ -59,5 +67,6 @@ def players_take_past_weights(cfg: Config) -> None:
 RULES: tuple[Callable[[Config], None], ...] = (
     settings_belong_to_a_kind,
     two_roles_learn,
+    targets_can_be_shared,
     players_take_past_weights,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections import defaultdict
@@ -23,6 +24,7 @@ from ssp.plan.costs import Costs
 from ssp.plan.split import work
 from ssp.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
+from ssp.selfplay.records import Game
 from ssp.telemetry import episodes as transcripts
 from ssp.transfer import flat
 
@@ -171,6 +173,27 @@ def test_past_versions_play_for_who_learns(
     assert played == found, role
 
 
+@pytest.mark.parametrize("changes", [{"game__proposals": 4, "proposer__algorithm": "rloo"}, {"proposer__batch": 3}])
+def test_the_newest_proposer_asks_for_half_of_each_round(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """For the larger half of an odd number, and never for all where there is somebody to share with."""
+    stage = league(tmp_path / "run", league__match="past", league__every=1, eval__every=0, steps=5, **changes)
+    asked: dict[int, list[bool]] = defaultdict(list)
+    for row in stage.rows("SELECT file FROM episodes WHERE role = 'proposer' AND file != ''"):
+        asked[transcripts.step_of(row["file"])].append(not transcripts.by_past(row["file"]))
+    batch = stage.cfg.proposer.batch
+    assert [sum(asked[step]) for step in range(1, 6)] == [batch] + [batch - batch // 2] * 4
+
+
+def test_what_is_owed_does_not_take_the_newest_proposers_half(tmp_path: Path) -> None:
+    """A lost game is asked for again before the others of its round; of its target there may be no other."""
+    stage = league(tmp_path / "run", league__match="past", steps=2, game__proposals=4, proposer__algorithm="rloo")
+    game = stage.game()
+    asyncio.run(game._restore())
+    numbers = [2, *range(40, 52)]
+    newest, *past = game._lineup.askers(2, [Game(f"g{n:07d}", n, "t") for n in numbers], game._store.latest(PROPOSER))
+    assert past and [one.number for one in newest[1]] == [*range(40, 44), *range(48, 52)]
+
+
 def test_groups_with_a_baseline_of_their_own_may_have_graders_of_their_own(tmp_path: Path) -> None:
     changes = {"game__proposals": 2, "proposer__algorithm": "grpo", "proposer__batch": 16, "solver__batch": 16}
     stage = league(tmp_path / "run", league__match="past", **changes)
@@ -311,6 +334,7 @@ def test_a_game_that_is_lost_at_the_learner_is_that_of_the_question(tmp_path: Pa
         {"league__match": "past", "placement__layout": "shared-base"},
         {"league__match": "past", "proposer__policy": "frozen"},
         {"league__match": "past", "game__questions": "dataset"},
+        {"league__match": "mix", "game__proposals": 8},
         {"league__every": 5},
         {"league__match": "best", "league__power": 2.0},
     ],
