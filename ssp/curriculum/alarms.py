@@ -7,7 +7,7 @@ Owns the rule (docs/curriculum.md):
   also for what is of a window, whose values resemble each other: their sum spreads as that of single rounds does.
 - S = max(0, S + min((x - m) / u, `MOST`) - `ALLOWED`), x counted in the direction that is worse. S >= `LIMIT` is an alarm.
 - It lasts until S is 0 again. S never exceeds twice `LIMIT`, so that what is well again is said to be.
-So a worsening by less than ALLOWED * LEAST never alarms, whatever its duration, and no single round does.
+So a worsening by less than ALLOWED * LEAST never alarms, whatever its duration, and no single observation does.
 Promises that an alarm names the figure, both numbers and a next step, once for as long as it lasts. Refuses to judge
 what a figure was before the baseline ends, and to stop anything.
 """

@@ -22,6 +22,10 @@ from ssp.curriculum.records import PROPOSED, Asked
 BANDS = ("0", "1-25", "26-50", "51-75", "76-99", "100")
 """Of solve rates, per cent: none right, four quarters without the ends, all right."""
 
+EARLIER = 32
+"""New questions that each one is compared with. A number of rounds would hold more of them as more are accepted, and a small
+world's few questions would then look like a collapse."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -74,7 +78,7 @@ class Curriculum:
     def __init__(self, setting: Setting, window: int, proposed: bool = True) -> None:
         self._setting = setting
         self._targets, self._documents, self._classes = Window(window), Window(window), Window(window)
-        self._recent, self._life = Recent(window), HalfLife()
+        self._recent, self._life = Recent(EARLIER), HalfLife()
         self._known: set[str] = set()
         self._alarms = Alarms(window) if proposed else None
         self.said: list[str] = []
@@ -83,7 +87,7 @@ class Curriculum:
     def round(self, step: int, asked: Sequence[Asked]) -> dict[str, float]:
         """The figures `curriculum/<name>` of the next round."""
         fresh = [one for one in asked if (one.kind == PROPOSED) is (self._alarms is not None)]
-        values = {**self._solved(step, asked), **self._asked(asked, fresh), **self._covered(step, fresh)}
+        values = {**self._solved(step, asked), **self._asked(asked, fresh), **self._covered(fresh)}
         watched: dict[str, float] = {name: values[name] for name in ("near_duplicates", "coverage") if name in values}
         if "answer_entropy" in values:
             watched["answer_entropy"] = values["answer_entropy"] / math.log2(max(self._setting.classes, 2))
@@ -118,9 +122,9 @@ class Curriculum:
         found: dict[str, Sequence[float]] = {"hops": hops, "searches": searches, "solver_searches": tried}
         return {name: sum(numbers) / len(numbers) for name, numbers in found.items() if numbers}
 
-    def _covered(self, step: int, fresh: Sequence[Asked]) -> dict[str, float]:
+    def _covered(self, fresh: Sequence[Asked]) -> dict[str, float]:
         """How many different things are asked about."""
-        near = sum(self._recent.near(step, one.question) for one in fresh)
+        near = sum(self._recent.near(one.question) for one in fresh)
         self._targets.add(one.target for one in fresh)
         self._documents.add(document for one in fresh for document in one.documents)
         self._classes.add(self._setting.class_of(one.target) for one in fresh)
