@@ -78,7 +78,7 @@ def gathered(cfg: Config, run: RunFolder, games: Iterable[Row], entries: Iterabl
     for game in games:
         if game["question"] is not None:
             asked[game["question"], game["target"]].append(game)
-    reader = _Reader(cfg, run, _texts(run, (entry for found in by_game.values() for entry in found)))
+    reader = _Reader(cfg, run, texts(run, (entry for found in by_game.values() for entry in found)))
     return [reader.record(*key, found, by_game) for key, found in sorted(asked.items(), key=_known_first)]
 
 
@@ -107,17 +107,18 @@ def _known_first(item: tuple[tuple[str, str], list[Row]]) -> str:
     return min((game["id"] for game in item[1] if game["verdict"] == VALID), default=str(item[1][0]["id"]))
 
 
-def _texts(run: RunFolder, entries: Iterable[Row]) -> dict[str, Row]:
-    """Episode → its columns, of those that have a transcript."""
+def texts(run: RunFolder, entries: Iterable[Row], names: Sequence[str] = _COLUMNS) -> dict[str, Row]:
+    """Episode → these columns (`id` is one), of those that have a transcript. InputError for a file that is missing or is
+    not the ledger's."""
     files: defaultdict[str, list[Row]] = defaultdict(list)
     for entry in entries:
         if entry["file"]:
             files[entry["file"]].append(entry)
     found: dict[str, Row] = {}
     for name, named in sorted(files.items()):
-        rows = transcripts.columns(run.episodes / name, _COLUMNS)
+        rows = dict(enumerate(transcripts.columns(run.episodes / name, names)))
         for entry in named:
-            if entry["row"] >= len(rows) or rows[entry["row"]]["id"] != entry["id"]:
+            if rows.get(entry["row"], {}).get("id") != entry["id"]:
                 where = f"{name}, row {entry['row']}, which is not {entry['id']}"
                 raise InputError("a run's episodes are those of its ledger", where, "restore that file")
             found[entry["id"]] = rows[entry["row"]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 
 
 @dataclass
@@ -34,23 +35,24 @@ class HalfLife:
         """A question's solve rate in a round."""
         one = self._watched.get(question)
         if one is None:
-            self._watched[question] = _Watched(round_, (1 + rate) / 2, over=rate >= 1)
+            if rate < 1:
+                self._watched[question] = _Watched(round_, (1 + rate) / 2)
             return
         if one.over or round_ == one.first:
             return
         if one.rounds:
             self._censored[one.rounds] -= 1
         one.rounds = round_ - one.first
-        one.over = rate >= one.half
+        one.over = rate >= one.half - 1e-9  # 11 of 12 is half way from 5 of 6
         (self._came if one.over else self._censored)[one.rounds] += 1
 
     def median(self) -> float | None:
         """In rounds."""
         left = sum(self._came.values()) + sum(self._censored.values())
-        alive = 1.0
+        alive = Fraction(1)  # exact: one half is met, not nearly met
         for rounds in sorted({*self._came, *self._censored}):
-            alive *= 1 - self._came[rounds] / left if left else 1.0
+            alive *= 1 - Fraction(self._came[rounds], left or 1)
             left -= self._came[rounds] + self._censored[rounds]
-            if alive <= 0.5 and self._came[rounds]:
+            if self._came[rounds] and 2 * alive <= 1:
                 return float(rounds)
         return None

@@ -2,8 +2,8 @@
 
 Owns that record and its two sources. Promises that both give the same records in the same order (by game), so that every
 figure made of them is the same while a run plays and afterwards. Of a round that was played again after going back to a
-checkpoint, the last time counts. Of a league's games only the newest versions' work is seen: no question of a past proposer,
-no rate of a past solver. Refuses to know what is made of the records.
+checkpoint, the last time counts, and rounds beyond what was played then are gone. Of a league's games only the newest
+versions' work is seen: no question of a past proposer, no rate of a past solver. Refuses to know what is made of them.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ssp.bank import reader
 from ssp.bank.records import VALID
 from ssp.episode import PROPOSER, SOLVER
+from ssp.league.lineup import first
 from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.records import Game
 from ssp.telemetry import episodes as transcripts
 
-PROPOSED, REPLAYED, GIVEN = "proposed", "replayed", "given"
+PROPOSED, TRIED, REPLAYED, GIVEN = "proposed", "tried", "replayed", "given"
 
 Row = dict[str, Any]
 
 _STARTS = re.compile(r"-i(\d+)n?$")
-_PAST = re.compile(r"-v\d+-")
-"""In the name of a file whose episodes a past version played (`ssp.league`)."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One accepted question in one round. `kind`: who asked it (a proposer now, an earlier round, a data set). `searches`
-    and `documents` (ids, each once) are the proposer's, of a proposed one; `rate` is the share of right attempts, None
-    when nobody tried or too few attempts were scored; `tried`: the attempts' mean searches."""
+    """One accepted question in one round. `kind`: who asked it (a proposer now, an earlier round, a data set); `tried` is
+    one that a past solver grades, in the game in which the newest tries it too. `searches` and `documents` (ids, each once)
+    are the proposer's, of a proposed one; `rate` is the share of right attempts, None when nobody tried or too few attempts
+    were scored; `tried`: the attempts' mean searches."""
 
     game: str
     question: str
@@ -59,7 +60,7 @@ def live(games: Iterable[Game]) -> list[Asked]:
                 game=game.id,
                 question=game.question,
                 target=game.target,
-                kind=PROPOSED if asker else REPLAYED if game.replayed else GIVEN,
+                kind=PROPOSED if asker else _unproposed(game.id),
                 searches=None if asker is None else asker.searches,
                 documents=() if asker is None else asker.documents,
                 rate=None if frozen else game.win_rate,
@@ -87,27 +88,24 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
     for game in games:
         step = max((transcripts.step_of(entry["file"]) for entry in of[game["id"]]), default=0)
         rounds[step][_incarnation(game["id"])].append(game)
-    for step in sorted(rounds):
-        if step >= 1 and (last is None or step <= last):
-            newest = rounds[step][max(rounds[step])]
-            yield step, _round(run, [game for game in newest if game["verdict"] == VALID], of)
+    start = 0
+    for step in sorted(step for step in rounds if step >= 1 and (last is None or step <= last)):
+        if max(rounds[step]) < start:
+            return  # the run went back before this round, and has not come to it again
+        start = max(rounds[step])
+        yield step, _round(run, [game for game in rounds[step][start] if game["verdict"] == VALID], of)
 
 
 def _round(run: RunFolder, games: Sequence[Row], of: dict[str, list[Row]]) -> list[Asked]:
-    texts: dict[str, list[Row]] = {}
-
-    def said(entry: Row) -> Row:
-        name = entry["file"]
-        if name not in texts:
-            texts[name] = transcripts.columns(run.episodes / name, ("queries", "documents"))
-        return texts[name][entry["row"]]
-
+    issued = {game["id"]: {entry["id"].rpartition(".")[0]: entry for entry in of[game["id"]]} for game in games}
+    last = [entry for entries in issued.values() for entry in entries.values()]  # the last issue of each
+    texts = reader.texts(run, last, ("id", "queries", "documents"))
     found = []
     for game in sorted(games, key=lambda game: str(game["id"])):
-        entries = {entry["id"].rpartition(".")[0]: entry for entry in of[game["id"]]}.values()  # the last issue of each
-        asker = next((said(entry) for entry in entries if entry["role"] == PROPOSER), None)
+        entries = issued[game["id"]].values()
+        asker = next((texts[entry["id"]] for entry in entries if entry["role"] == PROPOSER), None)
         tried = [entry for entry in entries if entry["role"] == SOLVER and "greedy" not in entry["id"]]
-        past = {entry["role"] for entry in entries if _PAST.search(entry["file"])}
+        past = {entry["role"] for entry in entries if transcripts.by_past(entry["file"])}
         if PROPOSER in past:
             continue
         found.append(
@@ -115,14 +113,18 @@ def _round(run: RunFolder, games: Sequence[Row], of: dict[str, list[Row]]) -> li
                 game=game["id"],
                 question=game["question"] or "",
                 target=game["target"] or "",
-                kind=PROPOSED if asker else REPLAYED if game["id"].startswith("r") else GIVEN,
+                kind=PROPOSED if asker else _unproposed(game["id"]),
                 searches=None if asker is None else len(asker["queries"]),
                 documents=() if asker is None else tuple(dict.fromkeys(asker["documents"])),
                 rate=None if past else game["win_rate"],
-                tried=None if past else _mean([len(said(entry)["queries"]) for entry in tried]),
+                tried=None if past else _mean([len(texts[entry["id"]]["queries"]) for entry in tried]),
             )
         )
     return found
+
+
+def _unproposed(game: str) -> str:
+    return TRIED if first(game) != game else REPLAYED if game.startswith("r") else GIVEN
 
 
 def _incarnation(game: str) -> int:

@@ -42,13 +42,13 @@ class Watch:
         self._curriculum, self.fatal = None, None
         if step < 1:
             return
-        self._curriculum = _begun(self._cfg)
         try:
+            self._curriculum = _begun(self._cfg)
             for number, asked in read(self._run, step):
                 self._curriculum.round(number, asked)
-        except InputError as error:
+        except Exception as error:  # figures are no reason for a run not to go on, whatever is wrong with its files
             self._curriculum = None
-            self._say(f"curriculum figures begin anew after step {step}: {error}")
+            self._say(f"curriculum figures begin anew after step {step}: {str(error) or type(error).__name__}")
 
     def round(self, step: int, games: Sequence[Game]) -> dict[str, float]:
         """The figures of a settled round; its alarms are said."""

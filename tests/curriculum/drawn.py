@@ -9,12 +9,14 @@ from ssp.curriculum.figures import Curriculum, Setting
 from ssp.curriculum.records import PROPOSED, Asked
 
 KINDS = ("city", "person", "year", "river", "book")
+LATER = 24
 
 
 @dataclass(frozen=True)
 class Stream:
     """`batch` targets a round, in random order of all `targets`; a share `valid` is accepted; a target has `pool` squared
-    questions. From round `collapse` on, all questions are of `left` ones, about as many targets."""
+    questions. From round `collapse` on, all questions are of `left` ones, about as many targets; from round `LATER` on a share
+    `later` is accepted, if there is one."""
 
     batch: int = 32
     valid: float = 0.6
@@ -22,6 +24,7 @@ class Stream:
     targets: int = 330
     collapse: int = 0
     left: int = 3
+    later: float = 0.0
 
     def records(self, rng: random.Random, step: int, order: list[int]) -> list[Asked]:
         """Those of one round; `order` is what is left of the data."""
@@ -30,7 +33,7 @@ class Stream:
             if not order:
                 order += rng.sample(range(self.targets), self.targets)
             target = order.pop()
-            if rng.random() > self.valid:
+            if rng.random() > (self.later if self.later and step >= LATER else self.valid):
                 continue
             question = f"entity{target} relation{rng.randrange(self.pool)} relation{rng.randrange(self.pool)} ?"
             documents = tuple(f"d{(4 * target + rng.randrange(8)) % (4 * self.targets)}" for _ in range(3))

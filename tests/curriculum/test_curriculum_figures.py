@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from fractions import Fraction
 
 import pytest
 
 from ssp.bank.groups import NEAR, Recent, features, similarity
 from ssp.curriculum.answers import CLASSES, class_of
-from ssp.curriculum.figures import BANDS, Curriculum, Setting, Window, band
+from ssp.curriculum.figures import BANDS, EARLIER, Curriculum, Setting, Window, band
 from ssp.curriculum.halflife import HalfLife
 from ssp.curriculum.records import GIVEN, PROPOSED, REPLAYED, Asked
 
@@ -121,24 +122,32 @@ def test_classes_of_answers(answer: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_near_duplicates_of_a_stream_are_those_of_every_pair(seed: int) -> None:
+def test_near_duplicates_of_a_stream_are_those_of_the_last_questions(seed: int) -> None:
     rng = random.Random(seed)
     words = [f"w{i}" for i in range(30)]
     bases = [[rng.choice(words) for _ in range(rng.randint(0, 16))] for _ in range(12)]
-    recent, earlier = Recent(3), list[tuple[int, frozenset[str]]]()
-    found = 0
-    for round_ in range(1, 40):
-        for _ in range(rng.randint(0, 12)):
-            said = list(rng.choice(bases))
-            for _ in range(rng.randint(0, 3)):
-                if said:
-                    said[rng.randrange(len(said))] = rng.choice(words)
-            own = features(" ".join(said))
-            wanted = any(similarity(own, other) >= NEAR for at, other in earlier if at >= round_ - 3)
-            assert recent.near(round_, " ".join(said)) is wanted
-            earlier.append((round_, own))
-            found += wanted
-    assert 20 < found < len(earlier) - 20
+    recent, earlier, found = Recent(9), list[frozenset[str]](), 0
+    for _ in range(300):
+        said = list(rng.choice(bases))
+        for _ in range(rng.randint(0, 3)):
+            if said:
+                said[rng.randrange(len(said))] = rng.choice(words)
+        own = features(" ".join(said))
+        wanted = any(similarity(own, other) >= NEAR for other in earlier[-9:])
+        assert recent.near(" ".join(said)) is wanted
+        earlier.append(own)
+        found += wanted
+    assert 20 < found < 280
+
+
+def test_near_duplicates_are_looked_for_among_as_many_questions_however_many_a_round_has() -> None:
+    """The same questions in the same order, three a round and then all at once."""
+    questions = [asked(at % 40 if at % 3 else at, None) for at in range(240)]
+    slow, fast = Curriculum(Setting(), 4), Curriculum(Setting(), 4)
+    shares = [named(slow.round(at, questions[3 * at : 3 * at + 3]))["near_duplicates"] for at in range(80)]
+    assert sum(shares) / 80 == pytest.approx(named(fast.round(1, questions))["near_duplicates"])
+    lone = [asked(at % (EARLIER + 1), None) for at in range(3 * EARLIER)]
+    assert named(Curriculum(Setting(), 4).round(1, lone))["near_duplicates"] == 0.0, "the one before the last EARLIER"
 
 
 def test_the_half_life_by_hand() -> None:
@@ -148,7 +157,7 @@ def test_the_half_life_by_hand() -> None:
         "a": {1: 0.0, 3: 0.5},  # half way after 2
         "b": {1: 0.5, 2: 0.6, 5: 0.8},  # after 4
         "c": {1: 0.2, 4: 0.3},  # not after 3: censored
-        "d": {2: 1.0, 9: 0.0},  # has no way to go
+        "d": {2: 1.0, 9: 0.0},  # has no way to go before 9
         "e": {2: 0.4},  # was never asked again
         "f": {1: 0.0, 2: 0.0, 7: 1.0, 8: 0.0},  # after 6
     }.items():
@@ -169,14 +178,37 @@ def test_the_half_life_against_its_definition(seed: int) -> None:
             seen.setdefault(question, []).append((round_, rate))
             life.add(question, round_, rate)
     ends: list[tuple[int, bool]] = []
-    for (first, p), *later in seen.values():
-        if p < 1 and (later := [one for one in later if one[0] > first]):
+    for rates in seen.values():
+        missed = next((i for i, (_, rate) in enumerate(rates) if rate < 1), len(rates) - 1)
+        (first, p), *later = rates[missed:]
+        if later := [one for one in later if one[0] > first]:
             over = next((at - first for at, rate in later if rate >= (1 + p) / 2), None)
             ends.append((later[-1][0] - first, False) if over is None else (over, True))
-    alive, wanted = 1.0, None
+    alive, wanted = Fraction(1), None
     for at in sorted({end for end, over in ends if over}):
-        alive *= 1 - sum(end == at and over for end, over in ends) / sum(end >= at for end, _ in ends)
-        if alive <= 0.5:
+        alive *= 1 - Fraction(sum(end == at and over for end, over in ends), sum(end >= at for end, _ in ends))
+        if alive <= Fraction(1, 2):
             wanted = float(at)
             break
     assert life.median() == wanted is not None
+
+
+def test_the_half_life_is_met_exactly() -> None:
+    """n questions whose times come one round after the other: half of them at n / 2, whatever the floats say."""
+    for n in range(1, 120):
+        life = HalfLife()
+        for i in range(n):
+            life.add(f"q{i}", 0, 0.0)
+            life.add(f"q{i}", i + 1, 1.0)
+        assert life.median() == (n + 1) // 2, n
+    life = HalfLife()
+    life.add("a", 1, 5 / 6)
+    life.add("a", 3, 11 / 12)
+    assert life.median() == 2.0
+
+
+def test_a_question_that_was_lucky_at_first_is_watched_from_its_first_miss() -> None:
+    life = HalfLife()
+    for round_, rate in {1: 1.0, 2: 0.0, 5: 1.0}.items():
+        life.add("a", round_, rate)
+    assert life.median() == 3.0

@@ -4,16 +4,21 @@ that collapses raises the alarm."""
 from __future__ import annotations
 
 import re
+import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from ssp.config.load import to_yaml
 from ssp.curriculum import records
 from ssp.curriculum.watch import Narrow, Watch, again, setting
+from ssp.curriculum.yardstick import chosen
 from ssp.errors import InputError
+from ssp.league import lineup
 from ssp.runfolder import RunFolder
 from ssp.telemetry.figures import find
 from tests.board.boarded import played
@@ -75,6 +80,71 @@ def test_a_round_that_was_played_again_counts_once(tmp_path: Path, scripted: Non
     steps = [step for step, role, _ in stage.sink.rows if role == "game"]
     assert stage.sink.restarts[-1] == 2 and len(steps) > len(set(steps)) == 5
     assert {step: values for step, values, _ in again(stage.folder)} == logged(stage)
+
+
+def test_rounds_that_the_run_went_back_before_are_gone(tmp_path: Path, scripted: None) -> None:
+    """Killed at step 6 with a checkpoint of step 2, then played to step 3 by another process: 4 to 6 are of no lineage."""
+    stage = played(tmp_path / "run", steps=2, save__every=2, curriculum__window=2, eval__every=0)
+    shutil.copytree(stage.folder.checkpoints, tmp_path / "checkpoints")
+    stage.cfg.steps = 6
+    fakes.Stage(stage.cfg, stage.folder.path).play()
+    shutil.rmtree(stage.folder.checkpoints)
+    shutil.copytree(tmp_path / "checkpoints", stage.folder.checkpoints)
+    stage.cfg.steps = 3
+    later = fakes.Stage(stage.cfg, stage.folder.path)
+    later.play()
+    assert {step: values for step, values, _ in again(stage.folder)} == {**logged(stage), **logged(later)}
+    assert [step for step, _ in records.read(stage.folder)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("harm", ["cut", "another's", "no row"])
+def test_an_episodes_file_that_is_not_the_ledgers_is_refused_and_stops_no_run(
+    tmp_path: Path, scripted: None, harm: str
+) -> None:
+    stage = played(tmp_path / "run", steps=2)
+    first, *_, last = sorted(stage.folder.episodes.glob("solver-*"))
+    if harm == "cut":
+        pq.write_table(pq.read_table(first).slice(0, 2), first)
+    elif harm == "another's":
+        shutil.copy(last, first)
+    else:
+        with sqlite3.connect(stage.folder.ledger) as ledger:
+            ledger.execute("UPDATE episodes SET row = NULL WHERE file = ?", (first.name,))
+    with pytest.raises(InputError, match="episodes are those of its ledger"):
+        list(again(stage.folder))
+    said: list[str] = []
+    Watch(stage.cfg, stage.folder, said.append).restart(2)
+    assert len(said) == 1 and "begin anew after step 2" in said[0]
+
+
+def test_nothing_that_is_wrong_with_figures_stops_a_run(
+    tmp_path: Path, scripted: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, said = played(tmp_path / "run", steps=1), list[str]()
+    monkeypatch.setattr("ssp.curriculum.watch.read", lambda *_: iter([(1, [None])]))
+    Watch(stage.cfg, stage.folder, said.append).restart(1)
+    assert len(said) == 1 and "begin anew after step 1" in said[0]
+
+
+@pytest.mark.parametrize("match", ["past", "mix"])
+def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, scripted: None, match: str) -> None:
+    """Its game has no rate of the newest; that is in the further game in which this one tries the same question."""
+    stage = played(tmp_path / "run", steps=6, save__every=2, league__match=match, league__every=2)
+    rounds = dict(records.read(stage.folder))
+    again_ = [one for asked in rounds.values() for one in asked if one.kind == records.TRIED]
+    rates = {game["id"]: game["win_rate"] for game in stage.rows("SELECT * FROM games")}
+    graded = {one.game: one for asked in rounds.values() for one in asked if one.kind == records.PROPOSED}
+    assert again_ and all(one.rate == rates[one.game] for one in again_)
+    assert all(graded[lineup.first(one.game)].rate is None for one in again_)
+    assert {step: values for step, values, _ in again(stage.folder)} == logged(stage)
+    found = chosen(rounds.items(), 1, 100, 0)
+    assert {step: len(asked) for step, asked in found.items()} == {
+        step: sum(one.rate is not None and one.kind != records.REPLAYED for one in asked)
+        for step, asked in rounds.items()
+    }
+    assert {one.game for one in again_ if one.rate is not None} <= {
+        one.game for asked in found.values() for one in asked
+    }
 
 
 def test_what_cannot_be_read_any_more_is_told_and_begins_anew(tmp_path: Path, scripted: None) -> None:

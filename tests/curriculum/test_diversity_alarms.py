@@ -24,6 +24,7 @@ def test_a_planted_collapse_is_told_within_three_rounds(name: str) -> None:
     for seed in range(3):
         found = played(replace(STREAMS[name], collapse=24), seed, 24 + WITHIN)
         assert found and 24 <= found[0][0] < 24 + WITHIN, (seed, found)
+        assert "near_duplicates" in {figure for _, figure in found}, (seed, found)
 
 
 def test_a_collapse_with_three_questions_a_round_is_told_within_eight_rounds() -> None:
@@ -34,6 +35,13 @@ def test_a_collapse_with_three_questions_a_round_is_told_within_eight_rounds() -
 
 def test_twenty_streams_that_stay_as_they_are_raise_none() -> None:
     assert [seed for seed in range(20) if played(STREAMS["small"], seed, 60)] == []
+
+
+@pytest.mark.parametrize("pool", [2, 3])
+def test_a_proposer_that_is_accepted_more_often_raises_none(pool: int) -> None:
+    """In a small world: twice as many questions in a window of rounds repeat each other more, and are as different."""
+    rising = Stream(96, 0.35, pool, later=0.7)
+    assert [seed for seed in range(8) if played(rising, seed, 60)] == []
 
 
 @pytest.mark.long
