@@ -210,14 +210,15 @@ class Lineup:
         return Published(version, parcel, -1, past=f"-v{version}")
 
     def _results(self, games: Sequence[Game], versions: Mapping[str, int]) -> list[Result]:
-        """Each valid question with graded attempts, the versions by the updates that made them."""
+        """What `payoff.count` will read of these games, the versions by the updates that made them."""
         found = []
         for game in games:
             asked = self._steps[PROPOSER].get(_asked_by(game, versions))
             solver = self._steps[SOLVER].get(game.solver_version)
-            graded = [right(game, played) for played in game.attempts]
-            known = [one for one in graded if one is not None]
-            if game.win_rate is not None and asked is not None and solver is not None:
+            graded = [(right(game, played), played.brief.version_min) for played in game.attempts]
+            known = [one for one, _ in graded if one is not None]
+            wrote = any(one is not None and version >= 0 for one, version in graded)
+            if game.win_rate is not None and asked is not None and solver is not None and wrote:
                 found.append(Result(solver, asked, sum(known), len(known)))
         return found
 

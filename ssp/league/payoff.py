@@ -2,7 +2,8 @@
 
 Owns the counts of meetings. Promises that it is built a question at a time, that it goes to plain data and back, and that
 intervals are as wide as they must be: attempts at one question resemble each other, so `n` of them tell less than `n`
-independent ones (`design_effect`). A game whose question was not valid, or whose attempts were void, is no result (law 2).
+independent ones (`design_effect`). A game whose question was not valid, or in which no attempt with a token in it was graded,
+is no result (law 2).
 Refuses to say who is stronger (`ratings`), and to split a game between versions that changed within it.
 """
 
@@ -144,11 +145,11 @@ def count(table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iter
             played.setdefault(row["game_id"], []).append(row)
     mixed = 0
     for game, rows in played.items():
-        solvers = {row[f"policy_version_{end}"] for row in rows for end in ("min", "max")}
+        solvers = {row[f"policy_version_{end}"] for row in rows for end in ("min", "max")} - {-1}
         proposers = {row[f"opponent_version_{end}"] for row in rows for end in ("min", "max")}
         if len(solvers) > 1 or len(proposers) > 1:
             mixed += 1
-        else:
+        elif solvers:  # else nobody wrote a token: the question leaves no room for an attempt
             right = round(rates[game] * len(rows))
             table.add([Result(solvers.pop(), proposers.pop(), right, len(rows))])
     return mixed

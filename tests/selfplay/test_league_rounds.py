@@ -322,6 +322,17 @@ def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> No
     assert len({solver - proposer for solver, proposer in table.pairs()}) > 3
 
 
+def test_questions_that_nobody_could_try_are_in_no_table(tmp_path: Path) -> None:
+    """They fill the solver's tokens: it writes none, and so no version of it has tried."""
+    cfg = config(**{**LEAGUE, "steps": 2})
+    cfg.solver.limits.total_tokens = 12
+    stage = Stage(cfg, tmp_path / "run")
+    stage.play()
+    assert stage.rows("SELECT id FROM games WHERE win_rate = 0")
+    table, mixed = read(stage.folder.ledger)
+    assert table.state() == stage.state()["league"]["league"]["table"] == [] and mixed == 0
+
+
 def test_a_game_that_is_lost_at_the_learner_is_that_of_the_question(tmp_path: Path) -> None:
     assert first("r0000012-i1n") == "g0000012-i1" and first("g0000012-i1") == "g0000012-i1"
     assert first("r00003x001-i1") == "r00003x001-i1"
