@@ -132,8 +132,8 @@ class Lineup:
         return self._dealt(SOLVER, round_, games, newest, games if self._meets(SOLVER, round_) else ())
 
     def graders(self, round_: int, chosen: list[Game], newest: Published, asked_by: int | None) -> list[Hand]:
-        """Who tries which questions, the newest first. What a past solver grades, the newest tries in a further game, to learn
-        from it; `asked_by`: version of the proposer that is paid for it."""
+        """Who tries which questions, the newest first. What a past solver grades, the newest tries in a further game, while
+        it learns; `asked_by`: version of the proposer that is paid for it."""
         paid = [game for game in chosen if game.proposal is not None and not game.frozen]
         hands = self._dealt(PROPOSER, round_, chosen, newest, paid if self._meets(PROPOSER, round_) else ())
         if self._meets(SOLVER, round_):

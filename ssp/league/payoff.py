@@ -2,7 +2,7 @@
 
 Owns the counts of meetings. Promises that it is built a question at a time, that it goes to plain data and back, and that
 intervals are as wide as they must be: attempts at one question resemble each other, so `n` of them tell less than `n`
-independent ones (`design_effect`). A game whose question was not valid, or in which no attempt with a token in it was graded,
+independent ones (`design_effect`). A game whose question was not valid, or without a graded attempt that has a token in it,
 is no result (law 2).
 Refuses to say who is stronger (`ratings`), and to split a game between versions that changed within it.
 """
@@ -77,17 +77,18 @@ class PayoffTable:
     def design_effect(self) -> float:
         """How many attempts tell as much as one independent attempt, at least 1, over the whole table (Kish; Rao and Scott
         1992): the variance of k/n between questions of a pair, over the binomial one. Where no pair has shown both right
-        and wrong answers over two questions, the worst: all attempts at a question as one."""
+        and wrong answers over two questions, the worst, which it never passes: all attempts at a question as one."""
         between = binomial = attempts = squares = 0.0
         for games, n, k, nn, nk, kk in (self._cells[pair] for pair in self.pairs()):  # the same sum after a restore
             attempts, squares = attempts + n, squares + nn
-            if games > 1 and 0 < k < n:
+            if games > 1:
                 p = k / n
-                between += games / (games - 1) * (kk - 2 * p * nk + p * p * nn)
-                binomial += n * n / (n - 1) * p * (1 - p)
-        if binomial:
-            return max(1.0, between / binomial)
-        return max(1.0, squares / attempts) if attempts else 1.0
+                spread = games / (games - 1) * (kk - 2 * p * nk + p * p * nn)
+                between += spread
+                # E[p (1 - p)] of what was seen is too low by the variance of p, spread / n²: much where questions are few.
+                binomial += n * p * (1 - p) + spread / n
+        worst = squares / attempts if attempts else 1.0
+        return min(max(1.0, between / binomial), worst) if binomial else worst
 
     def rate(self, solver: int, proposer: int) -> float | None:
         """The solver's win rate, None for a pair that never met."""

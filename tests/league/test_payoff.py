@@ -75,6 +75,26 @@ def test_attempts_at_one_question_count_as_few_as_they_tell(spread: float, least
     assert least <= table.design_effect() <= most
 
 
+@pytest.mark.parametrize("questions", [2, 3, 12])
+@pytest.mark.parametrize("alike", [0.1, 0.5, 3.0])
+def test_few_questions_a_pair_make_the_design_effect_uncertain_and_not_larger(questions: int, alike: float) -> None:
+    """Beta-binomial: 1 + (n - 1) / (2 alike + 1), also where a pair's own rate is all but unknown."""
+    rng, found = np.random.default_rng(3), []
+    for _ in range(10):
+        table = PayoffTable()
+        for pair in range(200):
+            rates = rng.beta(alike, alike, questions)
+            table.add([Result(pair, pair, int(k), 6) for k in rng.binomial(6, rates)])
+        found.append(table.design_effect())
+    assert np.mean(found) == pytest.approx(1 + 5 / (2 * alike + 1), rel=0.05)
+
+
+def test_the_design_effect_is_never_above_that_of_attempts_that_are_all_alike() -> None:
+    table = PayoffTable()
+    table.add([Result(1, 1, 4, 4), Result(1, 1, 0, 4), Result(1, 1, 4, 4), Result(1, 1, 0, 2)])
+    assert table.design_effect() == (3 * 4 * 4 + 2 * 2) / 14
+
+
 def test_where_nothing_shows_how_alike_attempts_are_they_count_as_one() -> None:
     table = PayoffTable()
     table.add([Result(1, 1, 3, 8)])
