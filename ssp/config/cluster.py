@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TransferConfig:
-    """How weights reach the engines: object_store, shm (a shared file on one node), disk (in the run folder), broadcast
-    (torch.distributed: gloo, or NCCL between GPUs), ipc (CUDA memory on one GPU), auto (by placement).
-
-    `verify`: engines compare what they have with what was sent, at each new version.
-    """
+    """`kind`, how weights reach engines: object_store, shm (a shared file on one node), disk (in the run folder), broadcast
+    (torch.distributed: gloo, or NCCL between GPUs), ipc (CUDA memory on one GPU), auto (by placement). `verify`: engines
+    compare what they have with what was sent, at each new version."""
 
     kind: str = "auto"
     verify: bool = False
@@ -22,12 +20,9 @@ class TransferConfig:
 
 @dataclass
 class ElasticConfig:
-    """Pools that follow the cluster: the least and most players of a role, and replicas of each retriever shard, such as
-    "1-8" ("" = as many as the run starts with).
-
-    placement.proposers and solvers and retriever.replicas are for the CPUs that the run starts with; there are more, or
-    fewer, in proportion when nodes join or leave.
-    """
+    """Pools that follow the cluster: the least and most players (`proposers`, `solvers`) and `replicas` of each retriever
+    shard, such as "1-8" ("" = as many as the run starts with). placement.proposers and solvers and retriever.replicas are
+    for the CPUs that the run starts with; there are more, or fewer, in proportion when nodes join or leave."""
 
     proposers: str = ""
     solvers: str = ""
@@ -48,14 +43,15 @@ class FaultConfig:
 
 @dataclass
 class ChaosConfig:
-    """Faults that a test declares: chaos.faults="[{at_step: 2, do: kill, who: solver-0}]"."""
+    """`faults` that a test declares: chaos.faults="[{at_step: 2, do: kill, who: solver-0}]"."""
 
     faults: list[FaultConfig] = field(default_factory=list)
 
 
 @dataclass
 class PlacementConfig:
-    """Actors a role, CPUs an actor asks Ray for, restarts an actor may use, seconds one call may take.
+    """Actors: `proposers`, `solvers` and `judges`; `cpus` that each asks Ray for; `restarts` that each may use (learners:
+    all together); `call_timeout`: seconds that one call may take.
 
     `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner share them and
     take turns), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`, `learner_gpus`,
@@ -81,11 +77,10 @@ class PlacementConfig:
 class RayConfig:
     """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. `auth`: disabled
     or token (which several nodes always are).
-
-    `cpus` 0: what the machine has. `dashboard_port` 0: the first free one from 8265 on. `start_timeout`: seconds that
-    all actors get to start, and one to come back. `nodes_timeout`: seconds in which all nodes of `ssp cluster` must meet.
-    `node_ports`: the ports of its nodes beside the head's, such as "20000-20999" ("" = any free ones).
-    """
+    `cpus` 0: what the machine has. `object_store_mb`: 10^6 bytes of Ray's object store on each node. `dashboard`: start
+    Ray's; `dashboard_port` 0: the first free one from 8265 on. `loopback_only`: one node alone listens on 127.0.0.1 only.
+    `start_timeout`: seconds that all actors get to start, and one to come back. `nodes_timeout`: seconds in which all nodes
+    of `ssp cluster` must meet. `node_ports`: of its nodes beside the head's, such as "20000-20999" ("" = any free ones)."""
 
     cpus: int = 0
     dashboard: bool = True
@@ -100,7 +95,7 @@ class RayConfig:
 
 @dataclass
 class QueueConfig:
-    """Budget of each queue: items and bytes. A put waits for room, up to `timeout` seconds."""
+    """Budget of each queue: `items` (questions, episodes) and `bytes`. A put waits for room, up to `timeout` seconds."""
 
     items: int = 4096
     bytes: int = 256_000_000

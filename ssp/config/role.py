@@ -13,10 +13,8 @@ from typing import Any
 @dataclass
 class SimulatedConfig:
     """Turns without a model (engine.kind=scripted or simulated). `tokens` of a turn: lognormal with this mean and `sigma`,
-    at most `limits.turn_tokens`; 0: as short as the protocol lets it be.
-
-    simulated, milliseconds of a decode step: `step_ms`, and `sequence_ms` for each sequence that runs.
-    """
+    at most `limits.turn_tokens`; 0: as short as the protocol lets it be. simulated, milliseconds of a decode step:
+    `step_ms`, and `sequence_ms` for each sequence that runs."""
 
     tokens: float = 0.0
     sigma: float = 0.8
@@ -26,7 +24,7 @@ class SimulatedConfig:
 
 @dataclass
 class EngineConfig:
-    """What generates: torch (embedded), vllm, or endpoint (a completion server at `url`; for `ssp eval` and `ssp ask`);
+    """`kind`, what generates: torch (embedded), vllm, endpoint (a completion server at `url`; for `ssp eval` and `ssp ask`);
     scripted (no model, takes no time) and simulated (no model, takes time as `simulated` says) test everything else.
 
     `dtype` of the weights. `lanes`: groups of episodes that take turns, so that one generates while another searches.
@@ -69,9 +67,10 @@ class LoraConfig:
 
 @dataclass
 class LearnerConfig:
-    """What trains: torch, or deepspeed (`zero` stage 1 to 3; `offload` to the host: none, optimizer or all); simulated:
-    nothing, it waits `token_ms` milliseconds a trained token, less with `ranks`, and publishes. The rate
-    rises linearly over `warmup_steps`, then follows `schedule`: constant, or cosine (falls to nearly 0 at `steps`).
+    """`kind`, what trains: torch, or deepspeed (`zero` stage 1 to 3; `offload` to the host: none, optimizer or all);
+    simulated: nothing, it waits `token_ms` milliseconds a trained token, less with `ranks`, and publishes. The rate `lr` is
+    reached linearly over `warmup_steps`, then follows `schedule`: constant, or cosine (falls to nearly 0 at `steps`). AdamW
+    has `beta1`, `beta2` and `weight_decay`; gradients are clipped to the norm `max_grad_norm`.
 
     `ranks`: processes that share each update. `dtype` of the computation; master weights are float32. `minibatch`: episodes
     an optimizer step, 0 = the whole batch. `token_budget`: tokens in one micro-batch of a rank. `packing`: sequences side
@@ -102,8 +101,8 @@ class LearnerConfig:
 
 @dataclass
 class CriticConfig:
-    """The value model of algorithm=gae: its rate, the range in which a value may move in one update, and how many updates
-    train it alone while the policy stays as it is."""
+    """The value model of algorithm=gae: its rate `lr`; `value_clip`, how far a value may move in one update; `warmup_steps`,
+    how many updates train it alone while the policy stays as it is."""
 
     lr: float = 1e-5
     value_clip: float = 0.5
@@ -112,7 +111,7 @@ class CriticConfig:
 
 @dataclass
 class KlConfig:
-    """KL to the start checkpoint. coef 0 = no reference model is loaded.
+    """KL to the start checkpoint: estimator `kind` (docs/algorithms.md), times `coef` (0 = no reference model is loaded).
 
     `place`: in the loss, in the token rewards, or taken off the finished advantages. `topk`: tokens that topk_reverse
     and topk_forward compute exactly; `variant`: exact, or paper (as published, with its biased gradient).
@@ -137,8 +136,8 @@ class KlConfig:
 
 @dataclass
 class CorrectionConfig:
-    """What keeps off-policy tokens from doing harm, beside the loss: token (those whose ratio of trainer to sampler is
-    outside [`low`, `high`] leave it: IcePop), sequence (whole episodes, by the geometric mean of their ratios), none."""
+    """`mask`, what keeps off-policy tokens from doing harm, beside the loss: token (those whose ratio of trainer to sampler
+    is outside [`low`, `high`] leave it: IcePop), sequence (whole episodes, by their ratios' geometric mean), none."""
 
     mask: str = "none"
     low: float = 0.5
@@ -147,14 +146,14 @@ class CorrectionConfig:
 
 @dataclass
 class SamplingConfig:
-    """Sampling of training rollouts. Temperature 0 is greedy."""
+    """Sampling of training rollouts. `temperature` 0 is greedy, for a role that does not learn; else at least 0.01."""
 
     temperature: float = 1.0
 
 
 @dataclass
 class StageConfig:
-    """Token limits from update `step` on (0 = as before it)."""
+    """Token limits `turn_tokens` and `total_tokens` from update `step` on (0 = as before it)."""
 
     step: int = 0
     turn_tokens: int = 0
@@ -163,7 +162,8 @@ class StageConfig:
 
 @dataclass
 class LimitsConfig:
-    """Limits of one episode: searches, tokens of the prompt, new tokens a turn, tokens an observation, tokens in all.
+    """Limits of one episode: `searches`; new tokens a turn (`turn_tokens`), an observation (`observation_tokens`), and in
+    all (`total_tokens`), which must have room for them and `prompt_tokens`. A longer prompt is neither cut nor refused.
 
     `retries`: turns that neither search nor answer and are told so; one more ends the episode. `seconds` on the wall
     clock, 0: no limit.
@@ -199,12 +199,10 @@ class LimitsConfig:
 
 @dataclass
 class SourceConfig:
-    """Who answers a policy's searches: retriever; self (the policy writes its own information, no request leaves).
-
-    first_k: the first `real` searches are real, later ones its own. entropy: the first is real, a later one only when
+    """`kind`, who answers a policy's searches: retriever; self (the policy writes its own information, no request leaves);
+    first_k: the first `real` searches are real, later ones its own; entropy: the first is real, a later one only when
     the entropy of its query tokens has risen since the search before; `entropy`: sampled (-p log2 p of the sampled
-    tokens) or full (of the whole distribution). `train_recalled`: whether self-written information is trained.
-    """
+    tokens) or full (of the whole distribution). `train_recalled`: whether self-written information is trained."""
 
     kind: str = "retriever"
     real: int = 1
@@ -216,18 +214,21 @@ class SourceConfig:
 class RoleConfig:
     """One role's policy and learning. Both roles inherit `defaults`.
 
-    `policy`: own, shared (both roles play and train one set of weights), or frozen.
+    `model`: where it starts: coldstart (the embedded policy), a folder, or the hub's name of a downloaded model.
+    `policy`: own, shared (both roles play and train one set of weights), or frozen. `batch`: questions a round; an invalid
+    one, or an attempt without an answer, earns `invalid_reward`. `algorithm`, `loss`: see docs/algorithms.md.
 
     `template`: how prompts are laid out; "" is the protocol's own way, else plain, chatml, llama3, or tokenizer (the
     model's own chat template). `reward`: of the proposer a kind of `ssp.rewards.proposer`, of the solver a name of
-    `ssp.rewards` or a function's dotted path, given `reward_options`. While the step is at most
-    `warmup_steps`, only this role learns; after step `freeze_after` (0 = never) it learns no more.
+    `ssp.rewards` or a function's dotted path, given `reward_options`. `target_difficulty`: the share of wrong attempts for
+    which reward=target_difficulty pays most.
+    While the step is at most `warmup_steps`, only this role learns; after step `freeze_after` (0 = never) it learns no more.
     `clip_low`/`clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for
     negative advantages, 0 = none; `tis_cap`: the largest importance weight of tis and decoupled. `gamma` and `lam` (gae)
     discount a policy token. `aggregate`: what a token weighs in the loss: token-mean, sequence-mean or fixed-length (by
     `limits.total_tokens`). `entropy_coef`: entropy bonus.
     `baseline` of algorithm=reinforce: batch, running (fading mean of earlier batches), or none. `group` of a proposer's
-    baseline: target (questions to one target), hops (of the question), or seed (of the target).
+    baseline: target (questions to one drawn target), hops (after as many searches), seed (about one answer, of any row).
     """
 
     model: str = "coldstart"

@@ -17,7 +17,7 @@ from ssp.league.config import LeagueConfig
 
 @dataclass
 class RunConfig:
-    """Where results go. `dir` empty means `runs/<name>` under `$SSP_HOME` (or the working folder)."""
+    """Results go to `dir`, or `runs/<name>` in `$SSP_HOME` or the working folder; `name` is else the config's, numbered."""
 
     dir: str = ""
     name: str = ""
@@ -25,11 +25,10 @@ class RunConfig:
 
 @dataclass
 class EvalConfig:
-    """Periodic evaluation: every so many steps (0 = never), questions a hop in the periodic and in the final one.
-
-    Questions that state their hops count only when these are in `hops`; others always count. `anchor_every`: how often the
-    solver's moving KL reference is evaluated too (0 = never).
-    """
+    """Evaluation of the solver: at the start, at the end, and `every` so many steps between (0 = never). Questions: between
+    `questions_per_hop`, else (`ssp eval` too) `final_questions_per_hop`. Those that state their hops count only when these
+    are in `hops` (of 1 to 4); others always count. `temperature`: 0 (greedy) or at least 0.01. `anchor_every`: how often
+    the solver's moving KL reference is evaluated too (0 = never)."""
 
     every: int = 10
     anchor_every: int = 0
@@ -41,8 +40,8 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """Checkpoints: every so many steps, how many to keep (the newest; those that state.json needs always stay). `best`: and
-    the solver's of which an evaluation during the run speaks best."""
+    """Checkpoints: `every` so many steps, and how many to `keep` a role (the newest; those that state.json needs always
+    stay). `best`: and the solver's of which an evaluation during the run speaks best."""
 
     every: int = 10
     keep: int = 2
@@ -51,7 +50,8 @@ class SaveConfig:
 
 @dataclass
 class VoidConfig:
-    """Law 2's limit: share of the last `window` outcomes; seconds between probes; seconds until giving up."""
+    """Law 2's limit: play stops when more than the share `limit` of a stage's last `window` outcomes is void. Every
+    `probe_every` seconds one round may be tried; after `give_up_after` seconds the run ends."""
 
     limit: float = 0.05
     window: int = 200
@@ -61,7 +61,7 @@ class VoidConfig:
 
 @dataclass
 class RoleInt:
-    """One integer a role."""
+    """One integer a role: the `proposer`'s, the `solver`'s."""
 
     proposer: int = 0
     solver: int = 0
@@ -69,10 +69,8 @@ class RoleInt:
 
 @dataclass
 class ScheduleConfig:
-    """Staleness bound a role, in versions (0 = synchronous). `preset` (sync, one-step-off, async) only sets these.
-
-    `in_flight`: new weights reach players in the middle of a turn (needs bounds above 0 and free-running engines).
-    """
+    """`max_staleness`: how many versions old a role's batch may be (0 = synchronous). `preset` (sync, one-step-off, async)
+    only sets these. `in_flight`: new weights reach players within a turn (needs bounds above 0 and free-running engines)."""
 
     preset: str = ""
     max_staleness: RoleInt = field(default_factory=RoleInt)
@@ -104,12 +102,13 @@ class HealthConfig:
 
 @dataclass
 class GameConfig:
-    """`questions`: who asks (proposer; dataset or bank: `data.questions`). `attempts`: n a question. `proposals`: questions
-    that the proposer asks about one target.
+    """`questions`: who asks (proposer; dataset or bank: `data.questions`). `attempts` of the solver at a question.
+    `proposals`: questions that the proposer asks about one target.
 
     `batch`: what fills the slots of invalid questions: dummy (nothing), resample (further targets: at most
-    `resample_attempts` extra proposer batches, until this share of the slots is valid), replay and replay_reset (earlier
-    questions, of a pool of `replay_size` that the second one empties every `replay_reset_every` rounds).
+    `resample_attempts` extra proposer batches, until the share `resample_min_valid` of the slots is valid), replay and
+    replay_reset (earlier questions whose last win rate was at most `replay_max_win_rate`, of a pool of `replay_size`; the
+    second one leaves the newest of it, the share `replay_keep`, every `replay_reset_every` rounds).
     """
 
     questions: str = "proposer"
@@ -132,7 +131,12 @@ class RefereeConfig:
     policy), judge (the endpoint of `judge.*`), none. `evidence`: verbatim (each quote is a sentence of the proposer's
     documents), chain (and the quotes lead from the question to the target by its relations, in order), quoted (each
     quote names a document that the proposer found, and stands in it), none.
-    Noise: `noise_documents` single documents, or the whole material of `noise_trajectories` other proposals.
+    Noise: `noise_documents` single documents, or the whole material of `noise_trajectories` other proposals. The
+    verifier's prompt has at most `prompt_tokens` (noise goes first), its answer `answer_tokens`.
+    Rules that count: no_search (searches that showed a document: `min_searches`), too_many_relations (`max_relations`),
+    too_short, too_long (`min_chars`, `max_chars`), too_few_words (`min_words`). The junk alarm ends the run when for
+    `alarm_patience` rounds in a row the solver won at most the share `alarm_win_rate` of its attempts, and at least the
+    share `alarm_valid_rate` of the questions was accepted.
     """
 
     rules: list[str] = field(
@@ -158,9 +162,10 @@ class RefereeConfig:
 class JudgeConfig:
     """Who decides right or wrong. An exact match after normalisation is always right; what is left goes to `kind`:
 
-    exact (it is wrong), llm (an OpenAI-compatible endpoint), engine (a model of our own, in folder `model`).
+    exact (it is wrong), llm (`model` of an OpenAI-compatible endpoint), engine (a model of our own, in folder `model`).
     `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent).
-    `format`: word (Correct or Wrong) or json ({"rationale", "judgement"}). `timeout` in seconds, a try. After
+    `format`: word (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens`. `timeout` in seconds, a
+    try; `retries`: further tries. `concurrency`: requests of one judge at a time (engine: prompts in a batch). After
     `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept.
     """
 
@@ -180,7 +185,7 @@ class JudgeConfig:
 
 @dataclass
 class WorldConfig:
-    """Seeds of the generated worlds, used where a data path says `world:train` or `world:heldout`."""
+    """Seeds of the worlds that a data path calls `world:train` (`train_seed`) and `world:heldout` (`heldout_seed`)."""
 
     train_seed: int = 11
     heldout_seed: int = 12
@@ -188,7 +193,7 @@ class WorldConfig:
 
 @dataclass
 class EvalSet:
-    """One evaluation file (FlashRAG jsonl) and the corpus it is searched in (`none` = search returns nothing)."""
+    """One evaluation set: its `name` in the figures, `file` (FlashRAG jsonl) and `corpus` to search (`none`: no hits)."""
 
     name: str = "heldout"
     file: str = "world:heldout"
@@ -201,7 +206,6 @@ class DataConfig:
 
     `questions`, for game.questions=dataset: a question file (FlashRAG or plain jsonl, Search-R1 parquet); for bank: a
     run folder whose accepted questions are asked again, or what `ssp bank` exported of one.
-
     The first evaluation set is the one of the periodic evaluation; all are scored at the end.
     """
 
@@ -283,7 +287,8 @@ class RetrieverConfig:
 
 @dataclass
 class ColdStartConfig:
-    """SFT of the embedded policy: gate on held-out accuracy (temperature 1), CPU-second cap, cache use."""
+    """SFT of the embedded policy, from `seed`, until held-out accuracies (temperature 1) reach `gate_1hop`, `gate_2hop` and
+    `gate_3hop`, or for about `max_seconds` of the CPU; `from_scratch`: even if the shipped one has these settings."""
 
     seed: int = 0
     max_seconds: float = 130.0
@@ -297,7 +302,7 @@ class ColdStartConfig:
 class WarmupConfig:
     """`ssp warmup`: SFT of one role on traces. `data`: a jsonl file of traces, or a run folder (the solver's episodes that
     earned at least `least_reward`; the proposer's accepted questions that somebody answered). `heldout`: the share that is
-    measured and not learned. Optimizer, rate and packing are the role's `learner.*`."""
+    only measured; others are learned `epochs` times, `batch` an update. Optimizer, rate, packing: the role's `learner.*`."""
 
     data: str = ""
     least_reward: float = 1.0
@@ -318,7 +323,8 @@ class TelemetryConfig:
 
 @dataclass
 class Config:
-    """Everything. `steps` counts solver updates; `resume` is never, auto or a run folder."""
+    """Everything. `seed`: of all draws. `steps` counts solver updates; `resume` is never, auto or a run folder. `protocol`:
+    an id, or a .yaml file (docs/protocols.md)."""
 
     seed: int = 0
     steps: int = 60

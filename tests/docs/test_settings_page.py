@@ -1,0 +1,44 @@
+"""The settings page is in step with the schema, has every key, and the schema explains each."""
+
+from __future__ import annotations
+
+import re
+
+import settings
+
+from ssp.config import Config
+from ssp.config.load import _all_keys
+from ssp.config.tables import CHOICES, PRESETS, RANGES
+
+TEXT = settings.PAGE.read_text(encoding="utf-8")
+TABLES = TEXT.partition("\n## The run as a whole\n")[2]
+ROWS = dict(re.findall(r"^\| `([^`]+)` \| [^|]+ \| [^|]+ \| (.*) \|$", TABLES, re.MULTILINE))
+"""Key → what it takes."""
+
+
+def as_on_the_page(key: str) -> str:
+    return re.sub(r"^(defaults|proposer|solver)\.", f"{settings.ROLE}.", key.replace("{role}", "solver"))
+
+
+def test_the_page_is_as_the_schema_says() -> None:
+    assert settings.page() == TEXT, "run python tests/settings.py"
+
+
+def test_every_key_has_a_row_and_every_row_a_key() -> None:
+    every = {as_on_the_page(key) for key in _all_keys(Config, "")}
+    blocks = {key.rpartition(".")[0] for key in every} | set(settings.ROLES)
+    assert {key for key in ROWS if "[]" not in key} == every - blocks
+    assert {key.partition("[]")[0] for key in ROWS if "[]" in key} <= every
+
+
+def test_every_key_is_explained_by_the_schema() -> None:
+    """Its block's docstring names it, as `key`."""
+    assert settings.unexplained() == []
+
+
+def test_the_tables_are_on_the_page() -> None:
+    for key, names in CHOICES.items():
+        assert all(f"`{name}`" in ROWS[as_on_the_page(key)] for name in names if name), key
+    assert [key for key in RANGES if not re.search(r"at least|\d to |finite", ROWS[as_on_the_page(key)])] == []
+    for name, (proposer, solver) in PRESETS.items():
+        assert f"\n| `{name}` | {proposer} | {solver} |" in TEXT

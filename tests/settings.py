@@ -1,0 +1,277 @@
+"""The settings page: every key that a user may set, what it means, its default and what is allowed. `python tests/settings.py`
+rewrites it.
+
+Owns docs/settings.md, which is made from the schema: the docstrings of its blocks, their fields, and the tables of allowed
+values. Promises that the same schema gives the same page.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from ssp import protocols, rewards
+from ssp.config import Config, tables
+from ssp.config.chaos_rules import DEEDS
+from ssp.config.role import RoleConfig
+from ssp.referee.rules import RULES
+from ssp.runfolder import MAY_CHANGE
+
+PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
+ROLES = ("defaults", "proposer", "solver")
+ROLE = "ROLE"
+"""Stands for each of them."""
+
+TYPES = {
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    list[int]: "list of whole numbers",
+    list[str]: "list of texts",
+    dict[str, Any]: "options",
+}
+GROUPS = ("TRUST_REGION", "GROUP_BASELINE", "DISTRIBUTION_KL", "ACTED")
+"""Tuples of `ssp.config.tables` that rules go by."""
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "resume": ("never", "auto"),
+    "protocol": tuple(protocols.names()),
+    "solver.reward": tuple(rewards.names()),
+    "referee.rules": tuple(RULES),
+    "chaos.faults[].do": DEEDS,
+}
+"""Built-in names of keys that are no choice of the tables."""
+
+BESIDE = {"resume": "a run folder", "protocol": "a file", "solver.reward": "your own code"}
+"""What such a key takes beside them."""
+
+HEAD = """Every key of a configuration file, with what it means, its default and what is allowed. Made by
+`python tests/settings.py` from `ssp/config/`: the text above each table is the schema's own; a test fails when the page is out of
+date. Shipped configurations (`configs/`) set other values than the defaults here.
+
+A file (`--config NAME`, or a path) nests its keys; the command line takes `key=value`, such as `game.attempts=4`. `ROLE` is
+`proposer`, `solver` or `defaults`, from which both inherit. Later wins: the defaults below, the file's `defaults`, its role block,
+a typed `defaults.*`, a typed `proposer.*` or `solver.*`. `ssp train --dry-run` prints every key as a run would have it, and refuses
+what does not exist, is out of its range, contradicts another key or would have no effect. A resumed run may set anew {anew}; other
+keys stay as they were.
+
+"Your own code" is a place such as `my_file.py:name` ([own](own.md)). Laws that are named by a number are in
+[CONTRIBUTING](../CONTRIBUTING.md)."""
+WIDTH = 125
+EARLY = 110
+"""A line of a docstring that had room for another word up to here ends a paragraph, if it ends a sentence."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A class of the schema and where it stands: "game", "ROLE.engine", "data.eval[]" (an element of a list), or ""."""
+
+    path: str
+    schema: type
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """Its keys that are no blocks, in full, and their types."""
+        found = get_type_hints(self.schema)
+        start = f"{self.path}." if self.path else ""
+        return {
+            start + item.name: found[item.name] for item in fields(self.schema) if not is_dataclass(found[item.name])
+        }
+
+    @property
+    def text(self) -> str:
+        """Its docstring."""
+        return cleandoc(self.schema.__doc__ or "")
+
+
+def blocks(schema: type = Config, path: str = "") -> Iterator[Block]:
+    """Every block, in the schema's order; those of the roles once, and last."""
+    yield Block(path, schema)
+    hints = get_type_hints(schema)
+    for item in fields(schema):
+        inside, below = hints[item.name], f"{path}.{item.name}".lstrip(".")
+        if get_origin(inside) is list and is_dataclass(get_args(inside)[0]):
+            yield from blocks(get_args(inside)[0], f"{below}[]")
+        elif is_dataclass(inside) and inside is not RoleConfig:
+            yield from blocks(inside, below)
+    if schema is Config:
+        yield from blocks(RoleConfig, ROLE)
+
+
+def unexplained() -> list[str]:
+    """Keys that the docstring of their block does not name."""
+    return [
+        key
+        for block in blocks()
+        for key in block.keys
+        if f"`{key.rpartition('.')[2]}`" not in block.text.replace("`/`", "` / `")
+    ]
+
+
+def page() -> str:
+    """docs/settings.md."""
+    found, start = list(blocks()), "# Settings"
+    anew = ", ".join(f"`{name}`" if name in ("steps", "resume") else f"`{name}.*`" for name in MAY_CHANGE)
+    index = filled(" · ".join(f"[{heading(block)}](#{anchor(heading(block))})" for block in found))
+    parts = [start, prose(HEAD.format(anew=anew)), index, presets(), groups(), *(section(block) for block in found)]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def heading(block: Block) -> str:
+    """Of a block's section."""
+    return f"`{block.path}`" if block.path else "The run as a whole"
+
+
+def anchor(title: str) -> str:
+    """What a heading is called in links."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def presets() -> str:
+    """What each preset stands for."""
+    bounds = ["schedule.max_staleness.proposer", "schedule.max_staleness.solver"]
+    rows = [(f"`{name}`", *map(str, pair), str(max(pair) + 1)) for name, pair in tables.PRESETS.items()]
+    head = ("`schedule.preset`", *(f"`{bound}`" for bound in bounds), "rounds under way at most")
+    text = "A preset sets these two bounds and nothing else; beside another value of one of them it is refused. Without one"
+    return f"## Presets\n\n{filled(f'{text} both are 0.')}\n\n{table(head, rows)}"
+
+
+def groups() -> str:
+    """Values that rules treat alike."""
+    source = Path(tables.__file__).read_text(encoding="utf-8")
+    rows = [(listed(getattr(tables, name)), remarks(source)[name]) for name in GROUPS]
+    return f"## Values that belong together\n\n{table(('values', 'what they are'), rows)}"
+
+
+def remarks(source: str) -> dict[str, str]:
+    """Name → the string that follows its assignment."""
+    body = ast.parse(source).body
+    found = {}
+    for node, after in zip(body, body[1:], strict=False):
+        if isinstance(node, ast.Assign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            found[ast.unparse(node.targets[0])] = str(after.value.value)
+    return found
+
+
+def section(block: Block) -> str:
+    """A block: its docstring, and a row a key."""
+    defaults = instance(block.schema)
+    rows = []
+    for key, type_ in block.keys.items():
+        name = key.rpartition(".")[2]
+        default = shown(getattr(defaults, name))
+        if key.startswith(f"{ROLE}.") and "[]" not in key:
+            default += own(key.partition(".")[2], getattr(defaults, name))
+        element = get_args(type_)[0] if get_origin(type_) is list else None
+        kind = "list of blocks" if is_dataclass(element) else TYPES[type_]
+        rows.append((f"`{key}`", kind, default, allowed(key, type_)))
+    return f"## {heading(block)}\n\n{prose(block.text)}\n{table(('key', 'type', 'default', 'allowed'), rows)}"
+
+
+def instance(schema: type) -> Any:
+    """A block with its defaults; in the whole configuration those of the roles may differ (`own`)."""
+    missing = [item.name for item in fields(schema) if item.default is MISSING and item.default_factory is MISSING]
+    assert not missing, f"{schema.__name__} has no default for {missing}"
+    return schema()
+
+
+def own(key: str, default: Any) -> str:
+    """Defaults of the roles where they are others than their block's: the name of each, and its."""
+    found = ""
+    for role in ROLES:
+        value: Any = getattr(Config(), role)
+        for step in key.split("."):
+            value = getattr(value, step)
+        found += f"; {role}: {shown(value)}" if value != default else ""
+    return found
+
+
+def allowed(key: str, type_: Any) -> str:
+    """What a key takes, in words; "" where its text says it."""
+    if key.startswith(f"{ROLE}."):
+        path = key.partition(".")[2]
+        each = [f"{role}: {found}" for role in ROLES if (found := known(f"{role}.{path}"))]
+        key = f"{{role}}.{path}"
+        if each:
+            return "; ".join(each)
+    return known(key) or ("`true`, `false`" if type_ is bool else "")
+
+
+def known(key: str) -> str:
+    """What the tables allow for a key as they call it; "" where it is in none."""
+    if key in tables.CHOICES:
+        return listed(tables.CHOICES[key]) + (", your own code" if key in tables.PLACES else "")
+    if key in NAMES:
+        return listed(NAMES[key]) + (f", {BESIDE[key]}" if key in BESIDE else "")
+    if key not in tables.RANGES:
+        return ""
+    low, high = tables.RANGES[key]
+    if low == -tables.INF:
+        return "any finite number"
+    return f"at least {number(low)}" if high == tables.INF else f"{number(low)} to {number(high)}"
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Names as they are typed."""
+    return ", ".join(f"`{name}`" if name else '`""`' for name in names)
+
+
+def number(value: float) -> str:
+    """A number as it is typed; the end of what 64 bits hold by its power."""
+    return "2^63 - 1" if value == 2**63 - 1 else str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def shown(value: Any) -> str:
+    """A default as it is typed."""
+    if isinstance(value, list):
+        return f"`[{', '.join(flow(item) for item in value)}]`"
+    return f"`{flow(value)}`"
+
+
+def flow(value: Any) -> str:
+    """A value in one line of YAML."""
+    if is_dataclass(value):
+        return "{" + ", ".join(f"{item.name}: {flow(getattr(value, item.name))}" for item in fields(value)) + "}"
+    if isinstance(value, str):
+        return value or '""'
+    return json.dumps(value) if isinstance(value, bool | dict) else number(value)
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: pages as links, and a paragraph wherever the docstring begins a line early."""
+    paragraphs: list[list[str]] = [[]]
+    lines = text.splitlines()
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        paragraphs[-1].append(line)
+        early = line.endswith(".") and len(line) + 1 + len((after.split() or [""])[0]) < EARLY
+        if not line or early:
+            paragraphs.append([])
+    joined = [re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", " ".join(lines).strip()) for lines in paragraphs]
+    return "\n\n".join(filled(paragraph) for paragraph in joined if paragraph) + "\n"
+
+
+def filled(text: str) -> str:
+    """In lines of a page's length, code spans whole."""
+    whole = re.sub(r"`[^`]+`", lambda found: found[0].replace(" ", "\0"), text)
+    return textwrap.fill(whole, WIDTH, break_on_hyphens=False, break_long_words=False).replace("\0", " ")
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(
+        f"{PAGE}: {sum(len(block.keys) for block in blocks())} keys; not explained: {', '.join(unexplained()) or 'none'}"
+    )
