@@ -91,8 +91,11 @@ def test_few_questions_a_pair_make_the_design_effect_uncertain_and_not_larger(qu
 
 def test_the_design_effect_is_never_above_that_of_attempts_that_are_all_alike() -> None:
     table = PayoffTable()
-    table.add([Result(1, 1, 4, 4), Result(1, 1, 0, 4), Result(1, 1, 4, 4), Result(1, 1, 0, 2)])
-    assert table.design_effect() == (3 * 4 * 4 + 2 * 2) / 14
+    table.add([Result(1, 1, 0, 4)] * 3 + [Result(1, 1, 8, 8)])
+    assert table.design_effect() == (3 * 4 * 4 + 8 * 8) / 20
+    alike = PayoffTable()
+    alike.add([Result(1, 1, 4, 4), Result(1, 1, 0, 4)])
+    assert alike.design_effect() == 4
 
 
 def test_where_nothing_shows_how_alike_attempts_are_they_count_as_one() -> None:
