@@ -17,16 +17,19 @@ from itertools import islice
 from typing import Any
 
 from ssp import causes
+from ssp.bank.reader import origin
 from ssp.bank.records import REJECTED, VALID, VOID, identify
 from ssp.board import flow, standing
 from ssp.board.tail import Tail
 from ssp.config import load
+from ssp.config.schema import Config
 from ssp.curriculum.yardstick import read_told
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
 from ssp.league import payoff
 from ssp.ledger import Ledger
 from ssp.runfolder import LOCK, RunFolder
+from ssp.search.router import NO_CORPUS
 from ssp.telemetry.episodes import by_past, step_of
 
 Row = dict[str, Any]
@@ -122,6 +125,7 @@ class Board:
             "attempts": cfg.game.attempts,
             "roles": list(cfg.roles),
             "bounds": {role: getattr(cfg.schedule.max_staleness, role) for role in cfg.roles},
+            "evaluation": _evaluation(cfg),
             "settings": {
                 "seed": cfg.seed,
                 "protocol": cfg.protocol,
@@ -233,6 +237,15 @@ class Board:
 def _step(episodes: Sequence[Mapping[str, Any]]) -> int:
     """The round that a game was played in, from 1, by the names of its episodes' files; 0 when none says."""
     return max((step_of(row["file"]) for row in episodes if row["file"]), default=0)
+
+
+def _evaluation(cfg: Config) -> Row | None:
+    """The periodic evaluation's set, where it searches (None: nowhere), and whether training never searches there."""
+    if not cfg.data.eval:
+        return None
+    first, nowhere = cfg.data.eval[0], cfg.data.eval[0].corpus == NO_CORPUS
+    corpus = None if nowhere else origin(first.corpus)
+    return {"name": first.name, "corpus": corpus, "elsewhere": not nowhere and first.corpus != cfg.data.corpus}
 
 
 def _held(run: RunFolder) -> bool:

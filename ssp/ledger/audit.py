@@ -10,7 +10,7 @@ import hashlib
 import json
 import sqlite3
 
-from ssp.episode import State
+from ssp.episode import PROPOSER, SOLVER, State
 from ssp.errors import InvariantError
 
 _DIGEST_COLUMNS = (
@@ -63,16 +63,22 @@ def _check_commits(db: sqlite3.Connection, trained: int) -> None:
 
 
 def outcomes(db: sqlite3.Connection) -> dict[str, int]:
-    """Counts by cause: `void/<cause>`, `reject/<rule>`, `drop/<cause>`.
+    """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of proposals) and `reject/solver_<form>`.
 
-    A dropped row's cause is the drop's, so the rule of a dropped rejection is its game's (`unnamed` without one).
+    A dropped row's cause is the drop's: the rule of a dropped proposal is its game's (`unnamed` without one), the form in
+    which a dropped attempt ended is on record no more (`solver_no_answer`). Of evaluations only voids count: these are
+    faults whoever they hit (law 2), and from what an evaluation rejects nobody would have learned.
     """
+    rule = (
+        f"CASE WHEN e.role = '{SOLVER}' THEN 'solver_' || CASE e.state WHEN 'dropped' THEN 'no_answer' ELSE e.cause END "
+        "WHEN e.state = 'dropped' THEN g.rule ELSE e.cause END"
+    )
     sql = (
         "SELECT 'void/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'voided' GROUP BY name "
         "UNION ALL SELECT 'drop/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'dropped' GROUP BY name "
-        "UNION ALL SELECT 'reject/' || coalesce(CASE e.state WHEN 'dropped' THEN g.rule ELSE e.cause END, 'unnamed') "
-        "AS name, count(*) FROM episodes e LEFT JOIN games g ON g.id = e.game_id "
-        "WHERE e.outcome = 'rejected' GROUP BY name"
+        f"UNION ALL SELECT 'reject/' || coalesce({rule}, 'unnamed') AS name, count(*) "
+        "FROM episodes e LEFT JOIN games g ON g.id = e.game_id "
+        f"WHERE e.outcome = 'rejected' AND e.role IN ('{PROPOSER}', '{SOLVER}') GROUP BY name"
     )
     return {str(name): int(number) for name, number in sorted(tuple(row) for row in db.execute(sql))}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from launch import doctor
 from ssp.bank import reader
 from ssp.board import flow, standing
 from ssp.board.data import Board
@@ -118,6 +120,28 @@ def test_the_ledgers_new_reading_is_the_whole_one(stage: fakes.Stage) -> None:
     some = [game["id"] for game in games[3:5]]
     assert ledger.of_games(some) == (games[3:5], [row for row in episodes if row["game_id"] in some])
     assert ledger.of_games([]) == ([], [])
+
+
+def test_the_accounts_count_what_doctor_prints(
+    stage: fakes.Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proposals and attempts apart, as the figures count them."""
+    counts = rows(looked(stage.folder))["accounts", ""]["outcomes"]
+    figures = Counter[str]()
+    for values in stage.figures():
+        figures.update({name: int(value) for name, value in values.items() if name.startswith("reject/")})
+    attempts = sum(number for name, number in counts.items() if name.startswith("reject/solver_"))
+    assert attempts == sum(number for name, number in figures.items() if name.startswith("reject/solver_")) > 0
+    proposals = {
+        name: number for name, number in counts.items() if name.startswith("reject/") and "solver_" not in name
+    }
+    assert proposals == {name: number for name, number in figures.items() if "solver_" not in name}
+    monkeypatch.setenv("COLUMNS", "200")
+    assert doctor.main(["--ledger", str(stage.folder.ledger)]) == 0
+    said = {
+        name: int(number) for name, number in re.findall(r"((?:void|drop|reject)/\w+)\W+(\d+)", capsys.readouterr().out)
+    }
+    assert said == counts
 
 
 def test_payoffs_are_the_leagues(stage: fakes.Stage) -> None:
@@ -345,6 +369,9 @@ def test_details_are_the_transcripts_in_segments(stage: fakes.Stage) -> None:
         squeezed = "".join(whole.transcript.split())
         assert all("".join(text.split()).removesuffix("(notclosed)") in squeezed for *_, text in attempt["text"])
         assert attempt["text"][0][0] == "prompt" and record.question in attempt["text"][0][2]
+    known = {row["id"]: row for row in stage.rows()}  # ids that `ssp inspect RUN:ID` takes
+    assert {known[attempt["episode"]]["role"] for attempt in detail["attempts"]} == {"solver"}
+    assert known[detail["plays"][0]["proposal"]]["role"] == "proposer"
     kinds = {kind for attempt in detail["attempts"] for kind, *_ in attempt["text"]}
     assert kinds >= {"prompt", "search", "evidence", "final"}
     few = details(board, [record.id], games=1)[record.id]["plays"]

@@ -255,6 +255,27 @@ def test_counts_by_cause(ledger):
     assert ledger.outcomes() == {"drop/stale": 1, "reject/leaks_answer": 2, "void/retriever_down": 2}
 
 
+def test_counts_by_cause_keep_proposals_attempts_and_evaluations_apart(ledger):
+    """All broke the same form. A dropped attempt's row has the drop's cause in place of its own; what an evaluation
+    rejects is nobody's lesson, and what a fault ends is void there too."""
+    ledger.create_games([{"id": "gp", "target": "t"}])
+    ledger.judge_games([{"id": "gp", "verdict": "valid"}])
+    roles = {"p": "proposer", "s": "solver", "t": "solver", "e": "eval", "f": "eval"}
+    ledger.create([{"id": n, "game_id": "gp", "role": role} for n, role in roles.items()])
+    rejected = {"outcome": "rejected", "cause": "malformed"}
+    ledger.advance([{"id": n, "state": "queued", **rejected, "reward": 0} for n in "ps"])
+    ledger.advance([{"id": "e", "state": "kept", **rejected}])
+    ledger.advance([{"id": "t", "state": "dropped", "outcome": "rejected", "cause": "no_signal", "reward": 0}])
+    ledger.advance([{"id": "f", "state": "voided", "cause": "retriever_down"}])
+    assert ledger.outcomes() == {
+        "drop/no_signal": 1,
+        "reject/malformed": 1,
+        "reject/solver_malformed": 1,
+        "reject/solver_no_answer": 1,
+        "void/retriever_down": 1,
+    }
+
+
 @pytest.mark.parametrize(
     "damage, message",
     [

@@ -185,7 +185,7 @@ def test_with_search_off_no_request_goes_out_and_answers_are_scored(
     counts = stage.settled()["solver"]
     assert counts["trained"] and not counts["voided"]
     rewards = {row["reward"] for row in stage.rows() if row["outcome"] == "scored"}
-    assert rewards == {0.0, 1.0} and stage.ledger.outcomes().keys() >= {"reject/turns"}
+    assert rewards == {0.0, 1.0} and stage.ledger.outcomes().keys() >= {"reject/solver_turns"}
 
 
 def play_without_evaluation(stage: Stage) -> None:

@@ -41,6 +41,8 @@ function colour(name) {
   return getComputedStyle(probe).color;
 }
 
+/** "1 search", "2 searches". */
+const counted = (number, one, more = `${one}s`) => `${whole(number)} ${number === 1 ? one : more}`;
 const percent = value => value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`;
 const fixed = digits => value => value === null || value === undefined ? "–" : value.toFixed(digits);
 const whole = value => value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en");
@@ -81,6 +83,9 @@ const figuresLike = (role, prefix) =>
 
 const last = points => points.length ? points[points.length - 1][1] : null;
 const steps = () => Math.max(0, ...["game", "solver", "proposer"].flatMap(role => [...(SSP.figures[role] || new Map()).keys()]));
+
+/** The steps that the game's figures tell of. */
+const gameSteps = () => [...(SSP.figures.game || new Map()).keys()];
 
 /** Lets the browser do what it has to do; between two of these no piece of work takes long. */
 const pause = () => new Promise(done => {

@@ -49,14 +49,15 @@ class Chart {
   }
 
   /** `series`: {name, colour (a property of the style sheet), points: [x, y], band: [x, low, high], dash, faint: also
-   *  each value behind the mean}; `marks`: {from, to} where an alarm lasted; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole. */
+   *  each value behind the mean}; `marks`: {from, to} where an alarm lasted; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
+   *  one that is not on record is 0; `xs`: places at which nothing may be on record. */
   draw(spec) {
-    this.spec = { form: plain, unit: "step", ...spec };
+    this.spec = { form: plain, unit: "step", xs: [], ...spec };
     const width = this.width = Math.max(200, this.root.clientWidth - 24), { series: all, stack } = this.spec;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
     this.svg.replaceChildren();
     const shown = all.filter(one => one.points.length);
-    this.xs = [...new Set(shown.flatMap(one => one.points.map(point => point[0])))].sort((one, other) => one - other);
+    this.xs = shown.length ? [...new Set([...this.spec.xs, ...shown.flatMap(one => one.points.map(point => point[0]))])].sort((one, other) => one - other) : [];
     if (!this.xs.length) {
       this.legend.replaceChildren();
       this.svg.append(s("text", { x: width / 2, y: this.height / 2, "text-anchor": "middle" }, this.spec.empty || "nothing on record"));
@@ -80,7 +81,7 @@ class Chart {
     for (const { at, text } of this.spec.levels || []) this.level(at, text, low, high, width);
     this.cursor = this.svg.appendChild(s("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }));
     this.svg.setAttribute("aria-label", `${this.title}. ${shown.map(one =>
-      `${one.name}: from ${this.spec.form(one.points[0][1])} to ${this.spec.form(last(one.points))}`).join("; ")}. Arrow keys read it.`);
+      `${one.name}: from ${this.spec.form(stack ? this.part(one, this.xs[0]) : one.points[0][1])} to ${this.spec.form(this.newest(one))}`).join("; ")}. Arrow keys read it.`);
     this.read(this.at);
   }
 
@@ -124,18 +125,24 @@ class Chart {
   }
 
   stacked(shown, width) {
-    const below = new Map(this.xs.map(x => [x, 0])), keep = Math.ceil(this.xs.length / (width / 2));
-    const bar = Math.max(1, width / (this.xs.length + .2) * keep - (this.xs.length < width / 5 ? 1 : 0));
+    const below = new Map(this.xs.map(x => [x, 0])), place = new Map(this.xs.map((x, at) => [x, at])), keep = Math.ceil(this.xs.length / (width / 2));
+    const step = this.x(1) - this.x(0), bar = Math.max(1, step * keep - (step > 5 ? 1 : 0)); // as wide as a step also where some are not on record
     for (const one of shown) {
       let path = "";
-      one.points.forEach(([x, y], at) => {
+      one.points.forEach(([x, y]) => {
         const from = below.get(x);
         below.set(x, from + y);
-        if (y > 0 && at % keep === 0) path += `M${(this.x(x) - bar / 2).toFixed(1)} ${this.y(from).toFixed(1)}h${bar.toFixed(1)}V${this.y(from + y).toFixed(1)}h${(-bar).toFixed(1)}Z`;
+        if (y > 0 && place.get(x) % keep === 0) path += `M${(this.x(x) - bar / 2).toFixed(1)} ${this.y(from).toFixed(1)}h${bar.toFixed(1)}V${this.y(from + y).toFixed(1)}h${(-bar).toFixed(1)}Z`;
       });
-      this.svg.append(s("path", { d: path, "fill-opacity": one.opacity || .85, style: { fill: `var(--${one.colour})` } }));
+      this.svg.append(s("path", { d: path, "fill-opacity": one.opacity || 1, style: { fill: `var(--${one.colour})` } }));
     }
   }
+
+  /** A part of a stack at one place. */
+  part(one, x) { return (one.points.find(point => point[0] === x) || [x, 0])[1]; }
+
+  /** A line's last value; of a stack's part what the newest place has. */
+  newest(one) { return this.spec.stack ? this.part(one, this.xs[this.xs.length - 1]) : last(one.points); }
 
   level(value, text, low, high, width) {
     if (value < low || value > high) return;
@@ -178,7 +185,7 @@ class Chart {
     this.cursor.setAttribute("visibility", at === null ? "hidden" : "visible");
     if (at !== null) for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, this.x(x));
     const items = this.spec.series.filter(one => one.points.length).map(one => {
-      const found = at === null ? last(one.points) : (one.points.find(point => point[0] === x) || [])[1];
+      const found = at === null ? this.newest(one) : this.spec.stack ? this.part(one, x) : (one.points.find(point => point[0] === x) || [])[1];
       return h("span", {}, h(one.dash ? "i.dash" : "i", { style: { "--tone": `var(--${one.colour})`, opacity: String(one.opacity || 1) } }), one.name, h("b", {}, form(found)));
     });
     const where = at === null ? "" : `${unit} ${(this.spec.xform || plain)(x)}`;

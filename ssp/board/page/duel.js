@@ -10,6 +10,9 @@ function transcript(episode) {
     h(`div.piece.${kind}`, {}, h("span.label", {}, label), h("div.said", text.length > 600 ? { tabindex: "0" } : {}, text))));
 }
 
+/** An episode's id, by which `ssp inspect` and `ssp replay` find it: one click selects it whole. */
+const episodeId = (name, id) => h("span", {}, `${name} `, h("code.id", {}, id));
+
 /** How an attempt ended: a class, a sign, a word. */
 function ending(attempt) {
   if (attempt.outcome === "void") return ["void", "∅", `void: ${attempt.cause}`];
@@ -56,7 +59,7 @@ class Duel {
       ["difficulty over all games", fixed(2)(found.difficulty), ""], ["proposer's searches", String(play.searches), ""], ["id", found.id, ""]];
     if (found.history.length > 1) facts.push(["each game", found.history.slice(-6).map(([version, rate]) => `${Math.round(100 * rate)} % by v${version}`).join(", "), ""]);
     put(this.root,
-      h("p.asked", {}, found.question, " ", h("span.target", {}, `→ ${found.target}`)),
+      h("p.asked", {}, found.question, " ", h("span.target", {}, `→\u00a0${found.target}`)),
       h("div.facts", {}, facts.map(([name, value, tone]) => h("span", {}, `${name} `, h(tone ? `b.${tone}` : "b", {}, value))), choose),
       play.checks.length ? h("ul.checks", { "aria-label": "Rules of the referee" }, play.checks.map(check =>
         h("li", { title: `${check[0]}: ${check[1].replace("_", " ")}` }, h({ passed: "span.right", broken: "span.wrong" }[check[1]] || "span", {}, MARKS[check[1]]), ` ${check[0]}`))) : null,
@@ -67,7 +70,7 @@ class Duel {
     const asked = play.proposal ? play : this.found.plays.find(one => one.proposal); // played again: as it was asked before
     const by = !asked || asked.proposer_version === null ? "" : ` v${asked.proposer_version}`;
     return h("article.asks", {}, h("h3.proposer", {}, asked ? `Proposer${by}${play.proposal ? "" : ", in an earlier game"}` : "Given by a data set"),
-      asked ? transcript(asked) : h("p.note", {}, "This game has no proposal."));
+      asked ? [h("div.facts", {}, episodeId("proposal", asked.proposal)), transcript(asked)] : h("p.note", {}, "This game has no proposal."));
   }
 
   tries() {
@@ -84,8 +87,8 @@ class Duel {
         } }, `${at + 1} ${sign}`);
     }));
     const facts = [`v${attempt.version_max}`, word, attempt.greedy ? "greedy, in no win rate" : null, attempt.reward === null ? null : `reward ${plain(attempt.reward)}`,
-      `${attempt.searches} searches`, attempt.state === "trained" ? `trained at step ${attempt.step}` : attempt.cause && attempt.outcome !== "void" ? `${attempt.state}: ${attempt.cause}` : attempt.state];
+      counted(attempt.searches, "search", "searches"), attempt.state === "trained" ? `trained at step ${attempt.step}` : attempt.cause && attempt.outcome !== "void" ? `${attempt.state}: ${attempt.cause}` : attempt.state];
     return h(`article.tries.is-${tone}`, { role: "tabpanel" }, h("h3.solver", {}, "Solver"), tabs,
-      h("div.facts", {}, h(`b.${tone}`, {}, attempt.answer === null ? "no answer" : attempt.answer), facts.filter(Boolean).map(fact => h("span", {}, fact))), transcript(attempt));
+      h("div.facts", {}, h(`b.${tone}`, {}, attempt.answer === null ? "no answer" : attempt.answer), facts.filter(Boolean).map(fact => h("span", {}, fact)), episodeId("episode", attempt.episode)), transcript(attempt));
   }
 }

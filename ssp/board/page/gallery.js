@@ -44,12 +44,13 @@ class Gallery {
     this.count = h("span.count", { role: "status" });
     this.space = h("div", { role: "presentation" });
     this.rows = h("div.rows", { tabindex: "0", role: "listbox", "aria-label": "Questions", onscroll: () => this.soon(), onkeydown: event => this.key(event) }, this.space);
+    this.nothing = h("p.empty", { hidden: true });
     this.open = open;
     const list = h("div.card", {}, h("div.filters", {}, this.search,
       ...["valid", "rejected", "void"].map(name => h("label", {}, this.verdicts[name], h(`span.${{ valid: "right", rejected: "wrong", void: "void" }[name]}`, {}, name), this.counts[name])),
       this.rule, h("label", {}, "difficulty", this.bars), h("label", {}, this.low, this.high, this.bounds), h("label", {}, "order", this.order), this.count),
-    h("div.head", { "aria-hidden": "true" }, h("span", {}, "hard"), h("span", {}, "question"), h("span", {}, "target"), h("span", {}, "verdict"), h("span.n", {}, "asked"), h("span.n", {}, "games")), this.rows);
-    this.side = h("div.card.side", {}, h("p.empty", {}, "Choose a question."));
+    h("div.head", { "aria-hidden": "true" }, h("span", {}, "hard"), h("span", {}, "question"), h("span", {}, "target"), h("span", {}, "verdict"), h("span.n", {}, "asked"), h("span.n", {}, "games")), this.nothing, this.rows);
+    this.side = h("div.card.side");
     this.duel = new Duel(this.side, true);
     put(root, list, this.side);
   }
@@ -102,6 +103,10 @@ class Gallery {
     this.found = Array.from(keys, key => SSP.questions[last ? MANY - 1 - key % MANY : key % MANY]);
     this.selected = Math.max(0, kept === null ? 0 : this.found.findIndex(one => one.id === kept));
     this.count.textContent = `${whole(found.length)} of ${whole(SSP.questions.length)}`;
+    const nothing = found.length ? "" : SSP.questions.length ? "none fits the filters" : "no question yet";
+    put(this.nothing, nothing);
+    this.nothing.hidden = !nothing;
+    if (nothing && this.duel.id === null) put(this.side, h("p.empty", {}, nothing));
     this.space.style.setProperty("height", `${found.length * ROW}px`);
     if (!keep) this.rows.scrollTop = 0;
     this.paint();

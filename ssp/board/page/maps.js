@@ -94,7 +94,7 @@ class HeatMap {
     const names = [h("b.solver", {}, `solver v${solver}`), " on questions of ", h("b.proposer", {}, `proposer v${proposer}`), ": "];
     if (!found) this.readout.replaceChildren(...names, "never met");
     else this.readout.replaceChildren(...names, h("b", {}, percent(found[4] / found[3])), ` right (95 %: ${percent(found[5])} to ${percent(found[6])}), ${
-      found[4]} of ${found[3]} attempts at ${found[2]} questions`);
+      found[4]} of ${counted(found[3], "attempt")} at ${counted(found[2], "question")}`);
   }
 }
 
@@ -162,19 +162,19 @@ class Strips {
 }
 
 const WORKS = [["propose", "proposer"], ["proposer play", "proposer"], ["solve", "solver"], ["solver play", "solver"], ["verify", "c1"],
-  ["grade", "c1"], ["judge", "c1"], ["learn", "c2"], ["evaluate", "grey"], ["wait", null]];
+  ["grade", "c1"], ["judge", "c1"], ["learn", "c2"], ["evaluate", "grey"], ["wait", "wait"]];
 
 class Timeline {
   /** Who did what when, a line an actor. */
   constructor() {
     this.canvas = h("canvas", { tabindex: "0", role: "img" });
     this.readout = h("p.readout", { "aria-live": "polite" });
-    const button = (text, label, act) => h("button", { "aria-label": label, title: label, onclick: act }, text);
+    const button = (text, label, act) => h("button", { "aria-label": label, title: label, disabled: true, onclick: act }, text);
     this.root = h("figure.card.wide", {}, h("figcaption", {}, h("h2", {}, "Timeline"), h("span.legend", {},
-      ...[["proposer", "proposes"], ["solver", "solves"], ["c1", "verifies, judges"], ["c2", "learns"], ["grey", "evaluates, saves, syncs"], ["mid", "waits"]]
-        .map(([tone, text]) => h("span", {}, h("i", { style: { background: `var(--${tone})` } }), text))),
+      ...[["proposer", "proposes"], ["solver", "solves"], ["c1", "verifies, judges"], ["c2", "learns"], ["grey", "evaluates, saves, syncs"], ["wait", "waits"]]
+        .map(([tone, text]) => h("span", {}, h(tone === "wait" ? "i.thin" : "i", { style: { background: `var(--${tone})` } }), text))),
       h("span.controls", {}, button("←", "earlier", () => this.move(-.5)), button("→", "later", () => this.move(.5)),
-        button("−", "further away", () => this.zoom(2)), button("+", "closer", () => this.zoom(.5)), button("all", "everything", () => this.show(null)))),
+        button("−", "further away", () => this.zoom(2)), button("+", "closer", () => this.zoom(.5)), button("all", "everything", () => this.turn(() => [0, this.end])))),
     this.canvas, this.readout);
     this.window = null;
     this.canvas.addEventListener("pointermove", event => this.point(event));
@@ -189,21 +189,28 @@ class Timeline {
     this.data = data;
     this.tracks = data ? [...new Set(data.spans.map(span => span[0]))].sort() : [];
     this.canvas.hidden = !this.tracks.length;
+    for (const button of this.root.querySelectorAll("button")) button.disabled = !this.tracks.length;
     if (!this.tracks.length) { this.readout.replaceChildren("no timeline was written"); return; }
     this.end = Math.max(...data.spans.map(span => span[2] + span[3]));
     if (!this.window) this.window = [Math.max(0, this.end - Math.max(20, this.end / 8)), this.end];
     this.paint();
   }
 
-  show(window) { this.window = window || [0, this.end]; this.paint(); }
-  move(share) { const [from, to] = this.window, by = (to - from) * share; this.show([from + by, to + by]); }
-  zoom(factor) { const [from, to] = this.window, middle = (from + to) / 2, half = (to - from) / 2 * factor; this.show([middle - half, middle + half]); }
+  /** Shows what `other` makes of the window; a run without a timeline has none. */
+  turn(other) {
+    if (!this.window) return;
+    this.window = other(...this.window);
+    this.paint();
+  }
+
+  move(share) { this.turn((from, to) => [from + (to - from) * share, to + (to - from) * share]); }
+  zoom(factor) { this.turn((from, to) => [-1, 1].map(side => (from + to) / 2 + side * (to - from) / 2 * factor)); }
 
   paint() {
     const { context, width, height } = sharp(this.canvas, this.tracks.length * 20 + 22), [from, to] = this.window;
     this.left = 136;
     this.x = value => this.left + (value - from) / (to - from) * (width - this.left);
-    const tones = new Map(["proposer", "solver", "c1", "c2", "grey", "line", "dim", "mid"].map(name => [name, colour(name)]));
+    const tones = new Map(["proposer", "solver", "c1", "c2", "grey", "line", "dim", "wait"].map(name => [name, colour(name)]));
     context.textAlign = "center";
     for (const tick of ticks(from, to, width / 120)) {
       context.fillStyle = tones.get("line");
@@ -216,8 +223,9 @@ class Timeline {
       if (start + length < from || start > to) continue;
       const tone = (WORKS.find(([work]) => name.startsWith(work)) || [0, "grey"])[1];
       const x = Math.max(this.left, this.x(start)), w = Math.max(1, Math.min(width, this.x(start + length)) - x);
-      context.fillStyle = tones.get(tone || "mid");
-      context.fillRect(x, row.get(track) * 20 + (tone ? 3 : 8), w > 3 ? w - .5 : w, tone ? 14 : 4);
+      const thin = tone === "wait";
+      context.fillStyle = tones.get(tone);
+      context.fillRect(x, row.get(track) * 20 + (thin ? 8 : 3), w > 3 ? w - .5 : w, thin ? 4 : 14);
     }
     context.fillStyle = tones.get("dim");
     context.textAlign = "right";
@@ -283,7 +291,7 @@ class Arrows {
     for (let round = from; round <= to; round++) {
       const known = SSP.rounds.has(round);
       this.svg.append(s("rect", { x: x(round) - 15, y: 96, width: 30, height: 22, rx: 4, style: { fill: "var(--faint)", stroke: "var(--line)" } }),
-        s("text", { x: x(round), y: 111, "text-anchor": "middle", style: { fill: known ? "var(--ink)" : "var(--grey)" } }, String(round)));
+        s("text", { x: x(round), y: 111, "text-anchor": "middle", style: { fill: known ? "var(--ink)" : "var(--dim)" } }, String(round)));
     }
     this.svg.setAttribute("aria-label", `Rounds ${from} to ${to}. ${[...SSP.rounds.values()].filter(round => round[0] >= from && round[0] <= to).sort((a, b) => a[0] - b[0])
       .map(([round, p0, p1, s0, s1, , , asked, tried]) => `round ${round}: proposer ${spread(p0, p1)}, solver ${spread(s0, s1)}${

@@ -4,13 +4,15 @@
 const view = id => document.getElementById(id);
 const line = (name, colour, points, more) => ({ name, colour, points, ...more });
 const HOPS = { 1: "solver-soft", 2: "solver", 3: "solver-deep" };
+const REJECTED = "A rejected proposal is trained with proposer.invalid_reward; game.batch=resample drops it as surplus. solver_: an attempt, trained with solver.invalid_reward or dropped; "
+  + "solver_no_answer is a dropped one, whose own cause is not on record. What was rejected and dropped is in both lists. Of evaluations only voids are counted.";
 const TONES = ["c1", "c2", "c3", "c5", "c4", "grey"];
 
 class Overview {
   constructor() {
     this.tiles = h("dl.tiles");
     this.charts = {
-      held: new Chart("Held-out accuracy", { height: 190, note: "A world that training never searches. Bands: 95 %." }),
+      held: new Chart("Held-out accuracy", { height: 190, note: "Bands: 95 %." }),
       rate: new Chart("The duel", { height: 190, note: "Faint: each step. Solid: its running mean." }),
       reward: new Chart("Reward", { height: 190, note: "Mean over the episodes of a batch." }),
       hops: new Chart("Hops and searches", { note: "Mean a question, and an episode." }), reject: new Chart("Why proposals fall", { note: "Proposals a step, by the first rule that they broke." }), entropy: new Chart("Entropy of the policies", { note: "Nats a token." }),
@@ -25,6 +27,7 @@ class Overview {
     const held = series("eval", "eval/accuracy"), win = series("game", "game/win_rate"), valid = series("game", "game/valid_rate"), hops = series("game", "game/hops_mean");
     const faint = { faint: true }, total = name => series("game", `reject/${name}`).reduce((sum, point) => sum + point[1], 0);
     const rules = figuresLike("game", "reject/").filter(name => !name.startsWith("solver_")).sort((one, other) => total(other) - total(one));
+    put(this.charts.held.note, `${evaluated()}Bands: 95 %.`);
     return [() => this.tile(held, win, valid, hops), () => this.charts.held.draw({ ...SHARES, empty: "no evaluation yet", series: [
       line("all", "ink", held, { band: band(held, "eval/stderr") }),
       ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
@@ -36,7 +39,7 @@ class Overview {
     () => this.charts.reward.draw({ form: fixed(2), series: ["proposer", "solver"].map(role => line(role, role, series(role, "reward/mean"), faint)) }),
     () => this.charts.hops.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "ink", hops, faint),
       line("proposer searches", "proposer", series("game", "game/proposer_searches"), { dash: true, faint: true }), line("solver searches", "solver", series("game", "game/solver_searches"), { dash: true, faint: true })] }),
-    () => this.charts.reject.draw({ form: whole, stack: true, empty: "none fell", series: rules.slice(0, 6).map((name, at) => line(name, TONES[at], series("game", `reject/${name}`))) }),
+    () => this.charts.reject.draw({ form: whole, stack: true, xs: gameSteps(), empty: "none fell", series: rules.slice(0, 6).map((name, at) => line(name, TONES[at], series("game", `reject/${name}`))) }),
     () => this.charts.entropy.draw({ form: fixed(3), y: [0, 0], series: ["proposer", "solver"].map(role => line(role, role, series(role, "entropy"), faint)) }),
     () => this.choices(), () => this.any()];
   }
@@ -63,6 +66,13 @@ class Overview {
     const roles = both ? ["proposer", "solver"] : [role];
     this.free.draw({ series: name ? roles.map(one => line(both ? one : name, both ? one : "ink", series(one, name), { faint: true })) : [] });
   }
+}
+
+/** What the periodic evaluation asks, and where it searches. */
+function evaluated() {
+  const set = SSP.run.evaluation;
+  if (!set) return "";
+  return `Questions: ${set.name}, ${set.corpus === null ? "with nothing to search" : `searched in ${set.corpus}`}${set.elsewhere ? ", which training never searches" : ""}. `;
 }
 
 /** Two standard errors around each point, where these are on record. */
@@ -93,8 +103,8 @@ class League {
       const [solver, proposer, gain, sure] = league.exploited;
       said.push(`How far others beat the newest pair (solver ${solver}, proposer ${proposer}): the best answers of the versions that met them gain ${percent(gain)} together, ${percent(sure)} of it at the cautious ends.`);
     }
-    if (league.mixed) said.push(`${whole(league.mixed)} games are left out: weights changed within them.`);
-    if (league.left) said.push(`${whole(league.left)} older versions are left out here.`);
+    if (league.mixed) said.push(`${counted(league.mixed, "game is", "games are")} left out: weights changed within them.`);
+    if (league.left) said.push(`${counted(league.left, "older version is", "older versions are")} left out here.`);
     put(this.said, said.map(text => h("span", {}, text, " ")));
     this.said.hidden = !said.length;
     const newest = new Map(league.cells.map(cell => [cell[0], cell])), met = [...newest.values()]; // each solver's newest opponent
@@ -155,7 +165,7 @@ class Machine {
     this.idle = new Strips("Idle share of the actors", "Strong: busy all the step. Faint: nothing to do.");
     this.void = new Chart("Voids by cause", { note: "Faults of ours: no reward, no gradient." });
     this.accounts = h("div.card", {}, h("h2", {}, "Accounts"));
-    this.causes = h("div.card", {}, h("h2", {}, "What went wrong"));
+    this.causes = h("div.card", {}, h("h2", {}, "Void, dropped, rejected"));
     this.settings = h("div.card", {}, h("h2", {}, "Settings"));
     this.timeline = new Timeline();
     put(view("machine"), h("div.grid", {}, [this.depth, this.queues, this.stale, this.time, this.idle, this.rate, this.void].map(chart => chart.root), this.accounts, this.causes, this.settings, this.timeline.root));
@@ -171,8 +181,8 @@ class Machine {
     () => this.time.draw({ form: seconds, axis: value => `${plain(value)} s`, stack: true, series: parts.map(([name, tone]) => line(name, tone, series("game", `time/${name}`))) }),
     () => this.rate.draw({ form: whole, y: [0, 0], series: [line("model tokens a second", "ink", series("game", "tokens_per_second"), { faint: true })] }),
     () => this.idle.draw(figuresLike("game", "time/idle_share_").sort().map(name => ({ name, colour: name.includes("proposer") ? "proposer" : name.includes("solver") ? "solver" : "referee", points: series("game", `time/idle_share_${name}`) })),
-      "This run played in one process: there are no actors to be idle."),
-    () => this.void.draw({ form: whole, stack: true, empty: "no episode was void", series: figuresLike("game", "void/").map((name, place) => line(name, TONES[place % TONES.length], series("game", `void/${name}`))) }),
+      gameSteps().length ? "This run played in one process: there are no actors to be idle." : "nothing on record"),
+    () => this.void.draw({ form: whole, stack: true, xs: gameSteps(), empty: "no episode was void", series: figuresLike("game", "void/").map((name, place) => line(name, TONES[place % TONES.length], series("game", `void/${name}`))) }),
     () => this.books(), () => this.timeline.draw(SSP.timeline)];
   }
 
@@ -196,10 +206,10 @@ class Machine {
     h("p.note", {}, "Issued = sum over states, or an episode was lost or counted twice. created to queued: now under way."));
     const named = Object.entries(accounts.outcomes), of = kind => named.filter(([name]) => name.startsWith(kind)).sort((one, other) => other[1] - one[1]);
     const table = (title, rows) => rows.length ? [h("tr", {}, h("th", { colspan: "2" }, title)), rows] : [];
-    put(this.causes, h("h2", {}, "What became nothing"), h("table", {},
+    put(this.causes, h("h2", {}, "Void, dropped, rejected"), h("table", {},
       table("void: a fault of ours, no reward", of("void/").map(([name, number]) => { const [meaning, next] = accounts.causes[name.slice(5)] || ["", ""]; return h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, h("b.void", {}, name.slice(5)), `: ${meaning}. Next: ${next}`)); })),
-      table("dropped: scored, and not trained", of("drop/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(5))))),
-      table("rejected: a rule that the policy broke", of("reject/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(7)))))), named.length ? null : h("p.empty", {}, "nothing"));
+      table("dropped: played, and not trained", of("drop/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(5))))),
+      table("rejected: a proposal broke a rule, an attempt handed in no answer", of("reject/").map(([name, number]) => h("tr", {}, h("td.n", {}, whole(number)), h("td", {}, name.slice(7)))))), named.length ? h("p.note", {}, REJECTED) : h("p.empty", {}, "nothing"));
     put(this.settings, h("h2", {}, "Settings"), h("table", {}, Object.entries(SSP.run.settings || {}).map(([name, value]) => h("tr", {}, h("td.dim", {}, name), h("td", {}, String(value))))));
   }
 }
