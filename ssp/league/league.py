@@ -16,7 +16,7 @@ import numpy as np
 
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
-from ssp.league.matchmaking import FORMS, KINDS, draw, weights
+from ssp.league.matchmaking import KINDS, draw, weights
 from ssp.league.payoff import PayoffTable, Result
 from ssp.league.pool import Pool
 from ssp.league.ratings import PRIOR, Ratings, fit
@@ -24,7 +24,7 @@ from ssp.league.ratings import PRIOR, Ratings, fit
 
 @dataclass(frozen=True)
 class LeagueSettings:
-    """`match`: self, past, prioritised, best or mix, by `shares`. `form`, `power`: PFSP's weights. The defaults of these are
+    """`match`: self, past, prioritised, best or mix, by `shares`. `power`: PFSP's. The defaults of these are
     what settles the toy of docs/league.md best. `every`, `margin`, `size`: see `Pool`.
 
     `decay`: weight of a version's games for the chance of the next one. `doubt`: independent attempts that the ratings' word
@@ -33,7 +33,6 @@ class LeagueSettings:
 
     match: str = "mix"
     shares: Mapping[str, float] = field(default_factory=lambda: {"self": 0.5, "prioritised": 0.5})
-    form: str = "hard"
     power: float = 4.0
     every: int = 10
     margin: float = 100.0
@@ -52,7 +51,6 @@ class LeagueSettings:
             ("league.match is one of " + ", ".join((*KINDS, "mix")), self.match in (*KINDS, "mix"), self.match),
             ("league.shares names kinds of matchmaking: " + ", ".join(KINDS), not odd, odd),
             ("league.shares are 0 or more, not all 0", shared, dict(self.shares)),
-            ("league.form is one of " + ", ".join(FORMS), self.form in FORMS, self.form),
             ("league.power, margin and doubt are 0 or more", min(floors) >= 0, floors),
             ("league.every and recent are at least 1", min(counts) >= 1, counts),
             ("league.size is at least 3: the first, the best, the newest", self.size >= 3, self.size),
@@ -117,7 +115,7 @@ class League:
         if role not in self._odds:
             strength = self._strength(_other(role))
             strong = [strength(member) for member in self.members(_other(role))]
-            self._odds[role] = weights(self._shares, self.chances(role), strong, self._set.form, self._set.power)
+            self._odds[role] = weights(self._shares, self.chances(role), strong, self._set.power)
         return self._odds[role]
 
     def chances(self, role: str) -> list[float]:

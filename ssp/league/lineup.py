@@ -60,7 +60,7 @@ def settings(cfg: Config) -> LeagueSettings:
     """The league's own settings."""
     block, shares = cfg.league, cfg.league.shares
     named = {"self": shares.newest, "past": shares.past, "prioritised": shares.prioritised, "best": shares.best}
-    return LeagueSettings(block.match, named, "hard", block.power, block.every, block.margin, block.size)
+    return LeagueSettings(block.match, named, block.power, block.every, block.margin, block.size)
 
 
 class Lineup:

@@ -16,23 +16,22 @@ from ssp.seeds import generator
 KINDS = ("self", "past", "prioritised", "best")
 """Pure kinds; `mix` draws one of them by its share. All but `self` need a member, and are `self` while there is none."""
 
-FORMS = ("hard", "variance")
 
-
-def pfsp(chances: Sequence[float], form: str = "hard", power: float = 2.0) -> np.ndarray:
+def pfsp(chances: Sequence[float], power: float = 2.0) -> np.ndarray:
     """Probabilities of meeting opponents that one beats with `chances` x (AlphaStar, Vinyals et al. 2019): proportional to
-    (1 - x) ** power, those one loses to (`hard`), or to x (1 - x), one's equals (`variance`); even where all are 0."""
-    x = np.asarray(chances, dtype=float)
-    weights = (1 - x) ** power if form == "hard" else x * (1 - x)
-    total = float(weights.sum())
-    return weights / total if total > 1e-10 else np.full(len(x), 1 / len(x))
+    (1 - x) ** power, so those one loses to; even where one beats all for certain."""
+    lost = 1 - np.asarray(chances, dtype=float)
+    most = float(lost.max())
+    found = (
+        (lost / most) ** power if most > 0 else np.ones(len(lost))
+    )  # of the most: a high power must not end at 0 / 0
+    return found / found.sum()
 
 
 def weights(
     shares: Mapping[str, float],
     chances: Sequence[float],
     ratings: Sequence[float],
-    form: str = "hard",
     power: float = 2.0,
 ) -> np.ndarray:
     """Probabilities of the newest version (first) and of each member, in order.
@@ -47,7 +46,7 @@ def weights(
         elif kind == "past":
             found[1:] += share / whole / count
         elif kind == "prioritised":
-            found[1:] += share / whole * pfsp(chances, form, power)
+            found[1:] += share / whole * pfsp(chances, power)
         else:  # of equals the newest
             found[count - int(np.argmax(np.asarray(ratings)[::-1]))] += share / whole
     return found

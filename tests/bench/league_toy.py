@@ -29,7 +29,6 @@ ARMS: dict[str, LeagueSettings] = {
     "past": toy("past"),
     "best": toy("best"),
     "prioritised, power 4": toy("prioritised"),
-    "prioritised, variance": toy("prioritised", form="variance"),
     "35/15/50, power 2": toy("mix", shares={"self": 0.35, "past": 0.15, "prioritised": 0.5}, power=2.0),
     "half self, half power 1": toy("mix", power=1.0),
     "half self, half power 4": toy("mix"),

@@ -133,7 +133,6 @@ def test_chances_see_a_cycle_that_ratings_cannot() -> None:
         {"shares": {"self": 0.5, "rest": 0.5}},
         {"shares": {"self": 0.0}},
         {"shares": {"self": 1.5, "past": -0.5}},
-        {"form": "soft"},
         {"power": -1.0},
         {"every": 0},
         {"size": 2},

@@ -19,10 +19,15 @@ def test_pfsp_is_the_published_formula() -> None:
     hard = np.array([0.1**2, 0.5**2, 0.8**2, 0.5**2])
     assert pfsp(CHANCES) == pytest.approx(hard / hard.sum())
     assert pfsp(CHANCES, power=0) == pytest.approx([0.25] * 4)
-    equal = np.array([0.09, 0.25, 0.16, 0.25])
-    assert pfsp(CHANCES, "variance") == pytest.approx(equal / equal.sum())
-    for form in ("hard", "variance"):
-        assert pfsp([1.0, 1.0], form) == pytest.approx([0.5, 0.5])  # nobody is of use: all alike
+    assert pfsp([1.0, 1.0]) == pytest.approx([0.5, 0.5])  # nobody is of use: all alike
+
+
+@pytest.mark.parametrize("power", [30.0, 400.0, 1e6])
+def test_a_sharper_choice_stays_a_choice(power: float) -> None:
+    """Also against members that one nearly always beats."""
+    assert pfsp([0.9, 0.5, 0.7], power) == pytest.approx([0, 1, 0], abs=1e-4)
+    assert pfsp([0.999, 0.99, 0.98, 0.98], power) == pytest.approx([0, 0, 0.5, 0.5], abs=1e-4)
+    assert pfsp([1.0, 1 - 1e-9], power).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -45,12 +50,11 @@ def test_a_mix_is_its_kinds_by_their_shares() -> None:
     assert weights(shares, CHANCES, RATINGS) == pytest.approx(np.array([2, 1, 4, 1]) @ each / 8)
 
 
-@pytest.mark.parametrize("form", ["hard", "variance"])
 @pytest.mark.parametrize(
     "shares", [{"prioritised": 1.0}, {"past": 1.0}, {"self": 0.35, "past": 0.15, "prioritised": 0.5}]
 )
-def test_frequencies_match_the_formula(shares: dict[str, float], form: str) -> None:
-    odds = weights(shares, CHANCES, RATINGS, form)
+def test_frequencies_match_the_formula(shares: dict[str, float]) -> None:
+    odds = weights(shares, CHANCES, RATINGS)
     met = Counter(draw(MEMBERS, odds, 7, "solver", round_) for round_ in range(DRAWS))
     names = [None, *MEMBERS]
     assert set(met) <= {name for name, odd in zip(names, odds, strict=True) if odd > 0}
@@ -63,7 +67,7 @@ def test_frequencies_match_the_formula(shares: dict[str, float], form: str) -> N
     square, free = distance(odds)
     assert square < CRITICAL[free]
     if "prioritised" in shares:  # and the test can fail
-        square, free = distance(weights(shares, CHANCES, RATINGS, form, power=1.5) if form == "hard" else odds[::-1])
+        square, free = distance(weights(shares, CHANCES, RATINGS, power=1.5))
         assert square > CRITICAL[free]
 
 
