@@ -46,8 +46,7 @@ def turn_fits_episode(cfg: Config) -> None:
 def episode_fits_its_parts(cfg: Config) -> None:
     """The longest episode that the other limits allow must fit, or the question would run out of context (Search-R1)."""
     for role, where, limits in _stages(cfg, "proposer", "solver"):
-        needed = limits.prompt_tokens + limits.turn_tokens * (limits.searches + 1)
-        needed += limits.observation_tokens * limits.searches
+        needed = _most(limits)
         if limits.overflow == "stop" and limits.total_tokens < needed:
             raise InputError(
                 f"{where}: total_tokens is at least prompt_tokens + turn_tokens x (searches + 1) + "
@@ -85,9 +84,9 @@ def overlong_is_reached(cfg: Config) -> None:
 
 
 def _most(limits: LimitsConfig) -> int:
-    """Tokens of the longest episode that the limits of its parts allow; what a retry is told is an observation."""
-    between = limits.searches + limits.retries
-    return limits.prompt_tokens + limits.turn_tokens * (between + 1) + limits.observation_tokens * between
+    """Tokens of the longest episode that the limits of its parts allow; an invalid turn counts as a search."""
+    turns, shown = limits.turn_tokens * (limits.searches + 1), limits.observation_tokens * limits.searches
+    return limits.prompt_tokens + turns + shown
 
 
 def _stages(cfg: Config, *roles: str) -> Iterator[tuple[str, str, LimitsConfig]]:

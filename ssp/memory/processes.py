@@ -45,7 +45,7 @@ def episodes(cfg: Config, role: str) -> int:
     """What one engine of the role plays at a time: its share of a batch, of so many rounds as it plays at once."""
     blocks = cast.at_once(cfg, role)
     if role == PROPOSER:
-        return blocks * -(-cfg.proposer.batch * cfg.game.proposals // cfg.placement.proposers)
+        return blocks * -(-cfg.proposer.batch // cfg.placement.proposers)
     return blocks * -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
 
 

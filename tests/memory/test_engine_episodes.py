@@ -1,0 +1,18 @@
+"""How many episodes an engine plays at a time, which its memory is planned for."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp.config import load
+from ssp.memory.processes import episodes
+
+
+def test_a_proposers_batch_counts_all_questions_of_its_targets() -> None:
+    one, four = (load("quickstart", [f"game.proposals={count}"]) for count in (1, 4))
+    assert episodes(one, "proposer") == episodes(four, "proposer") == 96 // one.placement.proposers
+
+
+@pytest.mark.parametrize(("role", "each"), [("proposer", 32), ("solver", 96)])
+def test_players_share_a_batch(role: str, each: int) -> None:
+    assert episodes(load("quickstart", ["placement.proposers=3", "placement.solvers=3"]), role) == each
