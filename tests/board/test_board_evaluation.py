@@ -18,7 +18,7 @@ from tests.selfplay import fakes
     [
         ("world:heldout", {"name": "nq", "corpus": "world:heldout", "elsewhere": True}),
         ("world:train", {"name": "nq", "corpus": "world:train", "elsewhere": False}),
-        ("/home/me/wiki.jsonl", {"name": "nq", "corpus": "wiki.jsonl", "elsewhere": True}),
+        ("/data/wiki.jsonl", {"name": "nq", "corpus": "wiki.jsonl", "elsewhere": True}),
         ("none", {"name": "nq", "corpus": None, "elsewhere": False}),
     ],
 )
