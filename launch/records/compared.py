@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ssp.compare.pairs import Pair, Versus
+from ssp.compare.pairs import Pair, Versus, repeated
 from ssp.compare.runs import Kept, Point, Run, differing
 from ssp.evaluation.summary import DRAWS, Estimate
 
@@ -34,6 +34,7 @@ def figures(runs: Sequence[Run], versus: Sequence[Versus]) -> Data:
         "differences": [
             {"pairs": [_pair(pair) for pair in one.pairs], "mean": _interval(one.estimate)} for one in versus
         ],
+        "left_out": [{"name": run.name, "same_as": one.name} for run, one in repeated(runs)],
     }
 
 
@@ -75,7 +76,8 @@ def _kept(kept: Kept, best: Point) -> Data:
 
 def _pair(pair: Pair) -> Data:
     names = {"ours": pair.ours.name, "theirs": pair.theirs.name}
-    return {**names, "questions": pair.questions, "difference": _interval(pair.estimate)}
+    ends = [pair.ours.end.step, pair.theirs.end.step]
+    return {**names, "ends": ends, "questions": pair.questions, "difference": _interval(pair.estimate)}
 
 
 def show(console: Console, found: Data) -> None:
@@ -83,20 +85,28 @@ def show(console: Console, found: Data) -> None:
     console.print(Text(f"{found['metric']}, with 95 % intervals ({DRAWS} bootstrap draws of questions)", style="bold"))
     console.print(_table(found["runs"]))
     _settings(console, found)
-    ends = {run["name"]: run["end"]["step"] for run in found["runs"]}
+    pairs(console, found)
+    for run in found["runs"]:
+        console.print(_best(run))
+
+
+def pairs(console: Console, found: Data) -> None:
+    """The difference of each pair, the mean of several, and which runs are in none."""
     for versus in found["differences"]:
         for pair in versus["pairs"]:
             said = f"{pair['ours']} - {pair['theirs']} (same seed, same start): {_difference(pair['difference'])}"
-            ours, theirs = ends[pair["ours"]], ends[pair["theirs"]]
+            ours, theirs = pair["ends"]
             steps = f"after step {ours}" if ours == theirs else f"after unequal steps, {ours} and {theirs}"
-            console.print(f"{said} over {pair['questions']:,} questions that both answered {steps}")
+            console.print(Text(f"{said} over {pair['questions']:,} questions that both answered {steps}"))
         if versus["mean"] is not None:
-            said = f"{len(versus['pairs'])} pairs: {_difference(versus['mean'])} on average, pairs drawn anew"
+            known = sum(pair["difference"] is not None for pair in versus["pairs"])
+            said = f"{known} pairs: {_difference(versus['mean'])} on average, pairs drawn anew"
             console.print(Text(said, style="bold"))
     if len(found["runs"]) > 1 and not found["differences"]:
         console.print("no pairs: no two of these runs differ in a setting at the same seed and start")
-    for run in found["runs"]:
-        console.print(_best(run))
+    for left in found["left_out"]:
+        why = f"has the settings, the seed and the start of {left['same_as']}, which counts already"
+        console.print(Text(f"{left['name']} is in no pair: it {why}", style="yellow"))
 
 
 def _table(runs: Sequence[Data]) -> Table:
@@ -132,7 +142,7 @@ def _settings(console: Console, found: Data) -> None:
         groups: dict[str, list[str]] = {}
         for name, value in zip(names, values, strict=True):
             groups.setdefault(repr(value), []).append(name)
-        console.print(f"{key}: " + ", ".join(f"{value} ({' '.join(who)})" for value, who in groups.items()))
+        console.print(Text(f"{key}: " + ", ".join(f"{value} ({' '.join(who)})" for value, who in groups.items())))
     if len(found["settings"]) > MOST:
         console.print(f"{len(found['settings']) - MOST} more settings differ: --json has all")
 

@@ -1,7 +1,8 @@
 """What a run's evaluations answered, question by question, and a metric's estimate from it.
 
 Owns the reading of evaluation episodes and the metrics that have an interval: accuracies. Promises that the means are
-those of metrics.jsonl, and that a void is in none. Refuses to know what runs are compared for.
+those of metrics.jsonl, the solver's and not its anchor's, and that a void is in none. Refuses to know what runs are
+compared for.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ssp.errors import InputError
 from ssp.evaluation.summary import Estimate, estimate, mean
 from ssp.judge import same
 from ssp.replay.record import Records, Row
 from ssp.selfplay.stages import EVAL
+from ssp.selfplay.versions import ANCHORS
 from ssp.telemetry import episodes as transcripts
 
 _ACCURACY = re.compile(r"eval/(?:([^/]+)/)?accuracy(?:_(?:(\d+)hop|mean123))?$")
@@ -54,8 +57,12 @@ class Answers:
             hops = {1, 2, 3}
         found = self._rows.get((f"eval/{name}", step), {})
         asked, files = self._records.questions(name), defaultdict[str, dict[int, str]](dict)
-        for row in found[max(found)] if found else []:
+        solver = [at for at, rows in found.items() if all((row["policy_version_max"] or 0) < ANCHORS for row in rows)]
+        for row in found[max(solver)] if solver else []:  # the EMA anchor is evaluated beside it, and later
             id = row["id"].removeprefix(f"eval/{name}/").rpartition("@")[0]
+            if id not in asked:
+                rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
+                raise InputError(rule, f"no {id} there", "restore the files of data.eval")
             if row["outcome"] != "void" and (not hops or asked[id].hops in hops):
                 files[row["file"]][row["row"]] = id
         answers = {}

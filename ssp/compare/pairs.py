@@ -1,7 +1,8 @@
 """Runs in pairs: two arms that differ in a setting, at the same seed and from the same start.
 
-Owns who is paired with whom. Promises that both runs of a pair have one seed and one start, that a pair's difference is
-taken on the questions that both answered, and that several pairs are drawn as wholes. Refuses to pair anything else.
+Owns who is paired with whom. Promises that both runs of a pair have one seed and one start, that no seed counts twice, that
+a pair's difference is taken on the questions that both answered, and that several pairs are drawn as wholes. Refuses to
+pair anything else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from ssp.runfolder import MAY_CHANGE
 
 STARTS = ("coldstart", "seed")
 """What the runs of one arm may differ in, with the start models."""
+
+ANYWAY = tuple(key for key in MAY_CHANGE if key != "steps")
+"""What else they may differ in: a longer run is another arm."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +42,23 @@ class Versus:
 
 def paired(runs: Sequence[Run]) -> list[Versus]:
     """Every other arm against the first run's, where any of their runs pair."""
-    arms: dict[str, list[Run]] = {}
+    arms: dict[str, dict[str, Run]] = {}
     for run in runs:
-        arms.setdefault(_arm(run), []).append(run)
-    first, *others = arms.values()
+        arms.setdefault(_arm(run), {}).setdefault(_start(run), run)
+    theirs, *others = arms.values()
     found = []
     for arm in others:
-        theirs = {_start(run): run for run in first}
-        pairs = [_pair(run, theirs[_start(run)]) for run in arm if _start(run) in theirs]
+        pairs = [_pair(run, theirs[start]) for start, run in arm.items() if start in theirs]
         known = [pair.estimate.mean for pair in pairs if pair.estimate is not None]
         if pairs:
             found.append(Versus(pairs, estimate(known, 0, "pairs") if len(known) > 1 else None))
     return found
+
+
+def repeated(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """Runs that are in no pair, each with the one before it that has the same settings, seed and start."""
+    found: dict[tuple[str, str], Run] = {}
+    return [(run, one) for run in runs if (one := found.setdefault((_arm(run), _start(run)), run)) is not run]
 
 
 def _pair(ours: Run, theirs: Run) -> Pair:
@@ -58,8 +67,8 @@ def _pair(ours: Run, theirs: Run) -> Pair:
 
 
 def _arm(run: Run) -> str:
-    """What a run is, but for its seed and start, and for where and how long it runs."""
-    return repr(sorted((key, value) for key, value in run.settings.items() if _of(key) not in (*MAY_CHANGE, *STARTS)))
+    """What a run is, but for its seed and start, and for where it runs."""
+    return repr(sorted((key, value) for key, value in run.settings.items() if _of(key) not in (*ANYWAY, *STARTS)))
 
 
 def _start(run: Run) -> str:

@@ -22,6 +22,7 @@ from ssp.ledger import Ledger
 from ssp.replay.record import Records
 from ssp.replay.weights import Weights
 from ssp.runfolder import RunFolder
+from ssp.selfplay.stages import EVAL
 from ssp.telemetry.runlog import read_metrics
 
 
@@ -53,13 +54,14 @@ class Run:
         lines = read_metrics(folder.metrics)
         self._times = [float(line["time"]) for line in lines]
         self.steps = max((int(line["step"]) for line in lines), default=0)
-        self.values = {int(line["step"]): float(line[metric]) for line in lines if line.get(metric) is not None}
-        if not self.values:
-            known = sorted({name for line in lines if line["role"] == "eval" for name in line if "accuracy" in name})
-            rule = f"{folder.path} has logged the metric that runs are compared by"
+        told = [line for line in lines if line["role"] == EVAL]  # learners log too, and of theirs the highest is not best
+        known = sorted({name for line in told for name, value in line.items() if "accuracy" in name and value is not None})
+        if metric not in known:
+            rule = f"{folder.path} has logged the metric that runs are compared by, an accuracy of its evaluations"
             raise InputError(
                 rule, metric, f"--metric is one of {', '.join(known) or 'none yet: let it evaluate first'}"
             )
+        self.values = {int(line["step"]): float(line[metric]) for line in told if line.get(metric) is not None}
 
     @property
     def start(self) -> Point:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from launch import compare
+from launch.records import compared
 from ssp.compare.answers import difference
 from ssp.compare.pairs import paired
 from ssp.compare.runs import Run, differing
@@ -20,6 +23,7 @@ from ssp.episode import Episode, State
 from ssp.errors import InputError
 from ssp.ledger import Ledger
 from ssp.runfolder import LOCK, RunFolder
+from ssp.selfplay.versions import ANCHORS
 from ssp.telemetry import episodes as transcripts
 from ssp.telemetry.runlog import RunLog
 
@@ -29,10 +33,15 @@ Curve = dict[int, dict[int, float]]
 
 
 def made(
-    folder: Path, curve: Curve, settings: list[str] | None = None, kept: tuple[int, ...] = (), voids: int = 0
+    folder: Path,
+    curve: Curve,
+    settings: list[str] | None = None,
+    kept: tuple[int, ...] = (),
+    voids: int = 0,
+    more: Callable[[Ledger, RunLog], None] = lambda ledger, log: None,
 ) -> Path:
     """A run folder that answered `curve`: of each hop count the first so many questions right. `kept`: steps whose
-    checkpoints are there."""
+    checkpoints are there. `more` is written at the end."""
     asked = folder.parent / "asked.jsonl"
     rows = [{"id": id, "question": f"{id} ?", "golden_answers": ["yes"], "metadata": {"hops": hops}}
             for id, hops in HOPS.items()]  # fmt: skip
@@ -48,13 +57,17 @@ def made(
             (folder / "checkpoints" / "solver" / f"v{version}").mkdir(parents=True)
     for step, shares in curve.items():
         evaluate(folder, ledger, log, step, shares, voids if step == max(curve) else 0)
+    more(ledger, log)
     ledger.close()
     log.close()
     return folder
 
 
-def evaluate(folder: Path, ledger: Ledger, log: RunLog, step: int, shares: dict[int, float], voids: int) -> None:
-    mark = f"{step:06d}-i1.{step + 1}"
+def evaluate(
+    folder: Path, ledger: Ledger, log: RunLog, step: int, shares: dict[int, float], voids: int = 0, anchor: bool = False
+) -> None:
+    """An evaluation at `step`; with `anchor` the one of the solver's EMA that comes after it."""
+    mark = f"{step:06d}-i1.{step + 1 + anchor}"
     block, right = [], dict.fromkeys((1, 2, 3), 0)
     for id, hops in HOPS.items():
         episode = Episode(f"eval/held/{id}@{mark}.0", "eval/held", "solver", 0)
@@ -68,11 +81,14 @@ def evaluate(folder: Path, ledger: Ledger, log: RunLog, step: int, shares: dict[
     ledger.create([{"id": e.id, "game_id": e.game, "role": "eval", "state": State.RUNNING.value} for e in block])
     ends = [{"state": State.KEPT, "outcome": "scored"}] * (len(block) - voids)
     ends += [{"state": State.VOIDED, "cause": "engine_died"}] * voids
+    version = ANCHORS + step if anchor else step + 1
+    ends = [{**end, "policy_version_min": version, "policy_version_max": version} for end in ends]
     ledger.advance(
         [{"id": e.id, "file": file, "row": i, **end} for i, (e, end) in enumerate(zip(block, ends, strict=True))]
     )
     shares = {f"eval/accuracy_{hops}hop": value for hops, value in shares.items()}
-    log.write(step, "eval", {**shares, "eval/accuracy_mean123": float(np.mean(list(shares.values())))})
+    if not anchor:
+        log.write(step, "eval", {**shares, "eval/accuracy_mean123": float(np.mean(list(shares.values())))})
 
 
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
@@ -86,6 +102,36 @@ def test_start_end_and_best_have_the_figures_of_the_log_and_intervals_around_the
         assert point.estimate is not None and point.estimate.mean == pytest.approx(value)
         assert point.estimate.low < value < point.estimate.high < point.estimate.low + 0.3
     assert run.ended == "done" and run.seconds >= 0 and run.cpu is None and run.voids == {}
+
+
+def test_the_anchors_answers_are_not_the_solvers(tmp_path: Path) -> None:
+    """EMA-PG: the policy that the solver is held to is asked the same questions after it, at the same step."""
+    folder = tmp_path / "a"
+    made(folder, {0: LOW, 2: MID}, more=lambda *books: evaluate(folder, *books, 2, LOW, anchor=True))
+    run = Run(RunFolder(folder))
+    assert run.end.value == pytest.approx(0.8) and run.end.estimate is not None
+    assert run.end.estimate.mean == pytest.approx(run.end.value)
+
+
+def test_a_metric_is_read_from_evaluations_alone(tmp_path: Path) -> None:
+    """The learners of both roles log under the same names, and of a loss the highest is not the best."""
+
+    def learned(ledger: Ledger, log: RunLog) -> None:
+        for role, loss in (("proposer", 0.5), ("solver", 0.1)):
+            log.write(2, role, {"loss": loss, "eval/accuracy_mean123": 0.99})
+
+    folder = made(tmp_path / "a", {0: LOW, 2: MID}, more=learned)
+    assert Run(RunFolder(folder)).best.value == pytest.approx(0.8)
+    with pytest.raises(InputError, match="accuracy_mean123"):
+        Run(RunFolder(folder), "loss")
+
+
+def test_questions_that_are_gone_are_said(tmp_path: Path) -> None:
+    run = Run(RunFolder(made(tmp_path / "a", {0: LOW, 2: MID})))
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text("".join(asked.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="no q59 there"):
+        run.answers(2)
 
 
 def test_an_interval_covers_the_truth_about_as_often_as_it_says(tmp_path: Path) -> None:
@@ -133,6 +179,49 @@ def test_runs_of_one_seed_and_start_are_paired_question_by_question(tmp_path: Pa
         assert own is not None and pair.estimate.high - pair.estimate.low < 0.6 * (own.high - own.low), "two differ"
     assert versus.estimate is not None and versus.estimate.mean == pytest.approx(0.1 / 3)
     assert paired(runs[:1]) == [] and paired([runs[0], runs[4]]) == [], "one arm has nothing to differ from"
+
+
+def test_no_seed_counts_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of runs with the same settings, seed and start the first one counts, in either arm, and the others are named."""
+    lr = ["solver.learner.lr=0.125"]
+    made_ = {
+        "own": made(tmp_path / "own", {0: LOW, 3: HIGH}),
+        "twin": made(tmp_path / "twin", {0: LOW, 3: MID}, ["save.keep=7"]),
+        "clip": made(tmp_path / "clip", {0: LOW, 3: MID}, lr),
+        "clip-twin": made(tmp_path / "clip-twin", {0: LOW, 3: HIGH}, lr),
+    }
+    runs = [Run(RunFolder(folder)) for folder in made_.values()]
+    (versus,) = paired(runs)
+    assert [(pair.ours.name, pair.theirs.name) for pair in versus.pairs] == [("clip", "own")]
+    assert versus.estimate is None, "one seed has no spread"
+    assert compare.main([str(folder) for folder in made_.values()]) == 0
+    said = capsys.readouterr().out
+    assert "clip - own (same seed, same start): +0.200" in said
+    for left, one in (("twin", "own"), ("clip-twin", "clip")):
+        assert f"{left} is in no pair: it has the settings, the seed and the start of {one}" in said
+
+
+def test_a_longer_run_is_another_arm(tmp_path: Path) -> None:
+    lr = ["solver.learner.lr=0.125"]
+    own, long_, other = (
+        Run(RunFolder(made(tmp_path / name, {0: LOW, steps: share}, settings)))
+        for name, steps, share, settings in (("own", 3, MID, []), ("long", 6, HIGH, []), ("other", 6, MID, lr))
+    )
+    found = [[(pair.ours.name, pair.theirs.name) for pair in versus.pairs] for versus in paired([own, long_, other])]
+    assert found == [[("long", "own")], [("other", "own")]], "not one arm, of which one run stands for both"
+
+
+def test_known_pairs_are_counted_and_names_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the third pair no question was answered in both runs. The console has a markup of its own, not the user's."""
+    known = {"mean": -0.2, "low": -0.3, "high": -0.1}
+    pair = {"ours": "[b]run", "theirs": "own", "ends": [3, 3], "questions": 60, "difference": known}
+    pairs = [pair, pair, {**pair, "questions": 0, "difference": None}]
+    runs = [{"name": name, "end": {"step": 3}} for name in ("[b]run", "own")]
+    console = Console(highlight=False, soft_wrap=True)
+    compared.pairs(console, {"runs": runs, "differences": [{"pairs": pairs, "mean": known}], "left_out": []})
+    said = capsys.readouterr().out
+    assert said.count("[b]run - own (same seed, same start): ") == 3
+    assert "2 pairs: -0.200 [-0.300, -0.100] on average" in said
 
 
 def test_a_world_by_its_name_and_by_its_file_is_one_setting(tmp_path: Path) -> None:
@@ -191,7 +280,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         ([run, run], "twice"),
         ([str(tmp_path)], "a run's folder"),
         ([run, "--metric", "eval/accuracy_9hop"], "eval/accuracy_1hop, eval/accuracy_2hop"),
-        ([str(tmp_path / "no")], "existing folder"),
+        ([str(tmp_path / "no")], "existing folder.*a run is a folder that ssp train wrote"),
     ):
         with pytest.raises(InputError, match=message):
             compare.main(argv)
