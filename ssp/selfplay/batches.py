@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ssp.config.schema import GameConfig
+from ssp.episode import SOLVER
 from ssp.seeds import generator
 from ssp.selfplay.records import Game
 
@@ -62,17 +63,19 @@ class Batches:
         """Take the round's games into the pool, where there is one; reset it when its time has come.
 
         A question that the proposer asked is the pool's newest, also when it was known. A replayed one keeps its place,
-        and its win rate becomes that of now; when the pool has lost it meanwhile it stays out.
+        and its win rate becomes that of now; when the pool has lost it meanwhile it stays out. What a past solver graded
+        counts by the newest's further game, if it has one with a win rate.
         """
         if self._cfg.batch not in REPLAY:
             return
         for game in games:
             key = (game.question, game.target)
-            if game.win_rate is None:
+            if game.win_rate is None or game.frozen == SOLVER:
                 continue
-            if game.proposal is not None:
+            if game.number >= 0:
+                asked_by = game.asked_by if game.proposal is None else game.proposal.brief.version_max
                 self._pool.pop(key, None)
-                self._pool[key] = Remembered(*key, game.win_rate, game.proposal.brief.version_max)
+                self._pool[key] = Remembered(*key, game.win_rate, asked_by)
             elif key in self._pool:
                 self._pool[key] = replace(self._pool[key], win_rate=game.win_rate)
         if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:

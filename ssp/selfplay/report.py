@@ -105,7 +105,8 @@ class Report:
         rejected = {name: count for name, count in sorted(settled.counts.items()) if name.startswith("reject/")}
         values.update({name: float(count) for name, count in rejected.items()})
         for role in self._roles:
-            mine = [p.brief for p in played if p.brief.role == role]
+            newest = [game for game in (*games, *refills) if game.frozen != role]
+            mine = [p.brief for p in all_played(newest) if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
         tokens = {role: sum(p.brief.tokens for p in played if p.brief.role == role) for role in self._roles}
