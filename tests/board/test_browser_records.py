@@ -222,3 +222,12 @@ def test_filters_that_nothing_fits_say_so(browser: Chrome, tmp_path: Path) -> No
     browser.until(f"{nothing}.checkVisibility() && {nothing}.innerText === 'none fits the filters'")
     browser.run(f"{gallery}.search.value = ''; {gallery}.search.dispatchEvent(new Event('input'))")
     browser.until(f"{gallery}.found.length === 2 && !{nothing}.checkVisibility()")
+
+
+def test_a_version_stands_against_the_opponent_of_its_time(browser: Chrome, stage: fakes.Stage) -> None:
+    """Not against the newest one that it graded as a past version, nor against a past one that it met."""
+    shown(browser, stage.folder, "versions")
+    rounds = [[2, 1, 1, 2, 2], [1, 0, 0, 1, 1], [3, 1, 1, 2, 2], [4, None, None, 3, 3]]
+    cells = [[1, 0], [1, 4], [2, 0], [2, 1], [2, 4], [3, 4]]
+    browser.run(f"SSP.rounds = new Map({json.dumps([[row[0], row] for row in rounds])}); 0")
+    assert browser.run(f"ofTheirTime({json.dumps(cells)})") == [[1, 0], [2, 1]]

@@ -81,6 +81,13 @@ function band(points, name) {
   return points.filter(([x]) => errors.has(x)).map(([x, y]) => [x, Math.max(0, y - 1.96 * errors.get(x)), Math.min(1, y + 1.96 * errors.get(x))]);
 }
 
+function ofTheirTime(cells) { // of each solver the cell against the proposer of the first round that it played for its learner
+  const met = new Map();
+  for (const round of [...SSP.rounds.values()].sort((a, b) => a[0] - b[0]))
+    if (round[4] !== null && !met.has(round[4])) met.set(round[4], round[2]);
+  return cells.filter(cell => met.get(cell[0]) === cell[1]);
+}
+
 class League {
   constructor() {
     this.said = h("p.note.plain", { hidden: true });
@@ -107,7 +114,7 @@ class League {
     if (league.left) said.push(`${counted(league.left, "older version is", "older versions are")} left out here.`);
     put(this.said, said.map(text => h("span", {}, text, " ")));
     this.said.hidden = !said.length;
-    const newest = new Map(league.cells.map(cell => [cell[0], cell])), met = [...newest.values()]; // each solver's newest opponent
+    const met = ofTheirTime(league.cells);
     return [() => this.ratings.draw({ unit: "version", form: whole, empty: "nobody met", series: ["proposer", "solver"].map(role => {
       const points = league.ratings[role] || [];
       return line(role, role, points.map(([version, elo]) => [version, elo]), { band: points.map(([version, elo, error]) => [version, elo - 1.96 * error, elo + 1.96 * error]) });
