@@ -13,9 +13,12 @@ Refuses to know the pace, rewards and engines.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
 from ssp.league.league import League, LeagueSettings
 from ssp.league.payoff import Result
+from ssp.record import read_record
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.learning import learns
@@ -38,6 +42,8 @@ PARTS = 4
 """Into how many parts a round's targets go, with an opponent each: an engine loads that many past versions at most. For
 every other target the newest proposer always writes, so that it learns from half its batch at least."""
 
+MISSED = "restore that folder, or set league.match=self"
+
 Surely = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """Does work with a learner, once more after it died and came back (`Redo.surely`)."""
 
@@ -47,13 +53,22 @@ def member(folder: RunFolder, role: str, version: int) -> Path:
     return folder.path / "members" / role / f"v{version}"
 
 
-def check(folder: RunFolder, state: Mapping[str, Any]) -> None:
-    """InputError when the weights of a member that `Lineup.state` names are gone."""
-    for role, kept in state.get("kept", {}).items():
-        for version in kept.values():
-            path = member(folder, role, version)
-            if not path.is_dir():
-                raise InputError("the weights of the league's members are there", f"no {path}", "restore that folder")
+def check(folder: RunFolder, states: Iterable[Mapping[str, Any]]) -> None:
+    """InputError when the weights of a member that one of these `Lineup.state`s names are gone, or not as they were
+    written."""
+    named = {(role, v) for state in states for role, kept in state.get("kept", {}).items() for v in kept.values()}
+    with ThreadPoolExecutor() as pool:  # of large models it is seconds a member
+        list(pool.map(_check, sorted(member(folder, role, version) for role, version in named)))
+
+
+def _check(path: Path) -> None:
+    if not path.is_dir():
+        raise InputError("the weights of the league's members are there", f"no {path}", MISSED)
+    for name, digest in read_record(path).get("sha256", {}).items():
+        with contextlib.suppress(OSError), (path / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                continue
+        raise InputError("the weights of the league's members are as they were written", f"not {path / name}", MISSED)
 
 
 def settings(cfg: Config) -> LeagueSettings:

@@ -107,7 +107,8 @@ def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> None:
         for path in state.folders.values():
             build.check_protocol(folder.absolute(path), cfg.protocol)
         targets.restore(state.cursor)
-        lineup.check(folder, state.league)
+        if cfg.league.match != "self":
+            lineup.check(folder, [state.league, state.good.get("league", {})])
     ledger = Ledger(folder.ledger, readonly=True)
     newest = {role: ledger.newest(role) for role in cfg.roles}
     ledger.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import shutil
 from collections import defaultdict
@@ -290,13 +291,36 @@ def test_members_outlive_checkpoints_and_leave_when_nobody_names_them(tmp_path: 
             assert json.loads((path / "ssp.json").read_text())["run_step"] == int(step)
 
 
-def test_a_lost_member_is_named_before_a_run_goes_on(tmp_path: Path) -> None:
-    stage = league(tmp_path / "run", steps=4)
-    targets = stage.game()._targets
-    check_resumable(stage.folder, stage.cfg, targets)
-    shutil.rmtree(tmp_path / "run" / "members" / SOLVER / "v1")
-    with pytest.raises(InputError, match="members are there.*solver/v1"):
+def test_a_lost_or_changed_member_is_named_before_a_run_goes_on(tmp_path: Path) -> None:
+    """Also one to which the run only goes back after a collapse. A learner writes digests of the files beside them."""
+    stage = league(tmp_path / "run", save__keep=1, steps=12)
+    folder, targets = tmp_path / "run" / "members" / SOLVER, stage.game()._targets
+    kept, back = ({*state["league"]["kept"][SOLVER].values()} for state in (stage.state(), stage.state()["good"]))
+
+    def check() -> None:
         check_resumable(RunFolder(tmp_path / "run"), stage.cfg, targets)
+
+    assert back - kept
+    for version in (1, *(back - kept)):
+        path = folder / f"v{version}"
+        weights = (path / "model.safetensors").read_bytes()
+        digest = hashlib.sha256(weights).hexdigest()
+        (path / "ssp.json").write_text(json.dumps({"sha256": {"model.safetensors": digest}}))
+        check()
+        (path / "model.safetensors").write_bytes(weights[:-1] + b"?")
+        with pytest.raises(InputError, match=f"as they were written.*v{version}/model.*league.match=self"):
+            check()
+        (path / "model.safetensors").unlink()
+        with pytest.raises(InputError, match=f"as they were written.*v{version}/model.*restore"):
+            check()
+        path.rename(path.with_name("away"))
+        with pytest.raises(InputError, match=f"members are there.*solver/v{version}.*restore"):
+            check()
+        path.with_name("away").rename(path)
+        (path / "model.safetensors").write_bytes(weights)
+    shutil.rmtree(folder)
+    stage.cfg.league.match = "self"
+    check()  # which needs none of them
 
 
 @pytest.mark.parametrize("call", ["solver/export", "proposer/export", "solver/update"])
