@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from ssp.episode import State
-from ssp.errors import InputError, InvariantError
-from ssp.ledger import audit, parts
+from ssp.errors import InvariantError
+from ssp.ledger import audit, door, parts
 from ssp.ledger.rows import (
     EPISODE_COLUMNS,
     FACTS,
     GAME_COLUMNS,
     GAME_FACTS,
     MOVED,
-    SCHEMA,
     Row,
     facts_of,
     move,
@@ -42,37 +41,31 @@ WRITES = frozenset({"create_games", "judge_games", "create", "advance", "place",
 class Ledger:
     """The accounts of one run folder. Thread-safe; one writer process at a time.
 
-    `readonly` opens an existing file for looking only; InputError when it is missing or no ledger.
+    `readonly` opens an existing file for looking only, which also sees what is written later; InputError as `door.opened`.
     Rows go in and out as dicts with the column names of the `episodes` and `games` tables.
     """
 
     def __init__(self, path: str | Path, readonly: bool = False) -> None:
         self.path = Path(path)
-        if readonly and not self.path.is_file():
-            raise InputError("a ledger file must exist", self.path, "give the path of a run's ledger.db")
         self._lock = threading.RLock()
-        uri = f"file:{self.path.absolute()}?mode={'ro' if readonly else 'rwc'}"
-        self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
-        self._db.row_factory = sqlite3.Row
-        try:
-            if readonly:
-                self._db.execute("SELECT count(*) FROM counters").fetchone()
-                ((verdict,), *_) = self._db.execute("PRAGMA quick_check").fetchall()
-                if verdict != "ok":
-                    raise sqlite3.DatabaseError(verdict)
-            else:
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")
-                self._db.executescript(SCHEMA)
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise InputError(
-                "a ledger file must be this project's SQLite", f"{path} ({error})", "use another file"
-            ) from error
+        self._readonly = readonly
+        self._open()
+
+    def _open(self) -> None:
+        self._still = door.still(self.path) if self._readonly else None
+        self._book = door.opened(self.path, self._readonly)
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        """The open file; opened anew where it was still, and a run has begun to write it since."""
+        if self._still is not None and not self._book.in_transaction and self._still != door.still(self.path):
+            self._book.close()
+            self._open()
+        return self._book
 
     def close(self) -> None:
         """Close the file; the ledger is of no use afterwards."""
-        self._db.close()
+        self._book.close()
 
     def fold(self) -> None:
         """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole."""

@@ -1,0 +1,59 @@
+"""How a ledger's file is opened: to write, or for looking only.
+
+Owns the choice of SQLite's way in. Promises that looking leaves nothing in the folder, which need not be writable, where no
+writer's log (`ledger.db-wal`) lies beside the file: the file alone is read then, for as long as it stays `still`.
+Refuses to know what a ledger holds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from ssp.errors import InputError
+from ssp.ledger.rows import SCHEMA
+
+_PLACE = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+"""SQLite's errors that are of the place where the file lies, and not of what is in it."""
+
+
+def still(path: Path) -> tuple[int, ...] | None:
+    """By what a file that nobody writes is known again (a missing one: nothing); None where a writer's log is beside it."""
+    if path.with_name(f"{path.name}-wal").exists():
+        return None
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def opened(path: Path, readonly: bool) -> sqlite3.Connection:
+    """The checked file. InputError for one that is missing (`readonly`), cannot be opened, or is no ledger."""
+    if readonly and not path.is_file():
+        raise InputError("a ledger file must exist", path, "give the path of a run's ledger.db")
+    mode = "rwc" if not readonly else "ro" if still(path) is None else "ro&immutable=1"
+    db: sqlite3.Connection | None = None
+    try:
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
+        db.row_factory = sqlite3.Row
+        if readonly:
+            db.execute("SELECT count(*) FROM counters").fetchone()
+            ((verdict,), *_) = db.execute("PRAGMA quick_check").fetchall()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
+        else:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.executescript(SCHEMA)
+    except sqlite3.DatabaseError as error:
+        if db is not None:
+            db.close()
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PLACE:
+            rule = "a ledger can be opened where it lies; beside one that was not closed SQLite writes, also to read it"
+            raise InputError(rule, f"{path} ({error})", "copy the run's folder to where you may write") from error
+        raise InputError(
+            "a ledger file must be this project's SQLite", f"{path} ({error})", "use another file"
+        ) from error
+    return db
