@@ -57,14 +57,6 @@ def two_sided(right: np.ndarray, graded: np.ndarray, seed: int = 0) -> Cycles | 
     return Cycles(rest / total, share, (1 + as_high) / (1 + DRAWS))
 
 
-def symmetric(advantage: np.ndarray) -> float:
-    """The curl's share of an antisymmetric matrix (logit that the row beats the column): what row means leave over."""
-    strength = advantage.mean(axis=1)
-    curl = advantage - (strength[:, None] - strength[None, :])
-    whole = float((advantage**2).sum())
-    return float((curl**2).sum()) / whole if whole > 0 else 0.0
-
-
 def _logit(k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Empirical logits and their variance (Haldane, Anscombe: half an attempt added on both sides)."""
     return np.log((k + 0.5) / (n - k + 0.5)), 1 / (k + 0.5) + 1 / (n - k + 0.5)

@@ -2,73 +2,42 @@
 
 Owns the state that a checkpoint keeps. Promises that an opponent is the newest version or a member of the pool, that it
 stays a member until its round is `done`, that asking again for the same round gives the same answer, and that the state is
-bounded: of games, those between members and the newest `recent` versions are kept (the ledger has all).
+bounded: of games, those between members and the newest `RECENT` versions are kept (the ledger has all).
 Refuses to load weights, to play, and to count a void game.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.errors import InputError
-from ssp.league.matchmaking import KINDS, draw, weights
+from ssp.league.config import LeagueConfig
+from ssp.league.matchmaking import draw, weights
 from ssp.league.payoff import PayoffTable, Result
 from ssp.league.pool import Pool
-from ssp.league.ratings import PRIOR, Ratings, fit
+from ssp.league.ratings import Ratings, fit
 
-
-@dataclass(frozen=True)
-class LeagueSettings:
-    """`match`: self, past, prioritised, best or mix, by `shares`. `power`: PFSP's. The defaults of these are
-    what settles the toy of docs/league.md best. `every`, `margin`, `size`: see `Pool`.
-
-    `decay`: weight of a version's games for the chance of the next one. `doubt`: independent attempts that the ratings' word
-    counts for beside these games. `prior`, `walk`: see `ratings.fit`. `recent`: see the module.
-    """
-
-    match: str = "mix"
-    shares: Mapping[str, float] = field(default_factory=lambda: {"self": 0.5, "prioritised": 0.5})
-    power: float = 4.0
-    every: int = 10
-    margin: float = 100.0
-    size: int = 16
-    decay: float = 0.95
-    doubt: float = 4.0
-    prior: float = PRIOR
-    walk: float = 0.1
-    recent: int = 64
-
-    def __post_init__(self) -> None:
-        odd = sorted({*self.shares} - {*KINDS})
-        shared = min(self.shares.values(), default=0) >= 0 and sum(self.shares.values()) > 0
-        floors, counts = (self.power, self.margin, self.doubt), (self.every, self.recent)
-        rules = (
-            ("league.match is one of " + ", ".join((*KINDS, "mix")), self.match in (*KINDS, "mix"), self.match),
-            ("league.shares names kinds of matchmaking: " + ", ".join(KINDS), not odd, odd),
-            ("league.shares are 0 or more, not all 0", shared, dict(self.shares)),
-            ("league.power, margin and doubt are 0 or more", min(floors) >= 0, floors),
-            ("league.every and recent are at least 1", min(counts) >= 1, counts),
-            ("league.size is at least 3: the first, the best, the newest", self.size >= 3, self.size),
-            ("league.decay is above 0 and at most 1", 0 < self.decay <= 1, self.decay),
-            ("league.prior and walk are above 0", self.prior > 0 and self.walk > 0, (self.prior, self.walk)),
-        )
-        for rule, holds, found in rules:
-            if not holds:
-                raise InputError(rule, found, "see docs/league.md")
+DECAY = 0.95
+"""Weight of a version's games for the chance of the next one."""
+DOUBT = 4.0
+"""Independent attempts that the ratings' word counts for beside these games."""
+WALK = 0.1
+"""Of the ratings (`ratings.fit`)."""
+RECENT = 64
+"""Versions of a role whose games are kept beside the members'."""
 
 
 class League:
     """Both roles' pools. A solver's opponent is a proposer's version, and the other way round."""
 
-    def __init__(self, settings: LeagueSettings, seed: int) -> None:
-        self._set, self._seed = settings, seed
-        self._shares = settings.shares if settings.match == "mix" else {settings.match: 1.0}
-        self._pools = {role: Pool(settings.every, settings.margin, settings.size) for role in ROLES}
+    def __init__(self, cfg: LeagueConfig, seed: int) -> None:
+        self._power, self._seed, shares = cfg.power, seed, asdict(cfg.shares)
+        self._shares = {"self": shares.pop("newest"), **shares} if cfg.match == "mix" else {cfg.match: 1.0}
+        self._pools = {role: Pool(cfg.every, cfg.margin, cfg.size) for role in ROLES}
         self._newest: dict[str, int] = {}
         self._playing: dict[tuple[str, int, int], int | None] = {}
         self._fit: Ratings | None = None
@@ -80,11 +49,6 @@ class League:
     def members(self, role: str) -> list[int]:
         """The frozen versions of `role`, ascending: the weights that must be to be had."""
         return list(self._pools[role].members)
-
-    def published(self, role: str, version: int) -> list[int]:
-        """A new version of `role`, whose weights can be kept: newest now, perhaps a member. The members that left."""
-        self.newest(role, version)
-        return self.admit(role, version) if self.wants(role, version) else []
 
     def newest(self, role: str, version: int) -> None:
         """`version` is the newest of `role`."""
@@ -115,33 +79,31 @@ class League:
         if role not in self._odds:
             strength = self._strength(_other(role))
             strong = [strength(member) for member in self.members(_other(role))]
-            self._odds[role] = weights(self._shares, self.chances(role), strong, self._set.power)
+            self._odds[role] = weights(self._shares, self.chances(role), strong, self._power)
         return self._odds[role]
 
     def chances(self, role: str) -> list[float]:
         """How likely the newest version of `role` beats each member of the other role: its own and its predecessors' games
-        against that member, the older the less, and `doubt` attempts of what the ratings expect."""
+        against that member, the older the less, and `DOUBT` attempts of what the ratings expect."""
         newest, other = self._newest[role], _other(role)
         found = {member: [0.0, 0.0] for member in self.members(other)}
         for pair in self.table.pairs():
             mine, theirs = pair if role == SOLVER else pair[::-1]
             if theirs in found and mine <= newest:
                 _, graded, right = self.table.count(*pair)
-                weight = self._set.decay ** (newest - mine)
+                weight = DECAY ** (newest - mine)
                 found[theirs][0] += weight * (right if role == SOLVER else graded - right)
                 found[theirs][1] += weight * graded
         effect, expected = self.table.design_effect(), self.ratings()
         return [
-            (won / effect + self._set.doubt * _expects(expected, role, newest, member)) / (n / effect + self._set.doubt)
-            if n + self._set.doubt > 0
-            else 0.5
+            (won / effect + DOUBT * _expects(expected, role, newest, member)) / (n / effect + DOUBT)
             for member, (won, n) in found.items()
         ]
 
     def saw(self, results: Iterable[Result]) -> None:
         """Count the games of a settled round."""
         self.table.add(results)
-        keep = {role: {*self._pools[role].members, *self.table.versions(role)[-self._set.recent :]} for role in ROLES}
+        keep = {role: {*self._pools[role].members, *self.table.versions(role)[-RECENT:]} for role in ROLES}
         self.table.keep(keep[SOLVER], keep[PROPOSER])
         self._changed()
 
@@ -156,7 +118,7 @@ class League:
         """Of every version that is known here."""
         if self._stale or self._fit is None:
             also = {role: [*pool.members, *self._new(role)] for role, pool in self._pools.items()}
-            self._fit = fit(self.table, self._set.prior, self._set.walk, also)
+            self._fit = fit(self.table, walk=WALK, also=also)
             self._stale = False
         return self._fit
 

@@ -25,7 +25,7 @@ from typing import Any
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
-from ssp.league.league import League, LeagueSettings
+from ssp.league.league import League
 from ssp.league.payoff import Result
 from ssp.record import read_record
 from ssp.runfolder import RunFolder
@@ -71,13 +71,6 @@ def _check(path: Path) -> None:
         raise InputError("the weights of the league's members are as they were written", f"not {path / name}", MISSED)
 
 
-def settings(cfg: Config) -> LeagueSettings:
-    """The league's own settings."""
-    block, shares = cfg.league, cfg.league.shares
-    named = {"self": shares.newest, "past": shares.past, "prioritised": shares.prioritised, "best": shares.best}
-    return LeagueSettings(block.match, named, block.power, block.every, block.margin, block.size)
-
-
 class Lineup:
     """The league of a run; with league.match=self, none."""
 
@@ -86,7 +79,7 @@ class Lineup:
         self._on = cfg.league.match != "self"
         # Where each group has a baseline of its own, groups may have graders of their own.
         self._apart = cfg.proposer.algorithm in WITHIN_GROUP and cfg.proposer.group == "target"
-        self._league = League(settings(cfg), cfg.seed)
+        self._league = League(cfg.league, cfg.seed)
         self._steps = store.made
         self._newest: dict[str, tuple[int, int]] = {}  # role → (update, version) of the newest weights
         self._seen: dict[str, int] = {}  # role → its last publication, which at a start has the same weights
@@ -101,7 +94,7 @@ class Lineup:
         `newest`: the numbers under which the same weights have just been published."""
         if not self._on:
             return
-        self._league = League(settings(self._cfg), self._cfg.seed)
+        self._league = League(self._cfg.league, self._cfg.seed)
         self._league.redraws = redraws
         known = await self._cast.ledger.call(0, "versions")
         for role in ROLES:

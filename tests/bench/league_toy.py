@@ -22,14 +22,14 @@ sys.path[:0] = [str(HERE.parents[1] / "league"), str(HERE.parents[2])]
 
 from toys import play, toy  # noqa: E402
 
-from ssp.league.league import LeagueSettings  # noqa: E402
+from ssp.league.config import LeagueConfig, LeagueShares  # noqa: E402
 
-ARMS: dict[str, LeagueSettings] = {
+ARMS: dict[str, LeagueConfig] = {
     "self": toy("self"),
     "past": toy("past"),
     "best": toy("best"),
     "prioritised, power 4": toy("prioritised"),
-    "35/15/50, power 2": toy("mix", shares={"self": 0.35, "past": 0.15, "prioritised": 0.5}, power=2.0),
+    "35/15/50, power 2": toy("mix", shares=LeagueShares(0.35, 0.15, 0.5), power=2.0),
     "half self, half power 1": toy("mix", power=1.0),
     "half self, half power 4": toy("mix"),
 }

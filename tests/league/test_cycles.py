@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ssp.league.cycles import symmetric, two_sided
+from ssp.league.cycles import two_sided
 
 LOTS = 1e12
 
@@ -22,6 +22,14 @@ def parts(seed: int, n: int = 6, m: int = 5) -> tuple[np.ndarray, np.ndarray]:
     rest = rng.normal(size=(n, m))
     rest = rest - rest.mean(0) - rest.mean(1, keepdims=True) + rest.mean()
     return ranked - ranked.mean(), rest
+
+
+def symmetric(advantage: np.ndarray) -> float:
+    """The curl's share of an antisymmetric matrix (logit that the row beats the column): what row means leave over."""
+    strength = advantage.mean(axis=1)
+    curl = advantage - (strength[:, None] - strength[None, :])
+    whole = float((advantage**2).sum())
+    return float((curl**2).sum()) / whole if whole > 0 else 0.0
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.3, 1.0, 5.0])

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import QUIZ
+from toys import QUIZ, published
 
 from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.errors import InputError
-from ssp.league.league import League, LeagueSettings
+from ssp.league import league as rules
+from ssp.league.config import LeagueConfig
+from ssp.league.league import DOUBT, League
 from ssp.league.payoff import Result
 
 
@@ -19,7 +20,7 @@ def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[
     """Play from `first` to `last`; strength grows with the version. What was met and what left, a round a tuple."""
     log = []
     for round_ in range(first, last):
-        left = {role: league.published(role, round_) for role in ROLES}
+        left = {role: published(league, role, round_) for role in ROLES}
         met = {role: [league.opponent(role, round_, slot) for slot in range(slots)] for role in ROLES}
         rng, games = np.random.default_rng(round_), []
         for role, other in ((SOLVER, PROPOSER), (PROPOSER, SOLVER)):
@@ -36,16 +37,17 @@ def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[
 
 
 def test_without_members_everybody_meets_the_newest() -> None:
-    league = League(LeagueSettings(match="past"), seed=0)
+    league = League(LeagueConfig(match="past"), seed=0)
     league._newest |= dict.fromkeys(ROLES, 1)
     assert [league.opponent(role, 0) for role in ROLES] == [None, None]
-    league.published(SOLVER, 1)
+    published(league, SOLVER, 1)
     assert league.opponent(PROPOSER, 1) == 1 and league.opponent(SOLVER, 1) is None
 
 
-def test_a_resumed_run_goes_on_as_it_would_have() -> None:
+def test_a_resumed_run_goes_on_as_it_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain data through JSON, in the middle: the same opponents, members, odds and ratings, bit for bit (law 7)."""
-    settings = LeagueSettings(every=3, size=4, recent=6, margin=50.0)
+    monkeypatch.setattr(rules, "RECENT", 6)
+    settings = LeagueConfig(match="mix", every=3, size=4, margin=50.0)
     whole, half, again = (League(settings, seed=5) for _ in range(3))
     log = rounds(whole, 0, 40)
     rounds(half, 0, 20)
@@ -57,8 +59,9 @@ def test_a_resumed_run_goes_on_as_it_would_have() -> None:
     assert rounds(League(settings, seed=6), 0, 40) != log
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    league = League(LeagueSettings(every=2, size=5, recent=8), seed=0)
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "RECENT", 8)
+    league = League(LeagueConfig(match="mix", every=2, size=5), seed=0)
     sizes = []
     for first in range(0, 160, 40):
         rounds(league, first, first + 40)
@@ -70,15 +73,15 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_an_opponent_stays_until_its_round_is_done() -> None:
-    league = League(LeagueSettings(match="past", every=1, size=3, margin=0.0), seed=0)
+    league = League(LeagueConfig(match="past", every=1, size=3, margin=0.0), seed=0)
     for version in range(3):
-        assert [league.published(role, version) for role in ROLES] == [[], []]
+        assert [published(league, role, version) for role in ROLES] == [[], []]
     met, also = (next(r for r in range(20) if league.opponent(PROPOSER, r) == version) for version in (1, 2))
     for round_ in range(20):
         if round_ not in (met, also):
             league.done(round_)
     for version in range(3, 8):
-        assert not {1, 2} & {*league.published(SOLVER, version)}
+        assert not {1, 2} & {*published(league, SOLVER, version)}
         league.done(99)
     assert league.opponent(PROPOSER, met) == 1  # asked again, the same answer
     assert league.members(SOLVER) == [0, 1, 2, 7]  # one above its size, while both are played
@@ -87,10 +90,10 @@ def test_an_opponent_stays_until_its_round_is_done() -> None:
 
 
 def test_after_a_collapse_the_draws_are_others() -> None:
-    league = League(LeagueSettings(match="past", every=1, size=8), seed=0)
+    league = League(LeagueConfig(match="past", every=1, size=8), seed=0)
     for version in range(8):
-        league.published(SOLVER, version)
-    league.published(PROPOSER, 0)
+        published(league, SOLVER, version)
+    published(league, PROPOSER, 0)
     first = [league.opponent(PROPOSER, round_) for round_ in range(30)]
     league.restore(league.state())
     assert [league.opponent(PROPOSER, round_) for round_ in range(30)] == first
@@ -99,47 +102,30 @@ def test_after_a_collapse_the_draws_are_others() -> None:
     assert [league.opponent(PROPOSER, round_) for round_ in range(30)] != first
 
 
-def test_chances_come_from_games_and_where_there_are_none_from_ratings() -> None:
+def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest solver has not played; its predecessor won 3 of 4 against member 1, and nobody met member 2."""
-    league = League(LeagueSettings(every=1, margin=0.0, decay=0.5, doubt=4.0), seed=0)
+    monkeypatch.setattr(rules, "DECAY", 0.5)
+    league = League(LeagueConfig(match="mix", every=1, margin=0.0), seed=0)
     for version in (1, 2):
-        league.published(PROPOSER, version)
-    league.published(SOLVER, 1)
+        published(league, PROPOSER, version)
+    published(league, SOLVER, 1)
     league.saw([Result(1, 1, k, 1) for k in [1] * 75 + [0] * 25])
-    league.published(SOLVER, 2)
+    published(league, SOLVER, 2)
     known, guessed = league.chances(SOLVER)
     expected = league.ratings()
-    assert known == pytest.approx((0.5 * 75 + 4 * expected.chance(2, 1)) / (0.5 * 100 + 4))
+    assert known == pytest.approx((0.5 * 75 + DOUBT * expected.chance(2, 1)) / (0.5 * 100 + DOUBT))
     assert guessed == pytest.approx(expected.chance(2, 2))
     assert guessed > 0.6  # proposer 2 is expected where proposer 1 is
     (mirrored,) = (chance for chance in league.chances(PROPOSER)[:1])
-    assert mirrored == pytest.approx((0.5 * 25 + 4 * (1 - expected.chance(1, 2))) / (0.5 * 100 + 4))
+    assert mirrored == pytest.approx((0.5 * 25 + DOUBT * (1 - expected.chance(1, 2))) / (0.5 * 100 + DOUBT))
 
 
-def test_chances_see_a_cycle_that_ratings_cannot() -> None:
-    league = League(LeagueSettings(every=1, margin=0.0, doubt=4.0, decay=0.01), seed=0)
+def test_chances_see_a_cycle_that_ratings_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "DECAY", 0.01)
+    league = League(LeagueConfig(match="mix", every=1, margin=0.0), seed=0)
     for version in range(3):
         for role in ROLES:
-            league.published(role, version)
+            published(league, role, version)
     league.saw([Result(i, j, int(n < 40 * QUIZ[i, j]), 1) for i in range(3) for j in range(3) for n in range(40)])
     assert np.ptp([league.ratings().elo(SOLVER, version)[0] for version in range(3)]) < 1
     assert league.chances(SOLVER) == pytest.approx(QUIZ[2], abs=0.08)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"match": "mirror"},
-        {"shares": {"self": 0.5, "rest": 0.5}},
-        {"shares": {"self": 0.0}},
-        {"shares": {"self": 1.5, "past": -0.5}},
-        {"power": -1.0},
-        {"every": 0},
-        {"size": 2},
-        {"decay": 0.0},
-        {"walk": 0.0},
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"league.*{next(iter(wrong))}"):
-        LeagueSettings(**wrong)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from programs import exploited, solve
 
 from ssp.episode import PROPOSER, SOLVER
-from ssp.league.exploitability import exploitability, exploited, solve
+from ssp.league.exploitability import exploitability
 from ssp.league.payoff import PayoffTable, Result
 from ssp.league.ratings import fit
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.league.config import LeagueConfig
 from ssp.league.exploitability import exploitability
-from ssp.league.league import League, LeagueSettings
+from ssp.league.league import League
 from ssp.league.payoff import Result
 
 RPS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
@@ -22,9 +24,19 @@ QUIZ = 0.5 + 0.5 * RPS
 PENNIES = np.eye(2)
 
 
-def toy(match: str, **more: Any) -> LeagueSettings:
-    """Small, so that hundreds of rounds take a second: few games are remembered, nobody is admitted for being strong."""
-    return LeagueSettings(**{"match": match, "recent": 6, "size": 16, "margin": 0.0, **more})
+RECENT = 6
+"""Versions whose games a toy's league keeps, so that hundreds of rounds take a second."""
+
+
+def toy(match: str, **more: Any) -> LeagueConfig:
+    """Nobody is admitted for being strong."""
+    return LeagueConfig(match=match, margin=0.0, **more)
+
+
+def published(league: League, role: str, version: int) -> list[int]:
+    """A new version, whose weights can be kept: newest now, perhaps a member. The members that left."""
+    league.newest(role, version)
+    return league.admit(role, version) if league.wants(role, version) else []
 
 
 @dataclass(frozen=True)
@@ -40,8 +52,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return grown / grown.sum()
 
 
+@patch("ssp.league.league.RECENT", RECENT)
 def play(
-    settings: LeagueSettings,
+    settings: LeagueConfig,
     seed: int,
     rounds: int,
     rate: float = 4.0,
@@ -62,7 +75,7 @@ def play(
         now = {role: softmax(logits[role]) for role in ROLES}
         for role in ROLES:
             frozen[role][round_] = now[role]
-            league.published(role, round_)
+            published(league, role, round_)
             for version in set(frozen[role]) - {*league.members(role), round_}:
                 del frozen[role][version]
             total[role] += now[role]
