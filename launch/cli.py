@@ -33,8 +33,13 @@ class Parser(argparse.ArgumentParser):
         """Raise, where argparse would print the usage and leave."""
         from ssp.migration import advice
 
+        rule, unknown, typed = message.partition("unrecognized arguments: ")
+        # What was typed for an option that nobody knows may be a secret.
+        words = [word.partition("=")[0] if word.startswith("-") else word for word in typed.split()]
+        names = [word for at, word in enumerate(words) if not at or word.startswith("-") or words[at - 1][0] != "-"]
         hint = advice([word.partition("=")[0] for word in message.split()]) or f"see {self.prog} --help"
-        raise InputError(f"{self.prog} takes only the arguments that it knows", message, hint)
+        found = f"{rule}{unknown}{' '.join(names)}"
+        raise InputError(f"{self.prog} takes only the arguments that it knows", found, hint)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """From the reference systems' names to ours: configuration keys (`keys.yaml`) and environment variables.
 
 Owns the table and what follows from it: which key of ours one of theirs is, which settings their variables make. Promises
-that a variable counts only where neither the config's file nor the command line sets the key, that each variable which is
-seen is told in one line, and that no line holds a value. Refuses to know the schema (tests look every key up in it), to
+that a variable counts only where neither the config's file nor the command line sets the key, or another one that decides
+the same, that each variable which is seen is told in one line, and that no line holds a value. Refuses to know the schema (tests look every key up in it), to
 read configs, and to print.
 """
 
@@ -66,7 +66,7 @@ def _by_name() -> dict[str, Key]:
 def advice(names: Collection[str]) -> str:
     """What to write in place of these keys of theirs; "" when the table has none of them."""
     known = [key for key in map(find, names) if key is not None]
-    said = [f"{key.name} is {' and '.join(key.ours)}" if key.ours else f"{key.name} has none" for key in known]
+    said = [f"{key.name} is {' and '.join(key.ours)}" if key.ours else f"{key.name} has none: {key.note}" for key in known]
     return f"{'; '.join(said)} (values: {PAGE})" if said else ""
 
 
@@ -82,7 +82,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "; ".join(f"{theirs}: `{ours}`" for theirs, ours in TEMPLATES.items()) + "; another value is refused",
     ),
     "SOURCE_ACTOR_CHECKPOINT_DIR": ("defaults.model", "with SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME below it"),
-    "SAVE_CHECKPOINT_DIR": ("run.dir", "the whole run's folder"),
+    "SAVE_CHECKPOINT_DIR": ("run.dir", "the whole run's folder; not where `run.name`, or a folder in `resume`, says which"),
 }
 """Variables of SSP's launch script that are accepted → the key of ours, and a word."""
 
@@ -113,11 +113,12 @@ def environment(env: Mapping[str, str], stated: Mapping[str, object]) -> Found:
         if not value:
             continue
         key = VARIABLES[variable][0]
-        says = [text for name, text in stated.items() if _same(name, key)]
-        if any(f"oc.env:{variable}" in str(text) for text in says):
+        says = {name: text for name, text in stated.items() if _same(name, key) or _instead(name, text, key)}
+        if any(f"oc.env:{variable}" in str(text) for text in says.values()):
             notes.append(f"{variable} sets {key}, as the config says")
         elif says:
-            notes.append(f"{variable} is not used: the config or the command line sets {key}")
+            set_ = key if any(_same(name, key) for name in says) else ", ".join(says)
+            notes.append(f"{variable} is not used: the config or the command line sets {set_}")
         else:
             made = {k: v for k, v in _settings(variable, value, env).items() if not any(_same(n, k) for n in stated)}
             settings += [f"{name}={json.dumps(text)}" for name, text in made.items()]
@@ -146,3 +147,10 @@ def _same(stated: str, key: str) -> bool:
     """Whether a stated key sets `key`: itself, or for one of `defaults` a role's own."""
     block, _, rest = key.partition(".")
     return stated == key or (block == "defaults" and stated in (f"proposer.{rest}", f"solver.{rest}"))
+
+
+def _instead(stated: str, value: object, key: str) -> bool:
+    """Whether a stated key decides what `key` would: a run's name, or the folder it goes on in, says where that is."""
+    resumed = stated == "resume" and value not in ("never", "auto")
+    return key == "run.dir" and bool(value) and (stated == "run.name" or resumed)
+

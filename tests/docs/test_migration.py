@@ -87,6 +87,25 @@ def test_an_option_of_researchs_is_refused_with_ours(capsys: pytest.CaptureFixtu
     assert "--lr is solver.learner.lr" in said
 
 
+@pytest.mark.parametrize("typed", [["--wandb_api_key=SENTINEL"], ["--wandb_api_key", "SENTINEL"]])
+def test_what_is_typed_for_an_unknown_option_is_not_printed(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be a secret; and what to do with a key that has no counterpart stands in the table."""
+    assert main(["compare", "mine", *typed, "--lr=1e-6"]) == 2
+    said = capsys.readouterr().err
+    assert "SENTINEL" not in said and "unrecognized arguments: --wandb_api_key --lr" in said
+    assert "--wandb_api_key has none: the variable `WANDB_API_KEY`" in said and "--lr is solver.learner.lr" in said
+    assert main(["board", "one", "two"]) == 2
+    assert "two" in capsys.readouterr().err
+
+
+def test_a_kl_of_theirs_is_the_same_kl_of_ours() -> None:
+    """EMA-PG's exact KL has a direction, and who leaves the loss without one differs by system."""
+    notes = {key.name: key.note for key in KEYS}
+    topk = notes["actor_rollout_ref.actor.kl_topk_tokens"]
+    assert "full_reverse `kl.kind=full`" in topk and "full_forward `kl.kind=topk_forward` and `kl.topk`" in topk
+    assert "in Search-R1 `reward`; in EMA-PG and SSP no KL" in notes["actor_rollout_ref.actor.use_kl_loss"]
+
+
 def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, list[str]]:
     """The configuration that a dry run prints, and its notes."""
     assert main(["train", "--dry-run", *argv]) == 0
@@ -140,6 +159,17 @@ def test_what_the_file_says_wins_for_either_role(monkeypatch: pytest.MonkeyPatch
 def test_a_checkpoint_is_a_folder_and_its_name() -> None:
     env = {"SOURCE_ACTOR_CHECKPOINT_DIR": "models", "SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME": "step_10"}
     assert migration.environment(env, {}).settings == ('defaults.model="models/step_10"',)
+
+
+@pytest.mark.parametrize(
+    ("stated", "used"),
+    [({}, True), ({"resume": "auto"}, True), ({"run.name": ""}, True), ({"run.name": "mine"}, False)]
+    + [({"resume": "runs/mine"}, False), ({"run.dir": "mine"}, False)],
+)
+def test_a_run_that_is_named_is_the_run(stated: dict[str, object], used: bool) -> None:
+    found = migration.environment({"SAVE_CHECKPOINT_DIR": "there"}, stated)
+    assert found.settings == (('run.dir="there"',) if used else ())
+    assert used or f"is not used: the config or the command line sets {next(iter(stated))}" in found.notes[0]
 
 
 @pytest.mark.parametrize(("theirs", "ours"), migration.TEMPLATES.items())
