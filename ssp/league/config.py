@@ -35,8 +35,17 @@ class LeagueConfig:
     size: int = 16
 
     @property
+    def past(self) -> float:
+        """Expected share of past versions among whom a role may meet, once there are members."""
+        newest = {"self": 1.0, "mix": self.shares.newest / max(1e-9, sum(vars(self.shares).values()))}
+        return 1 - newest.get(self.match, 0.0)
+
+    @property
+    def asked(self) -> float:
+        """Expected share of the questions that the newest proposer writes, and learns from: a past one may have half."""
+        return 1 - self.past / 2
+
+    @property
     def twice(self) -> float:
-        """Expected share of the questions that are tried twice, by a past solver too, once there are members."""
-        every = {"self": 1.0, "mix": self.shares.newest / max(1e-9, sum(vars(self.shares).values()))}
-        past = 1 - every.get(self.match, 0.0)
-        return past * (1 - past / 2)  # of the newest proposer's questions, which are at least half of all
+        """Expected share of the questions that are tried twice, by a past solver too: of the newest proposer's."""
+        return self.past * self.asked

@@ -50,18 +50,20 @@ def own(cfg: Config, costs: Costs) -> Split:
 def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]:
     """GPU seconds a round: of each role's engines at full occupancy, and of each learner."""
     play: dict[str, float] = {}
-    tokens: dict[str, float] = {}
+    trained: dict[str, float] = {}
     for role in cfg.roles:
         cost = role_costs(cfg, role, costs)
         episodes = cfg.proposer.batch
         if role != PROPOSER:
             fed = cfg.proposer.batch * costs.valid if PROPOSER in cfg.roles else cfg.solver.batch
-            episodes = round(min(cfg.solver.batch, fed) * cfg.game.attempts * (1 + cfg.league.twice))
+            episodes = round(min(cfg.solver.batch, fed) * cfg.game.attempts)
         turns = 1 + sum(cost.searches) / 2
-        tokens[role] = episodes * turns * capped(cost.lengths.tokens, cost.lengths.sigma, cost.cap)
-        play[role] = tokens[role] * cost.pace.full * cost.gpus
+        tokens = episodes * turns * capped(cost.lengths.tokens, cost.lengths.sigma, cost.cap)
+        # Past versions play too; only the newest one's episodes are trained.
+        play[role] = tokens * cost.pace.full * cost.gpus * (1 if role == PROPOSER else 1 + cfg.league.twice)
+        trained[role] = tokens * (cfg.league.asked if role == PROPOSER else 1)
     learn = {
-        name: sum(tokens[role] for role in roles) * role_costs(cfg, name, costs).token
+        name: sum(trained[role] for role in roles) * role_costs(cfg, name, costs).token
         for name, roles in learners(cfg).items()
         if cfg.block(name).policy != "frozen"
     }

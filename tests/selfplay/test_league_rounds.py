@@ -382,6 +382,9 @@ def test_what_a_league_cannot_be_or_does_not_use_is_refused(changes: dict[str, A
         rule(config(league__match="mix", league__power=2.0))
 
 
-def test_a_plan_counts_what_past_solvers_play() -> None:
-    alone, mixed = (work(config(league__match=match), Costs())[0][SOLVER] for match in ("self", "mix"))
-    assert mixed == pytest.approx(1.375 * alone, rel=0.05)
+def test_a_plan_counts_what_past_solvers_play_and_no_learning_from_it() -> None:
+    """Of `mix` half of whom a role may meet is past; a past proposer asks for half of the targets at most."""
+    changes = {"proposer__batch": 64, "solver__batch": 64}
+    alone, mixed = (work(config(league__match=match, **changes), Costs()) for match in ("self", "mix"))
+    more = {role: [there[role] / without[role] for without, there in zip(alone, mixed, strict=True)] for role in ROLES}
+    assert more == {SOLVER: pytest.approx([1.375, 1.0]), PROPOSER: pytest.approx([1.0, 0.75])}
