@@ -12,23 +12,39 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ssp import protocols
 from ssp.data.readers import MARKER, Question, Target, asked
+from ssp.episode import SOLVER
 from ssp.errors import InputError
 from ssp.files import whole
+from ssp.judge import normalise
 
 ABILITY = "fact-reasoning"
+SCORED = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
+"""The `data_source` names that Search-R1's scorer knows; it stops at any other."""
 SSP_SOURCE = "quark_selfplay_en"
 """`data_source` of SSP's training rows; its trainer finds the retriever by it."""
 
 
-def write_search_r1(path: str | Path, questions: Sequence[Question]) -> None:
-    """Search-R1's five columns. The prompt is one user message, "Question: " and the question; the index counts from 0
-    in each (source, split).
+def fits_search_r1(question: Question) -> bool:
+    """Whether a row would read back as this question: its prompt gives it back, and each answer keeps a word."""
+    return (
+        asked(_prompt(question)) == question.question
+        and bool(question.answers)
+        and all(map(normalise, question.answers))
+    )
 
-    InputError for a question without source or split, and for one that the prompt would not give back.
+
+def write_search_r1(path: str | Path, questions: Sequence[Question]) -> None:
+    """Search-R1's five columns. The prompt is the one user message of our protocol `search-r1`: its trainer adds no
+    instructions, and its scorer wants an example's `<answer>` before the policy's. The index counts from 0 in each (source,
+    split).
+
+    InputError for a question without source or split, and for one that a row would not give back.
     """
     numbers: Counter[tuple[str, str]] = Counter()
     rows = []
@@ -36,16 +52,23 @@ def write_search_r1(path: str | Path, questions: Sequence[Question]) -> None:
         if not question.source or not question.split:
             found = f"{question.id}: source {question.source!r}, split {question.split!r}"
             raise InputError("Search-R1 rows have data_source and split", found, "give --source and --split")
-        prompt = f"{MARKER} {question.question}"
-        if asked(prompt) != question.question:
-            rule = f'in a Search-R1 prompt the question follows the last "{MARKER}"'
-            raise InputError(
-                rule, f"{question.id}: {question.question}", "change that question, or write another format"
-            )
+        if not fits_search_r1(question):
+            rule = f'in a Search-R1 row the question follows the last "{MARKER}", and each answer keeps a word'
+            found = f"{question.id}: {question.question} ({', '.join(question.answers)})"
+            raise InputError(rule, found, "change that question, or write another format")
         scope = (question.source, question.split)
-        rows.append(_verl_row(question.source, [prompt], question.answers, question.split, numbers[scope]))
+        rows.append(_verl_row(question.source, [_prompt(question)], question.answers, question.split, numbers[scope]))
         numbers[scope] += 1
     _write(path, rows, _search_r1_schema)
+
+
+def _prompt(question: Question) -> str:
+    return _spoken().replace("{question}", question.question)
+
+
+@cache
+def _spoken() -> str:
+    return protocols.get("search-r1").role(SOLVER).user
 
 
 def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:

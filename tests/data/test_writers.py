@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ssp import protocols
 from ssp.data.readers import Question, Target, read_questions, read_targets
-from ssp.data.writers import write_flashrag, write_plain, write_search_r1, write_ssp
+from ssp.data.writers import SCORED, write_flashrag, write_plain, write_search_r1, write_ssp
+from ssp.episode import SOLVER
 from ssp.errors import InputError
 from ssp.judge import normalise
 
@@ -47,15 +50,35 @@ def test_search_r1_parquet_has_the_five_columns_and_their_types(tmp_path):
     }
     table = pq.read_table(path)
     assert {field.name: field.type for field in table.schema} == wanted
+    (message,) = protocols.get("search-r1").messages(SOLVER, {"question": "who 1?"})
     assert table.to_pylist()[1] == {
         "data_source": "nq",
-        "prompt": [{"role": "user", "content": "Question: who 1?"}],
+        "prompt": [message],
         "ability": "fact-reasoning",
         "reward_model": {"style": "rule", "ground_truth": {"target": ["x1", "y z"]}},
         "extra_info": {"split": "test", "index": 1},
     }
     assert read_questions(path) == NQ + HOTPOT
     assert [p.name for p in path.parent.iterdir()] == ["train.parquet"]
+
+
+def scored(text: str, golds: list[str]) -> float:
+    """Search-R1's reward, written from its rule: the last `<answer>` of prompt and response, of which there must be two."""
+    found = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
+    return float(len(found) > 1 and normalise(found[-1]) in map(normalise, golds))
+
+
+@pytest.mark.covers("SR-30", "SR-33")
+def test_a_right_answer_to_a_row_is_scored_by_search_r1(tmp_path):
+    write_search_r1(tmp_path / "q.parquet", NQ)
+    for row in pq.read_table(tmp_path / "q.parquet").to_pylist():
+        (message,), golds = row["prompt"], row["reward_model"]["ground_truth"]["target"]
+        said = message["content"]
+        assert scored(f"{said}<think> so </think> <answer> {golds[-1]} </answer>", golds) == 1.0
+        assert scored(f"{said}<think> so </think> <answer> else </answer>", golds) == scored(said, golds) == 0.0
+        assert all(tag in said for tag in ("<think>", "<search>", "<information>")), "its trainer adds no instructions"
+    assert scored("Question: who?<answer> x1 </answer>", ["x1"]) == 0.0, "which no example stands before"
+    assert {row["data_source"] for row in pq.read_table(tmp_path / "q.parquet").to_pylist()} <= set(SCORED)
 
 
 @pytest.mark.covers("SR-62")
@@ -92,6 +115,12 @@ def test_search_r1_refuses_a_question_that_its_prompt_would_change(tmp_path, tex
     with pytest.raises(InputError, match="nq/test/0"):
         write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], question=text)])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("golds", [(), ("The",), ("x", "?")])
+def test_search_r1_refuses_answers_that_its_reader_would_refuse(tmp_path, golds):
+    with pytest.raises(InputError, match="nq/test/0"):
+        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], answers=golds)])
 
 
 @pytest.mark.parametrize("lack", ["source", "split"])
