@@ -9,17 +9,17 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from launch import policy
 from launch.cli import Parser, whole
+from launch.questions import export
 from launch.questions.tables import show, summary
 from ssp import protocols
 from ssp.bank import files, reader
-from ssp.bank.records import VALID, Filter, Record
+from ssp.bank.records import Filter, Record
 from ssp.config import load
 from ssp.errors import InputError
 from ssp.referee.referee import CHECKS
@@ -29,11 +29,22 @@ from ssp.runfolder import RunFolder
 SHORTEST_ID = 4
 """Characters of an id that may stand for it."""
 
+TASKS, TABLE = ("show", "ask", "curriculum", "yardstick", "export"), "the table"
+FLAGS = {
+    **dict.fromkeys(("valid", "rule", "min_difficulty", "max_difficulty", "version", "contains"), (TABLE, "--export")),
+    "limit": (TABLE, "--curriculum"),
+    "questions": ("--yardstick",),
+    **dict.fromkeys(("policy", "model", "tokenizer"), ("--ask", "--yardstick")),
+    **dict.fromkeys(("format", "source", "transcripts", "license"), ("--export",)),
+}
+"""Flag → what it is for; anywhere else it is refused."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when it has shown or written what was asked for. Raises InputError."""
-    args = _parser().parse_args(sys.argv[1:] if argv is None else list(argv))
-    _check(args)
+    parser = _parser()
+    args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+    _check(args, parser)
     place = Path(args.bank)
     # What is neither is refused as a run.
     run = None if files.is_bank(place) else RunFolder(place)
@@ -61,29 +72,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.export is None:
         summary(console, found, records, args.limit)
     else:
-        _export(args, records, run)
+        export.write(args, records, run)
     return 0
 
 
-def _check(args: Namespace) -> None:
+def _check(args: Namespace, parser: Parser) -> None:
     """What can be refused before anything is read."""
+    tasks = [f"--{name}" for name in TASKS if getattr(args, name)]
+    if len(tasks) > 1:
+        raise InputError("ssp bank does one thing at a time", " and ".join(tasks), "leave one of them out")
+    task = tasks[0] if tasks else TABLE
+    for name, ends in FLAGS.items():
+        if task not in ends and getattr(args, name) != parser.get_default(name):
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} is for {' and '.join(ends)}", f"{flag} with {task}", f"leave {flag} out")
     if args.rule and args.rule not in (known := [*RULES, *CHECKS]):
         raise InputError("--rule is one that the referee knows", args.rule, f"use one of {', '.join(known)}")
     if not 0 <= args.min_difficulty <= args.max_difficulty <= 1:
         found = f"{args.min_difficulty:g} and {args.max_difficulty:g}"
         raise InputError("--min-difficulty and --max-difficulty are bounds between 0 and 1", found, "type others")
-    needs = {
-        "--ask": ("policy", "model", "tokenizer") if not (args.ask or args.yardstick) else (),
-        "--export": ("format", "transcripts", "license") if args.export is None else (),
-    }
-    for other, name in ((other, name) for other, names in needs.items() for name in names if getattr(args, name)):
-        raise InputError(f"--{name} is for {other}", f"no {other}", f"leave --{name} out")
-    if args.export is None:
-        return
-    if args.export.exists():
-        raise InputError("an export is a new file or folder", args.export, "remove it or choose another")
-    if args.transcripts and args.format == "search-r1":
-        raise InputError("transcripts have no place in Search-R1's columns", "--transcripts", "leave it out")
+    if args.export is not None:
+        export.check(args)
 
 
 def _named(records: Sequence[Record], name: str) -> Record:
@@ -96,26 +105,6 @@ def _named(records: Sequence[Record], name: str) -> Record:
         rule = f"a question is named by its id, its first {SHORTEST_ID} characters, or a game's id"
         raise InputError(rule, f"{name}, {said}", "ssp bank RUN lists them")
     return found[0]
-
-
-def _export(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> None:
-    kind = args.format or "bank"
-    kept = [record for record in records if kind == "bank" or record.verdict == VALID]
-    if not kept:
-        raise InputError("an export holds at least one question", f"{args.bank}: none is left", "ask for less")
-    if args.transcripts and run is not None:
-        kept = reader.told(run, kept)
-    if args.license:
-        kept = [replace(record, license=args.license) for record in kept]
-    if args.export.suffix:
-        if kind == "bank" and args.export.suffix != ".parquet":
-            rule = "a bank is exported to a .parquet file, or to a folder, whose name has no ending"
-            raise InputError(rule, args.export, "give it such a name")
-        files.WRITERS[kind](args.export, kept)
-    else:
-        files.write_folder(args.export, kept, kind)
-    out = f" ({len(records) - len(kept):,} left out, which no referee accepted)" if len(kept) < len(records) else ""
-    print(f"{args.export}: {len(kept):,} questions, {kind}{out}")
 
 
 def _parser() -> Parser:
@@ -144,8 +133,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--format", choices=list(files.WRITERS), help="export: all fields (bank, default), or training rows"
     )
+    parser.add_argument("--source", metavar="NAME", help="export, search-r1: their data_source, such as nq")
     parser.add_argument("--transcripts", action="store_true", help="export: with the text of every episode")
-    parser.add_argument("--license", default="", metavar="TEXT", help="export: the licence of the questions")
+    parser.add_argument("--license", metavar="TEXT", help="export: the licence of the questions")
     return parser
 
 

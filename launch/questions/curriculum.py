@@ -38,7 +38,7 @@ def show(console: Console, run: RunFolder, limit: int) -> int:
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for heading in ("round", *SHOWN.values()):
         table.add_column(heading, justify="right")
-    for step, values, _ in found[-limit:]:
+    for step, values, _ in found[max(len(found) - limit, 0) :]:
         known = [values.get(f"curriculum/{name}") for name in SHOWN]
         table.add_row(str(step), *("-" if value is None else f"{value:.2f}" for value in known))
     console.print(table)

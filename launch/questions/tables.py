@@ -30,8 +30,10 @@ def summary(console: Console, found: Reading, records: Sequence[Record], limit: 
     rates = [record.difficulty for record in records if record.difficulty is not None]
     groups = len({record.group for record in records})
     shares = Counter(min(int(rate * 5), 4) for rate in rates)
+    none = "" if found.silent is None else f"; {found.silent:,} proposals handed in none"
+    void = f", {found.void:,} more were void" if found.void else ""
     lines = {
-        "questions": f"{len(records):,} of {len(found.records):,}; {found.silent:,} proposals handed in none",
+        "questions": f"{len(records):,} of {len(found.records):,}{none}{void}",
         "verdicts": ", ".join(f"{number:,} {verdict}" for verdict, number in sorted(verdicts.items())),
         "broken": ", ".join(f"{rule} {number:,}" for rule, number in rules.most_common()),
         "difficulty": ", ".join(f"{i / 5:g}-{(i + 1) / 5:g}: {shares[i]:,}" for i in range(5)) if rates else "",

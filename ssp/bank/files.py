@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -19,6 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.dataset import dataset
 
 from ssp.bank.records import FIELDS, VALID, Attempt, Check, Play, Record
 from ssp.data.readers import Question, read_questions
@@ -28,6 +29,9 @@ from ssp.files import whole
 
 DATA = "data/train.parquet"
 """The data of a folder."""
+
+ROWS = 200
+"""Records that are written and read at a time: parquet cannot give back 2 GiB of nested text in one piece."""
 
 WRITTEN = """Each question was written by a language-model policy that was given its answer and searched a corpus; a referee
 checked it, and a solver tried to answer it by search. Answers were not checked by people."""
@@ -54,10 +58,11 @@ Writer = Callable[[Path, Sequence[Record]], None]
 def write_bank(path: Path, records: Sequence[Record]) -> None:
     """All fields of the records, in order. InputError for one without a source or a licence."""
     for record in records:
-        if not record.data_source or not record.license:
+        if not record.data_source.strip() or not record.license.strip():
             raise InputError("every question of a bank has a source and a licence", record.id, "say --license")
-    with whole(path) as aside:
-        pq.write_table(pa.Table.from_pylist([asdict(record) for record in records], SCHEMA), aside, compression="zstd")
+    with whole(path) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
+        for at in range(0, len(records), ROWS):
+            writer.write_table(pa.Table.from_pylist([asdict(record) for record in records[at : at + ROWS]], SCHEMA))
 
 
 def write_training(path: Path, records: Sequence[Record]) -> None:
@@ -92,30 +97,66 @@ def is_bank(place: Path) -> bool:
 
 def read_bank(place: Path) -> list[Record]:
     """The records of an exported file or folder. InputError for one that is missing, or no bank with all fields."""
-    path = place / DATA if place.is_dir() else place
-    if not path.is_file():
-        raise InputError("a bank's file must exist", path, "check the path")
-    try:
-        missing = set(FIELDS) - set(pq.read_schema(path).names)
-        if missing:
-            raise pa.ArrowInvalid(f"no column {min(missing)}")
-        rows = pq.read_table(path, schema=SCHEMA).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        found = f"{path} ({' '.join(str(error).split())})"
-        raise InputError("a bank's file has all its fields", found, "export one: ssp bank RUN --export FILE") from error
-    return [_record(row) for row in rows]
+    return [_record(row) for row in _rows(place, list(FIELDS))]
+
+
+def read_licenses(place: Path) -> dict[tuple[str, str], str]:
+    """(question, first answer) → licence, of an exported file or folder; empty of any other question file."""
+    rows = _rows(place, ["question", "answers", "license"]) if _is_whole(place) else ()
+    return {(row["question"], row["answers"][0]): row["license"] for row in rows}
 
 
 def read_accepted(place: Path) -> list[Question]:
     """The questions to play of an exported file or folder: a bank's valid ones, all of any other question file."""
-    path = place / DATA if place.is_dir() else place
+    if not _is_whole(place):
+        return read_questions(_file(place))
+    rows = _rows(place, ["id", "question", "answers", "verdict", "data_source", "split"])
+    return [
+        Question(row["id"], row["question"], tuple(row["answers"]), 0, row["data_source"], row["split"])
+        for row in rows
+        if row["verdict"] == VALID
+    ]
+
+
+def _file(place: Path) -> Path:
+    return place / DATA if place.is_dir() else place
+
+
+def _is_whole(place: Path) -> bool:
     try:
-        whole_bank = "plays" in pq.read_schema(path).names
+        return "plays" in pq.read_schema(_file(place)).names
     except (OSError, pa.ArrowException):
-        whole_bank = True  # its reader says what is wrong with it
-    if not whole_bank:
-        return read_questions(path)
-    return [record.as_question() for record in read_bank(place) if record.verdict == VALID]
+        return True  # its reader says what is wrong with it
+
+
+def _rows(place: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """These fields of each record, a few rows in memory at a time."""
+    path, hints = _file(place), get_type_hints(Record)
+    if not path.is_file():
+        raise InputError("a bank's file must exist", path, "check the path")
+    try:
+        if missing := set(FIELDS) - set(pq.read_schema(path).names):
+            raise pa.ArrowInvalid(f"no column {min(missing)}")
+        for batch in dataset(path, schema=SCHEMA, format="parquet").to_batches(columns=names, batch_size=ROWS):
+            for name in names:
+                _check(hints[name], batch.column(name), name)
+            yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        found = f"{path} ({' '.join(str(error).split())})"
+        raise InputError("a bank's file has all its fields", found, "export one: ssp bank RUN --export FILE") from error
+
+
+def _check(hint: Any, column: pa.Array, name: str) -> None:
+    """ArrowInvalid for a null in a field whose type hint has none."""
+    if isinstance(hint, UnionType):
+        return
+    if column.null_count:
+        raise pa.ArrowInvalid(f"a null in {name}")
+    if get_origin(hint) is list:
+        _check(get_args(hint)[0], column.flatten(), name)
+    if is_dataclass(hint):
+        for inner, kind in get_type_hints(hint).items():
+            _check(kind, column.field(inner), f"{name}.{inner}")
 
 
 def _record(row: dict[str, Any]) -> Record:

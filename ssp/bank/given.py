@@ -14,7 +14,7 @@ from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
 from ssp.errors import InputError
 from ssp.ledger import Ledger
-from ssp.runfolder import RunFolder
+from ssp.runfolder import RunFolder, resolve
 from ssp.world import files
 
 
@@ -23,8 +23,8 @@ def given(cfg: Config) -> list[Question]:
     if cfg.game.questions == "proposer":
         return []
     if cfg.game.questions == "dataset":
-        return read_questions(files.resolve(cfg.data.questions, "questions", cfg))
-    place = Path(cfg.data.questions)
+        return read_questions(resolve(files.resolve(cfg.data.questions, "questions", cfg), "data.questions"))
+    place = bank_of(cfg)
     found = read_accepted(place) if is_bank(place) else _accepted(place)
     if not found:
         raise InputError("a bank holds at least one accepted question", place, "name a run that a proposer played in")
@@ -34,9 +34,14 @@ def given(cfg: Config) -> list[Question]:
 def answered(cfg: Config) -> dict[tuple[str, str], Question]:
     """(question, first answer) → what the file behind `cfg` says of it; empty where none is: of what a run asked, the
     target is the one right answer."""
-    if cfg.game.questions == "bank" and not is_bank(Path(cfg.data.questions)):
+    if cfg.game.questions == "bank" and not is_bank(bank_of(cfg)):
         return {}
     return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}
+
+
+def bank_of(cfg: Config) -> Path:
+    """The bank behind `cfg`, as `ssp train` finds it."""
+    return resolve(cfg.data.questions, "data.questions")
 
 
 def _accepted(place: Path) -> list[Question]:

@@ -9,14 +9,16 @@ decided whose word is not on record, `right` is None unless the game's win rate 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+import sqlite3
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ssp.bank import groups
-from ssp.bank.given import answered
+from ssp.bank.files import is_bank, read_licenses
+from ssp.bank.given import answered, bank_of
 from ssp.bank.records import REJECTED, SPLIT, VALID, VOID, Attempt, Check, Play, Record, identify, solve_rate
 from ssp.config import load
 from ssp.config.schema import Config
@@ -32,17 +34,18 @@ from ssp.telemetry import episodes as transcripts
 Row = dict[str, Any]
 Said = TypeVar("Said", Play, Attempt)
 
-_WORLD = re.compile(r"worlds/v\d+-(\d+)/[^/]+$")
+_WORLD = re.compile(r"worlds/v\d+-(\d+(?:\+aliases)?)/[^/]+$")
 _COLUMNS = ("id", "attempt", "final", "queries", "documents")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read: the records, in the order in which their questions became known, and the games that are none:
-    `silent` (no question was handed in)."""
+    """What was read: the records, in the order in which their questions became known, and the games that are none: `silent`
+    (no question was handed in), `void` (a fault of ours came before one). Both None of an export, which does not say."""
 
     records: list[Record]
-    silent: int = 0
+    silent: int | None = None
+    void: int | None = None
 
 
 def read(run: RunFolder) -> Reading:
@@ -56,17 +59,25 @@ def read(run: RunFolder) -> Reading:
     if not run.ledger.is_file():
         raise InputError("a run that has played has a ledger", run.ledger, "wait until it has, or give another run")
     cfg = load(str(run.config), [])
-    ledger = Ledger(run.ledger, readonly=True)
-    try:
-        games, entries = ledger.settled()
-    finally:
-        ledger.close()
+    games, entries = settled(run)
     if not games:
         raise InputError("a bank holds the questions of settled rounds", f"{run.path} has none", "let the run go on")
     records = gathered(cfg, run, games, entries)
     first = groups.group([record.question for record in records])
     records = [replace(record, group=records[place].id) for record, place in zip(records, first, strict=True)]
-    return Reading(records, sum(game["question"] is None for game in games))
+    none = Counter(game["verdict"] for game in games if game["question"] is None)
+    return Reading(records, none[REJECTED], none[VOID])
+
+
+def settled(run: RunFolder) -> tuple[list[Row], list[Row]]:
+    """The settled games of a run and their episodes (`Ledger.settled`). InputError for a file that is no ledger."""
+    ledger = Ledger(run.ledger, readonly=True)
+    try:
+        return ledger.settled()
+    except sqlite3.DatabaseError as error:
+        raise InputError("a ledger has games and episodes", f"{run.ledger} ({error})", "give another run") from error
+    finally:
+        ledger.close()
 
 
 def gathered(cfg: Config, run: RunFolder, games: Iterable[Row], entries: Iterable[Row]) -> list[Record]:
@@ -125,19 +136,50 @@ def texts(run: RunFolder, entries: Iterable[Row], names: Sequence[str] = _COLUMN
     return found
 
 
+class _Sources:
+    """Who says what of a run's questions. What was asked in a run is of its corpus, and of a generated one this project's;
+    what was given is as its file says, or as the run that it was asked in."""
+
+    def __init__(self, cfg: Config, run: Path) -> None:
+        self._run, self._corpus, self._file = run, origin(cfg.data.corpus), origin(cfg.data.questions)
+        self._given, self._licenses = answered(cfg), dict[tuple[str, str], str]()
+        self._before: _Sources | None = None
+        if cfg.game.questions != "bank":
+            return
+        place = bank_of(cfg)
+        if is_bank(place):
+            self._licenses = read_licenses(place)
+            return
+        self._run, self._corpus = place.parent if place.suffix == ".db" else place, ""
+        config = RunFolder(self._run).config
+        self._before = _Sources(load(str(config), []), self._run) if config.is_file() else None
+
+    def of(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
+        """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""
+        if self._before is not None:
+            return (target,), *self._before.of(question, target)[1:]  # that run's other answers were not right here
+        if not self._given:
+            return (target,), f"selfplay-{self._run.name}", SPLIT, _license(self._corpus)
+        row = self._given.get((question, target))
+        if row is None:
+            found = f"{self._file} has no {question!r} with {target!r}"
+            raise InputError("the questions that a run was given are in its data.questions", found, "restore that file")
+        license_ = self._licenses.get((question, target), _license(self._file))
+        return row.answers, row.source or self._file, row.split or SPLIT, license_
+
+
 class _Reader:
     """Makes records of rows. `texts`: what the files say of an episode."""
 
     def __init__(self, cfg: Config, run: RunFolder, texts: Mapping[str, Row]) -> None:
         self._cfg, self._run, self._texts = cfg, run, texts
         self._rules = _rules(cfg)
-        self._given = answered(cfg)
+        self._sources = _Sources(cfg, run.path)
         self._corpus = origin(cfg.data.corpus)
-        self._asked_in = Path(cfg.data.questions or run.path)  # of a bank that is a run, that run
 
     def record(self, question: str, target: str, games: Sequence[Row], entries: Mapping[str, Sequence[Row]]) -> Record:
         """One question with its games, in the order in which they were played."""
-        golds, source, split, license_ = self._source(question, target)
+        golds, source, split, license_ = self._sources.of(question, target)
         plays, attempts = [], []
         for game in sorted(games, key=lambda game: _when(entries[game["id"]], game)):
             tried = self._attempts(game, entries[game["id"]], golds)
@@ -167,15 +209,6 @@ class _Reader:
             plays=plays,
             attempts=attempts,
         )
-
-    def _source(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
-        """All right answers, the source, the split and the licence of a question: a generated world is this project's."""
-        row = self._given.get((question, target))
-        if row is not None:
-            file = origin(str(self._asked_in))
-            return row.answers, row.source or file, row.split or SPLIT, _license(file)
-        run = self._asked_in.parent if self._asked_in.suffix == ".db" else self._asked_in
-        return (target,), f"selfplay-{run.name}", SPLIT, _license(self._corpus)
 
     def _play(self, game: Row, entries: Sequence[Row], tried: Sequence[Attempt]) -> Play:
         ours = [entry for entry in entries if entry["role"] == PROPOSER]

@@ -18,7 +18,6 @@ from ssp.bank import reader
 from ssp.bank.records import VALID
 from ssp.episode import PROPOSER, SOLVER
 from ssp.league.lineup import first
-from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.selfplay.records import Game
 from ssp.telemetry import episodes as transcripts
@@ -75,11 +74,7 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
 
     InputError for a file that is no ledger, and for a missing or foreign episodes file.
     """
-    ledger = Ledger(run.ledger, readonly=True)
-    try:
-        games, entries = ledger.settled()
-    finally:
-        ledger.close()
+    games, entries = reader.settled(run)
     of: defaultdict[str, list[Row]] = defaultdict(list)
     for entry in entries:
         if entry["file"]:

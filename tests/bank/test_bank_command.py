@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,8 +93,9 @@ def test_an_export_is_read_like_the_run(stage: fakes.Stage, ask: Ask, tmp_path: 
     records = files.read_bank(folder)
     assert code == 0 and f"{len(records)} questions, bank" in said and (folder / "README.md").is_file()
     assert {bool(attempt.transcript) for record in records for attempt in record.attempts} == {transcripts}
-    listed = ask(stage.folder.path, "--valid")[1].splitlines()[1:]
-    assert ask(folder)[1].splitlines()[1:] == listed
+    listed = ask(stage.folder.path, "--valid")[1].splitlines()
+    assert ask(folder)[1].splitlines()[1:] == listed[1:]
+    assert "handed in none" in listed[0] and "handed in none" not in ask(folder)[1], "which an export does not say"
     shown = ask(folder, "--show", records[0].id)[1]
     assert records[0].question in shown and ("<search>" in shown) == transcripts
     assert ask(folder, "--export", tmp_path / "again.parquet")[0] == 0
@@ -104,9 +107,30 @@ def test_a_training_file_has_accepted_questions_only_and_says_so(stage: fakes.St
     valid = [record.question for record in records if record.verdict == "valid"]
     code, said = ask(stage.folder.path, "--export", tmp_path / "train.parquet", "--format", "search-r1")
     assert code == 0 and f"{len(records) - len(valid)} left out, which no referee accepted" in said
+    assert "data_source selfplay-run: Search-R1's own scorer knows only nq, triviaqa" in said
     assert [q.question for q in read_questions(tmp_path / "train.parquet")] == valid
     code, said = ask(stage.folder.path, "--export", tmp_path / "set", "--format", "search-r1", "--valid")
     assert code == 0 and "left out" not in said and "Search-R1" in (tmp_path / "set" / "README.md").read_text()
+
+
+def test_a_training_file_for_search_r1s_own_scorer(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
+    flags = ["--format", "search-r1", "--source", " nq "]
+    code, said = ask(stage.folder.path, "--export", tmp_path / "train.parquet", *flags)
+    assert code == 0 and "scorer" not in said
+    assert {q.source for q in read_questions(tmp_path / "train.parquet")} == {"nq"}
+
+
+def test_one_question_that_no_row_can_hold_blocks_no_export(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
+    first, second, *others = (r for r in reader.read(stage.folder).records if r.verdict == "valid")
+    odd = [replace(first, question=f"Question: {first.question}"), replace(second, answers=["The"])]
+    files.write_bank(tmp_path / "bank.parquet", [*odd, *others])
+    code, said = ask(tmp_path / "bank.parquet", "--export", tmp_path / "train.parquet", "--format", "search-r1")
+    assert (
+        code == 0
+        and f"{len(others)} questions" in said
+        and "2 left out, which a row of this format would change" in said
+    )
+    assert [q.question for q in read_questions(tmp_path / "train.parquet")] == [r.question for r in others]
 
 
 def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
@@ -137,6 +161,21 @@ def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> 
         (["--export", "{new}.parquet", "--contains", "no such text"], "at least one question"),
         (["--export", "{new}.parquet", "--rule", "leakage", "--format", "search-r1"], "at least one question"),
         (["--export", "{new}.parquet", "--transcripts", "--format", "search-r1"], "no place"),
+        (["--export", "{new}", "--license", " "], "--license is a name"),
+        (["--export", "{new}", "--license", ""], "--license is a name"),
+        (["--export", "{new}", "--format", "search-r1", "--source", " "], "--source is a name"),
+        (["--export", "{new}", "--source", "nq"], "for --format search-r1"),
+        (["--source", "nq"], "is for --export"),
+        (["--curriculum", "--export", "{new}"], "--curriculum and --export"),
+        (["--show", "q0", "--export", "{new}"], "--show and --export"),
+        (["--ask", "q0", "--yardstick", "2"], "--ask and --yardstick"),
+        (["--yardstick", "2", "--limit", "3"], "--limit is for the table and --curriculum"),
+        (["--curriculum", "--valid"], "--valid is for the table and --export"),
+        (["--show", "q0", "--max-difficulty", "0.5"], "--max-difficulty is for"),
+        (["--questions", "4"], "--questions is for --yardstick"),
+        (["--export", "{there}/bank.parquet"], "can be written"),
+        (["--export", "{there}/bank"], "can be written"),
+        (["--export", "{there}/bank.jsonl", "--format", "search-r1"], "can be written"),
     ],
 )
 def test_what_is_refused(stage: fakes.Stage, ask: Ask, tmp_path: Path, flags: list[str], said: str) -> None:
@@ -156,6 +195,29 @@ def test_a_place_that_is_no_bank_is_refused(ask: Ask, tmp_path: Path) -> None:
     assert "has a ledger" in ask(tmp_path)[1]
     (tmp_path / "ledger.db").write_text("torn")
     assert "SQLite" in ask(tmp_path)[1]
+
+
+def test_a_ledger_without_games_is_refused(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(stage.folder.config.read_text())
+    Ledger(tmp_path / "ledger.db").close()
+    with sqlite3.connect(tmp_path / "ledger.db") as ledger:
+        ledger.execute("DROP TABLE games")
+    for flags in ([], ["--curriculum"]):
+        code, said = ask(tmp_path, *flags)
+        assert code == 2 and "a ledger has games and episodes" in said
+
+
+def test_an_export_without_transcripts_gives_none(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
+    assert ask(stage.folder.path, "--export", tmp_path / "bank.parquet")[0] == 0
+    code, said = ask(tmp_path / "bank.parquet", "--export", tmp_path / "more.parquet", "--transcripts")
+    assert code == 2 and "has none" in said and not (tmp_path / "more.parquet").exists()
+    rejected = ["--rule", "leakage", "--transcripts"]
+    assert ask(stage.folder.path, "--export", tmp_path / "more.parquet", *rejected)[0] == 0
+
+
+def test_no_rounds_are_none(stage: fakes.Stage, ask: Ask) -> None:
+    assert len(ask(stage.folder.path, "--curriculum")[1].splitlines()) > 3
+    assert len(ask(stage.folder.path, "--curriculum", "--limit", 0)[1].splitlines()) == 1
 
 
 def test_a_run_is_only_read(stage: fakes.Stage, ask: Ask) -> None:

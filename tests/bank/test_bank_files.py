@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,6 +53,30 @@ def test_export_and_import_are_the_same_records(tmp_path: Path, records: list[Re
     assert second.read_bytes() == (first / files.DATA if name == "folder" else first).read_bytes()
 
 
+def test_a_bank_is_written_and_read_a_few_rows_at_a_time(tmp_path: Path, records: list[Record]) -> None:
+    """Parquet gives no column of more than 2 GiB of nested text back in one piece."""
+    many = [replace(records[at % len(records)], id=f"q{at}") for at in range(2 * files.ROWS + 1)]
+    files.write_bank(tmp_path / "bank.parquet", many)
+    groups_ = pq.ParquetFile(tmp_path / "bank.parquet").metadata
+    assert [groups_.row_group(i).num_rows for i in range(groups_.num_row_groups)] == [files.ROWS, files.ROWS, 1]
+    assert files.read_bank(tmp_path / "bank.parquet") == many
+
+
+@pytest.mark.parametrize("change", [{"question": None}, {"license": None}, {"plays": None}, {"answers": [None]}])
+def test_a_null_where_none_may_be_is_refused(tmp_path: Path, records: list[Record], change: dict[str, None]) -> None:
+    pq.write_table(pa.Table.from_pylist([{**asdict(records[0]), **change}], files.SCHEMA), tmp_path / "bank.parquet")
+    with pytest.raises(InputError, match=f"a null in {next(iter(change))}"):
+        files.read_bank(tmp_path / "bank.parquet")
+
+
+def test_a_null_within_a_play_is_refused(tmp_path: Path, records: list[Record]) -> None:
+    row = asdict(records[0])
+    row["plays"][0]["checks"] = None
+    pq.write_table(pa.Table.from_pylist([row], files.SCHEMA), tmp_path / "bank.parquet")
+    with pytest.raises(InputError, match=r"a null in plays\.checks"):
+        files.read_bank(tmp_path / "bank.parquet")
+
+
 @pytest.mark.parametrize("name", ["bank.parquet", "folder", "training.parquet"])
 def test_an_export_is_played_as_the_run_itself_would_be(
     tmp_path: Path, run: fakes.Stage, records: list[Record], name: str
@@ -80,6 +105,55 @@ def test_an_export_plays(tmp_path: Path, records: list[Record], monkeypatch: pyt
     (stage.folder.path / "config.yaml").write_text(to_yaml(cfg))
     for record in reader.read(stage.folder).records:  # the bank of a bank says where its questions are from
         assert (record.data_source, record.split) == ("selfplay-run", "train")
+
+
+def whose(tmp_path: Path, questions: str, **changes: Any) -> reader._Sources:
+    """What is said of the questions of a run over `questions`."""
+    return reader._Sources(
+        fakes.config(game__questions="bank", data__questions=questions, **changes), tmp_path / "later"
+    )
+
+
+def test_what_was_asked_over_another_corpus_keeps_its_licence(tmp_path: Path) -> None:
+    """Run B plays in a generated world what run A asked over somebody's documents, and C what B played."""
+    for name, changes in (("a", {"data__corpus": "/data/wiki.jsonl"}), ("b", {"game__questions": "bank"})):
+        (tmp_path / name).mkdir()
+        cfg = fakes.config(**changes, data__questions=str(tmp_path / "a") if name == "b" else "")
+        (tmp_path / name / "config.yaml").write_text(to_yaml(cfg))
+    for place in ("a", "a/ledger.db", "b"):
+        assert whose(tmp_path, str(tmp_path / place)).of("who ?", "x") == (("x",), "selfplay-a", "train", "unknown"), (
+            place
+        )
+    gone = whose(tmp_path, str(tmp_path / "gone")).of("who ?", "x")
+    assert gone == (("x",), "selfplay-gone", "train", "unknown"), "nobody can say any more"
+    (tmp_path / "a" / "config.yaml").write_text(to_yaml(fakes.config()))
+    assert whose(tmp_path, str(tmp_path / "b")).of("who ?", "x")[3] == "apache-2.0"
+
+
+def test_a_licence_that_was_typed_travels_and_a_question_that_is_gone_is_refused(
+    tmp_path: Path, records: list[Record]
+) -> None:
+    one = replace(records[0], verdict="valid", license="cc-by-sa-4.0")
+    files.write_bank(tmp_path / "bank.parquet", [one])
+    asked = whose(tmp_path, str(tmp_path / "bank.parquet"))
+    assert asked.of(one.question, one.target)[1:] == ("selfplay-run", "train", "cc-by-sa-4.0")
+    with pytest.raises(InputError, match=r"given are in its data\.questions.*bank\.parquet has no 'who \?'"):
+        asked.of("who ?", "x")
+    files.write_training(tmp_path / "rows.parquet", [one])
+    assert whose(tmp_path, str(tmp_path / "rows.parquet")).of(one.question, one.target)[3] == "unknown"
+
+
+def test_relative_paths_count_from_the_same_folder_as_in_training(
+    tmp_path: Path, records: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write_bank(tmp_path / "home" / "bank.parquet", records)
+    rows = [{"id": "1", "question": "who ?", "answers": ["x"]}]
+    (tmp_path / "home" / "rows.jsonl").write_text("".join(json.dumps(row) for row in rows))
+    monkeypatch.setenv("SSP_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert len(given(bank(Path("bank.parquet")))) > 10
+    (asked,) = given(fakes.config(game__questions="dataset", data__questions="rows.jsonl"))
+    assert asked.question == "who ?"
 
 
 def test_all_right_answers_travel(tmp_path: Path, records: list[Record]) -> None:
@@ -128,8 +202,9 @@ def test_the_card_has_the_hubs_header(tmp_path: Path, records: list[Record]) -> 
 
 @pytest.mark.parametrize("field", ["license", "data_source"])
 def test_no_question_is_without_source_and_licence(tmp_path: Path, records: list[Record], field: str) -> None:
-    with pytest.raises(InputError, match="a source and a licence"):
-        files.write_bank(tmp_path / "bank.parquet", [replace(records[0], **{field: ""})])
+    for said in ("", " "):
+        with pytest.raises(InputError, match="a source and a licence"):
+            files.write_bank(tmp_path / "bank.parquet", [replace(records[0], **{field: said})])
     assert not list(tmp_path.iterdir())
 
 

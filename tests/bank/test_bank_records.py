@@ -48,7 +48,8 @@ def test_every_question_is_in_the_bank_once_with_all_its_games(run: fakes.Stage,
     assert {(record.question, record.target) for record in bank.records} == asked and len(asked) == len(bank.records)
     banked = Counter(play.game for record in bank.records for play in record.plays)
     assert banked == {game["id"]: 1 for game in games if game["question"]}
-    assert bank.silent == sum(game["question"] is None for game in games) > 0
+    none = Counter(game["verdict"] for game in games if game["question"] is None)
+    assert (bank.silent, bank.void) == (none["rejected"], none["void"]) and none["rejected"] and none["void"]
     assert {play.kind for record in bank.records for play in record.plays} == {"proposed", "replayed"}
     assert {record.verdict for record in bank.records} >= {"valid", "rejected"}
     assert any(attempt.outcome == "void" for record in bank.records for attempt in record.attempts)
@@ -287,4 +288,5 @@ def test_a_greedy_attempt_is_told_apart(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_worlds_file_is_called_by_its_world() -> None:
     assert reader.origin("/somewhere/worlds/v1-11/corpus.jsonl") == "world:11"
+    assert reader.origin("/somewhere/worlds/v1-7+aliases/questions.jsonl") == "world:7+aliases"
     assert reader.origin("world:train") == "world:train" and reader.origin("/data/wiki.jsonl") == "wiki.jsonl"

@@ -1,0 +1,79 @@
+"""`ssp bank RUN --export FILE|DIR`: questions as a file or a data set.
+
+Owns what is left out and changed on the way, and says so. Refuses to know layouts (`ssp.bank.files`, `ssp.data.writers`).
+"""
+
+from __future__ import annotations
+
+import errno
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ssp.bank import files, reader
+from ssp.bank.records import VALID, Record
+from ssp.data.writers import SCORED, fits_search_r1
+from ssp.errors import InputError
+from ssp.runfolder import RunFolder
+
+
+def check(args: Namespace) -> None:
+    """What can be refused before anything is read."""
+    if args.export.exists():
+        raise InputError("an export is a new file or folder", args.export, "remove it or choose another")
+    if args.transcripts and args.format == "search-r1":
+        raise InputError("transcripts have no place in Search-R1's columns", "--transcripts", "leave it out")
+    if args.source is not None and args.format != "search-r1":
+        raise InputError(
+            "--source is for --format search-r1", "all fields", "leave it out: they say where each is from"
+        )
+    for flag in ("license", "source"):
+        said = getattr(args, flag)
+        if said is not None and not said.strip():
+            raise InputError(f"--{flag} is a name", f"{said!r}", f"type one, or leave --{flag} out")
+
+
+def write(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> None:
+    """Write the export, and say what it has and has not."""
+    kind = args.format or "bank"
+    accepted = [record for record in records if kind == "bank" or record.verdict == VALID]
+    kept = [record for record in accepted if kind == "bank" or fits_search_r1(record.as_question())]
+    if not kept:
+        raise InputError("an export holds at least one question", f"{args.bank}: none is left", "ask for less")
+    if args.transcripts:
+        kept = kept if run is None else reader.told(run, kept)
+        if not any(_told(record) for record in kept):
+            raise InputError(
+                "--transcripts exports the text of episodes", f"{args.bank} has none", "export the run itself"
+            )
+    if args.license:
+        kept = [replace(record, license=args.license.strip()) for record in kept]
+    if args.source:
+        kept = [replace(record, data_source=args.source.strip()) for record in kept]
+    try:
+        if not args.export.suffix:
+            files.write_folder(args.export, kept, kind)
+        elif kind == "bank" and args.export.suffix != ".parquet":
+            rule = "a bank is exported to a .parquet file, or to a folder, whose name has no ending"
+            raise InputError(rule, args.export, "give it such a name")
+        else:
+            files.WRITERS[kind](args.export, kept)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError("an export can be written", f"{args.export} ({error})", "give another path") from error
+    lost = (
+        [f"{len(records) - len(accepted):,} left out, which no referee accepted"]
+        if len(accepted) < len(records)
+        else []
+    )
+    if len(kept) < len(accepted):
+        lost.append(f"{len(accepted) - len(kept):,} left out, which a row of this format would change")
+    print(f"{args.export}: {len(kept):,} questions, {kind}" + (f" ({'; '.join(lost)})" if lost else ""))
+    unknown = sorted({record.data_source for record in kept} - set(SCORED))
+    if kind == "search-r1" and unknown:
+        print(f"data_source {unknown[0]}: Search-R1's own scorer knows only {', '.join(SCORED)} (--source nq)")
+
+
+def _told(record: Record) -> bool:
+    return any(play.transcript for play in record.plays) or any(attempt.transcript for attempt in record.attempts)
