@@ -96,9 +96,10 @@ class Lineup:
             return
         self._league = League(self._cfg.league, self._cfg.seed)
         self._league.redraws = redraws
-        known = await self._cast.ledger.call(0, "versions")
-        for role in ROLES:
-            self._steps[role] |= _made(known[role])
+        if versions:
+            known = await self._cast.ledger.call(0, "versions")
+            for role in ROLES:
+                self._steps[role] |= _made(known[role])
         self._newest = {role: (self._steps[role][number], number) for role, number in (versions or newest).items()}
         self._seen = newest
         kept = state.get("kept", {})

@@ -21,8 +21,6 @@ from ssp.errors import InputError
 from ssp.league.lineup import _made, first
 from ssp.league.payoff import PayoffTable, read
 from ssp.league.rules import RULES
-from ssp.plan.costs import Costs
-from ssp.plan.split import work
 from ssp.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
 from ssp.selfplay.records import Game
@@ -380,11 +378,3 @@ def test_what_a_league_cannot_be_or_does_not_use_is_refused(changes: dict[str, A
             rule(config(**changes))
     for rule in RULES:
         rule(config(league__match="mix", league__power=2.0))
-
-
-def test_a_plan_counts_what_past_solvers_play_and_no_learning_from_it() -> None:
-    """Of `mix` half of whom a role may meet is past; a past proposer asks for half of the targets at most."""
-    changes = {"proposer__batch": 64, "solver__batch": 64}
-    alone, mixed = (work(config(league__match=match, **changes), Costs()) for match in ("self", "mix"))
-    more = {role: [there[role] / without[role] for without, there in zip(alone, mixed, strict=True)] for role in ROLES}
-    assert more == {SOLVER: pytest.approx([1.375, 1.0]), PROPOSER: pytest.approx([1.0, 0.75])}
