@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.text import Text
 
 from launch import policy
 from launch.cli import Parser, whole
@@ -48,7 +49,7 @@ def _replay(console: Console, args: Namespace, records: Records, found: list[Fou
     if args.resample:
         results = Again(records, forced.weights, _weights(args, records, found)).resample(found)
         replayed.resampled(console, results, forced.renderer)
-        return int(any(not one.same and exact(records.cfg, one.found.policy) for one in results))
+        return int(any(not one.exact and exact(records.cfg, one.found.policy) for one in results))
     checked = forced.check(found)
     replayed.forced(console, found, checked)
     return int(any(not result.same for results in checked for result in results))
@@ -94,6 +95,9 @@ def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]
         return [(Records(found[0].run), found) for found in runs.values()]
     records = Records(RunFolder(policy.existing(args.episodes[0])))
     rows = [row for row in records.played(args.role) if (row["policy_version_min"] or -1) > 0]  # it wrote something
+    if not rows:
+        found = f"{records.run.path} has none" + (f" of role {args.role}" if args.role else "")
+        raise InputError("--all replays the episodes that were played", found, "leave --role out, or let the run go on")
     there = rows if args.policy else _there(console, records, rows)
     return [(records, records.found(chosen(there, args.limit)))]
 
@@ -108,7 +112,7 @@ def _there(console: Console, records: Records, rows: list[Row]) -> list[Row]:
         raise InputError(rule, f"{len(rows)} episodes, none of a version that is there: {kept}", "name --policy DIR")
     if len(found) < len(rows):
         left = f"{len(rows) - len(found):,} of {len(rows):,} episodes are left out"
-        console.print(f"{left}: their checkpoints are gone (save.keep). There are: {kept}")
+        console.print(Text(f"{left}: their checkpoints are gone (save.keep). There are: {kept}"))
     return found
 
 

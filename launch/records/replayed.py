@@ -73,6 +73,7 @@ def resampled(console: Console, results: Sequence[Resampled], renderer: Callable
     table = _table("episode", "versions", "tokens", "largest", "result")
     for one in results:
         result = "the same tokens" if one.same else f"other from token {one.at} on"
+        result += f", another {' and '.join(one.others)}" if one.others else ""
         cells = (one.found.episode.id, _versions(one.found), str(len(one.now.log)), f"{one.largest:.1e}", result)
         table.add_row(*map(Text, cells))
     console.print(table)
@@ -82,8 +83,8 @@ def resampled(console: Console, results: Sequence[Resampled], renderer: Callable
             console.print(Text(f"{one.found.episode.id}, from token {one.at} on", style="bold"))
             console.print(Text(f"  recorded  {before!r}\n       now  {after!r}"))
     same = sum(one.same for one in results)
+    bits = sum(one.exact for one in results)
     style = "bold green" if same == len(results) else "bold red"
-    bits = sum(one.same and one.largest == 0.0 for one in results)
     console.print(Text(f"{same:,} of {len(results):,} with the same tokens, {bits:,} bit for bit", style=style))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ssp import build, corpora
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
-from ssp.episode import Episode
+from ssp.episode import Episode, Outcome
 from ssp.errors import InputError
 from ssp.protocols.renderer import Renderer
 from ssp.replay.compared import first
@@ -30,18 +30,24 @@ SHOWN = 24
 
 @dataclass(frozen=True)
 class Resampled:
-    """The record and what was sampled now. `at`: the first token that is another one, None when all are the same;
-    `largest`: difference of log-probs up to there."""
+    """The record and what was sampled now, of a void up to where its record ends. `at`: the first token that is another
+    one, None when all are the same; `largest`: difference of log-probs up to there; `others`: what else is not the same."""
 
     found: Found
     now: Episode
     at: int | None
     largest: float
+    others: tuple[str, ...] = ()
 
     @property
     def same(self) -> bool:
         """Whether every token is the same."""
         return self.at is None
+
+    @property
+    def exact(self) -> bool:
+        """Whether everything is the same, bit for bit; a log-prob that is no number is not."""
+        return self.same and not self.others and self.largest == 0.0
 
     def continuations(self, renderer: Renderer) -> tuple[str, str]:
         """What the record and the new episode say from where they part on."""
@@ -117,4 +123,11 @@ def _compared(found: Found, now: Episode) -> Resampled:
     at = first(before.ids, after.ids)
     both = slice(0, at)
     largest = np.abs(np.asarray(before.logprobs[both]) - np.asarray(after.logprobs[both], np.float32)).max(initial=0.0)
-    return Resampled(found, now, None if at == len(before) == len(after) else at, float(largest))
+    void = found.episode.outcome is Outcome.VOID  # a fault ended it, and needs not come again
+    whole = at == len(before) and (void or at == len(after))
+    drawn = [[version >= 0 for version in log.versions[both]] for log in (before, after)]  # by one version, whose number
+    pairs = {"mask": (before.kinds[both], after.kinds[both]), "versions": (drawn[0], drawn[1])}  # the engine does not know
+    if whole and not void:
+        pairs["final"] = found.episode.final, now.final
+    others = tuple(name for name, (recorded, again) in pairs.items() if recorded != again)
+    return Resampled(found, now, None if whole else at, float(largest), others)

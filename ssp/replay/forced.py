@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ssp import build, protocols
-from ssp.episode import PROPOSER, Outcome
+from ssp.episode import PROPOSER, Outcome, State
 from ssp.errors import InputError
 from ssp.protocols.renderer import Renderer
 from ssp.replay import priced
@@ -95,9 +95,15 @@ class Forced:
         ]
 
     def _verdict(self, found: Found) -> list[Result]:
-        lost = found.entry.get("outcome") == Outcome.VOID.value  # its game may be another one's by now
-        if found.policy != PROPOSER or lost or not found.game.get("verdict"):
+        if found.policy != PROPOSER:
             return []
+        state, verdict = found.entry.get("state"), found.game.get("verdict")
+        if Outcome.VOID in (found.episode.outcome, found.entry.get("outcome")) or state == State.VOIDED:
+            return [Untold("verdict", f"the proposal is void, and its game may be another one's: {found.entry['cause']}")]
+        if verdict is None and state == State.GRADING:
+            return [Untold("verdict", "it is not given yet")]
+        if verdict not in ("valid", "rejected"):
+            return [Compared("verdict", verdict, f"one of valid and rejected, as the proposal is {state}")]
         return [self._verdicts.of(found)]
 
     def _logprobs(self, episodes: Sequence[Found]) -> list[Result]:

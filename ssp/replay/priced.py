@@ -1,8 +1,8 @@
-"""An episode on record, parsed and priced again.
+"""An episode on record, parsed and priced again, and its row of the ledger beside it.
 
-Owns the comparison: queries, final answer and reward from the record's ids and text alone. Promises the protocol and the
-reward of training (law 8). Refuses to ask a judge: where its word is needed and no exact match gives it, both words are
-tried, and the record must agree with one.
+Owns the comparison: queries, final answer and reward from the record's ids and text alone; outcome and versions, and whether
+a reward is due, from the row's state. Promises the protocol and the reward of training (law 8). Refuses to ask a judge:
+where its word is needed and no exact match gives it, both words are tried, and the record must agree with one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 from ssp import protocols
 from ssp.bank.given import answered
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Episode, Outcome
+from ssp.episode import PROPOSER, SOLVER, Episode, Outcome, State
 from ssp.judge import same
 from ssp.protocols.renderer import decode
-from ssp.replay.compared import Compared, first
+from ssp.replay.compared import Compared, Result, Untold, first
 from ssp.rewards import proposer as proposer_rewards
 from ssp.rewards.overlong import penalty
 from ssp.rewards.score import score
 from ssp.rollout import spans
+from ssp.selfplay.stages import EVAL
 from ssp.tokenlog import Kind
 
 if TYPE_CHECKING:
@@ -36,20 +37,61 @@ def check(
     entry: dict[str, Any],
     game: dict[str, Any],
     update: int | None = None,
-) -> list[Compared]:
-    """The comparisons that the record allows; of a void only its text is compared. `update`: in whose limits it was
-    played; None: those of the last stage."""
-    compared = [_text(episode, tokenizer)]
-    if episode.outcome is Outcome.VOID:
-        return compared
-    final, queries = _parsed(episode, cfg, tokenizer)
-    compared.append(Compared("final", episode.final, final))
-    compared.append(Compared("queries", episode.queries, queries[: len(episode.queries)]))
-    if entry.get("reward") is not None and game:
-        now = rewards(episode, cfg, game, entry, update)
-        recorded = entry["reward"]
-        compared.append(Compared("reward", recorded, recorded if recorded in now else now[0]))
-    return compared
+) -> list[Result]:
+    """The comparisons that the record allows; of a void its text and its row. `update`: in whose limits it was played;
+    None: those of the last stage. Without a row in the ledger there is no outcome and no reward to compare."""
+    compared: list[Result] = [_text(episode, tokenizer)]
+    if episode.outcome is not Outcome.VOID:
+        final, turns = _parsed(episode, cfg, tokenizer)
+        shown = len(episode.queries), sum(episode.hits)
+        compared.append(Compared("final", episode.final, final))
+        compared.append(Compared("queries", episode.queries, _searched(episode, cfg, turns)))
+        compared.append(Compared("documents", (len(episode.hits), len(episode.documents)), shown))
+    return [*compared, *_row(episode, cfg, entry, game, update)] if entry else compared
+
+
+def _row(
+    episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any], update: int | None
+) -> list[Result]:
+    """What the ledger says of the episode beside what follows from its file and its state."""
+    state, log = State(entry["state"]), episode.log
+    settled = state.final or state is State.QUEUED
+    if not settled or not (game or entry["role"] == EVAL):
+        why = "its game is not in the ledger" if settled else f"it is {state.value} still"
+        return [Untold(what, why) for what in ("outcome", "versions", "reward")]
+    recorded = entry["policy_version_min"], entry["policy_version_max"]
+    versions: Result = Compared("versions", recorded, (log.version_min, log.version_max))
+    if state is State.VOIDED and recorded == (None, None):
+        versions = Untold("versions", f"it was void before they were noted: {entry['cause']}")
+    reward = entry["reward"]
+    if not _due(state, cfg, entry, game):
+        return [_outcome(episode, state, entry, game), versions, Compared("reward", reward, None)]
+    now = rewards(episode, cfg, game, entry, update)
+    priced = Compared("reward", reward, reward if reward in now else next(iter(now), None))
+    return [_outcome(episode, state, entry, game), versions, priced]
+
+
+def _outcome(episode: Episode, state: State, entry: dict[str, Any], game: dict[str, Any]) -> Compared:
+    """Void by the file or by the state; else of an answer whether it was handed in, of a proposal its game's verdict."""
+    good = game.get("verdict") == "valid" if episode.role == PROPOSER else episode.final is not None
+    now = Outcome.SCORED if good else Outcome.REJECTED
+    if Outcome.VOID in (episode.outcome, Outcome.VOID if state is State.VOIDED else None):
+        now = Outcome.VOID
+    return Compared("outcome", entry["outcome"], now.value)
+
+
+def _due(state: State, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> bool:
+    """Whether an episode in this state has a reward (`ssp.selfplay.settle`)."""
+    if state is State.VOIDED or entry["role"] == EVAL:
+        return False
+    if entry["role"] != PROPOSER:
+        return True
+    rejected = game["verdict"] == "rejected"
+    if entry["cause"] == "surplus":
+        return rejected
+    if state is State.KEPT:  # by a past version, of which the surplus is kept too
+        return cfg.game.batch != "resample" if rejected else bool(game["attempts"])
+    return True
 
 
 def _text(episode: Episode, tokenizer: PreTrainedTokenizerBase) -> Compared:
@@ -74,8 +116,10 @@ def rewards(
 def _words(episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str, Any]) -> list[float]:
     """The same, however long the episode is."""
     if episode.role == PROPOSER:
-        if entry["outcome"] == Outcome.REJECTED.value:
+        if game["verdict"] == "rejected":
             return [cfg.proposer.invalid_reward]
+        if game["win_rate"] is None:  # no reward follows from what is on record
+            return []
         facts = {"question": game["question"], "target": game["target"], "searches": len(episode.queries)}
         return [proposer_rewards.reward(cfg.proposer.reward, game["win_rate"], cfg.proposer, facts)]
     if episode.final is None:
@@ -92,18 +136,31 @@ def _golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:
     return (game["target"],) if row is None else row.answers
 
 
-def _parsed(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, list[str]]:
-    """The last turn's result, and every query asked for, from the turns' own ids."""
+def _searched(episode: Episode, cfg: Config, turns: Sequence[Sequence[str]]) -> list[str]:
+    """What each turn asked for, less what nobody was to search: what a policy asks itself, and the last turn's queries
+    where an episode ends with them."""
+    asked = [query for queries in turns for query in queries]
+    if cfg.block(episode.role).search.kind != "retriever":
+        return asked[: len(episode.queries)]
+    if episode.stopped in ("tokens", "turns") and len(asked) > len(episode.queries):
+        return asked[: len(asked) - len(turns[-1])]
+    return asked
+
+
+def _parsed(
+    episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase
+) -> tuple[str | None, list[Sequence[str]]]:
+    """The last turn's result, and the queries that each asked for, from the turns' own ids."""
     protocol, role = protocols.get(cfg.protocol), PROPOSER if episode.role == PROPOSER else SOLVER
     written = (int(Kind.MODEL), int(Kind.RECALLED))
     final: str | None = None
-    queries: list[str] = []
+    turns: list[Sequence[str]] = []
     at = 0
     for ours, stretch in groupby(episode.log.kinds, lambda kind: kind in written):
         length = len(list(stretch))
         if ours:
             action = protocol.action(role, decode(tokenizer, episode.log.ids[at : at + length]))
             final = action.final
-            queries += action.queries
+            turns.append(action.queries)
         at += length
-    return final, queries
+    return final, turns

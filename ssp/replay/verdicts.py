@@ -2,12 +2,16 @@
 
 Owns the block that a proposal was verified in: noise is drawn from what the others of it found, and the verifier answers
 them in one batch. Promises the referee, the verifier and the judge of training, on the corpus' own documents. Refuses to
-ask an endpoint: where one decided, or the documents are elsewhere, only the rules are applied again.
+ask an endpoint: where one decided, the documents are elsewhere, or it is not certain which solver verified, only the rules
+are applied again.
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from ssp import build, corpora, protocols
@@ -18,7 +22,11 @@ from ssp.referee.rules import broken_rule
 from ssp.replay.compared import Compared, Result, Untold
 from ssp.replay.record import Found, Records
 from ssp.replay.weights import Weights
+from ssp.telemetry.episodes import by_past
 from ssp.workers.judge import Judge
+
+_ROUND = re.compile(r"(?:proposer|solver)-(\d{6})(?:x\d+)?-(i\d+)")
+"""In the name of an episodes file: the round, and the run's incarnation."""
 
 
 class Verdicts:
@@ -34,8 +42,6 @@ class Verdicts:
         """The verdict on record beside the one now."""
         game = found.game
         recorded = (game["verdict"], game["rule"])
-        if game["verdict"] == "void":
-            return Untold("verdict", f"it is void: {game['rule']}")
         broken = broken_rule(found.episode, game["target"], self._cfg.referee, protocols.get(self._cfg.protocol))
         if broken:
             return Compared("verdict", recorded, ("rejected", broken))
@@ -63,14 +69,27 @@ class Verdicts:
         if cfg.referee.verifier != "solver":
             folder = build.model_dir(cfg, SOLVER)
         else:
-            graders = [other.entry.get("opponent_version_max") for other in self._records.block(found.file)]
-            version = next((version for version in graders if version is not None), None)
-            folder = None if version is None else self._weights.folder(SOLVER, version)
+            named = _ROUND.match(found.file.name)
+            live = self._live[named.groups()] if named else set()
+            if len(live) != 1:
+                return None, "which version of the solver verified it is not on record"
+            folder = self._weights.folder(SOLVER, *live)
         if folder is None:
             return None, "the weights of the solver that verified it are gone"
         if folder not in self._judges:
             self._judges = {folder: Judge(cfg, folder)}
         return self._judges[folder], ""
+
+    @cached_property
+    def _live(self) -> defaultdict[tuple[str, ...], set[int]]:
+        """Round and incarnation → the versions that answered there: of a solver of its own round, the one that verified.
+        Past versions in a league did not, and in flight an answer may be of newer weights than the verdict."""
+        found: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
+        for row in [] if self._cfg.schedule.in_flight else self._records.played(SOLVER):
+            named = _ROUND.match(row["file"])
+            if named and not by_past(row["file"]) and (row["policy_version_max"] or -1) >= 0:
+                found[named.groups()].add(row["policy_version_max"])
+        return found
 
     def _verified(self, file: Path, judge: Judge) -> dict[str, Verdict]:
         """Verdicts of a whole block, by episode."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from launch import inspect
+from launch import inspect, replay
 from ssp import protocols
 from ssp.config import load
 from ssp.config.load import to_yaml
@@ -21,6 +23,7 @@ from ssp.protocols.renderer import Renderer
 from ssp.rewards.score import graded
 from ssp.rollout import Settings, rollout
 from ssp.telemetry import episodes as transcripts
+from ssp.tokenlog import Kind
 from ssp.world import tokenizer as words
 
 TOKENS = words.build()
@@ -84,7 +87,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def _entry(cfg: Config, episode: Episode, file: str, row: int) -> dict[str, object]:
-    placed = {"id": episode.id, "file": file, "row": row}
+    versions = {"policy_version_min": episode.log.version_min, "policy_version_max": episode.log.version_max}
+    placed = {"id": episode.id, "file": file, "row": row, **versions}
     if episode.outcome is Outcome.VOID:
         return {**placed, "state": State.VOIDED, "cause": episode.cause}
     if episode.role == PROPOSER:
@@ -109,7 +113,8 @@ def test_every_record_is_whole_and_earns_the_same_again(run: Path, id: str, caps
     assert id not in ("s3", "s4") or found.entry["cause"], "the reason"
     assert inspect.main([f"{run}:{id}", "--check"]) == 0
     printed = capsys.readouterr().out
-    assert "text: same" in printed and ("reward: same" in printed) == (id != "s4")
+    assert "text: same" in printed and "outcome: same" in printed and "versions: same" in printed
+    assert "reward: same" in printed and ("reward: same, None" in printed) == (id == "s4")
 
 
 @pytest.mark.covers("RS-08")
@@ -118,6 +123,105 @@ def test_a_reward_that_does_not_come_out_again_is_found(run: Path, capsys: pytes
     (run / "config.yaml").write_text(changed)
     assert inspect.main([f"{run}:s3", "--check"]) == 1
     assert "reward: DIFFERS, recorded -0.5, now 0.25" in capsys.readouterr().out
+
+
+FALSE = {
+    "s1 reward = NULL": "reward: DIFFERS, recorded None, now 1",
+    "s3 reward = NULL": "reward: DIFFERS, recorded None, now -0.5",
+    "p1 reward = NULL": "reward: DIFFERS, recorded None, now 0.6666",
+    "s1 outcome = 'rejected'": "outcome: DIFFERS, recorded 'rejected', now 'scored'",
+    "s3 outcome = 'scored'": "outcome: DIFFERS, recorded 'scored', now 'rejected'",
+    "p1 outcome = 'rejected'": "outcome: DIFFERS, recorded 'rejected', now 'scored'",
+    "s1 state = 'voided'": "outcome: DIFFERS, recorded 'scored', now 'void'",
+    "s4 outcome = 'scored'": "outcome: DIFFERS, recorded 'scored', now 'void'",
+    "s4 reward = 1": "reward: DIFFERS, recorded 1.0, now None",
+    "s1 policy_version_min = 3": "versions: DIFFERS, recorded (3, 4), now (4, 4)",
+    "s1 policy_version_max = NULL": "versions: DIFFERS, recorded (4, None), now (4, 4)",
+    "g1 verdict = 'rejected'": "outcome: DIFFERS, recorded 'scored', now 'rejected'",
+    "g1 verdict = NULL": "outcome: DIFFERS, recorded 'scored', now 'rejected'",
+    "g1 win_rate = NULL": "reward: DIFFERS, recorded 0.6666",
+}
+"""Changes of the ledger's rows that its own states contradict, or the episode's file."""
+
+
+def put(run: Path, change: str) -> None:
+    """Change a row of the ledger behind its back."""
+    id, _, what = change.partition(" ")
+    book = sqlite3.connect(run / "ledger.db")
+    table = "games" if id == "g1" else "episodes"
+    assert book.execute(f"UPDATE {table} SET {what} WHERE id = '{id}'").rowcount == 1
+    book.commit()
+    book.close()
+
+
+@pytest.mark.parametrize("change", FALSE)
+def test_a_row_that_cannot_be_is_found(run: Path, change: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(run, change)
+    assert inspect.main([f"{run}:{change[:2].replace('g1', 'p1')}", "--check"]) == 1
+    assert FALSE[change] in capsys.readouterr().out
+
+
+def rewritten(run: Path, file: str, change: Callable[[Episode], None]) -> None:
+    """Change the first episode of a file."""
+    path = run / "episodes" / file
+    block = transcripts.read(path)
+    change(block[0])
+    path.unlink()
+    transcripts.write(path, block)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda e: e.void("deadline"), "outcome: DIFFERS, recorded 'scored', now 'void'"),
+        (lambda e: (e.queries.clear(), e.hits.clear(), e.documents.clear()), "queries: DIFFERS, recorded [], now ["),
+        (lambda e: e.documents.clear(), "documents: DIFFERS, recorded (1, 0), now (1, 1)"),
+        (lambda e: e.hits.append(0), "documents: DIFFERS, recorded (2, 1), now (1, 1)"),
+    ],
+)
+@pytest.mark.parametrize("id", ["p1", "s1"])
+def test_a_file_that_cannot_be_is_found(
+    run: Path, id: str, change: Callable[[Episode], None], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewritten(run, "proposer.parquet" if id == "p1" else "solver.parquet", change)
+    assert inspect.main([f"{run}:{id}", "--check"]) == 1
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stopped", ["tokens", "turns"])
+def test_what_was_asked_for_last_may_stay_unanswered(
+    run: Path, stopped: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An episode that ends where its last search does not fit, or is one too many."""
+
+    def cut(episode: Episode) -> None:
+        end = episode.log.kinds.index(int(Kind.OBSERVATION))
+        for name in ("ids", "kinds", "logprobs", "versions"):
+            setattr(episode.log, name, getattr(episode.log, name)[:end])
+        episode.text, episode.final, episode.stopped = TOKENS.decode(episode.log.ids), None, stopped
+        episode.queries, episode.hits, episode.documents = [], [], []
+
+    rewritten(run, "solver.parquet", cut)
+    put(run, "s1 outcome = 'rejected', reward = -0.5")
+    assert inspect.main([f"{run}:s1", "--check"]) == 0
+    assert "queries: same, []" in capsys.readouterr().out
+
+
+def test_rewards_that_are_not_due_are_none(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A surplus proposal is valid and earns nothing; one whose round is not settled is not compared."""
+    put(run, "p1 state = 'dropped', cause = 'surplus', reward = NULL")
+    put(run, "g1 win_rate = NULL, attempts = 0")
+    assert inspect.main([f"{run}:p1", "--check"]) == 0
+    assert "reward: same, None" in capsys.readouterr().out
+    put(run, "p1 state = 'grading', cause = NULL, outcome = NULL")
+    assert inspect.main([f"{run}:p1", "--check"]) == 0
+    assert "reward: NOT COMPARED, it is grading still" in capsys.readouterr().out
+
+
+def test_all_of_nothing_is_refused(run: Path) -> None:
+    """0 of 0 the same would be a check that did not run."""
+    with pytest.raises(InputError, match="has none of role eval"):
+        replay.main([str(run), "--all", "--role", "eval", "--policy", str(run)])
 
 
 def test_an_episode_is_shown_with_its_mask(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
