@@ -18,9 +18,13 @@ _PLACE = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sql
 
 
 def still(path: Path) -> tuple[int, ...] | None:
-    """By what a file that nobody writes is known again (a missing one: nothing); None where a writer's log is beside it."""
-    if path.with_name(f"{path.name}-wal").exists():
-        return None
+    """By what a file that nobody writes is known again (a missing one: nothing); None where a writer's log is beside it.
+    An empty log says nothing: one who looked at a run may have left it."""
+    try:
+        if path.with_name(f"{path.name}-wal").stat().st_size:
+            return None
+    except FileNotFoundError:
+        pass
     try:
         status = path.stat()
     except FileNotFoundError:

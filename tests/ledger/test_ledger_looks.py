@@ -31,6 +31,11 @@ def test_looking_leaves_nothing_in_the_folder(ended: Path) -> None:
     assert looker.issued() == {"solver": 1} and [row["id"] for row in looker.get(["a"])] == ["a"]
     assert [(path.name, path.stat().st_mtime_ns) for path in sorted(ended.parent.iterdir())] == before
     looker.close()
+    ended.with_name("ledger.db-wal").touch()  # as who looked at it while it was played left it
+    ended.parent.chmod(0o500)
+    assert Ledger(ended, readonly=True).issued() == {"solver": 1}
+    ended.parent.chmod(0o700)
+    ended.with_name("ledger.db-wal").unlink()
     assert [(path.name, path.stat().st_mtime_ns) for path in sorted(ended.parent.iterdir())] == before
 
 
@@ -61,7 +66,7 @@ def test_a_run_that_came_and_went_between_two_looks_is_seen(ended: Path) -> None
 
 def test_what_cannot_be_opened_is_not_called_foreign(ended: Path) -> None:
     """A log that SQLite can neither read nor replace, as beside a file in a folder of somebody else's."""
-    ended.with_name("ledger.db-wal").mkdir()
+    (ended.with_name("ledger.db-wal") / "full").mkdir(parents=True)
     with pytest.raises(InputError, match="can be opened where it lies.*unable to open.*copy the run's folder"):
         Ledger(ended, readonly=True)
     with pytest.raises(InputError, match="can be opened where it lies"):
