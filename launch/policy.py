@@ -99,6 +99,6 @@ def existing(text: str) -> Path:
     places = [Path(text).expanduser(), *(runfolder.resolve(place, "--policy") for place in (text, f"runs/{text}"))]
     found = next((place for place in places if place.is_dir()), None)
     if found is None:
-        next_step = "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's folder or role@RUN"
+        next_step = "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's, or role@RUN"
         raise InputError("a run or a policy is an existing folder", text, next_step)
     return found

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("ssp", "actors", "launch")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 SCRIPTS = [*sorted((ROOT / "launch").glob("*.sh")), ROOT / ".ci" / "run"]
-FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 48_300
+FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 48_400
 """The package's bound was 12,000 before it held every protocol, reward, judge, estimator, index and data format of five reference
 systems, two learner backends, three engines, four ways of weights, a planner, a question bank, a league, replays and a board;
 rooms and files keep theirs, and a reader still holds one of those in the head."""

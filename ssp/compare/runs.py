@@ -54,8 +54,8 @@ class Run:
         lines = read_metrics(folder.metrics)
         self._times = [float(line["time"]) for line in lines]
         self.steps = max((int(line["step"]) for line in lines), default=0)
-        told = [line for line in lines if line["role"] == EVAL]  # learners log too, and of theirs the highest is not best
-        known = sorted({name for line in told for name, value in line.items() if "accuracy" in name and value is not None})
+        told = [line for line in lines if line["role"] == EVAL]  # of what learners log the highest is not the best
+        known = sorted({name for line in told for name in line if "accuracy" in name and line[name] is not None})
         if metric not in known:
             rule = f"{folder.path} has logged the metric that runs are compared by, an accuracy of its evaluations"
             raise InputError(

@@ -13,8 +13,8 @@ from pathlib import Path
 from ssp.errors import InputError
 from ssp.ledger.rows import SCHEMA
 
-_PLACE = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-"""SQLite's errors that are of the place where the file lies, and not of what is in it."""
+_PLACE = ("SQLITE_PERM", "SQLITE_BUSY", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+"""How SQLite's errors begin that are of the place where the file lies, and not of what is in it."""
 
 
 def still(path: Path) -> tuple[int, ...] | None:
@@ -54,7 +54,7 @@ def opened(path: Path, readonly: bool) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         if db is not None:
             db.close()
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PLACE:
+        if getattr(error, "sqlite_errorname", "").startswith(_PLACE):
             rule = "a ledger can be opened where it lies; beside one that was not closed SQLite writes, also to read it"
             raise InputError(rule, f"{path} ({error})", "copy the run's folder to where you may write") from error
         raise InputError(

@@ -2,8 +2,8 @@
 
 Owns the table and what follows from it: which key of ours one of theirs is, which settings their variables make. Promises
 that a variable counts only where neither the config's file nor the command line sets the key, or another one that decides
-the same, that each variable which is seen is told in one line, and that no line holds a value. Refuses to know the schema (tests look every key up in it), to
-read configs, and to print.
+the same, that each variable which is seen is told in one line, and that no line holds a value. Refuses to know the schema
+(tests look every key up in it), to read configs, and to print.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _by_name() -> dict[str, Key]:
 def advice(names: Collection[str]) -> str:
     """What to write in place of these keys of theirs; "" when the table has none of them."""
     known = [key for key in map(find, names) if key is not None]
-    said = [f"{key.name} is {' and '.join(key.ours)}" if key.ours else f"{key.name} has none: {key.note}" for key in known]
+    said = [f"{key.name} " + (f"is {' and '.join(key.ours)}" if key.ours else f"has none: {key.note}") for key in known]
     return f"{'; '.join(said)} (values: {PAGE})" if said else ""
 
 
@@ -82,7 +82,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "; ".join(f"{theirs}: `{ours}`" for theirs, ours in TEMPLATES.items()) + "; another value is refused",
     ),
     "SOURCE_ACTOR_CHECKPOINT_DIR": ("defaults.model", "with SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME below it"),
-    "SAVE_CHECKPOINT_DIR": ("run.dir", "the whole run's folder; not where `run.name`, or a folder in `resume`, says which"),
+    "SAVE_CHECKPOINT_DIR": ("run.dir", "the whole run's folder; `run.name`, or a folder in `resume`, goes before it"),
 }
 """Variables of SSP's launch script that are accepted → the key of ours, and a word."""
 
@@ -153,4 +153,3 @@ def _instead(stated: str, value: object, key: str) -> bool:
     """Whether a stated key decides what `key` would: a run's name, or the folder it goes on in, says where that is."""
     resumed = stated == "resume" and value not in ("never", "auto")
     return key == "run.dir" and bool(value) and (stated == "run.name" or resumed)
-

@@ -125,8 +125,9 @@ def _compared(found: Found, now: Episode) -> Resampled:
     largest = np.abs(np.asarray(before.logprobs[both]) - np.asarray(after.logprobs[both], np.float32)).max(initial=0.0)
     void = found.episode.outcome is Outcome.VOID  # a fault ended it, and needs not come again
     whole = at == len(before) and (void or at == len(after))
-    drawn = [[version >= 0 for version in log.versions[both]] for log in (before, after)]  # by one version, whose number
-    pairs = {"mask": (before.kinds[both], after.kinds[both]), "versions": (drawn[0], drawn[1])}  # the engine does not know
+    # Whether, not by whom: an engine of its own numbers its weights anew.
+    drawn = ([version >= 0 for version in log.versions[both]] for log in (before, after))
+    pairs = {"mask": (before.kinds[both], after.kinds[both]), "versions": tuple(drawn)}
     if whole and not void:
         pairs["final"] = found.episode.final, now.final
     others = tuple(name for name, (recorded, again) in pairs.items() if recorded != again)

@@ -99,7 +99,7 @@ class Forced:
             return []
         state, verdict = found.entry.get("state"), found.game.get("verdict")
         if Outcome.VOID in (found.episode.outcome, found.entry.get("outcome")) or state == State.VOIDED:
-            return [Untold("verdict", f"the proposal is void, and its game may be another one's: {found.entry['cause']}")]
+            return [Untold("verdict", f"the proposal is void: {found.entry['cause']}")]  # its game may be another one's
         if verdict is None and state == State.GRADING:
             return [Untold("verdict", "it is not given yet")]
         if verdict not in ("valid", "rejected"):

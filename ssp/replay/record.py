@@ -89,7 +89,8 @@ def named(run: RunFolder, id: str) -> Found:
     """The episode `id` of the run's ledger. InputError when there is none, or none with a transcript."""
     entry, game = recorded(run, id)
     if not entry:
-        raise InputError("an episode's id stands in the run's ledger", id, "`ssp bank RUN --show QUESTION` prints those of a question; p0000000-i1.0 is the first proposal")
+        next_step = "`ssp bank RUN --show QUESTION` prints those of a question; p0000000-i1.0 is the first proposal"
+        raise InputError("an episode's id stands in the run's ledger", id, next_step)
     if entry["file"] is None:
         found = f"{id}, which is {entry['state']} ({entry['cause'] or 'no cause'})"
         raise InputError("an episode that was played to its end has a transcript", found, "look at another one")

@@ -88,7 +88,9 @@ def test_an_option_of_researchs_is_refused_with_ours(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("typed", [["--wandb_api_key=SENTINEL"], ["--wandb_api_key", "SENTINEL"]])
-def test_what_is_typed_for_an_unknown_option_is_not_printed(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_typed_for_an_unknown_option_is_not_printed(
+    typed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """It may be a secret; and what to do with a key that has no counterpart stands in the table."""
     assert main(["compare", "mine", *typed, "--lr=1e-6"]) == 2
     said = capsys.readouterr().err

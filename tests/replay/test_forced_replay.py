@@ -118,7 +118,10 @@ PLANTED: dict[str, tuple[Callable[[Episode], None], Kind, tuple[str, ...]]] = {
 }
 
 CONTRADICTED: dict[str, tuple[Callable[[Episode], object], str]] = {
-    "a fault that no row knows": (lambda found: found.void("deadline"), "outcome: DIFFERS, recorded 'scored', now 'void'"),
+    "a fault that no row knows": (
+        lambda found: found.void("deadline"),
+        "outcome: DIFFERS, recorded 'scored', now 'void'",
+    ),
     "searches left out": (lambda found: (found.queries.clear(), found.hits.clear()), "queries: DIFFERS, recorded []"),
     "documents left out": (lambda found: found.documents.clear(), "documents: DIFFERS"),
 }
