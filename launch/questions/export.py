@@ -42,9 +42,10 @@ def write(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> 
         raise InputError("an export holds at least one question", f"{args.bank}: none is left", "ask for less")
     if args.transcripts:
         kept = kept if run is None else reader.told(run, kept)
-        if not any(_told(record) for record in kept):
+        told = [*(x.transcript for r in kept for x in r.plays), *(x.transcript for r in kept for x in r.attempts)]
+        if not any(told):
             raise InputError(
-                "--transcripts exports the text of episodes", f"{args.bank} has none", "export the run itself"
+                "--transcripts exports texts of episodes", f"{args.bank} has none", "export the run itself"
             )
     if args.license:
         kept = [replace(record, license=args.license.strip()) for record in kept]
@@ -62,18 +63,9 @@ def write(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> 
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise InputError("an export can be written", f"{args.export} ({error})", "give another path") from error
-    lost = (
-        [f"{len(records) - len(accepted):,} left out, which no referee accepted"]
-        if len(accepted) < len(records)
-        else []
-    )
-    if len(kept) < len(accepted):
-        lost.append(f"{len(accepted) - len(kept):,} left out, which a row of this format would change")
-    print(f"{args.export}: {len(kept):,} questions, {kind}" + (f" ({'; '.join(lost)})" if lost else ""))
+    lost = {"no referee accepted": len(records) - len(accepted), "such a row would change": len(accepted) - len(kept)}
+    said = "".join(f" ({number:,} left out, which {why})" for why, number in lost.items() if number)
+    print(f"{args.export}: {len(kept):,} questions, {kind}{said}")
     unknown = sorted({record.data_source for record in kept} - set(SCORED))
     if kind == "search-r1" and unknown:
         print(f"data_source {unknown[0]}: Search-R1's own scorer knows only {', '.join(SCORED)} (--source nq)")
-
-
-def _told(record: Record) -> bool:
-    return any(play.transcript for play in record.plays) or any(attempt.transcript for attempt in record.attempts)

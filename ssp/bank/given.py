@@ -24,7 +24,7 @@ def given(cfg: Config) -> list[Question]:
         return []
     if cfg.game.questions == "dataset":
         return read_questions(resolve(files.resolve(cfg.data.questions, "questions", cfg), "data.questions"))
-    place = bank_of(cfg)
+    place = resolve(cfg.data.questions, "data.questions")
     found = read_accepted(place) if is_bank(place) else _accepted(place)
     if not found:
         raise InputError("a bank holds at least one accepted question", place, "name a run that a proposer played in")
@@ -34,14 +34,9 @@ def given(cfg: Config) -> list[Question]:
 def answered(cfg: Config) -> dict[tuple[str, str], Question]:
     """(question, first answer) → what the file behind `cfg` says of it; empty where none is: of what a run asked, the
     target is the one right answer."""
-    if cfg.game.questions == "bank" and not is_bank(bank_of(cfg)):
+    if cfg.game.questions == "bank" and not is_bank(resolve(cfg.data.questions, "data.questions")):
         return {}
     return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}
-
-
-def bank_of(cfg: Config) -> Path:
-    """The bank behind `cfg`, as `ssp train` finds it."""
-    return resolve(cfg.data.questions, "data.questions")
 
 
 def _accepted(place: Path) -> list[Question]:

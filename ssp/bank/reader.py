@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ssp.bank import groups
 from ssp.bank.files import is_bank, read_licenses
-from ssp.bank.given import answered, bank_of
+from ssp.bank.given import answered
 from ssp.bank.records import REJECTED, SPLIT, VALID, VOID, Attempt, Check, Play, Record, identify, solve_rate
 from ssp.config import load
 from ssp.config.schema import Config
@@ -28,7 +28,7 @@ from ssp.judge import same
 from ssp.ledger import Ledger
 from ssp.referee.evidence import EVIDENCE, taken_on_trust
 from ssp.referee.referee import CHECKS
-from ssp.runfolder import RunFolder
+from ssp.runfolder import RunFolder, resolve
 from ssp.telemetry import episodes as transcripts
 
 Row = dict[str, Any]
@@ -146,7 +146,7 @@ class _Sources:
         self._before: _Sources | None = None
         if cfg.game.questions != "bank":
             return
-        place = bank_of(cfg)
+        place = resolve(cfg.data.questions, "data.questions")
         if is_bank(place):
             self._licenses = read_licenses(place)
             return
@@ -164,8 +164,8 @@ class _Sources:
         if row is None:
             found = f"{self._file} has no {question!r} with {target!r}"
             raise InputError("the questions that a run was given are in its data.questions", found, "restore that file")
-        license_ = self._licenses.get((question, target), _license(self._file))
-        return row.answers, row.source or self._file, row.split or SPLIT, license_
+        said = self._licenses.get((question, target), _license(self._file))
+        return row.answers, row.source or self._file, row.split or SPLIT, said
 
 
 class _Reader:
