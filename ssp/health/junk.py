@@ -28,8 +28,9 @@ class JunkWatch:
 
     def see(self, games: Sequence[Game]) -> JunkAlarm | None:
         """One round. Of past versions' work nothing counts: the newest solver's at the newest proposer's questions does,
-        whatever game it is in."""
-        rates = [game.win_rate for game in games if game.win_rate is not None and not game.frozen]
+        whatever game it is in. Where the newest solver tried none of these, past ones that graded them must do."""
+        known = [game for game in games if game.win_rate is not None and game.frozen != PROPOSER]
+        rates = [game.win_rate for game in known if not game.frozen] or [game.win_rate for game in known]
         asked = [game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER]
         if not rates or not asked:
             return None

@@ -122,8 +122,6 @@ def test_learners_that_would_block_an_engine_give_way() -> None:
     assert found is not None and len({slot.node for slot in found["engine"]}) == 1
 
 
-
-
 def big(**changed: Any) -> Config:
     """`GPU8`, changed after its check."""
     cfg = copy.deepcopy(GPU8)

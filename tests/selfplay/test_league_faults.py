@@ -315,6 +315,8 @@ def test_neither_the_junk_alarm_nor_the_length_figures_look_at_past_versions() -
     assert watch.see([*graded, *asked, *again]) is not None
     invalid = [game(f"g{9 + i}", valid=False, frozen=PROPOSER) for i in range(20)]
     assert watch.see([*graded, *invalid, *again]) is not None
+    assert watch.see(asked) is None
+    assert watch.see(graded) is not None, "a solver that learns no more tries nothing: who graded must do"
 
     cfg = config(proposer__limits__overlong=5, solver__limits__overlong=5)
     for frozen, left in (("", {PROPOSER, SOLVER}), (PROPOSER, {SOLVER}), (SOLVER, {PROPOSER})):

@@ -112,11 +112,12 @@ def test_what_a_stage_leaves_out_is_as_before_it() -> None:
 
 
 def test_overlong_shaping_that_no_episode_reaches_is_refused() -> None:
-    """The parts add up to 16 + 6 x 24 + 5 x 160 = 960."""
-    cfg = config(solver__limits__overlong=100, solver__limits__total_tokens=1060)
-    with pytest.raises(InputError, match="no episode has more than 960"):
-        limit_rules.overlong_is_reached(cfg)
-    for reached in ({"total_tokens": 1059}, {"retries": 1}, {"stages": [StageConfig(2, total_tokens=1000)]}):
+    """The parts add up to 16 + 6 x 24 + 5 x 160 = 960, and an invalid turn counts as a search."""
+    for retries in (0, 4):
+        cfg = config(solver__limits__overlong=100, solver__limits__total_tokens=1060, solver__limits__retries=retries)
+        with pytest.raises(InputError, match="no episode has more than 960"):
+            limit_rules.overlong_is_reached(cfg)
+    for reached in ({"total_tokens": 1059}, {"stages": [StageConfig(2, total_tokens=1000)]}):
         cfg = config(solver__limits__overlong=100, solver__limits__total_tokens=1060)
         for key, value in reached.items():
             setattr(cfg.solver.limits, key, value)
