@@ -212,7 +212,7 @@ class _Reader:
 
     def _play(self, game: Row, entries: Sequence[Row], tried: Sequence[Attempt]) -> Play:
         ours = [entry for entry in entries if entry["role"] == PROPOSER]
-        proposal = max(ours, key=lambda entry: (entry["file"] is not None, entry["id"]), default=None)
+        proposal = max(ours, key=lambda entry: (entry["file"] is not None, issue(entry)), default=None)
         said = self._texts.get(proposal["id"], {}) if proposal else {}
         versions = [attempt.version_min for attempt in tried if attempt.version_min is not None]
         kind = "proposed" if proposal else "replayed" if game["id"].startswith("r") else "given"
@@ -300,6 +300,11 @@ def _license(origin: str) -> str:
 def _scored(attempt: Attempt) -> bool:
     """Whether the attempt stands in the game's win rate."""
     return attempt.outcome != Outcome.VOID.value and not attempt.greedy
+
+
+def issue(entry: Row) -> tuple[int, str]:
+    """Orders the issues of one episode, whose ids differ in the number at their end."""
+    return len(entry["id"]), entry["id"]
 
 
 def _when(entries: Sequence[Row], game: Row) -> tuple[float, str]:

@@ -92,7 +92,10 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
 
 
 def _round(run: RunFolder, games: Sequence[Row], of: dict[str, list[Row]]) -> list[Asked]:
-    issued = {game["id"]: {entry["id"].rpartition(".")[0]: entry for entry in of[game["id"]]} for game in games}
+    issued: dict[str, dict[str, Row]] = {}
+    for game in games:
+        ours = sorted(of[game["id"]], key=reader.issue)
+        issued[game["id"]] = {entry["id"].rpartition(".")[0]: entry for entry in ours}
     last = [entry for entries in issued.values() for entry in entries.values()]  # the last issue of each
     texts = reader.texts(run, last, ("id", "queries", "documents"))
     found = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ssp.config.schema import RefereeConfig
-from ssp.episode import PROPOSER
+from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import SspError
 from ssp.selfplay.records import Game
 
@@ -29,8 +29,8 @@ class JunkWatch:
     def see(self, games: Sequence[Game]) -> JunkAlarm | None:
         """One round. Of past versions' work nothing counts: the newest solver's at the newest proposer's questions does,
         whatever game it is in. Where the newest solver tried none of these, past ones that graded them must do."""
-        known = [game for game in games if game.win_rate is not None and game.frozen != PROPOSER]
-        rates = [game.win_rate for game in known if not game.frozen] or [game.win_rate for game in known]
+        known = [(game.frozen, game.win_rate) for game in games if game.win_rate is not None]
+        rates = [rate for by, rate in known if not by] or [rate for by, rate in known if by == SOLVER]
         asked = [game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER]
         if not rates or not asked:
             return None

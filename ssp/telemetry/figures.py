@@ -91,7 +91,7 @@ def _curriculum() -> list[Figure]:
         "solver_searches": ("searches", "mean an attempt, mean over played questions"),
         "near_duplicates": (
             "share",
-            "new questions with a near-duplicate earlier in the round or in the window before it",
+            "new questions with a near-duplicate among the 32 new ones before it",
         ),
         "targets": ("targets", "distinct ones that new questions were about, so far"),
         "coverage_targets": ("share", "of the data's targets, so far"),

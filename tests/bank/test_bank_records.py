@@ -290,3 +290,10 @@ def test_a_worlds_file_is_called_by_its_world() -> None:
     assert reader.origin("/somewhere/worlds/v1-11/corpus.jsonl") == "world:11"
     assert reader.origin("/somewhere/worlds/v1-7+aliases/questions.jsonl") == "world:7+aliases"
     assert reader.origin("world:train") == "world:train" and reader.origin("/data/wiki.jsonl") == "wiki.jsonl"
+
+
+def test_the_last_issue_of_an_episode_is_the_one_with_the_highest_number() -> None:
+    ids = [f"p0000001-i1.{number}" for number in (6, 12, 0, 9, 10)]
+    assert [row["id"][-2:].strip(".") for row in sorted(({"id": id} for id in ids), key=reader.issue)] == [
+        "0", "6", "9", "10", "12",
+    ]  # fmt: skip
