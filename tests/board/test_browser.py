@@ -17,7 +17,7 @@ from ssp.ledger import Ledger
 from ssp.runfolder import RunFolder
 from ssp.telemetry.runlog import RunLog
 from tests.board.boarded import HOSTILE, by_hand, looked, played
-from tests.board.chrome import Chrome, chrome
+from tests.board.chrome import Chrome
 from tests.selfplay import fakes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -25,12 +25,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 VIEWS = ("overview", "league", "curriculum", "duel", "questions", "machine")
 LONGEST = 50
 """Milliseconds: what the browser itself calls a long task."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    with chrome() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

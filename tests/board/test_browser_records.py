@@ -16,16 +16,10 @@ from ssp.config.schema import EvalSet
 from ssp.runfolder import RunFolder
 from ssp.telemetry.runlog import RunLog
 from tests.board.boarded import by_hand, looked, played
-from tests.board.chrome import Chrome, chrome
+from tests.board.chrome import Chrome
 from tests.selfplay import fakes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    with chrome() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
