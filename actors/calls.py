@@ -1,6 +1,6 @@
-"""What the actors of one crew were asked for: calls under way, the last one of each, and how calls were lost.
+"""What the actors of one crew were asked for: the last one of each, and how calls were lost.
 
-Owns these records. Promises that a death report and a table of who waits for whom ask no actor for anything. Refuses to
+Owns these records. Promises that a death report asks no actor for anything. Refuses to
 make calls.
 """
 
@@ -31,25 +31,21 @@ class Asked:
 
 
 class Calls:
-    """The records of one crew. `finished` counts calls that were answered."""
+    """The records of one crew."""
 
     def __init__(self) -> None:
-        self.finished = 0
         self.last: dict[str, Asked] = {}
         self._lost: dict[str, Asked] = {}
-        self._open: dict[int, Asked] = {}
 
     @contextmanager
     def of(self, actor: str, method: str) -> Iterator[Asked]:
         """Around one call."""
         asked = Asked(actor, method)
-        self.last[actor] = self._open[id(asked)] = asked
+        self.last[actor] = asked
         try:
             yield asked
-            self.finished += 1
         finally:
             asked.until = time.time()
-            del self._open[id(asked)]
 
     def lose(self, asked: Asked, why: str) -> None:
         """The actor will not answer this call any more: what its death report tells."""
@@ -59,7 +55,3 @@ class Calls:
     def at_death(self, actor: str) -> Asked | None:
         """What the process of an actor that ended was last asked for; a lost call is told once."""
         return self._lost.pop(actor, None) or self.last.get(actor)
-
-    def under_way(self) -> list[Asked]:
-        """Oldest first."""
-        return sorted(self._open.values(), key=lambda asked: asked.since)

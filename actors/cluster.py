@@ -1,7 +1,8 @@
 """Ray itself: join the cluster that the environment names, or start one on this machine.
 
 Owns Ray's environment: token mode is always set explicitly, and a cluster that we start listens on loopback only unless
-the config says otherwise. Promises to end only what it started. Refuses to run `ray stop`, which kills by name.
+the config says otherwise. Promises to end only what it started, and to end this process when Ray is gone
+(`actors.watch.servers`). Refuses to run `ray stop`, which kills by name.
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ import logging
 import math
 import os
 import secrets
+import signal
 import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from actors.watch import servers
 from ssp.config.cluster import RayConfig
 from ssp.errors import InputError, SspError
+from ssp.printable import say
 
-FIRST_DASHBOARD_PORT = 8265
+_watches: list[servers.Watch] = []
+"""What looks at Ray's servers until this process leaves."""
 
 
 @dataclass(frozen=True)
@@ -30,62 +38,92 @@ class Cluster:
 
 def environment(cfg: RayConfig) -> None:
     """Set what Ray reads at import and at start. Call before anything imports Ray."""
-    os.environ.setdefault("RAY_AUTH_MODE", cfg.auth)
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     # How long a node may take until Ray's own server knows it: 30 s else, which a busy machine does not keep.
     os.environ.setdefault("RAY_raylet_start_wait_time_s", str(max(1, math.ceil(cfg.start_timeout))))
     # A thread that asks Ray for something after this process has left is told so, and does not start a cluster.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if cfg.loopback_only and not os.environ.get("RAY_ADDRESS"):
+    if not os.environ.get("RAY_ADDRESS"):
         # Off-label on Linux, and the one switch that makes every Ray listener keep to 127.0.0.1.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
-def connect(cfg: RayConfig, needed_cpus: float = 0.0) -> Cluster:
+def connect(cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again") -> Cluster:
     """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together.
 
-    Raises InputError when `ray.cpus` is less than that or the dashboard's port is taken, SspError when no cluster
-    answers or none starts.
+    Raises InputError when `ray.cpus` is less than that or the dashboard's port is taken, SspError when none starts. When
+    nobody answers within `ray.start_timeout`, or one of Ray's servers ends from now on, this process ends (exit code 1):
+    `lost` is called before and gives what the paragraph ends with.
     """
     environment(cfg)
-    import ray
+    address = os.environ.get("RAY_ADDRESS", "")
+    options = {} if address else _local(cfg, needed_cpus)
+    # Before Ray is imported, which takes a second.
+    say(f"joining Ray at {address}" if address else "starting Ray", file=sys.stderr)
+    context = _started(cfg, address, options)
+    _watches.append(servers.Watch(servers.playing(context.address_info), lost))
+    return Cluster(not address, context.dashboard_url or "")
 
-    # A namespace a start: actors of a run that was killed a moment ago may still hold its names.
-    options: dict[str, Any] = {
-        "namespace": f"ssp-{secrets.token_hex(4)}",
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-    }
-    if os.environ.get("RAY_ADDRESS"):
-        try:
-            context = ray.init(address=os.environ["RAY_ADDRESS"], **options)
-        except (ConnectionError, RuntimeError) as error:
-            raise SspError(f"no Ray cluster answers at RAY_ADDRESS={os.environ['RAY_ADDRESS']}: {error}") from error
-        return Cluster(False, context.dashboard_url or "")
+
+def _local(cfg: RayConfig, needed_cpus: float) -> dict[str, Any]:
+    """Ray's options for a cluster on this machine."""
     if cfg.node_ports:
         rule = "ray.node_ports is of the nodes that ssp cluster starts"
         raise InputError(rule, cfg.node_ports, "leave it out: a run on this machine listens on loopback only")
     if 0 < cfg.cpus < needed_cpus:
         rule = f"ray.cpus holds what all actors ask for, {needed_cpus:g}"
         raise InputError(rule, cfg.cpus, f"set ray.cpus={math.ceil(needed_cpus)}, or lower placement.*")
-    if cfg.dashboard:
-        options["dashboard_host"] = "127.0.0.1"
-        options["dashboard_port"] = dashboard_port(cfg.dashboard_port)
+    return {
+        "num_cpus": cfg.cpus or max(os.cpu_count() or 1, math.ceil(needed_cpus)),
+        "include_dashboard": cfg.dashboard,
+        "dashboard_host": "127.0.0.1",
+        "dashboard_port": dashboard_port(cfg),
+        "object_store_memory": cfg.object_store_mb * 1_000_000,
+    }
+
+
+def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
+    """Ray's connection."""
+    import ray
+
+    late = f"no Ray cluster answers at RAY_ADDRESS={address}" if address else "Ray did not start"
+    look = servers.starting(cfg.start_timeout, f"{late} within ray.start_timeout={cfg.start_timeout:g} s.")
+    watch = servers.Watch(look, lambda: "Next: correct RAY_ADDRESS" if address else "Next: see its logs, or try again")
     try:
-        context = ray.init(
-            address="local",
-            num_cpus=cfg.cpus or max(os.cpu_count() or 1, math.ceil(needed_cpus)),
-            include_dashboard=cfg.dashboard,
-            object_store_memory=cfg.object_store_mb * 1_000_000,
-            **options,
-        )
-    except ValueError as error:  # Ray's word for resources that this machine does not have
-        found = f"ray.object_store_mb={cfg.object_store_mb}: {error}"
-        raise InputError("the cluster fits this machine", found, "lower ray.object_store_mb") from error
-    except Exception as error:  # its word for a start that took too long on a busy machine, which is of no other type
-        raise SspError(f"Ray did not start: {error} Next: try again when the machine is less busy") from error
-    return Cluster(True, context.dashboard_url or "")
+        with _hangups_held():
+            return ray.init(
+                address=address or "local",
+                # A namespace a start: actors of a run that was killed a moment ago may still hold its names.
+                namespace=f"ssp-{secrets.token_hex(4)}",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **options,
+            )
+    except Exception as error:
+        if address:
+            if isinstance(error, (ConnectionError, RuntimeError)):
+                raise SspError(f"{late}: {error}") from error
+            raise
+        if isinstance(error, ValueError) and "bind" not in str(error):  # Ray's word for what this machine does not have
+            found = f"ray.object_store_mb={cfg.object_store_mb}: {error}"
+            raise InputError("the cluster fits this machine", found, "lower ray.object_store_mb") from error
+        # Its word for a start that took too long on a busy machine is of no other type; that of a port is a log's end.
+        said = str(error).strip().splitlines()[-1:]
+        raise SspError(f"Ray did not start: {' '.join(said)} Next: try again when the machine is less busy") from error
+    finally:
+        watch.close()
+
+
+@contextmanager
+def _hangups_held() -> Iterator[None]:
+    """What is started meanwhile never hears that the terminal was closed: who started it does, saves, and ends it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def disconnect() -> None:
@@ -94,19 +132,19 @@ def disconnect() -> None:
 
     from actors.members import close_all
 
+    while _watches:
+        _watches.pop().close()
     close_all()
     ray.shutdown()
 
 
-def dashboard_port(wanted: int, host: str = "127.0.0.1") -> int:
-    """`wanted`, or the first free port from 8265 on. InputError when `wanted` is taken."""
-    if wanted:
-        if not free(host, wanted):
-            raise InputError(
-                "ray.dashboard_port must be free", f"{wanted} is in use", "choose another, or 0 for the first free one"
-            )
-        return wanted
-    return next(port for port in range(FIRST_DASHBOARD_PORT, FIRST_DASHBOARD_PORT + 200) if free(host, port))
+def dashboard_port(cfg: RayConfig, host: str = "127.0.0.1") -> int | None:
+    """The port that is asked for; None for the first free one from 8265 on, which Ray finds by taking it: two runs may start
+    at once. InputError when the one asked for is taken."""
+    if cfg.dashboard and cfg.dashboard_port and not free(host, cfg.dashboard_port):
+        found, next_step = f"{cfg.dashboard_port} is in use", "choose another, or 0 for the first free one"
+        raise InputError("ray.dashboard_port must be free", found, next_step)
+    return cfg.dashboard_port or None
 
 
 def free(host: str, port: int) -> bool:

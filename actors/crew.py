@@ -8,6 +8,7 @@ code is raised as it was. Refuses to repeat a lost call, except for a crew of id
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from ray.exceptions import (
     ActorDiedError,
     ActorUnschedulableError,
     ObjectLostError,
+    OutOfMemoryError,
     OwnerDiedError,
     RayActorError,
     RayTaskError,
@@ -39,8 +41,11 @@ class Patience:
     repeats: int = 0
 
 
-DRAIN = 0.2
-"""Seconds between two looks at whether one that leaves is done."""
+ENDED = (RayActorError, ActorUnschedulableError, OutOfMemoryError)
+"""Ray's words for an actor whose process has ended; the last one, for want of memory, is none of the first's kind."""
+
+USERS = 3
+"""The largest processes that a line about memory names."""
 
 LOOK = 10.0
 """Seconds that one that is down gets to answer before it is looked at again."""
@@ -54,12 +59,11 @@ class Member:
     name: str
     handle: Any
     down: bool = False
-    gone: bool = False
     open: set[asyncio.Timeout] = field(default_factory=set)
 
 
 class RayCrew:
-    """`ssp.selfplay.crew.Crew` over actor handles. A pool: `grow` and `drop` change its size between two calls.
+    """`ssp.selfplay.crew.Crew` over actor handles.
 
     `again`: starts another actor in the place of one that ended, up to `restarts` times, for actors with a state. Ray must
     not restart these: one that it restarted between two calls would answer the next one without its state.
@@ -89,23 +93,6 @@ class RayCrew:
         """Their actors."""
         return [member.handle for member in self.members]
 
-    def grow(self, name: str, handle: Any) -> None:
-        """One more worker, the last; calls that are split from now on reach it."""
-        self.members.append(Member(name, handle))
-
-    def drop(self, member: Member) -> None:
-        """Take one out of the pool: the last one gets its number, and nobody calls it any more."""
-        self.members[self.members.index(member)] = self.members[-1]
-        self.members.pop()
-        member.gone = True
-
-    async def drained(self, member: Member) -> None:
-        """Wait until one that was taken out has ended its call, and end it."""
-        deadline = time.monotonic() + self._patience.call
-        while any(asked.actor == member.name for asked in self.calls.under_way()) and time.monotonic() < deadline:
-            await asyncio.sleep(DRAIN)
-        ray.kill(member.handle, no_restart=True)
-
     async def call(self, worker: int, method: str, *args: Any) -> Any:
         """One call; payload methods come back as `(reference, report)`."""
         for _ in range(self._patience.repeats):
@@ -116,7 +103,7 @@ class RayCrew:
         return await self._once(worker, method, *args)
 
     async def _once(self, worker: int, method: str, *args: Any) -> Any:
-        member = self.members[worker % self.size]  # a pool may have shrunk since the work was split
+        member = self.members[worker]
         if member.down:
             await self._revived(member)
         with self.calls.of(member.name, method) as asked:
@@ -136,7 +123,7 @@ class RayCrew:
         except TimeoutError:
             ray.kill(handle, no_restart=False)
             raise self._fault(member, asked, "deadline", f"{method} took longer than {timeout:g} s") from None
-        except (RayActorError, ActorUnschedulableError) as error:
+        except ENDED as error:
             raise self._fault(member, asked, "died", f"its process ended during {method}") from error
 
     async def _patiently(self, member: Member, answer: Any) -> Any:
@@ -161,7 +148,7 @@ class RayCrew:
                 await _within(deadline - time.monotonic(), handle.ping.remote())
             except RayTaskError as error:
                 raise (error.cause if isinstance(error.cause, Exception) else error) from error
-            except RayActorError as error:
+            except ENDED as error:
                 raise SspError(f"{self.name} could not start: {last_line(error)}") from error
             except TimeoutError:
                 raise SspError(
@@ -182,8 +169,6 @@ class RayCrew:
     async def _revived(self, member: Member) -> None:
         deadline = time.monotonic() + self._patience.start
         while time.monotonic() < deadline:
-            if member.gone:
-                raise Fault(f"{self.name}_died", "it was taken out of the pool")
             handle = member.handle
             try:
                 await _within(min(LOOK, deadline - time.monotonic()), handle.ping.remote())
@@ -191,9 +176,9 @@ class RayCrew:
                 await asyncio.sleep(0.2)
                 if error.preempted:  # its node has left: Ray starts it again on another one
                     continue
-                if not member.gone and member.handle is handle:  # nobody else who waits has seen to it
+                if member.handle is handle:  # nobody else who waits has seen to it
                     self._replace(member, error)
-            except (RayActorError, ActorUnschedulableError, TimeoutError):
+            except (*ENDED, TimeoutError):
                 await asyncio.sleep(0.2)
             else:
                 if member.down:  # several calls may have waited for it
@@ -215,8 +200,22 @@ class RayCrew:
 
 
 def last_line(error: Exception) -> str:
-    """What Ray says last: of a constructor's failure, its own error without the traceback before it."""
-    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+    """What Ray says last: of a constructor's failure, its own error without the traceback before it; of its report on memory
+    that ran out, what is in it."""
+    lines = memory_line(str(error)).splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), type(error).__name__)
+
+
+def memory_line(report: str) -> str:
+    """Ray's report on a node whose memory ran out, which fills pages, in one line; a text of another form stays."""
+    found = re.search(r"was ([\d.]+)GB used / ([\d.]+)GB limit", report)
+    if found is None:
+        return report
+    used, limit = map(float, found.groups())
+    largest = re.findall(r"^(\d+)\t([\d.]+)\t(.+)$", report, re.MULTILINE)[:USERS]
+    told = ", ".join(f"{command.split(' -')[0]} ({pid}) {size} GB" for pid, size, command in largest)
+    left = f"{used:g} of {limit:g} GB used, {limit - used:.2f} free"
+    return f"the node's memory ran out: {left}; largest: {told or 'not told'}"
 
 
 async def _within(seconds: float, answer: Any) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
+from actors.crew import last_line
 from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living, names
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp import corpora
@@ -177,25 +178,20 @@ class Part:
 
 
 def parts(cfg: Config) -> list[Part]:
-    """The shards and encoders of a run. A replica beyond those of its start goes where its memory is free."""
-    block, need = cfg.retriever, _need(cfg)
+    """The shards and encoders of a run."""
+    block = cfg.retriever
 
     def shard(number: int) -> Part:
         return Part(
             f"{SHARD}-{number}",
             ShardActor,
             block.replicas,
-            lambda i: (cfg, number, need if i >= block.replicas else 0.0),
+            lambda i: (cfg, number),
             lambda i: ("retriever", i * block.shards + number),
         )
 
     encoder = Part(f"{ENCODER}-0", EncoderActor, corpora.encoders(cfg), lambda i: (cfg,), lambda i: ("encoder", i))
     return [*map(shard, range(block.shards)), encoder]
-
-
-def _need(cfg: Config) -> float:
-    """Megabytes that one shard takes."""
-    return sum(need.bytes for need in services.shard(cfg)) / budget.MB
 
 
 def start(cfg: Config, run: str) -> list[Any]:
@@ -214,7 +210,7 @@ def ready(actors: Sequence[Any], seconds: float) -> None:
     except RayError as error:
         _, known, said = str(error).strip().rpartition(f"{SspError.__module__}.")
         late = isinstance(error, GetTimeoutError)
-        why = f"no answer within {seconds:g} s" if late else said if known else str(error).strip().splitlines()[-1]
+        why = f"no answer within {seconds:g} s" if late else said if known else last_line(error)
         raise SspError(f"a retriever actor did not start: {why}") from error
 
 
@@ -271,7 +267,8 @@ def join(cfg: Config, run: str, shard: int) -> str:
     free = next(i for i in range(len(there) + 1) if actor_name(run, SHARD, shard, i) not in there)
     name = actor_name(run, SHARD, shard, free)
     start: Any = ShardActor
-    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard, _need(cfg))
+    need = sum(need.bytes for need in services.shard(cfg)) / budget.MB  # it goes where its memory is free
+    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard, need)
     try:
         ready([actor], cfg.ray.start_timeout)
     except SspError:
@@ -290,11 +287,7 @@ def leave(run: str, shard: int, replica: int, seconds: float = 60.0) -> None:
     if name not in there or len(there) < 2:
         rule = "a replica leaves a shard that has another one"
         raise InputError(rule, f"{name}, of {', '.join(there)}", "add one first (join), or name one of these")
-    drain(ray.get_actor(name, namespace=space), name, seconds)
-
-
-def drain(actor: Any, name: str, seconds: float) -> None:
-    """End a replica once it has answered what is under way. SspError when it has not within `seconds`."""
+    actor: Any = ray.get_actor(name, namespace=space)
     deadline = time.monotonic() + seconds
     ray.get(actor.leave.remote(), timeout=seconds)
     while ray.get(actor.state.remote(), timeout=seconds)["under_way"]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ray
 
 from actors.process import Guarded
+from ssp.memory import threads
 from ssp.workers.judge import Judge
 
 
 @ray.remote
 class JudgeActor(Guarded, Judge):
     """See `ssp.workers.judge.Judge`."""
+
+    def share(self, *args: Any) -> int:
+        """See `Calm.share`."""
+        return threads.judge(args[0])

@@ -5,18 +5,28 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import ray
 
 from actors.process import Alive, Calm
 from actors.transfer import Hosted
 from ssp.config.schema import Config
+from ssp.memory import threads
 from ssp.workers.learner import Learner
 from ssp.workers.simulated import SimulatedLearner
 
 
+class _Learning(Calm):
+    """Mix-in before a rank."""
+
+    def share(self, *args: Any) -> int:
+        """See `Calm.share`."""
+        return threads.learner(*args[:2])
+
+
 @ray.remote
-class LearnerActor(Hosted, Calm, Learner):
+class LearnerActor(Hosted, _Learning, Learner):
     """See `ssp.workers.learner.Learner`."""
 
 
@@ -34,7 +44,7 @@ class _Waiting(Learner):
 
 
 @ray.remote
-class RankActor(Hosted, Calm, _Waiting):
+class RankActor(Hosted, _Learning, _Waiting):
     """One rank of a learner; it computes once `form` has returned."""
 
     def node(self) -> tuple[str, str]:

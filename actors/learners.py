@@ -17,16 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import ObjectLostError, OwnerDiedError, RayActorError, RayTaskError
+from ray.exceptions import ObjectLostError, OwnerDiedError, RayTaskError
 
 from actors import restarts
 from actors.calls import Asked, Calls
-from actors.crew import Patience, RayCrew, last_line
+from actors.crew import ENDED, Patience, RayCrew, last_line
 from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.config.schema import Config
-from ssp.errors import Fault, SspError
-from ssp.learning.memory import OutOfMemory
-from ssp.learning.ranks import LOOPBACK
+from ssp.errors import Fault, OutOfMemory, SspError
 from ssp.selfplay.crew import PAYLOAD_METHODS
 
 FIRST_ONLY = frozenset({"place", "publish_by", "listen", "join", "send", "leave", "close", "nbytes"})
@@ -88,7 +86,7 @@ class LearnerCrew:
             ) from None
         except RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
-        except RayActorError as error:
+        except ENDED as error:
             raise SspError(f"{self.name} could not start: {last_line(error)}") from error
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:
@@ -123,6 +121,8 @@ class LearnerCrew:
     async def _form(self) -> None:
         """Rank 0 opens a port, and all meet there: on this machine's own network where one node has all of them."""
         places = await asyncio.gather(*[_value(handle.node.remote()) for handle in self.handles])
+        from ssp.learning.ranks import LOOPBACK  # here, since it imports torch
+
         host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
         address = await _value(self.handles[0].open.remote(host))
         seconds = self._patience.call
@@ -143,7 +143,7 @@ class LearnerCrew:
         await asyncio.gather(*map(_value, heard), return_exceptions=True)
         if late:
             raise self._lost(asked, "deadline", f"{method} took longer than {self._patience.call:g} s")
-        if any(isinstance(error, RayActorError) for error in errors):
+        if any(isinstance(error, ENDED) for error in errors):
             raise self._lost(asked, "died", f"the process of a rank ended during {method}")
         lost = next((error for error in errors if isinstance(error, (ObjectLostError, OwnerDiedError))), None)
         if lost is not None and all(isinstance(error, (ObjectLostError, OwnerDiedError)) for error in errors):
@@ -202,12 +202,11 @@ class LearnerCrew:
 def make(
     cfg: Config, role: str, model: Path, name: str, options: Options, patience: Patience, say: Callable[[str], None]
 ) -> RayCrew | LearnerCrew:
-    """The crew of the learner called after `role`, started: one actor, or one a rank."""
+    """The crew of the learner called after `role`, started: one actor, with DeepSpeed one a rank."""
     learner = cfg.block(role).learner
-    simulated = learner.kind == "simulated"
-    if learner.kind == "deepspeed" or (learner.ranks > 1 and not simulated):
+    if learner.kind == "deepspeed":
         return LearnerCrew(name, cfg, role, model, options, patience, say)
-    actor: Any = SimulatedLearnerActor if simulated else LearnerActor
+    actor: Any = SimulatedLearnerActor if learner.kind == "simulated" else LearnerActor
 
     def start() -> Any:
         return actor.options(**restarts.options(cfg, actor), **options(0)).remote(cfg, role, model)

@@ -12,6 +12,8 @@ from actors.fleet import connect_search
 from actors.process import Guarded
 from actors.transfer import Hosted
 from ssp.config.schema import Config
+from ssp.episode import SOLVER
+from ssp.memory import threads
 from ssp.selfplay.crew import PAYLOAD_METHODS
 from ssp.workers.pair import PlayerPair
 from ssp.workers.player import Player
@@ -28,11 +30,13 @@ class PairActor(Guarded, PlayerPair):
     def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, models, connect_search(cfg, run), episodes_dir, _Player)
 
+    def share(self, *args: Any) -> int:
+        """See `Calm.share`."""
+        return threads.player(args[0], SOLVER)
+
     def play(self, *args: Any) -> Any:
         """See `PlayerPair.play`."""
-        import torch
-
-        torch.set_num_threads(1)  # as in `actors.transfer.Receiving`
+        threads.use(self._threads)  # as in `actors.transfer.Receiving`
         return super().play(*args)
 
     @ray.method(concurrency_group="transfer")

@@ -9,7 +9,7 @@ ray.start_timeout where others have taken it, and that the groups are gone when 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +52,19 @@ def nodes(cfg: Config) -> list[Node]:
     if not asks:
         return found
     return [replace(node, gpu=declared.get(node.gpus) or _gpu_bytes(node)) if node.gpus else node for node in found]
+
+
+def unused(nodes: Sequence[Mapping[str, Any]], homes: Collection[str]) -> str:
+    """What a user is told where nodes of the cluster (as `ray.nodes` lists them) have none of a run's actors, which live on
+    `homes`; "" where all have, but those that offer no CPU."""
+    there = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+    idle = [str(node["NodeManagerAddress"]) for node in there if node["NodeID"] not in homes]
+    if not idle:
+        return ""
+    return (
+        f"nothing of this run is on {len(idle)} of {len(there)} nodes ({', '.join(sorted(idle))}): all its actors fit "
+        "elsewhere. More of them use it: placement.solvers, placement.proposers, retriever.replicas"
+    )
 
 
 def _gpu_bytes(node: Node) -> int:

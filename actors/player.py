@@ -6,6 +6,7 @@ Each owns one engine and the way to the retriever shards, and holds no state bet
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -13,11 +14,16 @@ from actors.fleet import connect_search
 from actors.process import Guarded
 from actors.transfer import TRANSFER, Receiving
 from ssp.config.schema import Config
+from ssp.memory import threads
 from ssp.workers.player import Player
 
 
 class _Player(Receiving, Guarded, Player):  # type: ignore[misc]
     """See `ssp.workers.player.Player`. It searches over the retriever actors of `run`."""
+
+    def share(self, *args: Any) -> int:
+        """See `Calm.share`."""
+        return threads.player(*args[:2])
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)

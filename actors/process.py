@@ -11,6 +11,7 @@ from typing import Any
 from actors import reaper
 from ssp.config.schema import Config
 from ssp.engines import orders
+from ssp.memory import threads
 
 
 class Alive:
@@ -20,6 +21,12 @@ class Alive:
         """Process id."""
         started()
         return os.getpid()
+
+    def home(self) -> str:
+        """Ray's id of the node that it runs on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
 
     def __repr__(self) -> str:
         """The actor's name. Ray asks once, at its start, and shows it as long as the actor lives: in the dashboard, before
@@ -43,17 +50,20 @@ TOLD = "SSP_GPUS_TOLD"
 
 
 class Calm(Alive):
-    """Mix-in before a worker that computes: one thread, and the GPUs that it was given. Actors share cores, and two
-    OpenMP pools on one core make each other many times slower; one without a GPU would see, and use, everybody's."""
+    """Mix-in before a worker that computes: its share of the cores, and the GPUs that it was given. Two OpenMP pools on one
+    core make each other many times slower; one without a GPU would see, and use, everybody's."""
+
+    def share(self, *args: Any) -> int:
+        """Torch threads of a worker that is made with `args`."""
+        return 1
 
     def __init__(self, *args: Any) -> None:
         import ray
 
         if TOLD not in os.environ and not ray.get_runtime_context().get_accelerator_ids().get("GPU"):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        import torch
-
-        torch.set_num_threads(1)
+        self._threads = self.share(*args)
+        threads.use(self._threads)
         super().__init__(*args)
 
 

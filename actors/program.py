@@ -23,7 +23,7 @@ from actors.judge import JudgeActor
 from actors.ledger import LedgerActor
 from actors.members import ENCODER, SHARD
 from actors.pair import PairActor, RoleCrew
-from actors.placement import Groups, nowhere
+from actors.placement import Groups, nowhere, unused
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
 from actors.retriever import placed
@@ -31,7 +31,7 @@ from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER
 from ssp.memory.processes import FLEET
 from ssp.placement import Plan
-from ssp.selfplay.cast import Cast, at_once, proposers, queue_names, ranks
+from ssp.selfplay.cast import Cast, at_once, proposers, ranks
 from ssp.selfplay.cast import learners as learners_of
 from ssp.selfplay.crew import Crew
 from ssp.selfplay.turns import takes_turns, venues
@@ -52,7 +52,7 @@ class Sites:
 
 def needed_cpus(cfg: Config) -> float:
     """CPUs that all actors of a run ask Ray for together."""
-    return cfg.placement.cpus * (computing(cfg) + fleet.size(cfg) + len(queue_names(cfg)))
+    return cfg.placement.cpus * (computing(cfg) + fleet.size(cfg) + len(cfg.roles))
 
 
 def computing(cfg: Config) -> int:
@@ -76,7 +76,6 @@ class Program:
         self._where = nowhere if self._groups is None else self._groups.where
         self._crews: list[RayCrew | learners.LearnerCrew] = []
         self._handles: list[Any] = []
-        self._starts: dict[str, Callable[..., Any]] = {}
         self._models, self._later = sites.models, takes_turns(cfg)
         self._retriever()
         queue = (cfg.queue.items, cfg.queue.bytes)
@@ -86,7 +85,7 @@ class Program:
             solvers=solving,
             judges=self._crew("judge", JudgeActor, cfg.placement.judges, lambda i: (cfg, sites.models[SOLVER])),
             learners={} if self._later else self._learners(),
-            queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in queue_names(cfg)},
+            queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in cfg.roles},
             ledger=self._ledger(sites.ledger),
         )
 
@@ -102,23 +101,9 @@ class Program:
         return [crew for crew in crews if crew.name.startswith(("queue-", f"{SHARD}-", f"{ENCODER}-"))]
 
     @property
-    def shards(self) -> list[RayCrew]:
-        """The replicas of each shard."""
-        return [crew for crew in self.told if crew.name.startswith(f"{SHARD}-")]
-
-    @property
     def size(self) -> int:
         """All actors of the run."""
         return sum(len(crew.handles) for crew in self._crews)
-
-    @property
-    def finished(self) -> int:
-        """Calls that were answered so far; those to queues do not count, which answer also when nothing moves."""
-        return sum(crew.calls.finished for crew in self._crews if not crew.name.startswith("queue-"))
-
-    def under_way(self) -> list[Asked]:
-        """Calls under way, crew by crew."""
-        return [asked for crew in self._crews for asked in crew.calls.under_way()]
 
     def at_death(self, actor: str) -> Asked | None:
         """What an actor that ended was last asked for; ranks of a learner are asked together."""
@@ -126,12 +111,6 @@ class Program:
             if actor.rpartition("-")[0] == crew.name:
                 return crew.calls.at_death(actor if isinstance(crew, RayCrew) else f"{crew.name}-0")
         return None
-
-    def start(self, crew: RayCrew, number: int, **where: Any) -> Any:
-        """One more actor of that crew, which is no member yet; it ends with the program. `where`: Ray's options."""
-        handle = self._starts[crew.name](number, **where)
-        self._handles.append(handle)
-        return handle
 
     async def ready(self) -> None:
         """Wait until every actor answers. Engines that take turns with learners on GPUs start before these, find their share
@@ -146,6 +125,9 @@ class Program:
         await asyncio.gather(*[crew.ready() for crew in self._crews])
         if where := await self.cast.ledger.call(0, "where"):
             self._say(where)
+        handles = [handle for crew in self._crews for handle in crew.handles]
+        if idle := unused(ray.nodes(), set(await asyncio.gather(*[handle.home.remote() for handle in handles]))):
+            self._say(idle)
 
     def end(self) -> None:
         """Stop the actors of this program, and only these, and give back its placement groups."""
@@ -219,11 +201,10 @@ class Program:
         place = self._cfg.placement
         usual = {"num_cpus": place.cpus, **restarts.options(self._cfg, actor), **own}
 
-        def start(i: int, **where: Any) -> Any:
-            options = usual | self._where(*(seat(i) if seat else (name, i))) | where
+        def start(i: int) -> Any:
+            options = usual | self._where(*(seat(i) if seat else (name, i)))
             return actor.options(name=f"{self._run}-{name}-{i}", **options).remote(*args(i))
 
-        self._starts[name] = start
         repeats = restarts.REPEATS if usual["max_task_retries"] else 0
         patience = Patience(place.call_timeout, self._cfg.ray.start_timeout, repeats)
         handles = [start(i) for i in range(count)]

@@ -14,7 +14,7 @@ from ssp.config.schema import Config
 REPEATS = 3
 """How often a lost call to an idempotent actor is made again before it counts as a fault."""
 
-RAY, US, NOBODY = "Ray", "us", "nobody"
+RAY, US = "Ray", "us"
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,18 @@ POLICIES = {
     "ShardActor": Policy(
         RAY,
         "requests under way",
-        "players ask another replica, or wait until retriever.timeout; one that joined with a node is given up with it",
+        "players ask another replica, or wait until retriever.timeout",
     ),
     "EncoderActor": Policy(RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"),
     "QueueActor": Policy(RAY, "what it held: references", "who put a block and saw no acknowledgement puts it again"),
     "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again", idempotent=True),
-    "LearnerActor": Policy(US, "weights and optimizer since the last save", "steps since then are learned again"),
-    "SimulatedLearnerActor": Policy(US, "its count since the last save", "steps since then are learned again"),
-    "RankActor": Policy(US, "weights and optimizer since the last save", "all ranks end, and form a new group"),
-    "WitnessActor": Policy(NOBODY, "nothing", "another one is made when its node is asked about next"),
+    "LearnerActor": Policy(US, "weights and optimizer since the last save", "the run goes back to its last checkpoint"),
+    "SimulatedLearnerActor": Policy(US, "its count since the last save", "the run goes back to its last checkpoint"),
+    "RankActor": Policy(
+        US,
+        "weights and optimizer since the last save",
+        "all ranks end and form a new group, and the run goes back to its last checkpoint",
+    ),
 }
 """By class."""
 

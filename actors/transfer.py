@@ -1,7 +1,7 @@
 """Ray's part of weight transfer: where a process is, and the thread in which a player takes weights while it plays.
 
 Owns the concurrency group of transfers. Promises that taking weights never waits for `play` to end, and that torch keeps to
-one thread in each of the actor's threads. Refuses to know what weights are.
+the actor's share of the cores in each of its threads. Refuses to know what weights are.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import ray
+
+from ssp.memory import threads
 
 TRANSFER = {"transfer": 1}
 """The concurrency group of a player beside the one of `play`: one thread."""
@@ -25,11 +27,11 @@ class Hosted:
 class Receiving(Hosted):
     """Mix-in before a player: its methods of transfer run in a thread of their own."""
 
+    _threads: int
+
     def play(self, *args: Any) -> Any:
         """See `ssp.workers.player.Player.play`."""
-        import torch
-
-        torch.set_num_threads(1)  # with OpenMP the number belongs to the thread, which is not the constructor's
+        threads.use(self._threads)  # with OpenMP the number belongs to the thread, which is not the constructor's
         return super().play(*args)  # type: ignore[misc]
 
     @ray.method(concurrency_group="transfer")

@@ -12,18 +12,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
 from rich.console import Console
 
-from launch import policy, transcript
+from launch import policy
 from launch.cli import Parsed, Parser, parse, temperature
+from launch.records import transcript
 from ssp import build, corpora, protocols
 from ssp.config.schema import Config
 from ssp.episode import SOLVER, Episode, Outcome, Task
 from ssp.errors import InputError
+from ssp.memory import threads
+from ssp.printable import say
 from ssp.protocols import Protocol
 from ssp.rollout.table import Told
 from ssp.seeds import derive
+from ssp.telemetry.terminal import Terminal
 from ssp.tokenlog import Kind
 
 if TYPE_CHECKING:
@@ -37,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed, question = _arguments(sys.argv[1:] if argv is None else argv)
     named = policy.parse(parsed.flags)
     cfg = named.config(parsed.flags.config, parsed.overrides)
-    torch.set_num_threads(1)
-    console = Console(highlight=False, soft_wrap=True)
+    threads.use(threads.alone(cfg))
+    console = Terminal(soft_wrap=True)
     ask = _asker(cfg, parsed, named, console)
     if question is not None:
         return 1 if ask(question).outcome is Outcome.VOID else 0
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             ask(question)
         except InputError as error:
-            print(error, file=sys.stderr)
+            say(error, file=sys.stderr)
     return 0
 
 

@@ -11,30 +11,30 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from launch import policy
 from launch.cli import Parser, whole
-from launch.questions import export
-from launch.questions.tables import show, summary
 from ssp import protocols
-from ssp.bank import files, reader
 from ssp.bank.records import Filter, Record
 from ssp.config import load
 from ssp.errors import InputError
+from ssp.models import existing
 from ssp.referee.referee import CHECKS
 from ssp.referee.rules import RULES
 from ssp.runfolder import RunFolder
+from ssp.telemetry.terminal import Terminal
+
+FORMATS = ("bank", "search-r1")
+"""What --export writes: the names of `ssp.bank.files.WRITERS`."""
 
 SHORTEST_ID = 4
 """Characters of an id that may stand for it."""
 
-TASKS, TABLE = ("show", "ask", "curriculum", "yardstick", "export"), "the table"
+TASKS, TABLE = ("show", "ask", "episodes", "curriculum", "yardstick", "export"), "the table"
 FLAGS = {
     **dict.fromkeys(("valid", "rule", "min_difficulty", "max_difficulty", "version", "contains"), (TABLE, "--export")),
-    "limit": (TABLE, "--curriculum"),
+    "limit": (TABLE, "--curriculum", "--episodes"),
     "questions": ("--yardstick",),
-    **dict.fromkeys(("policy", "model", "tokenizer"), ("--ask", "--yardstick")),
+    **dict.fromkeys(("policy", "model", "tokenizer", "trust_code"), ("--ask", "--yardstick")),
     **dict.fromkeys(("format", "source", "transcripts", "license"), ("--export",)),
 }
 """Flag → what it is for; anywhere else it is refused."""
@@ -45,16 +45,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
     _check(args, parser)
+    # Here, because --help needs none of it.
+    from launch.questions import export
+    from launch.questions.tables import episodes, show, summary
+    from ssp.bank import files, reader
+
     place = Path(args.bank)
-    # What is neither is refused as a run.
-    run = None if files.is_bank(place) else RunFolder(place)
-    console = Console(highlight=False, soft_wrap=True)
+    run = None if files.is_bank(place) else RunFolder(existing(args.bank))
+    console = Terminal(soft_wrap=True)
     if args.curriculum or args.yardstick:
         if run is None:
             raise InputError("--curriculum and --yardstick read a run", place, "give the run's folder")
         from launch.questions import curriculum
 
         return curriculum.measure(console, args, run) if args.yardstick else curriculum.show(console, run, args.limit)
+    if args.episodes:
+        if run is None:
+            raise InputError("--episodes reads a run's ledger", place, "give the run's folder")
+        episodes(console, reader.episodes(run), args.limit)
+        return 0
     found = reader.Reading(files.read_bank(place)) if run is None else reader.read(run)
     if args.ask:
         if run is None:
@@ -64,8 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return regrade.ask(console, args, run, _named(found.records, args.ask))
     if args.show:
         record = _named(found.records, args.show)
-        protocol = None if run is None else protocols.get(load(str(run.config), []).protocol)
-        show(console, record if run is None else reader.told(run, [record])[0], protocol)
+        if run is None:
+            show(console, record)
+        else:
+            told = reader.told(run, [record])[0], protocols.get(load(str(run.config), trusted=False).protocol)
+            show(console, *told, reader.begins(run, record))
         return 0
     wanted = Filter(args.valid, args.rule, args.min_difficulty, args.max_difficulty, args.version, args.contains)
     records = [record for record in found.records if wanted(record)]
@@ -92,6 +104,8 @@ def _check(args: Namespace, parser: Parser) -> None:
         found = f"{args.min_difficulty:g} and {args.max_difficulty:g}"
         raise InputError("--min-difficulty and --max-difficulty are bounds between 0 and 1", found, "type others")
     if args.export is not None:
+        from launch.questions import export
+
         export.check(args)
 
 
@@ -109,18 +123,23 @@ def _named(records: Sequence[Record], name: str) -> Record:
 
 def _parser() -> Parser:
     parser = Parser("bank", "Search, show and export the questions of a run.")
-    parser.add_argument("bank", metavar="RUN|FILE.parquet|DIR", help="a run's folder, or what was exported of one")
+    parser.add_argument(
+        "bank",
+        metavar="RUN|FILE.parquet|DIR",
+        help="a run (its folder, or its name below runs/), or what was exported of one",
+    )
     parser.add_argument("--valid", action="store_true", help="only questions that the referee accepted")
     parser.add_argument("--rule", default="", metavar="RULE", help="only questions that this rule rejected")
     parser.add_argument("--min-difficulty", type=float, default=0.0, metavar="X", help="1 - solve rate, at least")
     parser.add_argument("--max-difficulty", type=float, default=1.0, metavar="X", help="1 - solve rate, at most")
     parser.add_argument("--version", type=whole(0), metavar="N", help="only those that this proposer version asked")
     parser.add_argument("--contains", default="", metavar="TEXT", help="in the question or the target, in any case")
-    parser.add_argument("--limit", type=whole(0), default=20, metavar="N", help="questions in the table (default 20)")
-    parser.add_argument("--show", default="", metavar="ID", help="one question with all attempts and transcripts")
+    parser.add_argument("--limit", type=whole(0), default=20, metavar="N", help="so many of them (default 20)")
+    parser.add_argument("--show", default="", metavar="QUESTION", help="one question with all attempts and transcripts")
     parser.add_argument(
-        "--ask", default="", metavar="ID", help="play one question again, by --policy (default: the run's)"
+        "--ask", default="", metavar="QUESTION", help="play one question again, by --policy (default: the run's)"
     )
+    parser.add_argument("--episodes", action="store_true", help="the ids of all episodes, the newest first")
     parser.add_argument("--curriculum", action="store_true", help="the rounds: how hard, how far, how many different")
     parser.add_argument(
         "--yardstick", type=whole(1), metavar="K", help="ask --policy (default: the solver's start) of every K-th round"
@@ -130,9 +149,7 @@ def _parser() -> Parser:
     )
     policy.add_flags(parser)
     parser.add_argument("--export", type=Path, metavar="FILE|DIR", help="a parquet file, or a Hugging Face data set")
-    parser.add_argument(
-        "--format", choices=list(files.WRITERS), help="export: all fields (bank, default), or training rows"
-    )
+    parser.add_argument("--format", choices=FORMATS, help="export: all fields (bank, default), or training rows")
     parser.add_argument("--source", metavar="NAME", help="export, search-r1: their data_source, such as nq")
     parser.add_argument("--transcripts", action="store_true", help="export: with the text of every episode")
     parser.add_argument("--license", metavar="TEXT", help="export: the licence of the questions")

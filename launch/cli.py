@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from ssp.errors import InputError
+from ssp.printable import say
 
 if TYPE_CHECKING:
     from ssp.config.schema import Config
@@ -89,14 +90,32 @@ def from_environment(config: str, overrides: Sequence[str]) -> tuple[str, ...]:
         return ()
     found = migration.environment(os.environ, stated(config, overrides))
     for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
+        say(f"note: {note}", file=sys.stderr)
     return found.settings
 
 
 def end_politely() -> None:
-    """From here on SIGTERM is Ctrl-C: what was started is taken down, nothing is left half-made."""
+    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C: what was started is taken down, nothing is left
+    half-made."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        on_hangup(lambda: signal.default_int_handler(signal.SIGHUP, None))
+
+
+def on_hangup(then: Callable[[], object]) -> None:
+    """Call `then` once the terminal is closed; what is printed on it from then on goes nowhere. Under `nohup`, never."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return
+    shown = [number for number in (1, 2) if os.isatty(number)]
+
+    def gone(*_: object) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the system says it, and then the shell
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for number in shown:
+            os.dup2(nowhere, number)
+        then()
+
+    signal.signal(signal.SIGHUP, gone)
 
 
 def temperature(text: str) -> float:

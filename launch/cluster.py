@@ -12,7 +12,6 @@ import math
 import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from launch.nodes.member import Member
 from launch.nodes.raynode import RayNode
 from ssp.config.schema import Config
 from ssp.errors import InputError, SspError
+from ssp.printable import say
 
 MASTER_PORT = 6379
 """Ray's port on the head, unless MASTER_PORT names another; the nodes meet at the next one."""
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = parse(argv, "cluster", "Train over several nodes: NNODES, RANK and MASTER_ADDR say which.", train.flags)
     cfg = train.configured(parsed)
     if parsed.flags.dry_run:
-        return train.dry_run(cfg)
+        return train.dry_run(cfg, parsed.config)
     seat = read_seat(os.environ, cfg.ray.nodes_timeout)
     _environment(seat, cfg)
     end_politely()
@@ -125,8 +125,7 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
             meeting.open(seat.ray, print_, secret)
             meeting.wait(cfg.ray.nodes_timeout)
         os.environ["RAY_ADDRESS"] = seat.ray
-        threading.Thread(target=_watch, args=(node, meeting), daemon=True, name="ray-watch").start()
-        exit_code = train.train(cfg, parsed.config)
+        exit_code = train.train(cfg, parsed.config, lambda: meeting.end(SspError.exit_code))
     except KeyboardInterrupt:
         exit_code = train.EXIT_INTERRUPTED
         raise
@@ -176,7 +175,7 @@ def _environment(seat: Seat, cfg: Config) -> None:
         token.require()
     cluster.environment(cfg.ray)
     # Ray's switch for loopback only forbids further nodes: it is set where there are none.
-    alone = seat.nodes == 1 and seat.address == LOOPBACK and cfg.ray.loopback_only
+    alone = seat.nodes == 1 and seat.address == LOOPBACK
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if alone else "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if seat.rank == 0:
@@ -200,8 +199,8 @@ def _head_options(seat: Seat, cfg: Config) -> list[str]:
     found = ["--head", f"--port={seat.port}", f"--node-ip-address={seat.address}"]
     found += [f"--include-dashboard={str(cfg.ray.dashboard).lower()}"]
     if cfg.ray.dashboard:
-        port = cluster.dashboard_port(cfg.ray.dashboard_port, seat.address)
-        found += [f"--dashboard-host={seat.address}", f"--dashboard-port={port}"]
+        port = cluster.dashboard_port(cfg.ray, seat.address)
+        found += [f"--dashboard-host={seat.address}", *([f"--dashboard-port={port}"] if port else [])]
     return [*found, *_node_options(cfg, seat.nodes)]
 
 
@@ -213,18 +212,6 @@ def _node_options(cfg: Config, nodes: int = 0) -> list[str]:
     cpus = cfg.ray.cpus or max(os.cpu_count() or 1, share)
     store = f"--object-store-memory={cfg.ray.object_store_mb * 1_000_000}"
     return [f"--num-cpus={cpus}", store, *ports.options(cfg.ray.node_ports, nodes > 0)]
-
-
-def _watch(node: RayNode, meeting: Meeting) -> None:
-    """A head without Ray is over: the run ends at once, where Ray would end its driver after a minute."""
-    while True:
-        time.sleep(1.0)
-        try:
-            node.check()
-        except SspError as error:
-            _say(f"{error}. Next: start all nodes again with resume=auto")
-            meeting.end(SspError.exit_code)
-            os._exit(SspError.exit_code)
 
 
 def _number(env: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int:
@@ -261,7 +248,7 @@ def _own_addresses() -> set[str]:
 
 
 def _say(message: str) -> None:
-    print(f"cluster: {message}", file=sys.stderr, flush=True)
+    say(f"cluster: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -10,35 +10,40 @@ import json
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
-from launch import policy
 from launch.cli import Parser
-from launch.records import compared
-from ssp.compare.best import METRIC
-from ssp.compare.pairs import paired
-from ssp.compare.runs import Run
+from ssp.compare.best import METRIC, PLAIN, usual
 from ssp.errors import InputError
+from ssp.models import existing
+from ssp.printable import say
 from ssp.runfolder import RunFolder
+from ssp.telemetry.terminal import Terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when it has shown what was asked for. Raises InputError."""
     parser = Parser("compare", "Show runs beside each other.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders, or their names below runs/")
-    parser.add_argument("--metric", default=METRIC, metavar="NAME", help=f"a figure that is evaluated ({METRIC})")
+    usually = f"default {METRIC}, or {PLAIN} where a run has none"
+    parser.add_argument("--metric", default="", metavar="NAME", help=f"a figure that is evaluated ({usually})")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
-    folders = [policy.existing(text).absolute() for text in args.runs]
+    # Here, because --help needs none of it.
+    from launch.records import compared
+    from ssp.compare.pairs import paired
+    from ssp.compare.runs import Run
+
+    folders = [existing(text).absolute() for text in args.runs]
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)
     if twice is not None:
         raise InputError("a run is compared with others", f"{twice}, twice", "name each run once")
-    runs = [Run(RunFolder(folder), args.metric) for folder in folders]
-    found = compared.figures(runs, paired(runs))
+    found = [RunFolder(folder) for folder in folders]
+    metric = args.metric or usual(found)
+    runs = [Run(folder, metric) for folder in found]
+    told = compared.figures(runs, paired(runs))
     if args.json:
-        print(json.dumps(found, indent=1, ensure_ascii=False))
+        say(json.dumps(told, indent=1))
     else:
-        compared.show(Console(highlight=False, soft_wrap=True), found)
+        compared.show(Terminal(soft_wrap=True), told)
     return 0
 
 

@@ -17,6 +17,7 @@ from launch.cli import Parser
 from ssp import protocols
 from ssp.data import merge, rag, writers
 from ssp.errors import InputError
+from ssp.printable import say
 
 WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
     "search-r1": writers.write_search_r1,
@@ -50,15 +51,15 @@ def _convert(args: Namespace) -> None:
     for part, rows in zip(found, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""
-        print(f"{part.path}: {len(rows):,} rows{split}{missing}")
+        say(f"{part.path}: {len(rows):,} rows{split}{missing}")
     written: list[Any] = [row for rows in read for row in rows]
     if args.to == TRACES:
         written = _traces(args, written)
     WRITERS[args.to](args.out, written)
     for place in dropped or ():
-        print(f"left out: {place}", file=sys.stderr)
+        say(f"left out: {place}", file=sys.stderr)
     each = "".join(f", {source} {count:,}" for source, count in counts.items())
-    print(f"{args.out}: {sum(map(len, read)):,} rows, {args.to}{each}")
+    say(f"{args.out}: {sum(map(len, read)):,} rows, {args.to}{each}")
 
 
 def _check(args: Namespace) -> None:
@@ -79,7 +80,7 @@ def _traces(args: Namespace, questions: list[Any]) -> list[dict[str, Any]]:
     found = rag.read_found(args.found)
     made = rag.traces(questions, found, protocol, topk)
     if fewer := sum(len(documents) < topk for documents in found):
-        print(f"{fewer:,} questions have fewer than {topk} documents")
+        say(f"{fewer:,} questions have fewer than {topk} documents")
     return made
 
 

@@ -1,17 +1,18 @@
 """`ssp doctor`: is this machine fit for a run, and do a run's accounts add up?
 
 Owns two reports: the machine's checks (`launch.checks`; a row each, with what to do), and a ledger's counts with its
-conservation law. Promises to look only: it starts, ends and changes nothing. Exit code 1 when a check fails or the
-law is broken. Refuses to repair.
+conservation law, beside which the run's checkpoint and transcripts are compared with it. Promises to look only: it starts,
+ends and changes nothing. Exit code 1 when a check fails or the law is broken. Refuses to repair.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from launch.checks import clusters, machine, needs, places
 from launch.checks.check import FAIL, OK, WARN, Check
@@ -21,9 +22,13 @@ from ssp.episode import State
 from ssp.errors import InputError, InvariantError
 from ssp.ledger import Ledger
 from ssp.memory import size
-from ssp.placement import Plan, make, tables
+from ssp.models import existing
+from ssp.placement import Plan, make, short, tables
 from ssp.placement.machine import nodes
 from ssp.placement.plan import beside
+from ssp.printable import say
+from ssp.runfolder import RunFolder
+from ssp.telemetry.terminal import Terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if parsed.flags.ledger is not None:
         return _ledger(parsed)
     if parsed.flags.digest:
-        raise InputError("--digest is of a ledger", "no --ledger", "give --ledger FILE too")
+        raise InputError("--digest is of a ledger", "no --ledger", "give --ledger RUN too")
     cfg = parsed.load()
     checks = list(examine(cfg))
     table = Table(title="ssp doctor", title_justify="left")
@@ -40,11 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         table.add_column(name, overflow="fold")
     colours = {OK: "green", WARN: "yellow", FAIL: "red"}
     for check in checks:
-        table.add_row(check.what, f"[{colours[check.status]}]{check.status}[/]", check.found, check.next_step)
-    Console().print(table)
+        table.add_row(check.what, Text(check.status, style=colours[check.status]), check.found, check.next_step)
+    Terminal().print(table)
     plan = _planned(cfg)
     if isinstance(plan, Plan):
-        print(f"\nMemory of the hosts, estimated\n{tables.host_memory(plan, beside(cfg))}")
+        say(f"\nMemory of the hosts, estimated\n{tables.host_memory(plan, beside(cfg))}")
     return 1 if any(check.status == FAIL for check in checks) else 0
 
 
@@ -76,17 +81,20 @@ def _memory(cfg: Config) -> Check:
     if plan.placed:
         fullest = max(plan.used().values())
         return Check("memory", OK, f"the fullest GPU takes {size(fullest)}; ssp train --dry-run has the tables")
+    if few := short(cfg, plan):
+        return Check("memory", WARN, few[0], "ssp train --dry-run has the tables")
     needed, free = plan.host(0, cfg), plan.nodes[0].host
     left = f" of {size(free)} free" if free else ""
     return Check("memory", OK, f"the run takes {size(needed)}{left}")
 
 
 def _ledger(parsed: Parsed) -> int:
-    ledger = Ledger(parsed.flags.ledger, readonly=True)
+    given = Path(parsed.flags.ledger).expanduser()
+    ledger = Ledger(given if given.is_file() else RunFolder(existing(parsed.flags.ledger)).ledger, readonly=True)
     try:
         if not parsed.flags.digest:
             return _print_proof(ledger)
-        print(ledger.digest())
+        say(ledger.digest())
         return 0
     finally:
         ledger.close()
@@ -94,7 +102,7 @@ def _ledger(parsed: Parsed) -> int:
 
 def _print_proof(ledger: Ledger) -> int:
     """Counts by role and state, counts by cause, and the law's word as the last line."""
-    console = Console()
+    console = Terminal()
     table = Table(title=str(ledger.path), title_justify="left")
     issued, tally = ledger.issued(), ledger.tally()
     roles = sorted(set(issued) | set(tally))
@@ -114,18 +122,47 @@ def _print_proof(ledger: Ledger) -> int:
         for name, number in causes.items():
             counts.add_row(name, str(number))
         console.print(counts)
-    print(f"digest: {ledger.digest()}")
+    say(f"digest: {ledger.digest()}")
+    proofs = {"checkpoint": _checkpoint(ledger), "transcripts": _transcripts(ledger)}
     try:
         ledger.check()
+        proofs["conservation"] = []
     except InvariantError as error:
-        print(f"conservation: BROKEN: {error}")
-        return 1
-    print("conservation: holds")
-    return 0
+        proofs["conservation"] = [str(error)]
+    for name, broken in proofs.items():
+        if broken is not None:
+            say(f"{name}: BROKEN: {'; '.join(broken)}" if broken else f"{name}: holds")
+    return 1 if any(proofs.values()) else 0
+
+
+def _checkpoint(ledger: Ledger) -> list[str] | None:
+    """What the checkpoint of the run around the ledger says otherwise; None where there is none."""
+    from ssp.selfplay import checkpoint
+
+    run = RunFolder(ledger.path.parent)
+    try:
+        state = checkpoint.read(run)
+        return None if state is None else checkpoint.differences(run, state, ledger)
+    except InputError as error:
+        return [f"{error.rule} ({error.found})"]
+
+
+def _transcripts(ledger: Ledger) -> list[str] | None:
+    """Files of transcripts that are not as the ledger has them; None where no run is around it."""
+    run = RunFolder(ledger.path.parent)
+    if not (run.config.is_file() or run.episodes.is_dir()):
+        return None
+    from ssp.telemetry import episodes
+
+    return [
+        f"{run.episodes / file} is {what}" for file, what in episodes.damaged(run.episodes, ledger.placed()).items()
+    ]
 
 
 def _flags(parser: Parser) -> None:
-    parser.add_argument("--ledger", metavar="FILE", help="prove the conservation law of a run's ledger.db")
+    parser.add_argument(
+        "--ledger", metavar="RUN|FILE", help="prove a run's ledger.db, and its checkpoint and transcripts by it"
+    )
     parser.add_argument("--digest", action="store_true", help="with --ledger: print only the hash of its rows")
 
 

@@ -15,6 +15,7 @@ from launch.cli import Parser
 from ssp import models
 from ssp.data.published import PUBLISHED, Published
 from ssp.errors import InputError
+from ssp.printable import say
 
 TYPES = ("dataset", "model")
 
@@ -23,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when every file is there and checked. InputError and Fault: see `ssp.data.hub.download`."""
     args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     if args.list:
-        print(_table())
+        say(_table())
         return 0
     item = _item(args)
     folder = args.to or models.fetched(item.repo if item.type == "model" else args.name)
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not sys.stderr.isatty():
         disable_progress_bars()
     hub.download(item, folder.expanduser(), args.unpack)
-    print(f"{args.name}: {folder}")
+    say(f"{args.name}: {folder}")
     return 0
 
 

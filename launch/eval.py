@@ -1,8 +1,9 @@
 """`ssp eval`: scores of a policy, or of a file of predictions, on evaluation sets, in one process.
 
 Owns the command: which sets, which policy, how it is asked, the files. Promises that every question is scored exactly
-once, that the same command prints and writes the same bytes again (greedy, or from the seed), and that nothing is
-written unless every set was played. Refuses to know how episodes are played or answers are scored.
+once, that the same command prints and writes the same bytes again (greedy, or from the seed), that the files are
+written when every set was played, and that an evaluation which was ended goes on where it was. Refuses to know how
+episodes are played or answers are scored.
 """
 
 from __future__ import annotations
@@ -10,31 +11,32 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import torch
-from rich.console import Console
-from rich.progress import Progress
 
 from launch import policy
 from launch.cli import Parsed, Parser, parse, temperature, whole
 from launch.records import evaltable
 from ssp import build, corpora, evaluation
+from ssp.config import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
-from ssp.episode import SOLVER, Episode, Task
+from ssp.episode import SOLVER
 from ssp.errors import InputError
-from ssp.evaluation import Play, Row, methods, predictions
+from ssp.evaluation import Kept, Play, Row, methods, predictions
 from ssp.judge import AnswerJudge, Item
-from ssp.rollout import Search
+from ssp.memory import find, size, threads
+from ssp.memory.engine import engine, fitting
+from ssp.placement import machine
+from ssp.printable import say
+from ssp.rollout import Search, lengths
 from ssp.search.recorded import RecordedSearch
+from ssp.telemetry.terminal import Seen, Terminal, followed
 from ssp.world import files
 
-BATCH = 256
-"""Questions that are played at once, unless --batch says otherwise: it bounds memory and changes no result."""
+BATCH, CACHE_SHARE = 256, 0.5
+"""Questions at once, at most: as many as keep their cache in this share of the free memory. No result depends on it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,22 +46,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check_files(args)
     named = policy.parse(args)
     cfg = named.config(args.config, parsed.overrides)
-    torch.set_num_threads(1)  # small matrices: a second thread costs more than it brings
+    threads.use(threads.alone(cfg))
     judge = None if cfg.judge.kind == "exact" else build.judge(cfg)
     if judge is not None:
         judge.check()
-    console = Console(emoji=False, markup=False)
+    console, kept = Terminal(), Kept(None, "")
     if args.predictions:
         asked = _sets(args.data, None, "")
-        rows = predictions.read(args.predictions, {s.name: _questions(cfg, s, True, None) for s in asked})
+        rows = predictions.read(
+            args.predictions, {s.name: _questions(cfg, s, True, None) for s in asked}, cfg.judge.fold
+        )
     else:
-        rows = _play(cfg, args, named, console)
+        rows, kept = _play(cfg, args, named, console)
     if judge is not None:
         rows = {name: _judged(judge, found) for name, found in rows.items()}
-    lines = {name: evaluation.lines(name, found, cfg.seed, _ks(args)) for name, found in rows.items()}
+    lines = {name: evaluation.lines(name, found, cfg.seed, _ks(args), cfg.judge.fold) for name, found in rows.items()}
     evaltable.show(console, lines, rows, cfg.retriever.topk)
     if args.out:
         evaluation.write_rows(args.out, rows)
+        kept.close(done=True)
         console.print(f"rows: {args.out}", soft_wrap=True)
     if args.summary:
         evaltable.write(args.summary, lines)
@@ -67,8 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(any(row.scored for row in found) for found in rows.values()) else 1
 
 
-def _play(cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Console) -> dict[str, list[Row]]:
-    """Every set's rows. All files are read, and all parts made, before the first question is asked."""
+def _play(
+    cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Terminal
+) -> tuple[dict[str, list[Row]], Kept]:
+    """Every set's rows, and where they are kept. All files are read, and all parts made, before the first question."""
     sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
     if not args.data and args.corpus:
         raise InputError("--corpus is of --data", f"--corpus {args.corpus} alone", "give --data, or set data.eval")
@@ -77,21 +84,43 @@ def _play(cfg: Config, args: argparse.Namespace, named: policy.Policy, console: 
     if args.samples > 1 and args.temperature == 0:
         raise InputError("greedy samples are all the same", f"--samples {args.samples}", "give --temperature 1")
     questions = {item.name: _questions(cfg, item, own=bool(args.data), per_hop=args.per_hop) for item in sets}
-    search = _search(cfg, args, [item.corpus for item in sets])
-    play = _player(cfg, args, named, search, console)
+    kept = Kept(Path(args.out) if args.out else None, _mark(cfg, args, named, questions), cfg.judge.fold)
+    if kept.rows:
+        say(f"{kept.path}: {len(kept.rows)} rows are there already", file=sys.stderr)
+    seen, search = Seen(), _search(cfg, args, [item.corpus for item in sets])
+    play = _player(cfg, args, named, search, console, seen)
     asked = [question.question for found in questions.values() for question in found]
     build.check_words(build.tokenizer(named.folder(cfg)), asked)
+    if args.method == methods.AGENT:
+        _warn(cfg, named.folder(cfg), asked, [item.corpus for item in sets])
+    batch = args.batch or _batch(cfg, named.folder(cfg))
     rows = {}
-    for item in sets:
-        tasks = evaluation.make_tasks(questions[item.name], cfg.seed, item.corpus, f"eval/{item.name}", args.samples)
-        episodes = _episodes(play, tasks, args.batch, item.name)
-        rows[item.name] = evaluation.make_rows(questions[item.name], episodes, args.samples)
+    try:
+        for item in sets:
+            found = questions[item.name]
+            tasks = evaluation.make_tasks(found, cfg.seed, item.corpus, f"eval/{item.name}", args.samples)
+            with followed(item.name, len(tasks), seen) as moved:
+                rows[item.name] = kept.played(item.name, found, tasks, play, batch, moved)
+    except KeyboardInterrupt:
+        if kept.path:
+            say(f"{len(kept.rows)} rows are kept in {kept.path}: the same command goes on from there", file=sys.stderr)
+        raise
+    finally:
+        kept.close()
     if isinstance(search, RecordedSearch):
         searches = search.hits + search.misses
         share = search.hits / searches if searches else 1.0
         console.print(f"searches: {searches}, from the record {search.hits} ({share:.1%})")
         search.close()
-    return rows
+    return rows, kept
+
+
+def _warn(cfg: Config, folder: Path, questions: Sequence[str], names: list[str]) -> None:
+    """What of the questions and the corpora does not fit the limits, before hours of play."""
+    passages = [document for path in corpora.named(cfg, names).values() for document in corpora.sample(path)]
+    prompts = [{"question": question} for question in corpora.spread(questions)]
+    for note in lengths.notes(SOLVER, cfg.solver, build.renderer(cfg, SOLVER, folder), prompts, passages):
+        say(f"warning: {note}", file=sys.stderr)
 
 
 def _search(cfg: Config, args: argparse.Namespace, names: list[str]) -> Search:
@@ -100,28 +129,39 @@ def _search(cfg: Config, args: argparse.Namespace, names: list[str]) -> Search:
     return corpora.recorded(cfg, names, Path(args.record or args.replay), args.cache_ttl, bool(args.replay))
 
 
-def _episodes(play: Play, tasks: list[Task], batch: int, name: str) -> list[Episode]:
-    """One set's episodes; how far they are, and how long they took, goes to stderr."""
-    started = time.perf_counter()
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        bar = progress.add_task(name, total=len(tasks))
-        episodes = evaluation.play_all(play, tasks, batch, lambda done: progress.update(bar, completed=done))
-    print(f"{name}: {len(tasks)} episodes, {time.perf_counter() - started:.1f} s", file=sys.stderr)
-    return episodes
+def _batch(cfg: Config, folder: Path) -> int:
+    """Questions at once, by the memory that is free now."""
+    free, model = machine.free_bytes(), find(str(folder))
+    batch = min(BATCH, fitting(model, cfg.solver, int(CACHE_SHARE * free)))
+    if batch < BATCH:
+        cache = size(sum(n.bytes for n in engine(model, cfg.solver, BATCH).needs if n.what == "KV cache"))
+        each = f"{BATCH} would keep up to {cache} of cache at {cfg.solver.limits.longest} tokens each"
+        say(f"{batch} questions at once (--batch): {each}, and {size(free)} of memory are free", file=sys.stderr)
+    return batch
 
 
-def _player(cfg: Config, args: argparse.Namespace, named: policy.Policy, search: Search, console: Console) -> Play:
+def _mark(cfg: Config, args: argparse.Namespace, named: policy.Policy, questions: object) -> str:
+    """What stands for all that decides the rows."""
+    names = [args.corpus] if args.corpus else [item.corpus for item in cfg.data.eval]
+    asked = args.method, args.temperature, args.samples, args.replay, named.url, named.model
+    places = [named.folder(cfg), *corpora.named(cfg, [corpora.TRAIN, *names]).values()]
+    return evaluation.mark((to_yaml(cfg), asked, questions), places)
+
+
+def _player(
+    cfg: Config, args: argparse.Namespace, named: policy.Policy, search: Search, console: Terminal, seen: Seen
+) -> Play:
     folder = named.folder(cfg)
     asked = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
     console.print(f"policy {named.shown(folder)}, {asked}", soft_wrap=True)
     if args.method == methods.AGENT:
-        return build.player(cfg, SOLVER, folder, search, args.temperature)
+        return build.player(cfg, SOLVER, folder, search, args.temperature, seen.told)
     return build.baseline(cfg, SOLVER, folder, search, args.temperature, args.method)
 
 
 def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> list[Question]:
     """A set's questions: of `--data` all, of a configured set those that training's last evaluation asks."""
-    questions = read_questions(files.resolve(item.file, "eval", cfg))
+    questions = read_questions(files.resolve(item.file, "eval"))
     if not own:
         questions = [q for q in questions if not q.hops or q.hops in cfg.eval.hops]
         per_hop = per_hop or cfg.eval.final_questions_per_hop
@@ -149,7 +189,7 @@ def _flags(parser: Parser) -> None:
     parser.add_argument("--temperature", type=temperature, default=0.0, help="0 is greedy (default)")
     parser.add_argument("--samples", type=whole(1), default=1, help="samples a question, for pass@k")
     parser.add_argument("--k", type=_counts, default=[], metavar="1,2,4", help="the k of pass@k; default: 1 and all")
-    parser.add_argument("--batch", type=whole(1), default=BATCH, help="questions at once (default: %(default)s)")
+    parser.add_argument("--batch", type=whole(1), default=0, help="questions at once; default: by free memory")
     parser.add_argument("--record", metavar="FILE", help="keep every search's answer here, and ask nothing twice")
     parser.add_argument("--replay", metavar="FILE", help="take every search's answer from here, and ask nothing")
     parser.add_argument("--cache-ttl", type=_seconds, default=0.0, metavar="SECONDS", help="until an answer is too old")
@@ -205,7 +245,7 @@ def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSe
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    """Where the results go: before hours of play, and nothing else is lost there."""
+    """Where the results go: before hours of play, and no file is replaced."""
     wanted = [Path(path).absolute() for path in (args.out, args.summary) if path]
     for path in wanted:
         if not path.parent.is_dir() or (path.exists() and not path.is_file()):
@@ -218,6 +258,8 @@ def _check_files(args: argparse.Namespace) -> None:
     for path in wanted:
         if wanted.count(path) > 1 or any(other.exists() and path.exists() and path.samefile(other) for other in read):
             raise InputError("--out and --summary are files of their own", path, "give another name")
+        if path.exists():
+            raise InputError("--out and --summary are new files", path, "remove it, or give another name")
 
 
 if __name__ == "__main__":

@@ -14,15 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from launch.cli import Parser, whole
 from ssp import models
 from ssp.errors import InputError
 from ssp.index import builder, store
 from ssp.index.builder import IndexPlan
+from ssp.printable import say
 from ssp.search.shard import BM25, DENSE, HYBRID, KINDS
+from ssp.telemetry.terminal import Terminal
 
 if TYPE_CHECKING:
     from ssp.encoders.encoder import EncoderSpec
@@ -45,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise InputError("an index is made of --corpus FILE as --out DIR", "not both of them", "see ssp index --help")
     started, plan = time.monotonic(), _plan(args)
     with _bar() as report:
-        made = builder.build_index(args.corpus, args.out, plan, report, say=print)
+        made = builder.build_index(args.corpus, args.out, plan, report)
     size = sum(entry["bytes"] for entry in made.files.values())
     parts = [f"{args.out}: {made.rows:,} documents"]
     parts += [f"bm25 (k1 {made.bm25[0]:g}, b {made.bm25[1]:g})"] if made.bm25 else []
@@ -53,26 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         cut = f" in {made.dense.parts} parts" if made.dense.parts > 1 else ""
         parts.append(f"{made.dense.factory}{cut} of {made.dense.dim} numbers by {made.dense.encoder.model}")
     parts += [f"{size / 1e6:,.1f} MB", f"corpus {made.corpus_sha256[:12]}", f"{time.monotonic() - started:.1f} s"]
-    print(", ".join(parts))
-    if made.dense and not args.no_calibrate:
-        _calibrate(args.out, plan)
+    say(", ".join(parts))
     return 0
-
-
-def _calibrate(folder: Path, plan: IndexPlan) -> None:
-    """Print recall and speed of the new index, and keep them beside it."""
-    from ssp.encoders.encoder import TextEncoder
-    from ssp.index.calibration import calibrate_folder
-
-    assert plan.folder is not None and plan.encoder is not None
-    encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
-    try:
-        found = calibrate_folder(folder, [store.open_shard(folder, kind=DENSE)], encoder)
-    except InputError as error:  # the folder is made; e.g. DPR's other model encodes queries
-        print(f"not calibrated: {error}")
-        return
-    found.save(folder)
-    print(found.table())
 
 
 def _check(folder: Path) -> int:
@@ -80,7 +61,7 @@ def _check(folder: Path) -> int:
     with _bar() as report:
         store.verify(folder, manifest, again=True, progress=lambda done, total: report("seal", done, total))
     size = sum(entry["bytes"] for entry in manifest.files.values())
-    print(f"{folder}: right; {manifest.rows:,} documents, {' and '.join(manifest.kinds)}, {size / 1e6:,.1f} MB")
+    say(f"{folder}: right; {manifest.rows:,} documents, {' and '.join(manifest.kinds)}, {size / 1e6:,.1f} MB")
     return 0
 
 
@@ -95,12 +76,9 @@ def _plan(args: Any) -> IndexPlan:
         return plan
     if not args.encoder:
         raise InputError(f"a {kind} index has an encoder", "no --encoder", "set --encoder to a model's name or folder")
-    if not args.latency > 0:  # nan too
-        raise InputError("a query may take some milliseconds", f"--latency {args.latency}", "set --latency above 0")
     folder, spec = _encoder(args)
     plan = replace(plan, encoder=spec, folder=folder, dtype=args.dtype, device=args.device, batch=args.batch_size)
     plan = replace(plan, factory=args.faiss or store.FLAT, parts=args.parts or 1, save_embedding=args.save_embedding)
-    plan = replace(plan, memory_mb=args.memory, latency_ms=args.latency)
     return replace(plan, embedding=args.embedding, faiss_file=args.faiss_file)
 
 
@@ -121,9 +99,17 @@ STAGES |= {"dense": "indexing vectors", "seal": "checksums"}
 @contextmanager
 def _bar() -> Iterator[builder.Progress]:
     """A bar a stage on a terminal, with its rate and the time left; nothing elsewhere."""
-    console = Console(stderr=True)
-    rate = TextColumn("{task.fields[rate]}")
-    columns = (TextColumn("{task.description:>16}"), BarColumn(), rate, TimeElapsedColumn(), TimeRemainingColumn())
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Terminal(stderr=True)
+    rate = TextColumn("{task.fields[rate]}", markup=False)
+    columns = (
+        TextColumn("{task.description:>16}", markup=False),
+        BarColumn(),
+        rate,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -154,11 +140,7 @@ def _parser() -> Parser:
     add("--dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="of the encoder's weights")
     add("--device", default="cpu", help="where it runs: cpu (default), cuda, cuda:1")
     add("--batch-size", type=whole(1), default=512, help="passages encoded at a time (default 512)")
-    add("--faiss", metavar="FACTORY", help="Flat (exact, default), what faiss's index_factory takes (HNSW32), or auto")
-    add(
-        "--memory", type=whole(1), default=0, metavar="MB", help="auto: what the index may take (default: what is free)"
-    )
-    add("--latency", type=float, default=50.0, metavar="MS", help="auto: what a query may take (default 50)")
+    add("--faiss", metavar="FACTORY", help="Flat (exact, default), or what faiss's index_factory takes (HNSW32)")
     add(
         "--parts",
         type=whole(1, 9999),
@@ -172,7 +154,6 @@ def _parser() -> Parser:
         help="vectors made before (.npy, or plain float32): nothing is encoded",
     )
     add("--faiss-file", type=Path, metavar="FILE", help="an index of this corpus that faiss wrote: taken over as it is")
-    add("--no-calibrate", action="store_true", help="do not measure recall and speed of a dense index afterwards")
     add("--copy", action="store_true", help="copy files of 1 GB and more too; they are linked otherwise")
     return parser
 

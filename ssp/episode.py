@@ -99,7 +99,8 @@ class Episode:
     `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
     `invalid` counts its turns that neither searched nor handed in.
     `queries` are the searches that were carried out; `hits` says of each how many documents it showed (0: none were
-    found, or the query was refused), and `documents` holds these, all in a row.
+    found, or the query was refused), and `documents` holds these, all in a row. `cuts` counts the searches that did not show
+    all that was found: passages were left out, or one was cut. `cut`: its last turn reached the limit of a turn's tokens.
     `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
     that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
     during the rollout makes it void at once.
@@ -119,6 +120,8 @@ class Episode:
     queries: list[str] = field(default_factory=list)
     hits: list[int] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
+    cuts: int = 0
+    cut: bool = False
     outcome: Outcome | None = None
     cause: str = ""
 

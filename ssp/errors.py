@@ -7,6 +7,11 @@ Refuses to turn any of them into a value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+LONGEST = 1500
+"""Characters of each part of a message: what was found may be a whole file."""
+
 
 class SspError(Exception):
     """Base of every error that this project raises on purpose."""
@@ -27,7 +32,20 @@ class InputError(SspError):
         super().__init__(rule, found, next_step)
 
     def __str__(self) -> str:
-        return f"{self.rule}. Found: {self.found}. Next: {self.next_step}."
+        return f"{_short(self.rule)}. Found: {_short(self.found)}. Next: {_short(self.next_step)}."
+
+
+class Refusals(InputError):
+    """Several `InputError`s of one input, told together; `each` in order."""
+
+    def __init__(self, each: Sequence[InputError]) -> None:
+        self.each = tuple(each)
+        told = [(error.rule, str(error.found), error.next_step) for error in each]
+        super().__init__(*("; ".join(part) for part in zip(*told, strict=True)))
+
+    def __str__(self) -> str:
+        lines = [f"{number}. {error}" for number, error in enumerate(self.each, 1)]
+        return "\n".join([f"{len(lines)} settings, or sets of them, are refused:", *lines])
 
 
 class Fault(SspError):
@@ -50,3 +68,12 @@ class InvariantError(SspError):
 
 class VoidLimit(SspError):
     """Too many void outcomes for too long (law 2): the run saves, prints its causes and ends with exit code 1."""
+
+
+class OutOfMemory(SspError):
+    """A micro-batch does not fit, and its size was halved already, or cannot be by this process alone."""
+
+
+def _short(part: object) -> str:
+    text = str(part)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text):,} characters)"

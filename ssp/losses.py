@@ -9,6 +9,7 @@ row; an episode that was cut into several contexts is several. Refuses to know w
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -231,8 +232,10 @@ def _own(place: str) -> Loss:
     """The loss at a user's place, looked at each time."""
     rule = f"the loss {place}"
     theirs = own.find(place, rule, "def loss(tokens, options):")
-    if not callable(theirs):
-        raise InputError(f"{rule} is a function", repr(theirs), "name a function of (tokens, options)")
+    try:
+        inspect.signature(theirs).bind(None, None)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{rule} is a function of (tokens, options)", f"{theirs!r}: {error}", "name one") from error
 
     def checked(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
         given, wanted = theirs(tokens, options), tokens.logprobs.shape

@@ -1,18 +1,38 @@
-"""Where a model lies on this machine.
+"""Where a model or a run lies on this machine.
 
-Owns the places: a folder (as typed, or below `$SSP_HOME`), what `ssp download` fetched, the hub's own cache. Promises that
-nothing is fetched. Refuses to read models.
+Owns the places: a folder (as typed, below `$SSP_HOME`, a run also below runs/ there), what `ssp download` fetched, the hub's
+own cache; and what a run is called. Promises that nothing is fetched. Refuses to read models and runs.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from ssp import cache, runfolder
 from ssp.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def existing(text: str) -> Path:
+    """The folder of a run or a policy: as typed, below $SSP_HOME, or below runs/ there. InputError when there is none."""
+    places = [Path(text).expanduser(), *(runfolder.resolve(place, "folder") for place in (text, f"runs/{text}"))]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        next_step = "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's, or role@RUN"
+        raise InputError("a run or a policy is an existing folder", text, next_step)
+    return found
+
+
+def called(folder: Path) -> str:
+    """What a user types for a run, as a word for a shell: its name where that finds it, else its path."""
+    try:
+        by_name = existing(folder.name).samefile(folder)
+    except InputError:
+        by_name = False
+    return shlex.quote(folder.name if by_name else str(folder.absolute()))
 
 
 def fetched(name: str) -> Path:

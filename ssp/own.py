@@ -2,7 +2,8 @@
 
 Owns the one way in which rewards, estimators and losses from outside the package are named, found and recorded. Promises
 that a place which leads nowhere is an `InputError` with the reason, that a file is read once a process, and that workers
-find it wherever they run: `locate` makes files absolute. Refuses to know what the code is for.
+find it wherever they run: `locate` makes files absolute. Code that was sealed, because the configuration of a run that is
+looked at names it, is never found. Refuses to know what the code is for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 KEYS = ("algorithm", "loss", "reward")
 """Settings of a role block that may name a place."""
 
+SEALED = "untrusted:"
+"""Before a place of code, or of a key, that a run's own config.yaml gives to a command that looks at the run."""
+
 
 def is_own(value: str) -> bool:
     """Whether `value` is a place: no name that is built in has a colon."""
@@ -32,11 +36,27 @@ def is_own(value: str) -> bool:
     return bool(place and name)
 
 
+def sealed(value: str) -> bool:
+    """Whether `value` may only be shown."""
+    return value.startswith(SEALED)
+
+
+def seal(block: dict[str, Any]) -> None:
+    """Seal the places in a role block as it was read. A name that is built in has neither a colon nor a point."""
+    for key in KEYS:
+        value = block.get(key)
+        if isinstance(value, str) and (":" in value or "." in value):
+            block[key] = SEALED + value
+
+
 def find(value: str, what: str, example: str) -> Any:
     """What stands at the place `value`. `what` it is to be, for the message, and an `example` of its first line.
 
     InputError when there is no such file, module or name, and for whatever the module raises while it is read.
     """
+    if sealed(value):
+        rule = "code that a run's own config.yaml names runs only when it is trusted"
+        raise InputError(rule, value.removeprefix(SEALED), "read that code, then add --trust-code")
     place, _, path = value.partition(":")
     rule = f"{what} is at the place that its setting names"
     try:

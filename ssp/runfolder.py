@@ -1,6 +1,7 @@
 """The run folder: where a run's files lie, and which folder a run gets.
 
-Owns names (`<config>-001`, ...), config.yaml, checkpoints/state.json and the pruning of old checkpoints.
+Owns names (`<config>-001`, ...), config.yaml, checkpoints/state.json with a copy a kept step beside it, and the pruning of
+old checkpoints.
 Promises: an existing folder is never overwritten; a folder appears with its config.yaml or not at all; state.json is
 replaced whole; a resumed run has the settings it was started with. Refuses to know what is inside a checkpoint.
 """
@@ -21,6 +22,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ssp import record
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.errors import InputError, InvariantError
@@ -35,13 +37,17 @@ LOCK = ".lock"
 LONGEST_NAME = 230
 """Bytes of one name in the run folder's path; file systems take 255, and a name is written with an ending first."""
 
-MAY_CHANGE = ("steps", "resume", "run", "save", "health", "curriculum", "placement", "ray", "telemetry", "chaos")
+MAY_CHANGE = ("steps", "resume", "run", "save", "health", "curriculum", "placement", "ray", "telemetry")
 """Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
 
 RAY_COPY = "runtime_resources/working_dir_files"
 """Part of the path of the temporary copy that a Ray job works in; it goes away with the job."""
 
+STEP = "step:"
+"""How `resume` names a kept checkpoint: `step:N`."""
+
 _VERSION = re.compile(r"v(\d+)$")
+_STATE = re.compile(r"state-(\d+)\.json")
 
 
 def resolve(path: str, what: str = "run.dir") -> Path:
@@ -71,6 +77,15 @@ def check_space(folder: Path, needed_bytes: int) -> None:
         raise InputError(rule, f"{free / 1e6:,.0f} MB at {place}", "free some space, or set run.dir to another disk")
 
 
+def step_of(resume: str) -> int | None:
+    """The step that `resume` names, None where it names none. InputError when it is no number."""
+    if not resume.startswith(STEP):
+        return None
+    if not (number := resume.removeprefix(STEP)).isdecimal() or not number.isascii() or len(number) > 9:
+        raise InputError("resume=step:N names the step of a kept checkpoint", resume, "type resume=step:<number>")
+    return int(number)
+
+
 @dataclass(frozen=True)
 class Place:
     """The folder that a run would get; `resumes` when it continues from that folder's checkpoint."""
@@ -83,10 +98,12 @@ def locate(cfg: Config, config_name: str) -> Place:
     """Decide the folder for `cfg` and touch nothing. `config_name` (a name or a file's path) gives the default name.
 
     `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it
-    has a checkpoint, else a fresh start. A path: that folder, which must have a checkpoint. InputError otherwise, and
-    when a setting other than `MAY_CHANGE` differs from the folder's config.yaml.
+    has a checkpoint, else a fresh start. `step:N`: the same folder, which must keep that step. A path: that folder, which
+    must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` differs from the folder's
+    config.yaml.
     """
-    if cfg.resume not in ("never", "auto"):
+    step = step_of(cfg.resume)
+    if cfg.resume not in ("never", "auto") and step is None:
         path = resolve(cfg.resume, "resume")
         if cfg.run.dir and resolve(cfg.run.dir) != path:
             raise InputError("resume=PATH continues in that folder", f"run.dir={cfg.run.dir}", "leave run.dir out")
@@ -97,8 +114,15 @@ def locate(cfg: Config, config_name: str) -> Place:
     fixed = resolve(cfg.run.dir) if cfg.run.dir else runs / cfg.run.name if cfg.run.name else None
     named = Path(config_name)
     stem = named.stem if named.suffix in (".yaml", ".yml") else named.name
+    newest = fixed or _newest(runs, stem)
+    if step is not None:
+        kept = [] if newest is None else RunFolder(newest).steps()
+        if newest is None or step not in kept:
+            found = f"{newest or runs / stem} keeps {', '.join(map(str, kept)) or 'none'}"
+            rule = f"resume={cfg.resume} names a checkpoint that the run keeps"
+            raise InputError(rule, found, "name one of these steps, or another run with run.dir")
+        return _resumed(newest, cfg)
     if cfg.resume == "auto":
-        newest = fixed or _newest(runs, stem)
         if newest is not None and RunFolder(newest).has_state:
             return _resumed(newest, cfg)
     if fixed is None:
@@ -211,7 +235,16 @@ class RunFolder:
     @property
     def has_state(self) -> bool:
         """True when there is a checkpoint to continue from."""
-        return self.state.is_file()
+        return self.state.is_file() or bool(self.steps())
+
+    def steps(self) -> list[int]:
+        """The kept steps, which `resume=step:N` may name."""
+        found = (_STATE.fullmatch(path.name) for path in self.checkpoints.glob("state-*.json"))
+        return sorted(int(name[1]) for name in found if name)
+
+    def _state_of(self, step: int) -> Path:
+        """The copy of state.json as it was at `step`."""
+        return self.checkpoints / f"state-{step}.json"
 
     def checkpoint(self, role: str, version: int) -> Path:
         """Where the checkpoint of a role's version lies, made or not."""
@@ -230,25 +263,26 @@ class RunFolder:
         check_space(self.path, needed_bytes)
 
     def write_state(self, state: Mapping[str, Any]) -> None:
-        """Replace state.json: plain JSON data; `folders` holds role → relative checkpoint folder (see `prune`)."""
+        """Replace state.json, and what is kept of its step: plain JSON data, to which its own SHA-256 is added; `folders`
+        holds role → relative checkpoint folder (see `prune`)."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        _replace(self.state, json.dumps(dict(state), indent=1, allow_nan=False))
+        text = json.dumps({**state, "sha256": record.state_digest(state)}, indent=1, allow_nan=False)
+        if "step" in state:
+            _replace(self._state_of(state["step"]), text)
+        _replace(self.state, text)
 
-    def read_state(self) -> dict[str, Any] | None:
-        """What state.json holds, None without one. InputError when it is broken or names a missing folder."""
+    def read_state(self, step: int | None = None) -> dict[str, Any] | None:
+        """What state.json holds (`step`: what it held then), None without one. InputError when it is broken, or names a
+        folder that is missing or outside of the run."""
         if not self.has_state:
             return None
-        try:
-            state: dict[str, Any] = json.loads(self.state.read_text(encoding="utf-8"))
-            named = dict.items(state["folders"])
-            missing = [folder for _, folder in named if not self.absolute(folder).is_dir()]
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            rule = "state.json must name the checkpoints to continue from"
-            raise InputError(rule, f"{self.state} ({error!r})", "restore the file, or start a new run") from error
-        if missing:
-            rule = "every checkpoint that state.json names must be there"
-            raise InputError(rule, f"{self.state} names {missing}", "restore these folders, or start a new run")
-        return state
+        return record.read_state(self.state if step is None else self._state_of(step), self.path)
+
+    def forget(self, step: int) -> None:
+        """The run went back to `step`: what is kept of later ones is no checkpoint of it any more."""
+        for later in self.steps():
+            if later > step:
+                self._state_of(later).unlink()
 
     def versions(self, role: str) -> list[Path]:
         """The role's whole checkpoints, by version."""
@@ -256,12 +290,13 @@ class RunFolder:
         return sorted(found, key=_number)
 
     def prune(self, keep: int, needed: Collection[str] = ()) -> list[Path]:
-        """Delete all but each role's newest `keep` checkpoints, those that state.json names, and the folders `needed`
-        (as `relative` gives them). Returns the gone."""
+        """Delete all but each role's newest `keep` checkpoints, those that state.json names now and named at the newest
+        `keep` steps, and the folders `needed` (as `relative` gives them). Returns the gone."""
         state = self.read_state()
         if state is None:
             raise InvariantError("checkpoints are pruned only after state.json names a pair")
-        named = {self.absolute(folder) for folder in [*state["folders"].values(), *needed]}
+        newest = [folder for step in self.steps()[-keep:] for folder in self._named(step)]
+        named = {self.absolute(folder) for folder in [*state["folders"].values(), *newest, *needed]}
         gone: list[Path] = []
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
             found = self.versions(role.name)
@@ -273,14 +308,24 @@ class RunFolder:
             trash = path.with_name(f".{path.name}.gone")
             os.rename(path, trash)
             shutil.rmtree(trash)
+        for step in self.steps():
+            if not self._named(step):
+                self._state_of(step).unlink()
         return gone
+
+    def _named(self, step: int) -> list[str]:
+        """The folders that were named at `step`; none where one of them is gone, or the copy is broken."""
+        try:
+            return [*(self.read_state(step) or {"folders": {}})["folders"].values()]
+        except InputError:
+            return []
 
 
 def changes(cfg: Config, folder: RunFolder) -> dict[str, tuple[object, object]]:
     """Dotted keys whose value differs from the folder's config.yaml, as (then, now), without those of `MAY_CHANGE`."""
     try:
         then = _flat(OmegaConf.to_container(OmegaConf.load(folder.config)))
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
         found = f"{folder.config}: {' '.join(str(error).split())}"
         raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
     now = settings(cfg)
@@ -342,5 +387,5 @@ def _number(path: Path) -> int:
 
 def _replace(path: Path, text: str) -> None:
     """Write it whole, and on the disk before it is there."""
-    with whole(path, sync=True) as aside:
+    with whole(path, durable=True) as aside:
         aside.write_text(text, encoding="utf-8")

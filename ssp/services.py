@@ -13,11 +13,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
-
+from ssp import own
 from ssp.errors import Fault, InputError
+
+if TYPE_CHECKING:
+    import httpx  # where it is used: a tenth of a second, which --help does without
 
 TRIES = 4
 BACKOFF = 0.2
@@ -31,6 +33,8 @@ _BUSY = (408, 409, 425, 429)
 
 def is_loopback(url: str) -> bool:
     """Whether the address is this machine's own, by its host."""
+    import httpx
+
     host = httpx.URL(url).host
     try:
         return ip_address(host).is_loopback
@@ -41,6 +45,9 @@ def is_loopback(url: str) -> bool:
 def key_from(variable: str) -> str:
     """The key in an environment variable, "" when no variable is named. InputError when it is named and not set, or is
     more than one word of ASCII."""
+    if own.sealed(variable):
+        rule = "a key goes to an address that a run's own config.yaml names only when that is trusted"
+        raise InputError(rule, variable.removeprefix(own.SEALED), "look where it would go, then add --trust-code")
     key = os.environ.get(variable, "").strip() if variable else ""
     if variable and not key:
         raise InputError("the endpoint's key is in the environment", f"{variable} is not set", f"export {variable}=...")
@@ -86,11 +93,15 @@ class Service:
         self._down, self._wrong = causes
         self._timeout, self._tries, self._backoff, self._allow = timeout, tries, backoff, allow
         self._secret = secret
+        import httpx
+
         self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False, **client)
 
     def ask(self, method: str, url: str, tries: int = 0, **request: Any) -> tuple[int, bytes]:
         """Status (below 500) and content of the reply. `request`: what httpx takes. `tries` 0: as many as the service has.
         Fault after the last try."""
+        import httpx
+
         trouble, tries = "", tries or self._tries
         for attempt in range(tries):
             pause = min(self._backoff * 2**attempt, LONGEST_PAUSE)
@@ -118,6 +129,8 @@ class Service:
 
     def _once(self, method: str, url: str, request: dict[str, Any]) -> tuple[int, str, bytes]:
         """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
+        import httpx
+
         deadline = time.monotonic() + self._timeout
         content = bytearray()
         with self._client.stream(method, url, **request) as reply:

@@ -52,7 +52,7 @@ FEATURES = {
     "SR-46": "cross-encoder reranking",
     "SR-47": "SerpAPI",
     "SR-48": "Google Custom Search, snippets and pages",
-    "SR-49": "Bing, Brave, Serper and SerpAPI's other engines",
+    "SR-49": "Bing, Baidu, Yahoo by SerpAPI's names; Serper",
     "SR-50": "index builder: any kind, embeddings kept, resumed",
     "SR-51": "recorded searches answer offline",
     "SR-60": "rows in Search-R1's layout",

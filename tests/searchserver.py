@@ -60,7 +60,7 @@ def create_app(search: Any, topk: int, about: Mapping[str, Any] | None = None, *
 def running(app: SearchApi) -> Iterator[str]:
     """The app under uvicorn in a thread; gives the base address."""
     with serve.bind("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        server = uvicorn.Server(serve.settings(app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -19,7 +19,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ssp import protocols, rewards
 from ssp.config import Config, tables
-from ssp.config.chaos_rules import DEEDS
 from ssp.config.role import RoleConfig
 from ssp.referee.rules import RULES
 from ssp.runfolder import MAY_CHANGE
@@ -46,7 +45,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "protocol": tuple(protocols.names()),
     "solver.reward": tuple(rewards.names()),
     "referee.rules": tuple(RULES),
-    "chaos.faults[].do": DEEDS,
 }
 """Built-in names of keys that are no choice of the tables."""
 
@@ -60,8 +58,8 @@ date. Shipped configurations (`configs/`) set other values than the defaults her
 A file (`--config NAME`, or a path) nests its keys; the command line takes `key=value`, such as `game.attempts=4`. `ROLE` is
 `proposer`, `solver` or `defaults`, from which both inherit. Later wins: the defaults below, the file's `defaults`, its role block,
 a typed `defaults.*`, a typed `proposer.*` or `solver.*`. `ssp train --dry-run` prints every key as a run would have it, and refuses
-what does not exist, is out of its range, contradicts another key or would have no effect. A resumed run may set anew {anew}; other
-keys stay as they were.
+what does not exist, is out of its range or contradicts another key. All refusals come in one message. What another setting makes idle is let pass. A resumed run may
+set anew {anew}; other keys stay as they were.
 
 "Your own code" is a place such as `my_file.py:name` ([own](own.md)). Laws that are named by a number are in
 [CONTRIBUTING](../CONTRIBUTING.md)."""

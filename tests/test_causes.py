@@ -24,7 +24,6 @@ INTERRUPTED = "interrupted"
 """What the ledger itself says of episodes that nobody plays any more."""
 CREWS = {
     "actors/crew.py: f'{self.name}_{kind}'",
-    "actors/crew.py: f'{self.name}_died'",
     "actors/learners.py: f'{self.name}_{kind}'",
 }
 """Where a cause is made of a crew's name: the families."""

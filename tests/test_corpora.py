@@ -7,7 +7,7 @@ from pathlib import Path
 import folders
 import pytest
 
-from launch.dryrun import describe
+from launch.checks.dryrun import describe
 from ssp import config, corpora
 from ssp.errors import InputError
 from ssp.index.builder import build_index
@@ -36,14 +36,14 @@ def test_what_an_index_folder_cannot_do_is_refused_by_the_dry_run_too(
 ) -> None:
     cfg = config.load("quickstart", [f"data.corpus={graph}", *settings])
     with pytest.raises(InputError, match=word):
-        describe(cfg)
+        "".join(describe(cfg))
     with pytest.raises(InputError):
         corpora.check(cfg)
 
 
 def test_what_it_can_do_is_not(graph: Path) -> None:
     fitting = [f"data.corpus={graph}", "retriever.shards=2", "retriever.ef_search=40"]
-    assert "retriever x2" in describe(config.load("quickstart", fitting))
+    assert "retriever x2" in "".join(describe(config.load("quickstart", fitting)))
     words = [f"data.corpus={graph}", "retriever.shards=3", "retriever.kind=bm25", "retriever.nprobe=4"]
     corpora.check(config.load("quickstart", words))
 

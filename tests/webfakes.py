@@ -85,51 +85,17 @@ def google_cse(asked: Fields, count: int) -> tuple[int, Any]:
     return 200, {**head, "items": items} if items else head
 
 
-def bing(asked: Fields, count: int) -> tuple[int, Any]:
-    number, first = int(asked["count"]), int(asked.get("offset", 0))
-    if not 1 <= number <= 50:
-        return 400, {"_type": "ErrorResponse", "errors": [{"code": "InvalidRequest", "parameter": "count"}]}
-    found = range(first, min(first + number, WEB))
-    reply: Fields = {"_type": "SearchResponse", "queryContext": {"originalQuery": asked["q"]}}
-    if found:
-        value = [
-            {"id": str(i), "name": f"T{i}", "url": link(i), "snippet": snippet(i), "language": "en"} for i in found
-        ]
-        reply["webPages"] = {"webSearchUrl": "https://b", "totalEstimatedMatches": 40, "value": value}
-    return 200, reply
-
-
-def brave(asked: Fields, count: int) -> tuple[int, Any]:
-    number, page = int(asked["count"]), int(asked.get("offset", 0))
-    if not 1 <= number <= 20 or not 0 <= page <= 9:
-        return 422, {"type": "ErrorResponse", "error": {"code": "VALIDATION", "status": 422}}
-    first = max(number * page - 1, 0)  # "results may overlap across multiple pages"
-    found = range(first, min(number * (page + 1), WEB))
-    more = number * (page + 1) < WEB
-    reply: Fields = {"type": "search", "query": {"original": asked["q"], "more_results_available": more}}
-    if found:
-        results = [
-            {"type": "search_result", "title": f"T{i}", "url": link(i), "description": snippet(i)} for i in found
-        ]
-        reply["web"] = {"type": "search", "results": results, "family_friendly": True}
-    return 200, reply
-
-
 ANSWERS: dict[str, Answer] = {
     "serper": serper,
     "serpapi": serpapi,
     "google_cse": google_cse,
-    "bing": bing,
-    "brave": brave,
 }
 VARIABLES = {
     "serper": "SERPER_API_KEY",
     "serpapi": "SERPAPI_API_KEY",
     "google_cse": "GOOGLE_API_KEY",
-    "bing": "BING_SEARCH_API_KEY",
-    "brave": "BRAVE_API_KEY",
 }
-_HEADERS = {"serper": "x-api-key", "bing": "ocp-apim-subscription-key", "brave": "x-subscription-token"}
+_HEADERS = {"serper": "x-api-key"}
 _PARAMETERS = {"serpapi": "api_key", "google_cse": "key"}
 
 

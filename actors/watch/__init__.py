@@ -1,1 +1,1 @@
-"""What looks after a run while it plays: deaths, waits, pools that change, faults on purpose."""
+"""What looks after a run while it plays: deaths of its actors, and of Ray's own servers."""

@@ -24,8 +24,11 @@ GET = "see Getting the data in docs/recipes.md"
 
 
 def needs(cfg: Config) -> Iterator[Check]:
-    """A row for the data, the models, and each server that the configuration names."""
+    """A row for software that is not installed, the data, the models, and each server that the configuration names."""
     lacking = WARN if machine.planning(cfg) else FAIL
+    if lacks := build.missing(cfg):
+        found = "; ".join(f"{error.rule}: {error.found}" for error in lacks)
+        yield Check("software", lacking, found, "; ".join(error.next_step for error in lacks))
     yield _all("data", lacking, [partial(_there, path) for path in _files(cfg)], GET)
     named = {cfg.block(role).model: f"{role}.model" for role in cfg.roles}
     yield _all("models", lacking, [partial(models.folder, *one) for one in named.items() if one[0] != "coldstart"])
@@ -39,7 +42,7 @@ def _files(cfg: Config) -> list[str]:
     """Paths of the data, generated worlds left out."""
     asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
     found = [*corpora.named(cfg).values(), Path(asked), *(Path(item.file) for item in cfg.data.eval)]
-    return [path for path in dict.fromkeys(map(str, found)) if path and world_seed(path, cfg) is None]
+    return [path for path in dict.fromkeys(map(str, found)) if path and world_seed(path) is None]
 
 
 def _there(path: str) -> None:

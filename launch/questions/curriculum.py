@@ -17,6 +17,7 @@ from ssp.config import load
 from ssp.curriculum import watch, yardstick
 from ssp.curriculum.yardstick import Gap
 from ssp.episode import SOLVER
+from ssp.memory import threads
 from ssp.runfolder import RunFolder
 
 SHOWN = {
@@ -26,8 +27,6 @@ SHOWN = {
     "hops": "hops",
     "near_duplicates": "near",
     "coverage": "cover",
-    "answer_entropy": "entropy",
-    "half_life": "half-life",
 }
 """Figure → heading; a row fits into 80 columns."""
 
@@ -42,14 +41,14 @@ def show(console: Console, run: RunFolder, limit: int) -> int:
         known = [values.get(f"curriculum/{name}") for name in SHOWN]
         table.add_row(str(step), *("-" if value is None else f"{value:.2f}" for value in known))
     console.print(table)
-    for text in (text for _, _, said in found for text in said):
-        console.print(text, style="yellow", markup=False)
+    for text in filter(None, (said for _, _, said in found)):
+        console.print(text, style="yellow")
     return 0
 
 
 def measure(console: Console, args: Namespace, run: RunFolder) -> int:
     """Ask the yardstick, leave its file, show its table."""
-    cfg = load(str(run.config), [])
+    cfg = load(str(run.config), trusted=args.trust_code)
     if args.policy or args.model or args.tokenizer:
         named = policy.parse(args)
         cfg = played_in(named.config(None, []), cfg)
@@ -58,13 +57,14 @@ def measure(console: Console, args: Namespace, run: RunFolder) -> int:
     else:
         folder = build.model_dir(cfg, SOLVER)
         shown = str(folder)
+    threads.use(threads.alone(cfg))
     found = yardstick.leave(run, yardstick.asker(cfg, folder), shown, args.yardstick, args.questions)
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for heading in ("round", "questions", "the run's solver", "yardstick"):
         table.add_column(heading, justify="right")
     for one in found:
         table.add_row(str(one.step), str(one.questions), _shown(one.own), _shown(one.yardstick))
-    console.print(f"yardstick: {shown}", markup=False)
+    console.print(f"yardstick: {shown}")
     console.print(table)
     change = yardstick.drift(found)
     if change is None:
@@ -74,7 +74,7 @@ def measure(console: Console, args: Namespace, run: RunFolder) -> int:
             f"questions became harder by {_shown(change.harder)}, the solver better by {_shown(change.better)}"
         )
         console.print("(second half of these rounds against the first)")
-    console.print(f"{run.path / yardstick.FILE}: shown by ssp board", markup=False)
+    console.print(f"{run.path / yardstick.FILE}: shown by ssp board")
     return 0
 
 

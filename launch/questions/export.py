@@ -14,6 +14,7 @@ from ssp.bank import files, reader
 from ssp.bank.records import VALID, Record
 from ssp.data.writers import SCORED, fits_search_r1
 from ssp.errors import InputError
+from ssp.printable import say
 from ssp.runfolder import RunFolder
 
 
@@ -65,7 +66,7 @@ def write(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> 
         raise InputError("an export can be written", f"{args.export} ({error})", "give another path") from error
     lost = {"no referee accepted": len(records) - len(accepted), "such a row would change": len(accepted) - len(kept)}
     said = "".join(f" ({number:,} left out, which {why})" for why, number in lost.items() if number)
-    print(f"{args.export}: {len(kept):,} questions, {kind}{said}")
+    say(f"{args.export}: {len(kept):,} questions, {kind}{said}")
     unknown = sorted({record.data_source for record in kept} - set(SCORED))
     if kind == "search-r1" and unknown:
-        print(f"data_source {unknown[0]}: Search-R1's own scorer knows only {', '.join(SCORED)} (--source nq)")
+        say(f"data_source {unknown[0]}: Search-R1's own scorer knows only {', '.join(SCORED)} (--source nq)")

@@ -1,4 +1,4 @@
-"""`ssp bank RUN --ask ID`: a banked question, asked again of another policy: what would have come of it.
+"""`ssp bank RUN --ask QUESTION`: a banked question, asked again of another policy: what would have come of it.
 
 Owns the comparison with what is on record. Promises the rollout of training (law 8) with the policy's own protocol, limits
 and temperature, as many attempts as the run's games have, and the run's corpus, search and judge; and that nothing is
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-import torch
 from rich.console import Console
 from rich.text import Text
 
-from launch import policy, transcript
+from launch import policy
+from launch.records import transcript
 from ssp import build, corpora
 from ssp.bank.records import Record
 from ssp.config import load
 from ssp.config.schema import Config
 from ssp.episode import SOLVER, Outcome, Task
 from ssp.judge import Item
+from ssp.memory import threads
 from ssp.rewards.proposer import win_rate
 from ssp.runfolder import RunFolder
 from ssp.seeds import derive
@@ -28,10 +29,10 @@ from ssp.seeds import derive
 def ask(console: Console, args: Namespace, run: RunFolder, record: Record) -> int:
     """Play the question, show answers and win rate; 0, or 1 when too few attempts were scored for one."""
     typed = args.policy or args.model or args.tokenizer
-    named = policy.parse(args) if typed else policy.Policy(run.path)
-    banked = load(str(run.config), [])
+    named = policy.parse(args) if typed else policy.Policy(run.path, trusted=args.trust_code)
+    banked = load(str(run.config), trusted=args.trust_code)
     cfg = played_in(named.config(None, []), banked)
-    torch.set_num_threads(1)
+    threads.use(threads.alone(cfg))
     folder = named.folder(cfg)
     build.check_words(build.tokenizer(folder), [record.question])
     play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpora.TRAIN]), cfg.solver.sampling.temperature)
@@ -57,6 +58,6 @@ def ask(console: Console, args: Namespace, run: RunFolder, record: Record) -> in
 
 def played_in(cfg: Config, banked: Config) -> Config:
     """The policy's configuration in the run's world: what is searched, how, who judges, how many attempts."""
-    cfg.world, cfg.retriever, cfg.judge = banked.world, banked.retriever, banked.judge
+    cfg.retriever, cfg.judge = banked.retriever, banked.judge
     cfg.data.corpus, cfg.game.attempts = banked.data.corpus, banked.game.attempts
     return cfg

@@ -1,4 +1,4 @@
-"""The bank on the console: counts, a table, one question with all that came of it.
+"""The bank on the console: counts, its questions, one question with all that came of it, the ids of episodes.
 
 Owns what is shown of a record. Refuses to know where records are from.
 """
@@ -6,13 +6,13 @@ Owns what is shown of a record. Refuses to know where records are from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from launch import transcript
+from launch.records import transcript
 from ssp.bank.reader import Reading
 from ssp.bank.records import VALID, Attempt, Play, Record
 from ssp.episode import PROPOSER, SOLVER
@@ -20,7 +20,7 @@ from ssp.protocols import Protocol
 from ssp.tokenlog import Kind
 
 SHOWN, NEWEST = 9, 3
-"""Of a table: characters of an id, and win rates."""
+"""Of a question: characters of an id, and win rates."""
 
 
 def summary(console: Console, found: Reading, records: Sequence[Record], limit: int) -> None:
@@ -42,30 +42,57 @@ def summary(console: Console, found: Reading, records: Sequence[Record], limit: 
     for name, said in lines.items():
         if said:
             console.print(Text(f"{name:>15}  ", style="dim").append(said, style="none"))
-    if records[:limit]:
-        console.print(_table(records[:limit]))
+    for record in records[:limit]:
+        console.print(_block(record))
     if len(records) > limit:
         console.print(f"{len(records) - limit:,} more: --limit N, or --export FILE.parquet")
 
 
-def _table(records: Sequence[Record]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    table.add_column("id", no_wrap=True)
-    for name in ("question", "target", "verdict", "asked by", "win rates", "hard", "like"):
-        table.add_column(name, no_wrap=name in ("hard", "like"))
-    for record in records:
-        version = "" if record.proposer_version is None else f"v{record.proposer_version}"
-        rates = [f"{rate:.2f}" for _, rate in record.history]
-        newest = " ".join(["…"] * (len(rates) > NEWEST) + rates[-NEWEST:])
-        hard = "" if record.difficulty is None else f"{record.difficulty:.2f}"
-        like = "" if record.group == record.id else record.group[:SHOWN]
-        cells = (record.id[:SHOWN], record.question, record.target, record.rule or VALID, version, newest, hard, like)
-        table.add_row(*map(Text, cells))
-    return table
+def _block(record: Record) -> Text:
+    """A question in two lines, which a narrow terminal keeps readable."""
+    rates = [f"{rate:.2f}" for _, rate in record.history]
+    said = [
+        record.rule or VALID,
+        "" if record.proposer_version is None else f"by v{record.proposer_version}",
+        f"win rates {' '.join(['…'] * (len(rates) > NEWEST) + rates[-NEWEST:])}" if rates else "",
+        "" if record.difficulty is None else f"hard {record.difficulty:.2f}",
+        "" if record.group == record.id else f"like {record.group[:SHOWN]}",
+    ]
+    found = Text(f"{record.id[:SHOWN]}  ", style="bold").append(", ".join(filter(None, said)), style="dim")
+    return found.append(f"\n  {record.question}  → {record.target}", style="none")
 
 
-def show(console: Console, record: Record, protocol: Protocol | None) -> None:
-    """One question with everything that is on record of it."""
+def episodes(console: Console, rows: Sequence[dict[str, Any]], limit: int) -> None:
+    """An episode a line: its id, role, what came of it, the question."""
+    width = max((len(row["id"]) for row in rows[:limit]), default=0)
+    for row in rows[:limit]:
+        reward = "" if row["reward"] is None else f" {row['reward']:g}"
+        said = f"{row['cause'] or row['outcome'] or row['state']}{reward}"
+        line = Text(f"{row['id']:<{width}}  ", style="bold").append(f"{row['role']:<8}  {said:<18}  ", style="dim")
+        console.print(line.append(row["question"] or "", style="none"))
+    if len(rows) > limit:
+        console.print(f"{len(rows) - limit:,} more: --limit N")
+
+
+def show(
+    console: Console,
+    record: Record,
+    protocol: Protocol | None = None,
+    begins: Mapping[tuple[str, int], int] | None = None,
+) -> None:
+    """One question with everything that is on record of it. `begins`: of `reader.begins`; without, texts stay whole."""
+
+    def tell(role: str, one: Play | Attempt) -> None:
+        if one.transcript is None:
+            return
+        at = (begins or {}).get((one.file or "", one.row or 0))
+        if protocol is None or at is None:
+            console.print(Text(one.transcript))
+            return
+        if one.transcript[:at].strip():
+            console.print(transcript.piece(protocol, role, Kind.PROMPT, one.transcript[:at]))
+        console.print(transcript.piece(protocol, role, Kind.MODEL, one.transcript[at:]))
+
     rate = "unknown" if record.difficulty is None else f"{record.difficulty:.2f}"
     lines = {
         "question": f"{record.question}  → {' | '.join(record.answers)}",
@@ -80,10 +107,10 @@ def show(console: Console, record: Record, protocol: Protocol | None) -> None:
         console.print(Text(f"{name:>11}  ", style="dim").append(said, style="none"))
     for play in record.plays:
         console.print(_heading(play))
-        _tell(console, protocol, PROPOSER, play.transcript)
+        tell(PROPOSER, play)
         for attempt in (attempt for attempt in record.attempts if attempt.game == play.game):
             console.print(_tried(attempt))
-            _tell(console, protocol, SOLVER, attempt.transcript)
+            tell(SOLVER, attempt)
 
 
 def _heading(play: Play) -> Text:
@@ -105,8 +132,3 @@ def _tried(attempt: Attempt) -> Text:
     said = f"-- attempt {attempt.episode}: {attempt.answer or 'no answer'} ({word}{reward}), {attempt.state}{trained}, "
     style = {True: "green", False: "red", None: "dim"}[attempt.right]
     return Text(f"{said}version {attempt.version_max}, {attempt.file}:{attempt.row}", style=style)
-
-
-def _tell(console: Console, protocol: Protocol | None, role: str, text: str | None) -> None:
-    if text is not None:
-        console.print(Text(text) if protocol is None else transcript.piece(protocol, role, Kind.MODEL, text))

@@ -37,6 +37,7 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
         _table(console, shown, {name: name for name in shown[-1].estimates if name.startswith(f"{kind}@")})
     console.print(f"± is half of the 95 % interval ({DRAWS} bootstrap draws of questions); a void is in no estimate")
     for name, found in rows.items():
+        _causes(console, f"{name}: episodes ended by", [row.stopped for row in found if row.scored])
         _causes(console, f"{name}: void", [row.cause for row in found])
         _causes(console, f"{name}: judge failures", [row.judge_failure for row in found])
 

@@ -1,28 +1,18 @@
-"""Replays on the console: every comparison of one episode, a line each of many, two transcripts side by side.
+"""Replays on the console: every comparison of one episode, a line each of many.
 
 Owns what is shown of them. Refuses to decide what is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from launch import transcript
-from ssp import protocols
-from ssp.episode import Episode
-from ssp.protocols import Protocol
-from ssp.protocols.renderer import Renderer
-from ssp.replay.again import Resampled
 from ssp.replay.compared import Measured, Result, Untold
 from ssp.replay.record import Found
-from ssp.tokenlog import Kind
-
-LAST = 6
-"""Lines of a transcript's end."""
 
 
 def forced(console: Console, found: Sequence[Found], results: Sequence[Sequence[Result]]) -> None:
@@ -66,46 +56,6 @@ def _first(compared: Sequence[Result]) -> Result | None:
 
 def _versions(one: Found) -> str:
     return ", ".join(f"v{version}" for version in one.versions)
-
-
-def resampled(console: Console, results: Sequence[Resampled], renderer: Callable[[str], Renderer]) -> None:
-    """Which episodes came out again, and where the others part from the record."""
-    table = _table("episode", "versions", "tokens", "largest", "result")
-    for one in results:
-        result = "the same tokens" if one.same else f"other from token {one.at} on"
-        result += f", another {' and '.join(one.others)}" if one.others else ""
-        cells = (one.found.episode.id, _versions(one.found), str(len(one.now.log)), f"{one.largest:.1e}", result)
-        table.add_row(*map(Text, cells))
-    console.print(table)
-    for one in results:
-        if not one.same:
-            before, after = one.continuations(renderer(one.found.policy))
-            console.print(Text(f"{one.found.episode.id}, from token {one.at} on", style="bold"))
-            console.print(Text(f"  recorded  {before!r}\n       now  {after!r}"))
-    same = sum(one.same for one in results)
-    bits = sum(one.exact for one in results)
-    style = "bold green" if same == len(results) else "bold red"
-    console.print(Text(f"{same:,} of {len(results):,} with the same tokens, {bits:,} bit for bit", style=style))
-
-
-def side_by_side(console: Console, found: Found, now: Episode, protocol: str, policy: str) -> None:
-    """The ends of the recorded transcript and of the one that was played now, beside each other."""
-    table = Table(box=None, padding=(0, 2), header_style="bold", expand=True)
-    for heading in ("on record", "now"):
-        table.add_column(heading, ratio=1, overflow="fold")
-    spoken = protocols.get(protocol)
-    table.add_row(_end(found.episode, spoken), _end(now, spoken))
-    table.add_row(transcript.outcome(found.episode), transcript.outcome(now))
-    prompt = found.episode.text[: found.episode.response_at].strip()
-    console.print(Text(f"{found.episode.id}  {prompt}", style="bold"))
-    console.print(Text(f"on record: {_versions(found)}, now: {policy}"))
-    console.print(table)
-
-
-def _end(episode: Episode, protocol: Protocol) -> Text:
-    """The last lines of what followed the prompt."""
-    shown = transcript.piece(protocol, episode.role, Kind.MODEL, episode.response).split("\n")
-    return Text("\n").join(shown[-LAST:])
 
 
 def _table(*headings: str) -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from launch import transcript
+from launch.records import transcript
 from ssp import protocols
 from ssp.config.schema import Config
 from ssp.episode import Episode

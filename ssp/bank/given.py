@@ -23,7 +23,7 @@ def given(cfg: Config) -> list[Question]:
     if cfg.game.questions == "proposer":
         return []
     if cfg.game.questions == "dataset":
-        return read_questions(resolve(files.resolve(cfg.data.questions, "questions", cfg), "data.questions"))
+        return read_questions(resolve(files.resolve(cfg.data.questions, "questions"), "data.questions"))
     place = resolve(cfg.data.questions, "data.questions")
     found = read_accepted(place) if is_bank(place) else _accepted(place)
     if not found:

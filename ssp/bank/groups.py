@@ -1,9 +1,10 @@
 """Near-duplicates: which questions say nearly the same.
 
-Owns the measure: two questions are near-duplicates when the Jaccard similarity of their features (words, and pairs of
-neighbouring words, folded as the referee does) is at least `NEAR`; a group is what such pairs connect. Promises the
-exact answer, whatever the order of the questions, and that no pair is compared that cannot reach `NEAR` (two sets that do
-share one of their rarest features). Of a stream, `Recent` says which questions have a near-duplicate among the last ones.
+Owns the measure: two questions are near-duplicates when their features (words, and pairs of neighbouring words, folded as
+the referee does) are the same, or when they ask for the same answer and the Jaccard similarity of their features is at
+least `NEAR`: questions of one template about other things have other answers. A group is what such pairs connect. Promises
+the exact answer, whatever the order of the questions, and that no pair is compared that cannot reach `NEAR` (two sets that
+do share one of their rarest features). Of a stream, `Recent` says which questions have a near-duplicate among the last ones.
 Refuses to know meaning: a paraphrase in other words is no near-duplicate.
 """
 
@@ -30,19 +31,21 @@ def similarity(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / len(one | other) if one or other else 0.0
 
 
-def group(questions: Sequence[str]) -> list[int]:
+def group(questions: Sequence[str], answers: Sequence[str]) -> list[int]:
     """For each question the place of the first one of its group (its own place when it is the first or alone)."""
     sets = [features(question) for question in questions]
     first = list(range(len(sets)))
     alike: dict[frozenset[str], int] = {}
-    for place, own in enumerate(sets):
+    distinct: dict[tuple[frozenset[str], str], int] = {}
+    for place, (own, answer) in enumerate(zip(sets, answers, strict=True)):
         if own:
             first[place] = alike.setdefault(own, place)
+            distinct.setdefault((own, folded(answer)), place)
     common = Counter(feature for own in alike for feature in own)
     # By group, and one match joins it: of a thousand questions of one template each is compared with one.
-    seen: defaultdict[str, dict[int, list[frozenset[str]]]] = defaultdict(dict)
-    for own, place in sorted(alike.items(), key=lambda item: (len(item[0]), item[1])):
-        prefix = _rarest(own, common)
+    seen: defaultdict[tuple[str, str], dict[int, list[frozenset[str]]]] = defaultdict(dict)
+    for (own, answer), place in sorted(distinct.items(), key=lambda item: (len(item[0][0]), item[1])):
+        prefix = [(answer, feature) for feature in _rarest(own, common)]
         for there in (seen[feature] for feature in prefix):
             for old in list(there):
                 root = _root(first, old)
@@ -61,14 +64,19 @@ class Recent:
     """The newest questions of a stream: as many as `number`, however fast they come."""
 
     def __init__(self, number: int) -> None:
-        self._last: deque[frozenset[str]] = deque(maxlen=number)
+        self._last: deque[tuple[frozenset[str], str]] = deque(maxlen=number)
 
-    def near(self, question: str) -> bool:
+    def near(self, question: str, answer: str) -> bool:
         """Whether one of the `number` questions before this one is a near-duplicate; the question is remembered."""
-        own = features(question)
-        found = any(similarity(own, other) >= NEAR for other in self._last)
-        self._last.append(own)
+        own, asked = features(question), folded(answer)
+        found = any(similarity(own, other) >= (NEAR if asked == theirs else 1) for other, theirs in self._last)
+        self._last.append((own, asked))
         return found
+
+
+def folded(answer: str) -> str:
+    """The words of an answer: what two that are the same have in common."""
+    return " ".join(words(answer))
 
 
 def _rarest(own: frozenset[str], common: Counter[str]) -> list[str]:

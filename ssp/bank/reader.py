@@ -58,12 +58,12 @@ def read(run: RunFolder) -> Reading:
         raise InputError("a bank is read from a run's folder", run.path, "give a folder below runs/")
     if not run.ledger.is_file():
         raise InputError("a run that has played has a ledger", run.ledger, "wait until it has, or give another run")
-    cfg = load(str(run.config), [])
+    cfg = load(str(run.config), trusted=False)
     games, entries = settled(run)
     if not games:
         raise InputError("a bank holds the questions of settled rounds", f"{run.path} has none", "let the run go on")
     records = gathered(cfg, run, games, entries)
-    first = groups.group([record.question for record in records])
+    first = groups.group([record.question for record in records], [record.target for record in records])
     records = [replace(record, group=records[place].id) for record, place in zip(records, first, strict=True)]
     none = Counter(game["verdict"] for game in games if game["question"] is None)
     return Reading(records, none[REJECTED], none[VOID])
@@ -105,6 +105,27 @@ def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
         return replace(episode, transcript=files[episode.file][episode.row or 0]) if episode.file else episode
 
     return [replace(r, plays=[*map(filled, r.plays)], attempts=[*map(filled, r.attempts)]) for r in records]
+
+
+def begins(run: RunFolder, record: Record) -> dict[tuple[str, int], int]:
+    """Of each proposal and attempt of a record (file, row) the place in its text where what follows the prompt begins."""
+    named: list[Play | Attempt] = [*record.plays, *record.attempts]
+    places = {(one.file, one.row) for one in named if one.file and one.row is not None}
+    files = {name: transcripts.columns(run.episodes / name, ["response_at"]) for name in {file for file, _ in places}}
+    return {(file, row): files[file][row]["response_at"] for file, row in places}
+
+
+def episodes(run: RunFolder) -> list[Row]:
+    """The ledger's rows of all episodes with a transcript, the newest first, each with its game's `question` (None: it has
+    none). InputError where there is no ledger."""
+    ledger = Ledger(run.ledger, readonly=True)
+    try:
+        rows = ledger.played(sorted(ledger.issued()))
+        questions = {game["id"]: game["question"] for game in ledger.settled()[0]}
+    finally:
+        ledger.close()
+    rows.sort(key=lambda row: (row["finished"] is None, row["finished"], row["id"]), reverse=True)
+    return [{**row, "question": questions.get(row["game_id"])} for row in rows]
 
 
 def origin(path: str) -> str:
@@ -152,7 +173,7 @@ class _Sources:
             return
         self._run, self._corpus = place.parent if place.suffix == ".db" else place, ""
         config = RunFolder(self._run).config
-        self._before = _Sources(load(str(config), []), self._run) if config.is_file() else None
+        self._before = _Sources(load(str(config), trusted=False), self._run) if config.is_file() else None
 
     def of(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
         """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""
@@ -280,7 +301,7 @@ class _Reader:
         """As the judge decides: no answer is wrong, an exact match right; any other one is wrong where nobody is asked."""
         if entry["outcome"] == Outcome.VOID.value:
             return None
-        if answer is None or same(answer, golds):
+        if answer is None or same(answer, golds, self._cfg.judge.fold):
             return answer is not None
         return False if self._cfg.judge.kind == "exact" else None
 

@@ -28,6 +28,7 @@ from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
 from ssp.league import payoff
 from ssp.ledger import Ledger
+from ssp.models import called
 from ssp.runfolder import LOCK, RunFolder
 from ssp.search.router import NO_CORPUS
 from ssp.telemetry.episodes import by_past, step_of
@@ -47,7 +48,7 @@ class Board:
     def __init__(self, run: RunFolder) -> None:
         if not run.config.is_file():
             raise InputError("a board shows a run's folder", run.path, "give a folder below runs/")
-        self.run, self.cfg = run, load(str(run.config), [])
+        self.run, self.cfg = run, load(str(run.config), trusted=False)
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
         self._seq = 0
         self._names: defaultdict[str, list[str]] = defaultdict(list)
@@ -120,6 +121,7 @@ class Board:
         blocks = {role: getattr(cfg, role) for role in cfg.roles}
         return {
             "name": self.run.name,
+            "called": called(self.run.path),
             "live": _held(self.run),
             "steps": cfg.steps,
             "attempts": cfg.game.attempts,
@@ -142,7 +144,7 @@ class Board:
             try:
                 line = json.loads(text)
                 step, role, time = int(line.pop("step")), str(line.pop("role")), float(line.pop("time", 0.0))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 rule = "every finished line of a metrics file must be an object with step and role"
                 raise InputError(rule, f"{self.run.metrics}: {text[:80]}", "remove that line") from error
             line.pop("not_finite", None)

@@ -106,7 +106,7 @@ class Spans:
         for line in lines:
             try:
                 event = json.loads(line.rstrip().rstrip(","))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # brackets, and the line in which a kill came
             if isinstance(event, dict) and event.get("name") == "thread_name":
                 self._tracks[event["tid"]] = event["args"]["name"]

@@ -28,6 +28,7 @@ from ssp.board.detail import details
 from ssp.curriculum import yardstick
 from ssp.errors import InputError, SspError
 from ssp.files import whole
+from ssp.models import called
 from ssp.runfolder import RunFolder
 
 PAGE = Path(__file__).parent / "page"
@@ -82,7 +83,7 @@ def leave_page(run: RunFolder) -> list[str]:
             said = [_report(run), f"yardstick: {run.path / yardstick.FILE}"]
     except Exception as error:
         said.append(f"yardstick: not measured: {error}")
-    return [*said, f"board: ssp board {run.path}"]
+    return [*said, f"board: ssp board {called(run.path)}"]
 
 
 def _report(run: RunFolder) -> str:
@@ -99,6 +100,7 @@ def _report(run: RunFolder) -> str:
 def _plain(data: Any) -> str:
     """JSON that an HTML page can hold: nothing in it opens or closes a tag."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
@@ -122,7 +124,7 @@ class Server(ThreadingHTTPServer):
             with self.lock:
                 if path == "/data.json":
                     since = asked.get("since", ["0"])[0]
-                    if not since.isdecimal():
+                    if not since.isdecimal() or len(since) > 18:
                         raise InputError("since is the number of an earlier answer", since, "leave it out for all")
                     self._look()
                     return 200, "application/json", _plain(self.board.since(int(since))).encode()
@@ -148,13 +150,17 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = 60
     server: Server
 
     def do_GET(self) -> None:
-        host = urlsplit(f"//{self.headers.get('host', '')}").hostname
-        url = urlsplit(self.path)
+        try:
+            host = urlsplit(f"//{self.headers.get('host', '')}").hostname
+            url = urlsplit(self.path)
+        except ValueError:
+            host = url = None
         status, kind, body = 403, "text/plain", b"ask for localhost or 127.0.0.1"
-        if host in ("localhost", "127.0.0.1"):
+        if url is not None and host in ("localhost", "127.0.0.1"):
             status, kind, body = self.server.answer(url.path, parse_qs(url.query))
         self.send_response(status)
         for header, value in (

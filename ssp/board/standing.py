@@ -11,8 +11,7 @@ from typing import Any
 
 from ssp.board.flow import short
 from ssp.episode import PROPOSER, SOLVER
-from ssp.league import cycles, ratings
-from ssp.league.exploitability import against_pool
+from ssp.league import ratings
 from ssp.league.payoff import Pair, PayoffTable, wilson
 
 MOST = 240
@@ -24,8 +23,7 @@ WALK = 0.1
 def shown(table: PayoffTable, mixed: int) -> dict[str, Any]:
     """{solvers, proposers: versions; cells: [solver, proposer, questions, attempts, right, low, high]; ratings: role →
     [version, Elo, standard error]; groups: of versions that games compare, with as many of them as pairs where each version
-    met one opponent only; cycles; exploited: [solver, proposer, gain, sure gain] of the newest pair by the other versions;
-    mixed: games left out; left: versions left out}. Cycles and exploited are None where nothing compares versions."""
+    met one opponent only; mixed: games left out; left: versions left out}."""
     both = {role: table.versions(role) for role in (SOLVER, PROPOSER)}
     kept = {role: versions[-MOST:] for role, versions in both.items()}
     small = PayoffTable()
@@ -33,7 +31,6 @@ def shown(table: PayoffTable, mixed: int) -> dict[str, Any]:
     small.keep(set(kept[SOLVER]), set(kept[PROPOSER]))
     pairs, effect = small.pairs(), small.design_effect()
     fitted = ratings.fit(small, walk=WALK)
-    groups = _groups(pairs)
     cells = []
     for pair in pairs:
         questions, graded, right = small.count(*pair)
@@ -47,9 +44,7 @@ def shown(table: PayoffTable, mixed: int) -> dict[str, Any]:
             role: [[version, *map(short, fitted.elo(role, version))] for version in small.versions(role)]
             for role in both
         },
-        "groups": groups,
-        "cycles": _cycles(small, effect) if groups < len(pairs) else None,
-        "exploited": _exploited(small, *pairs[-1]) if groups < len(pairs) else None,
+        "groups": _groups(pairs),
         "mixed": mixed,
         "left": sum(len(both[role]) - len(kept[role]) for role in both),
     }
@@ -63,14 +58,3 @@ def _groups(pairs: Sequence[Pair]) -> int:
         linked = [group for group in groups if group & both]
         groups = [group for group in groups if not group & both] + [both.union(*linked)]
     return len(groups)
-
-
-def _cycles(table: PayoffTable, effect: float) -> dict[str, float | None] | None:
-    right, graded = table.counts(table.versions(SOLVER), table.versions(PROPOSER))
-    found = cycles.two_sided(right / effect, graded / effect)
-    return None if found is None else {"share": short(found.share), "p": short(found.p)}
-
-
-def _exploited(table: PayoffTable, solver: int, proposer: int) -> list[Any]:
-    gains = against_pool(table, solver, proposer, table.versions(SOLVER), table.versions(PROPOSER))
-    return [solver, proposer, *map(short, gains)]

@@ -8,7 +8,7 @@ Refuses to know files and caches.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,20 +135,20 @@ def rate(step: int, last: int, from_step: int | None) -> float:
     return min((step + 1) / WARMUP, 1.0) * max(decay, FLOOR)
 
 
-def train(cfg: ColdStartConfig, progress: Progress | None = None) -> Trained:
-    """Train from first weights to the gate, the end of the schedule or about `cfg.max_seconds` CPU seconds.
+def train(cfg: ColdStartConfig, gates: Mapping[str, float], progress: Progress | None = None) -> Trained:
+    """Train from first weights to the `gates` (accuracies by hops), the end of the schedule or about `cfg.max_seconds`.
 
     Runs on one torch thread, whatever the process has set: faster at this size, and the same weights every time.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _train(cfg, progress or (lambda done, message: None))
+        return _train(cfg, gates, progress or (lambda done, message: None))
     finally:
         torch.set_num_threads(threads)
 
 
-def _train(cfg: ColdStartConfig, tell: Progress) -> Trained:
+def _train(cfg: ColdStartConfig, gates: Mapping[str, float], tell: Progress) -> Trained:
     began = time.process_time()
     tell(0.0, "cold start: making traces")
     streams = _streams(cfg.seed)
@@ -159,7 +159,7 @@ def _train(cfg: ColdStartConfig, tell: Progress) -> Trained:
     while step < last:
         loss = _step(model, steppers, next(streams[step >= CURRICULUM_STEPS]), rate(step, last, cooling))
         step += 1
-        if cooling is None and step >= GATE_FROM and step % GATE_EVERY == 0 and _passes(_exam(examiner, model), cfg):
+        if cooling is None and step >= GATE_FROM and step % GATE_EVERY == 0 and _passes(_exam(examiner, model), gates):
             cooling, last = step, min(step + COOL_DOWN, STEPS)
         spent = time.process_time() - began
         if cooling is None and spent > CAP_SHARE * cfg.max_seconds:
@@ -167,7 +167,7 @@ def _train(cfg: ColdStartConfig, tell: Progress) -> Trained:
         if step % 10 == 0:
             tell(min(max(step / last, spent / cfg.max_seconds), 1.0), f"cold start: step {step}, loss {loss:.3f}")
     accuracy = _exam(examiner, model)
-    passed = _passes(accuracy, cfg) or (cooling is not None and not capped)
+    passed = _passes(accuracy, gates) or (cooling is not None and not capped)
     return Trained(model, step, time.process_time() - began, accuracy, capped, passed)
 
 
@@ -186,9 +186,8 @@ def _exam(examiner: Examiner, model: Qwen2ForCausalLM) -> dict[str, float]:
     return examiner.accuracy(GATE_QUESTIONS)
 
 
-def _passes(accuracy: dict[str, float], cfg: ColdStartConfig) -> bool:
-    gates = {"accuracy_1hop": cfg.gate_1hop, "accuracy_2hop": cfg.gate_2hop, "accuracy_3hop": cfg.gate_3hop}
-    return all(accuracy[name] >= gate for name, gate in gates.items())
+def _passes(accuracy: dict[str, float], gates: Mapping[str, float]) -> bool:
+    return all(accuracy[f"accuracy_{hops}"] >= gate for hops, gate in gates.items())
 
 
 def _step(

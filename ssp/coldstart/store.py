@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 from ssp import cache
 from ssp.config.schema import ColdStartConfig
 from ssp.errors import InputError
-from ssp.record import RECORD, read_record
+from ssp.record import EXACT, RECORD, check_files, digest, read_record
 
 if TYPE_CHECKING:
     from ssp.coldstart import sft
 
 RECIPE_VERSION = 2
 """Raised whenever model, traces or training change what comes out."""
+GATES = {"1hop": 0.88, "2hop": 0.30, "3hop": 0.10}
+"""Held-out accuracies at temperature 1 at which training may end."""
 PROTOCOL = "mini"
 ARTEFACT = Path(__file__).parent / "artefact"
 
@@ -32,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 def recipe(cfg: ColdStartConfig) -> dict[str, Any]:
     """What decides the weights."""
-    gates = {"gate_1hop": cfg.gate_1hop, "gate_2hop": cfg.gate_2hop, "gate_3hop": cfg.gate_3hop}
+    gates = {f"gate_{hops}": gate for hops, gate in GATES.items()}
     return {"version": RECIPE_VERSION, "seed": cfg.seed, "max_seconds": cfg.max_seconds, **gates}
 
 
@@ -66,16 +68,16 @@ def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None
 
 
 def sound(folder: Path, name: str) -> bool:
-    """True when `folder` holds recipe `name` and every file has the checksum in its record."""
-    found = _record(folder)
-    sums = found.get("sha256")
-    if found.get("recipe") != name or not isinstance(sums, dict):
+    """True when `folder` holds recipe `name`, every file has the checksum in its record, and `AutoTokenizer` can read it."""
+    try:
+        check_files(folder, whole=True)
+    except InputError:
         return False
-    return all((folder / file).is_file() and cache.digest(folder / file) == wanted for file, wanted in sums.items())
+    return EXACT in (found := read_record(folder)).get("sha256", {}) and found.get("recipe") == name
 
 
 def _record(folder: Path) -> dict[str, Any]:
-    """The folder's record, {} when there is none or it cannot be read: then the folder is not sound."""
+    """The folder's record, {} when there is none or it cannot be read."""
     try:
         return read_record(folder)
     except InputError:
@@ -95,13 +97,13 @@ def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) ->
     from ssp.coldstart import sft
     from ssp.world import tokenizer
 
-    made = sft.train(cfg, progress)
+    made = sft.train(cfg, GATES, progress)
     if not made.passed:
         _log.warning("cold start of seed %d never passed its gate (%s); play goes on with it", cfg.seed, made.accuracy)
     transformers_logging.disable_progress_bar()  # a half-megabyte file needs none
     made.model.save_pretrained(folder)
-    tokenizer.build().save_pretrained(folder)
-    sums = {path.name: cache.digest(path) for path in sorted(folder.iterdir())}
+    tokenizer.save(tokenizer.build(), folder)
+    sums = {path.name: digest(path) for path in sorted(folder.iterdir())}
     record = {
         "protocol": PROTOCOL,
         "recipe": recipe_hash(cfg),

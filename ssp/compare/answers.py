@@ -69,7 +69,8 @@ class Answers:
         for file, rows in files.items():
             said = transcripts.columns(self._records.run.episodes / file, ["final"])
             for place, id in rows.items():
-                answers[id] = Answer(asked[id].hops, same(said[place]["final"] or "", asked[id].answers))
+                right = same(said[place]["final"] or "", asked[id].answers, self._records.cfg.judge.fold)
+                answers[id] = Answer(asked[id].hops, right)
         return answers
 
 

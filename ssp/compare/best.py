@@ -6,6 +6,7 @@ of equal ones it is the first. Refuses to delete.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ssp.record import read_record
@@ -16,13 +17,19 @@ METRIC = "eval/accuracy_mean123"
 """By which runs are compared, and their checkpoints."""
 
 PLAIN = "eval/accuracy"
-"""The same where questions have no hop counts."""
+"""The same where not all of 1, 2 and 3 hops were asked."""
+
+
+def usual(runs: Iterable[RunFolder]) -> str:
+    """`METRIC` where all runs have logged it, else `PLAIN`."""
+    logs = [read_metrics(run.metrics) if run.metrics.is_file() else [] for run in runs]
+    return METRIC if all(any(METRIC in line for line in lines) for lines in logs) else PLAIN
 
 
 def best(folder: RunFolder, learner: str) -> Path | None:
     """The checkpoint; None where none that is there was evaluated. One of step 0 is the start policy, and none."""
     lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
-    metric = METRIC if any(METRIC in line for line in lines) else PLAIN
+    metric = usual([folder])
     values = {line["step"]: line[metric] for line in lines if line.get(metric) is not None and line["step"] > 0}
     there = {read_record(path).get("run_step", 0): path for path in folder.versions(learner)}  # the newest of each step
     scored = [(values[step], -step, path) for step, path in there.items() if step in values]

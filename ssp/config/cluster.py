@@ -5,13 +5,13 @@ Owns names, types and defaults. Refuses to judge combinations (`ssp.config.rules
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass
 class TransferConfig:
     """`kind`, how weights reach engines: object_store, shm (a shared file on one node), disk (in the run folder), broadcast
-    (torch.distributed: gloo, or NCCL between GPUs), ipc (CUDA memory on one GPU), auto (by placement). `verify`: engines
+    (torch.distributed: gloo, or NCCL between GPUs), auto (by placement). `verify`: engines
     compare what they have with what was sent, at each new version."""
 
     kind: str = "auto"
@@ -19,40 +19,13 @@ class TransferConfig:
 
 
 @dataclass
-class ElasticConfig:
-    """Pools that follow the cluster: the least and most players (`proposers`, `solvers`) and `replicas` of each retriever
-    shard, such as "1-8" ("" = as many as the run starts with). placement.proposers and solvers and retriever.replicas are
-    for the CPUs that the run starts with; there are more, or fewer, in proportion when nodes join or leave."""
-
-    proposers: str = ""
-    solvers: str = ""
-    replicas: str = ""
-
-
-@dataclass
-class FaultConfig:
-    """One fault that a test makes once step `at_step` is done. `do`: kill (SIGKILL to an actor's process), stall (SIGSTOP
-    for `seconds`), node (kill a node that the driver is not on), full (no checkpoint of that learner finds room any more).
-    `who`: an actor, such as solver-0, shard-0-0, learner-proposer-0, queue-questions-0, ledger-0."""
-
-    at_step: int = 1
-    do: str = "kill"
-    who: str = ""
-    seconds: float = 5.0
-
-
-@dataclass
-class ChaosConfig:
-    """`faults` that a test declares: chaos.faults="[{at_step: 2, do: kill, who: solver-0}]"."""
-
-    faults: list[FaultConfig] = field(default_factory=list)
-
-
-@dataclass
 class PlacementConfig:
     """Actors: `proposers`, `solvers` and `judges`; `cpus` that each asks Ray for; `restarts` that each may use (learners:
     all together); `call_timeout`: seconds that one call may take.
 
+    `threads` of torch in each process that computes, in `ssp eval`, `ask`, `replay`, `bank` and `warmup` too (0 = by model
+    size: one below 30 million parameters, else the machine's cores over the processes that compute at once). Another number
+    rounds differently.
     `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner share them and
     take turns), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`, `learner_gpus`,
     `judge_gpus`: GPUs of an engine's rank, a learner's rank, a judge (0 = it computes on CPUs). `nodes`: what the cluster
@@ -68,26 +41,25 @@ class PlacementConfig:
     solvers: int = 2
     judges: int = 2
     cpus: float = 0.1
+    threads: int = 0
     restarts: int = 10
     call_timeout: float = 300.0
-    elastic: ElasticConfig = field(default_factory=ElasticConfig)
 
 
 @dataclass
 class RayConfig:
-    """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. `auth`: disabled
-    or token (which several nodes always are).
+    """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. One node alone
+    listens on 127.0.0.1 only.
     `cpus` 0: what the machine has. `object_store_mb`: 10^6 bytes of Ray's object store on each node. `dashboard`: start
-    Ray's; `dashboard_port` 0: the first free one from 8265 on. `loopback_only`: one node alone listens on 127.0.0.1 only.
-    `start_timeout`: seconds that all actors get to start, and one to come back. `nodes_timeout`: seconds in which all nodes
-    of `ssp cluster` must meet. `node_ports`: of its nodes beside the head's, such as "20000-20999" ("" = any free ones)."""
+    Ray's; `dashboard_port` 0: the first free one from 8265 on.
+    `start_timeout`: seconds that Ray gets to start (or a RAY_ADDRESS to answer), all actors to start, and one to come back.
+    `nodes_timeout`: seconds in which all nodes of `ssp cluster` must meet. `node_ports`: of its nodes beside the head's,
+    such as "20000-20999" ("" = any free ones)."""
 
     cpus: int = 0
     dashboard: bool = True
     dashboard_port: int = 0
     object_store_mb: int = 256
-    auth: str = "disabled"
-    loopback_only: bool = True
     start_timeout: float = 300.0
     nodes_timeout: float = 600.0
     node_ports: str = ""
@@ -95,7 +67,7 @@ class RayConfig:
 
 @dataclass
 class QueueConfig:
-    """Budget of each queue: `items` (questions, episodes) and `bytes`. A put waits for room, up to `timeout` seconds."""
+    """Budget of each queue: `items` (episodes) and `bytes`. A put waits for room, up to `timeout` seconds."""
 
     items: int = 4096
     bytes: int = 256_000_000

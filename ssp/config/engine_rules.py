@@ -27,7 +27,6 @@ KEYS = {
     "url": ("endpoint",),
     "model": ("endpoint",),
     "key_env": ("endpoint",),
-    "timeout": ("endpoint",),
     "simulated": ACTED,
 }
 """The kinds that a key means something to; a key that is not here means something to all."""

@@ -21,7 +21,10 @@ RATE = ("lr", "warmup_steps", "schedule")
 
 
 def trusted(loss: str) -> bool:
-    """Whether a loss uses the behaviour log-probs (law 5): a built-in one, or a user's own that says so of itself."""
+    """Whether a loss uses the behaviour log-probs (law 5): a built-in one, or a user's own that says so of itself. Of a run
+    that is only looked at its own code is not asked again."""
+    if own.sealed(loss):
+        return True
     if not own.is_own(loss):
         return loss in TRUST_REGION
     return getattr(own.find(loss, f"the loss {loss}", "def loss(tokens, options):"), "trust_region", False) is True
@@ -42,6 +45,17 @@ def zero_is_deepspeeds(cfg: Config) -> None:
         if learner.offload == "all" and learner.zero != 3:
             rule = f"{role}.learner.offload=all moves the parts of the weights, which {role}.learner.zero=3 makes"
             raise InputError(rule, f"zero={learner.zero}", f"set {role}.learner.zero=3, or offload=optimizer")
+
+
+def ranks_are_deepspeeds(cfg: Config) -> None:
+    """torch trains in one process; of what learns nothing, `ranks` are a number for plans."""
+    for role in cfg.roles:
+        learner = cfg.block(role).learner
+        if learner.kind == "torch" and learner.ranks > 1:
+            rule = f"{role}.learner.kind=torch is one process, so it has one rank"
+            raise InputError(
+                rule, f"ranks={learner.ranks}", f"set {role}.learner.kind=deepspeed, or {role}.learner.ranks=1"
+            )
 
 
 def adapters_fit(cfg: Config) -> None:
@@ -119,6 +133,7 @@ def second_step_needs_trust_region(cfg: Config) -> None:
 
 RULES: tuple[Callable[[Config], None], ...] = (
     zero_is_deepspeeds,
+    ranks_are_deepspeeds,
     adapters_fit,
     combined_roles_share,
     both_roles_share,

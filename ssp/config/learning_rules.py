@@ -1,7 +1,8 @@
 """Which settings of algorithm, loss, KL and learner may stand together.
 
 Owns the rules about how a role learns, each small and named by what it guards, and what is allowed but worth a word.
-Promises that a setting which would have no effect, or not the one it stands for, is refused. Refuses to read files.
+Promises that what would train wrongly is refused. Refuses to read files, and to judge a setting that another one only
+makes idle.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ssp import own
-from ssp.config import effect_rules, learner_rules
+from ssp.config import learner_rules
 from ssp.config.learner_rules import trusted
 from ssp.config.schema import Config
 from ssp.config.tables import DISTRIBUTION_KL, GROUP_BASELINE, TRUST_REGION
@@ -25,7 +26,8 @@ def own_code_is_there(cfg: Config) -> None:
     """A user's own estimator or loss is found, and of the right kind, before anything starts."""
     for role in cfg.roles:
         block = cfg.block(role)
-        if block.policy != "frozen" and (own.is_own(block.algorithm) or own.is_own(block.loss)):
+        places = [name for name in (block.algorithm, block.loss) if own.is_own(name)]
+        if block.policy != "frozen" and places and not any(map(own.sealed, places)):
             # Here, because they import torch, which a dry run does without.
             from ssp import algorithms, losses
 
@@ -58,18 +60,43 @@ def minibatches_need_trust_region(cfg: Config) -> None:
 
 
 def kl_settings_fit(cfg: Config) -> None:
-    """A KL setting that could have no effect, or not the one it promises, is refused."""
+    """A KL term does what its settings say: k1 in the loss has no gradient in expectation, only noise."""
     for role in cfg.roles:
         kl = cfg.block(role).kl
         if kl.kind in DISTRIBUTION_KL and kl.place != "loss":
             rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
             raise InputError(rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1")
+        if cfg.block(role).policy != "frozen" and kl.coef and kl.kind == "k1" and kl.place == "loss":
+            rule = f"{role}.kl.kind=k1 has no gradient in expectation, so {role}.kl.place is reward or advantage"
+            raise InputError(rule, "place=loss", f"set {role}.kl.place=reward, or {role}.kl.kind=k3")
         if kl.coef == 0 and (kl.ema_tau < 1 or kl.target > 0):
             rule = f"{role}.kl.ema_tau and {role}.kl.target belong to a KL term, so {role}.kl.coef is above 0"
             raise InputError(rule, f"{role}.kl.coef=0", f"set {role}.kl.coef=0.001, or leave these alone")
         if 0 < kl.weight_high < kl.weight_low:
             rule = f"{role}.kl.weight_low is at most {role}.kl.weight_high"
             raise InputError(rule, f"{kl.weight_low} against {kl.weight_high}", "raise the second, or set it to 0")
+
+
+def tokens_on_policy_are_trained(cfg: Config) -> None:
+    """Where trainer and sampler agree the ratio is 1: neither correction nor dual clip (Ye 2020) may take such tokens."""
+    for role in cfg.roles:
+        block = cfg.block(role)
+        low, high = block.correction.low, block.correction.high
+        if block.policy == "frozen":
+            continue
+        if block.correction.mask != "none" and not low <= 1.0 <= high:
+            rule = f"{role}.correction.low is at most 1 and {role}.correction.high at least 1"
+            raise InputError(rule, f"low={low}, high={high}", f"set {role}.correction.low=0.5 {role}.correction.high=5")
+        if 0 < block.clip_dual <= 1:
+            rule = f"{role}.clip_dual is 0 (none) or above 1, the ratio of tokens on policy"
+            raise InputError(rule, f"{block.clip_dual:g}", f"set {role}.clip_dual=3")
+
+
+def rollbacks_have_a_cause(cfg: Config) -> None:
+    """A run goes back only after a collapse that somebody watches for."""
+    if cfg.health.on_collapse == "rollback" and not cfg.health.collapse:
+        rule = "health.on_collapse=rollback answers a collapse, which health.collapse=0 does not watch for"
+        raise InputError(rule, "health.collapse=0", "set health.collapse=0.1, or leave health.on_collapse out")
 
 
 def anchors_that_are_evaluated_move(cfg: Config) -> None:
@@ -80,6 +107,9 @@ def anchors_that_are_evaluated_move(cfg: Config) -> None:
         raise InputError(
             rule, f"eval.anchor_every={every}", "set solver.kl.coef and solver.kl.ema_tau, or leave it at 0"
         )
+    if every and not cfg.data.eval:
+        rule = "eval.anchor_every evaluates on the first set of data.eval"
+        raise InputError(rule, "data.eval=[]", "add a set, or set eval.anchor_every=0")
     if every and cfg.schedule.in_flight:
         rule = "eval.anchor_every needs engines that take turns with the anchor's weights, which none does in flight"
         raise InputError(rule, f"eval.anchor_every={every}", "leave it at 0: the anchor is evaluated at the end")
@@ -89,7 +119,8 @@ def dropped_context_needs_one_advantage(cfg: Config) -> None:
     """An episode that was cut into several contexts is trained with one advantage, which these settings do not have."""
     for role in cfg.roles:
         block = cfg.block(role)
-        by_token = block.algorithm == "gae" or block.gamma < 1 or (block.kl.coef > 0 and block.kl.place == "reward")
+        by_token = block.algorithm == "gae" or block.gamma < 1
+        by_token |= block.kl.coef > 0 and block.kl.place in ("reward", "future")
         if block.limits.overflow == "drop" and (by_token or own.is_own(block.algorithm)):
             raise InputError(
                 f"{role}.limits.overflow=drop needs one advantage an episode",
@@ -138,7 +169,8 @@ RULES: tuple[Callable[[Config], None], ...] = (
     dropped_context_needs_one_advantage,
     grpo_needs_attempts,
     proposers_are_compared,
-    *effect_rules.RULES,
+    tokens_on_policy_are_trained,
+    rollbacks_have_a_cause,
     *learner_rules.RULES,
 )
 

@@ -46,7 +46,7 @@ def turn_fits_episode(cfg: Config) -> None:
 def episode_fits_its_parts(cfg: Config) -> None:
     """The longest episode that the other limits allow must fit, or the question would run out of context (Search-R1)."""
     for role, where, limits in _stages(cfg, "proposer", "solver"):
-        needed = _most(limits)
+        needed = longest(limits)
         if limits.overflow == "stop" and limits.total_tokens < needed:
             raise InputError(
                 f"{where}: total_tokens is at least prompt_tokens + turn_tokens x (searches + 1) + "
@@ -72,18 +72,18 @@ def overlong_is_reached(cfg: Config) -> None:
     """Some episodes must be able to come near the limit, in one stage at least."""
     for role in cfg.roles:
         found = [(where, limits) for _, where, limits in _stages(cfg, role) if limits.overlong]
-        far = [(where, limits) for where, limits in found if limits.total_tokens - limits.overlong >= _most(limits)]
+        far = [(where, limits) for where, limits in found if limits.total_tokens - limits.overlong >= longest(limits)]
         if found and len(far) == len(found):
             where, limits = far[0]
             raise InputError(
                 f"{role}.limits.overlong is for episodes within so many tokens of {where}.total_tokens, which the other "
                 "limits must allow",
-                f"{limits.total_tokens} - {limits.overlong} tokens, and no episode has more than {_most(limits)}",
-                f"set {where}.total_tokens={_most(limits)}, or {role}.limits.overlong=0",
+                f"{limits.total_tokens} - {limits.overlong} tokens, and no episode has more than {longest(limits)}",
+                f"set {where}.total_tokens={longest(limits)}, or {role}.limits.overlong=0",
             )
 
 
-def _most(limits: LimitsConfig) -> int:
+def longest(limits: LimitsConfig) -> int:
     """Tokens of the longest episode that the limits of its parts allow; an invalid turn counts as a search."""
     turns, shown = limits.turn_tokens * (limits.searches + 1), limits.observation_tokens * limits.searches
     return limits.prompt_tokens + turns + shown

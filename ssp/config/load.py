@@ -12,6 +12,8 @@ from __future__ import annotations
 import copy
 import difflib
 import functools
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -22,7 +24,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ssp import migration
+from ssp import migration, own
 from ssp.config import rules
 from ssp.config.schema import Config
 from ssp.errors import InputError
@@ -30,19 +32,25 @@ from ssp.errors import InputError
 Raw = dict[str, Any]
 _SUFFIXES = (".yaml", ".yml")
 _ROLES = ("proposer", "solver")
+_HERE = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/|$)")
 _COMMAND_LINE = "the command line"
+DEEPEST = 16
+"""Words in a key; no block lies so deep, and what is read is walked by functions that call themselves."""
 FOREIGN = 12
 """Keys of another system that one message names."""
 
 
-def load(name_or_file: str, overrides: Sequence[str] = ()) -> Config:
+def load(name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True) -> Config:
     """The checked configuration. `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
 
-    `overrides`: `key=value` texts, values as in YAML. Raises InputError for a missing file, broken YAML, an unknown key,
-    a wrong type or range, and values that contradict each other.
+    `overrides`: `key=value` texts, values as in YAML. `trusted`: False for the config.yaml of a run that is looked at, of
+    which nothing is executed or sent: its places of code and of keys are sealed (`ssp.own`), interpolations refused. Raises
+    InputError for a missing file, broken YAML, an unknown key, a wrong type or range, and values that contradict each other.
     """
     path = find(name_or_file)
     file, typed = _read(path), _parse_overrides(overrides)
+    if not trusted:
+        _seal(file, path)
     for raw, source in ((file, str(path)), (typed, _COMMAND_LINE)):
         _refuse_foreign(raw, source)
         _check_keys(raw, Config, "", source)
@@ -59,6 +67,32 @@ def load(name_or_file: str, overrides: Sequence[str] = ()) -> Config:
 def stated(name_or_file: str, overrides: Sequence[str] = ()) -> dict[str, object]:
     """Dotted keys that the file or the overrides set, with the values as written. InputError as in `load`."""
     return dict(_leaves(_merge(_read(find(name_or_file)), _parse_overrides(overrides)), ""))
+
+
+def layered(name_or_file: str, overrides: Sequence[str] = ()) -> Raw:
+    """What a file has to hold so that `load` of it gives what `load` of this file and these overrides gives."""
+    raw, typed = _read(find(name_or_file)), _parse_overrides(overrides)
+    for name in ("defaults", *_ROLES):
+        block, above = raw.get(name, {}), typed.get(name, {})
+        if above.get("reward", block.get("reward")) != block.get("reward"):
+            block.pop("reward_options", None)
+        if name != "defaults":
+            _drop(block, typed.get("defaults", {}))
+    return _merge(raw, typed)
+
+
+def _drop(block: Raw, above: Raw) -> None:
+    """Take out of a role's block what `above` says for both roles."""
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(block.get(key), dict):
+            _drop(block[key], value)
+        else:
+            block.pop(key, None)
+
+
+def dotted(cfg: Config) -> dict[str, Any]:
+    """Every key and value of a configuration, by its full name."""
+    return dict(_leaves(cast(Raw, OmegaConf.to_container(OmegaConf.structured(cfg))), ""))
 
 
 def to_yaml(cfg: Config) -> str:
@@ -98,11 +132,34 @@ def find(name_or_file: str) -> Path:
 def _read(path: Path) -> Raw:
     try:
         loaded = OmegaConf.to_container(OmegaConf.load(path))
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError, OSError) as error:
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path} must be a readable YAML file", _one_line(error), "correct the file") from error
     if not isinstance(loaded, dict):
         raise InputError(f"{path} must hold keys and values", f"a {type(loaded).__name__}", "write `key: value` lines")
     return cast(Raw, loaded)
+
+
+def _seal(file: Raw, path: Path) -> None:
+    """What a file that nobody vouches for may not do: name code that runs, name keys that are sent, read the environment."""
+    for key, value in _leaves(file, ""):
+        if "${" in f"{key} {value}":
+            rule = "the config.yaml of a run holds plain values"
+            raise InputError(rule, f"an interpolation in {key}, in {path}", "write its value there")
+    for name in ("defaults", *_ROLES):
+        block = file.get(name)
+        if isinstance(block, dict):
+            own.seal(block)
+            _seal_key(block.get("engine"))
+    _seal_key(file.get("judge"))
+    retriever = file.get("retriever")
+    if isinstance(retriever, dict):
+        _seal_key(retriever.get("online"), "url")
+
+
+def _seal_key(block: object, key: str = "key_env") -> None:
+    """Seal what a key would be sent by to the address in the same block, unless that is this machine's."""
+    if isinstance(block, dict) and block.get("url") and block.get(key) and not _HERE.match(str(block["url"])):
+        block[key] = f"{own.SEALED}{block[key]}"
 
 
 def _parse_overrides(overrides: Sequence[str]) -> Raw:
@@ -111,11 +168,11 @@ def _parse_overrides(overrides: Sequence[str]) -> Raw:
     for text in overrides:
         key, equals, value = text.partition("=")
         steps = key.strip().split(".")
-        if not equals or not all(steps):
+        if not equals or not all(steps) or len(steps) > DEEPEST:
             raise InputError("a setting is typed as key=value", text, "write for example steps=20 (no spaces around =)")
         try:
             parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
-        except (yaml.YAMLError, OmegaConfBaseException) as error:
+        except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
             raise InputError(f"the value of {key} must be YAML", value, "quote it: 'key=\"text\"'") from error
         assert isinstance(parsed, dict)
         leaf = "" if parsed["value"] is None and value.strip() == "" else parsed["value"]
@@ -153,9 +210,10 @@ def _merge(below: Raw, above: Raw) -> Raw:
 
 
 def _refuse_foreign(raw: Raw, source: str) -> None:
-    """Keys of the reference systems are named all at once, with ours."""
-    unknown = dict(_leaves(raw, "")).keys() - set(_all_keys(Config, ""))
-    foreign = [key for key in dict(_leaves(raw, "")) if key in unknown and migration.find(key)]
+    """Keys of the reference systems, and settings of ours that are gone, are named all at once, with what replaces them."""
+    leaves, known = dict(_leaves(raw, "")), set(_all_keys(Config, ""))
+    foreign = [key for key in leaves if key not in known and migration.find(key)]
+    foreign += [f"{key}={value}" for key, value in leaves.items() if key in known and migration.find(f"{key}={value}")]
     if foreign:
         found = f"{', '.join(foreign[:FOREIGN])}{', ...' if len(foreign) > FOREIGN else ''} in {source}"
         raise InputError("every config key must exist", found, migration.advice(foreign[:FOREIGN]))
@@ -247,8 +305,9 @@ def _named_errors(raw: Raw, source: str) -> Iterator[None]:
     """OmegaConf's complaints as InputError: the rule, the value found, what to type."""
     try:
         yield
-    except OmegaConfBaseException as error:
-        key = str(getattr(error, "full_key", None) or "a setting")
+    except (OmegaConfBaseException, OverflowError) as error:
+        huge = (key for key, value in _leaves(raw, "") if isinstance(value, int) and abs(value) > sys.float_info.max)
+        key = str(getattr(error, "full_key", None) or next(huge, "a setting"))
         kind = _type_of(key)
         if not kind:
             message = str(error).splitlines()[0]

@@ -63,7 +63,7 @@ def one_base_serves_both(cfg: Config) -> None:
     if cfg.placement.layout != "shared-base":
         return
     rule = "placement.layout=shared-base plays both roles on one base with an adapter each"
-    if cfg.roles != (PROPOSER, SOLVER):
+    if PROPOSER not in cfg.roles:
         raise InputError(
             f"{rule}, so both play", f"game.questions={cfg.game.questions}", "set placement.layout=separate"
         )

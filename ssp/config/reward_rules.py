@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ssp import own
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER
 
@@ -19,14 +20,15 @@ def solver_reward_exists(cfg: Config) -> None:
     """A known name or an importable function, and options that it takes."""
     from ssp import rewards
 
-    rewards.check(cfg.solver.reward, cfg.solver.reward_options)
+    if not own.sealed(cfg.solver.reward):
+        rewards.check(cfg.solver.reward, cfg.solver.reward_options)
 
 
 def proposer_options_fit(cfg: Config) -> None:
     """Options that the proposer's kind of reward takes."""
     from ssp.rewards import proposer
 
-    if PROPOSER in cfg.roles:
+    if PROPOSER in cfg.roles and not own.sealed(cfg.proposer.reward):
         proposer.check(cfg.proposer.reward, cfg.proposer.reward_options)
 
 

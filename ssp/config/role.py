@@ -33,7 +33,6 @@ class EngineConfig:
     vllm: `tensor_parallel` GPUs an engine; `memory`: the share of a GPU that it may take; `kv_mb`: its KV cache (0 = what
     `memory` leaves; on a CPU 256); `sequences` at once (simulated too); `eager`: no compiled graphs (never any on a CPU).
     endpoint: `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
-    `timeout`: seconds a turn may take there.
     """
 
     kind: str = "torch"
@@ -49,7 +48,6 @@ class EngineConfig:
     url: str = ""
     model: str = ""
     key_env: str = ""
-    timeout: float = 300.0
     simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
 
 
@@ -72,10 +70,10 @@ class LearnerConfig:
     reached linearly over `warmup_steps`, then follows `schedule`: constant, or cosine (falls to nearly 0 at `steps`). AdamW
     has `beta1`, `beta2` and `weight_decay`; gradients are clipped to the norm `max_grad_norm`.
 
-    `ranks`: processes that share each update. `dtype` of the computation; master weights are float32. `minibatch`: episodes
-    an optimizer step, 0 = the whole batch. `token_budget`: tokens in one micro-batch of a rank. `packing`: sequences side
-    by side without padding. `checkpointing`: activations are computed again in the backward pass. `combine`
-    (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other, proposer first.
+    `ranks`: processes that share each update, with deepspeed. `dtype` of the computation; master weights are float32.
+    `minibatch`: episodes an optimizer step, 0 = the whole batch. `token_budget`: tokens in one micro-batch of a rank.
+    `packing`: sequences side by side without padding. `checkpointing`: activations are computed again in the backward pass.
+    `combine` (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other, proposer first.
     """
 
     kind: str = "torch"
@@ -163,7 +161,8 @@ class StageConfig:
 @dataclass
 class LimitsConfig:
     """Limits of one episode: `searches`; new tokens a turn (`turn_tokens`), an observation (`observation_tokens`), and in
-    all (`total_tokens`), which must have room for them and `prompt_tokens`. A longer prompt is neither cut nor refused.
+    all (`total_tokens`), which must have room for them and `prompt_tokens`.
+    A longer prompt is told at the start, and neither cut nor refused.
 
     `retries`: turns that neither search nor answer and are told so; one more ends the episode. `seconds` on the wall
     clock, 0: no limit.

@@ -7,14 +7,16 @@ whose feature is not built yet is refused, never ignored. Refuses to read files 
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from ssp import own, protocols
 from ssp.config import (
-    chaos_rules,
     engine_rules,
     game_rules,
     judge_rules,
@@ -35,26 +37,89 @@ from ssp.config.tables import (
     RANGES,
 )
 from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import InputError
+from ssp.errors import InputError, Refusals
 from ssp.league import rules as league_rules
+from ssp.printable import printable
 from ssp.tokenlog import BYTES_A_TOKEN
+
+MOST_COUNTED = 10**12
+"""Where a whole number has no other end."""
 
 
 def check(cfg: Config) -> None:
-    """Every rule, in order: names, ranges, combinations. InputError at the first that fails."""
-    for pattern, known in CHOICES.items():
+    """Every rule, in order: names, ranges, combinations. InputError with all that fail, of a combination one for each role;
+    one that speaks of a setting whose own value is refused is left out."""
+    wrong = values(cfg)
+    if wrong:
+        cfg = copy.deepcopy(cfg)
+        for key in wrong:
+            _put(cfg, key, get(Config(), key))
+    about = re.compile("|".join(rf"(?<![\w.]){re.escape(key)}(?!\w)" for key in wrong) or "(?!)")
+    found = [error for key, error in wrong.items() if not _inherited(key, wrong)]
+    found += [error for error in refused(cfg, COMBINATIONS) if not about.search(str(error))]
+    if found:
+        raise found[0] if len(found) == 1 else Refusals(found)
+
+
+def values(cfg: Config) -> dict[str, InputError]:
+    """Key → why its value alone is refused."""
+    wrong: dict[str, InputError] = {}
+    tests: list[tuple[str, Callable[[str, Any], None]]] = [
+        *((pattern, partial(check_choice, known=known, place=pattern in PLACES)) for pattern, known in CHOICES.items()),
+        *((pattern, partial(check_range, low=low, high=high)) for pattern, (low, high) in RANGES.items()),
+    ]
+    for pattern, test in tests:
         for key in _expand(pattern):
-            check_choice(key, get(cfg, key), known, pattern in PLACES)
-    for pattern, (low, high) in RANGES.items():
-        for key in _expand(pattern):
-            check_range(key, get(cfg, key), low, high)
-    for rule in COMBINATIONS:
-        rule(cfg)
+            try:
+                test(key, get(cfg, key))
+            except InputError as error:
+                wrong[key] = error
+    return wrong
+
+
+def _inherited(key: str, wrong: dict[str, InputError]) -> bool:
+    """Whether it is a role's key whose value was refused among the defaults already."""
+    role, _, rest = key.partition(".")
+    above = wrong.get(f"defaults.{rest}") if role in ("proposer", "solver") else None
+    return above is not None and above.found == wrong[key].found
+
+
+def refused(cfg: Config, rules: Sequence[Callable[[Config], None]]) -> list[InputError]:
+    """What each of `rules` refuses, without repetitions. A rule stops at the first role that breaks it, so that it is asked
+    again from the last one."""
+    found: dict[str, InputError] = {}
+    backwards = copy.copy(cfg)
+    backwards.__class__ = _Backwards
+    for rule in rules:
+        for view in (cfg, backwards):
+            try:
+                rule(view)
+                break
+            except Refusals as errors:
+                found |= {error.rule: error for error in errors.each if error.rule not in found}
+            except InputError as error:
+                found.setdefault(error.rule, error)
+    return list(found.values())
+
+
+class _Backwards(Config):
+    """A configuration whose roles come last first."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """See `Config.roles`."""
+        return super().roles[::-1]
 
 
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
-    return [*reward_rules.warnings(cfg), *learning_rules.warnings(cfg)]
+    found = [*reward_rules.warnings(cfg), *learning_rules.warnings(cfg)]
+    if cfg.protocol == "ssrl" and cfg.solver.search.kind == "retriever":
+        found.append(
+            "protocol=ssrl asks the solver to write the information itself, and solver.search.kind=retriever answers in its "
+            "place: set solver.search.kind=self (or first_k, entropy), or protocol=search-r1 for real searches"
+        )
+    return found
 
 
 def get(cfg: Config, key: str) -> Any:
@@ -63,6 +128,11 @@ def get(cfg: Config, key: str) -> Any:
     for step in key.split("."):
         value = getattr(value, step)
     return value
+
+
+def _put(cfg: Config, key: str, value: Any) -> None:
+    above, _, last = key.rpartition(".")
+    setattr(get(cfg, above) if above else cfg, last, value)
 
 
 def expand_preset(raw: dict[str, Any]) -> None:
@@ -91,6 +161,8 @@ def check_choice(key: str, value: str, known: tuple[str, ...], place: bool = Fal
 
 def check_range(key: str, value: float, low: float, high: float) -> None:
     """A number must be finite and lie between two ends, both allowed."""
+    if isinstance(value, int) and abs(value) > (MOST_COUNTED if high == INF else 2**63 - 1):
+        raise InputError(f"{key} is a number that a run may reach", f"{value}", "type a smaller one")
     if math.isfinite(value) and low <= value <= high:
         return
     if low == -INF:
@@ -117,8 +189,9 @@ def temperatures_are_usable(cfg: Config) -> None:
 def proposals_can_be_checked(cfg: Config) -> None:
     """The referee's settings matter where somebody proposes."""
     if PROPOSER in cfg.roles:
-        for rule in (*referee_rules.RULES, proposer_can_search_enough):
-            rule(cfg)
+        found = refused(cfg, (*referee_rules.RULES, proposer_can_search_enough))
+        if found:
+            raise Refusals(found)
 
 
 def proposer_can_search_enough(cfg: Config) -> None:
@@ -163,7 +236,7 @@ def engines_have_an_address(cfg: Config) -> None:
 def retriever_has_an_address(cfg: Config) -> None:
     """A search server has a base address, without a password in it: run folders and messages show it."""
     for key, url in [("retriever.url", url) for url in cfg.retriever.url.split()] + [
-        ("retriever.online.url", url) for url in [cfg.retriever.online.url] if url
+        ("retriever.online.url", url) for url in [cfg.retriever.online.url] if url and not own.sealed(url)
     ]:
         if not judge_rules.is_address(url) or "@" in urlsplit(url).netloc:
             rule = f"{key} is the http(s) address of a search server, without user and password"
@@ -223,17 +296,13 @@ def hops_are_known(cfg: Config) -> None:
         raise InputError("eval.hops lists distinct hops from 1 to 4", hops, "set eval.hops=[1,2,3]")
 
 
-def worlds_are_disjoint(cfg: Config) -> None:
-    """Held-out questions in the training world would measure memory."""
-    if cfg.world.train_seed == cfg.world.heldout_seed:
-        raise InputError("world.train_seed and world.heldout_seed differ", cfg.world.train_seed, "change one of them")
-
-
 def run_name_is_a_name(cfg: Config) -> None:
     """`run.name` becomes a folder under runs/."""
     name = cfg.run.name
     if "/" in name or name in (".", ".."):
         raise InputError("run.name is one folder name", name, "use run.dir=PATH for another place")
+    if "\n" in name or "\t" in name or printable(name) != name:
+        raise InputError("run.name holds characters that can be shown", repr(name), "leave the others out")
 
 
 def node_ports_are_a_span(cfg: Config) -> None:
@@ -263,12 +332,10 @@ COMBINATIONS: tuple[Callable[[Config], None], ...] = (
     batch_fits_queue,
     eval_sets_are_distinct,
     hops_are_known,
-    worlds_are_disjoint,
     run_name_is_a_name,
     *judge_rules.RULES,
     *reward_rules.RULES,
     *placement_rules.RULES,
-    *chaos_rules.RULES,
 )
 
 

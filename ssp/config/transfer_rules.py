@@ -49,19 +49,10 @@ def in_flight_keeps_one_grader(cfg: Config) -> None:
 
 
 def broadcasts_reach_players_only(cfg: Config) -> None:
-    """A verifier that plays the live solver fetches weights when it is asked; a broadcast, or a GPU's memory, it misses."""
-    if cfg.transfer.kind in ("broadcast", "ipc") and PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER:
-        rule = f"transfer.kind={cfg.transfer.kind} reaches players only, so referee.verifier is not solver"
+    """A verifier that plays the live solver fetches weights when it is asked; a broadcast it misses."""
+    if cfg.transfer.kind == "broadcast" and PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER:
+        rule = "transfer.kind=broadcast reaches players only, so referee.verifier is not solver"
         raise InputError(rule, "referee.verifier=solver", "set transfer.kind=auto, or referee.verifier=frozen")
-
-
-def ipc_needs_a_gpu(cfg: Config) -> None:
-    """CUDA IPC is memory of a GPU."""
-    place = cfg.placement
-    if cfg.transfer.kind == "ipc" and (place.engine_gpus == 0 or place.learner_gpus == 0):
-        rule = "transfer.kind=ipc needs engines and learners on a GPU (it has never been run)"
-        found = f"placement.engine_gpus={place.engine_gpus:g} learner_gpus={place.learner_gpus:g}"
-        raise InputError(rule, found, "set transfer.kind=auto")
 
 
 def turns_go_by_host(cfg: Config) -> None:
@@ -69,7 +60,7 @@ def turns_go_by_host(cfg: Config) -> None:
     # Here, because it reads configurations.
     from ssp.selfplay.turns import takes_turns
 
-    if cfg.transfer.kind in ("broadcast", "ipc") and takes_turns(cfg):
+    if cfg.transfer.kind == "broadcast" and takes_turns(cfg):
         rule = "weights go by the host where engines and learners take turns on a GPU: an engine sleeps meanwhile"
         found = f"transfer.kind={cfg.transfer.kind} placement.layout={cfg.placement.layout}"
         raise InputError(rule, found, "set transfer.kind=auto")
@@ -79,6 +70,5 @@ RULES: tuple[Callable[[Config], None], ...] = (
     in_flight_needs_live_engines,
     in_flight_keeps_one_grader,
     broadcasts_reach_players_only,
-    ipc_needs_a_gpu,
     turns_go_by_host,
 )

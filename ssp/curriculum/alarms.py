@@ -1,93 +1,59 @@
-"""Alarms for a collapse of diversity: a one-sided CUSUM (Page 1954) of each watched figure against the run's own beginning.
+"""The alarm for near-duplicates: the newest rounds' share against that of the run's own beginning.
 
-Owns the rule (docs/curriculum.md):
-- The first `window` observations fill the windows and are left out; the next `window` are the baseline: mean m, deviation
-  s. Rounds without an accepted question are no observation.
-- The unit of a round with n new questions is u = max(s, `LEAST`, sqrt(m (1 - m) / n)), with m within [LEAST, 1 - LEAST];
-  also for what is of a window, whose values resemble each other: their sum spreads as that of single rounds does.
-- S = max(0, S + min((x - m) / u, `MOST`) - `ALLOWED`), x counted in the direction that is worse. S >= `LIMIT` is an alarm.
-- It lasts until S is 0 again. S never exceeds twice `LIMIT`, so that what is well again is said to be.
-So a worsening by less than ALLOWED * LEAST never alarms, whatever its duration, and no single observation does.
-Promises that an alarm names the figure, both numbers and a next step, once for as long as it lasts. Refuses to judge
-what a figure was before the baseline ends, and to stop anything.
+Owns the rule (docs/curriculum.md). Rounds without an accepted question are no observation. The first `window` observations
+are left out, the next `window` are the baseline with share m. Of the newest `LATEST` observations the worst is left out; the
+others, with n questions, have share x. The alarm begins when x - m is at least max(`LEAST`, `SIGMAS` sqrt(m (1 - m) / n)),
+with m within [0.05, 0.95], and lasts until x - m is below half of that. So no single round makes one.
+Promises that an alarm names both numbers and a next step, once for as long as it lasts. Refuses to judge what the share was
+before the baseline ends, and to stop anything.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from statistics import fmean, pstdev
+from collections import deque
 
-LEAST = 0.05
-"""Least unit: figures are shares."""
-ALLOWED, MOST, LIMIT = 2.0, 6.0, 8.0
-"""In units: what each observation may be worse, what it may count at most, and the sum that is an alarm."""
+LATEST, LEAST, SIGMAS = 3, 0.2, 5.0
 
-NEXT = {
-    "near_duplicates": "read the newest questions (ssp board RUN, Questions); more entropy or KL for the proposer, "
-    "several proposals a target, or rules for near-duplicates",
-    "coverage": "see which targets and documents are left out (ssp bank RUN); the proposer's valid questions come from few "
-    "of them",
-    "answer_entropy": "see which answers are left (ssp bank RUN --valid); the others are rejected or not asked about",
-}
-"""Watched figure → what to do."""
+NEXT = (
+    "read the newest questions (ssp board RUN, Questions); more entropy or KL for the proposer, several proposals a "
+    "target, or rules for near-duplicates"
+)
 
 
-@dataclass
-class Cusum:
-    """One figure, of which more is worse. `baseline` observations after `left_out`; `sum` in units."""
-
-    window: int
-    left_out: int = 0
-    baseline: list[float] = field(default_factory=list)
-    sum: float = 0.0
-    lasting: bool = False
-
-    @property
-    def mean(self) -> float:
-        """Of the baseline."""
-        return fmean(self.baseline)
-
-    def see(self, value: float, questions: int) -> bool:
-        """One observation, in [0, 1], of so many questions; whether an alarm begins with it."""
-        if self.left_out < self.window:
-            self.left_out += 1
-            return False
-        if len(self.baseline) < self.window:
-            self.baseline.append(value)
-            return False
-        within = min(max(self.mean, LEAST), 1 - LEAST)
-        unit = max(pstdev(self.baseline), LEAST, math.sqrt(within * (1 - within) / max(questions, 1)))
-        worse = min((value - self.mean) / unit, MOST) - ALLOWED
-        self.sum = min(max(0.0, self.sum + worse), 2 * LIMIT)
-        begins = self.sum >= LIMIT and not self.lasting
-        self.lasting = self.sum >= LIMIT or (self.lasting and self.sum > 0)
-        return begins
-
-
-class Alarms:
-    """The watched figures of a run. `see` once a round, in order."""
+class Alarm:
+    """Of a run. `see` once a round, in order. `lasting`: whether the alarm lasts."""
 
     def __init__(self, window: int) -> None:
-        self._cusums = {name: Cusum(window) for name in NEXT}
+        self._window, self._left_out, self._rounds = window, 0, 0
+        self._near = self._questions = 0.0
+        self._latest: deque[tuple[float, int]] = deque(maxlen=LATEST)
+        self.lasting = False
 
-    def see(self, step: int, values: dict[str, float], questions: int) -> list[str]:
-        """The watched figures of a round of so many new questions, those that it has; the alarms that begin, a line each."""
-        found = []
-        for name, cusum in self._cusums.items():
-            if name not in values:
-                continue
-            rises = name == "near_duplicates"
-            value = values[name] if rises else 1 - values[name]
-            if cusum.see(min(max(value, 0.0), 1.0), questions):
-                before = cusum.mean if rises else 1 - cusum.mean
-                found.append(
-                    f"curriculum alarm: {name} at step {step}: {values[name]:.2f}, and {before:.2f} at the run's beginning "
-                    f"(docs/curriculum.md). Next: {NEXT[name]}."
-                )
-        return found
-
-    @property
-    def lasting(self) -> list[str]:
-        """The figures whose alarm lasts."""
-        return [name for name, cusum in self._cusums.items() if cusum.lasting]
+    def see(self, step: int, share: float, questions: int) -> str:
+        """A round of so many new questions, above 0, of which that share are near-duplicates. The line of an alarm that
+        begins, else an empty one."""
+        if self._left_out < self._window:
+            self._left_out += 1
+            return ""
+        if self._rounds < self._window:
+            self._rounds += 1
+            self._near += share * questions
+            self._questions += questions
+            return ""
+        self._latest.append((share, questions))
+        kept = sorted(self._latest)[:-1]
+        before, n = self._near / self._questions, sum(number for _, number in kept)
+        if not n:
+            return ""
+        within = min(max(before, 0.05), 0.95)
+        limit = max(LEAST, SIGMAS * math.sqrt(within * (1 - within) / n))
+        worse = sum(value * number for value, number in kept) / n - before
+        began = worse >= limit and not self.lasting
+        self.lasting = worse >= (limit / 2 if self.lasting else limit)
+        if not began:
+            return ""
+        return (
+            f"curriculum alarm: near_duplicates at step {step}: {share:.2f}, and {before:.2f} at the run's beginning "
+            f"(docs/curriculum.md). Next: {NEXT}."
+        )

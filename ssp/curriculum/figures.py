@@ -14,9 +14,7 @@ from dataclasses import dataclass
 
 from ssp.bank.groups import Recent
 from ssp.bank.records import identify
-from ssp.curriculum.alarms import NEXT, Alarms
-from ssp.curriculum.answers import CLASSES, class_of
-from ssp.curriculum.halflife import HalfLife
+from ssp.curriculum.alarms import Alarm
 from ssp.curriculum.records import PROPOSED, Asked
 
 BANDS = ("0", "1-25", "26-50", "51-75", "76-99", "100")
@@ -29,14 +27,12 @@ world's few questions would then look like a collapse."""
 
 @dataclass(frozen=True)
 class Setting:
-    """What there is to ask about: numbers of distinct targets and documents (None: not known), of classes of answers, how
-    many hops a question has (None: nobody knows), and an answer's class."""
+    """What there is to ask about: numbers of distinct targets and documents (None: not known), and how many hops a question
+    has (None: nobody knows)."""
 
     targets: int | None = None
     documents: int | None = None
-    classes: int = len(CLASSES)
     hops: Callable[[str], int] | None = None
-    class_of: Callable[[str], str] = class_of
 
 
 def band(rate: float) -> str:
@@ -65,11 +61,6 @@ class Window:
         mentions = self.counts.total()
         return len(self.counts) / min(mentions, available or mentions, mentions) if mentions else None
 
-    def entropy(self) -> float:
-        """Of the shares, in bits."""
-        total = self.counts.total()
-        return sum(n / total * math.log2(total / n) for n in self.counts.values())
-
 
 class Curriculum:
     """One run, round by round. `proposed`: somebody proposes; what he asks is what diversity is of, and it is watched.
@@ -77,27 +68,24 @@ class Curriculum:
 
     def __init__(self, setting: Setting, window: int, proposed: bool = True) -> None:
         self._setting = setting
-        self._targets, self._documents, self._classes = Window(window), Window(window), Window(window)
-        self._recent, self._life = Recent(EARLIER), HalfLife()
+        self._targets, self._documents = Window(window), Window(window)
+        self._recent = Recent(EARLIER)
         self._known: set[str] = set()
-        self._alarms = Alarms(window) if proposed else None
-        self.said: list[str] = []
-        """The alarms that began with the newest round, a line each."""
+        self._alarm = Alarm(window) if proposed else None
+        self.said = ""
+        """The alarm that began with the newest round, a line."""
 
     def round(self, step: int, asked: Sequence[Asked]) -> dict[str, float]:
         """The figures `curriculum/<name>` of the next round."""
-        fresh = [one for one in asked if (one.kind == PROPOSED) is (self._alarms is not None)]
-        values = {**self._solved(step, asked), **self._asked(asked, fresh), **self._covered(fresh)}
-        watched: dict[str, float] = {name: values[name] for name in ("near_duplicates", "coverage") if name in values}
-        if "answer_entropy" in values:
-            watched["answer_entropy"] = values["answer_entropy"] / math.log2(max(self._setting.classes, 2))
-        self.said = self._alarms.see(step, watched, len(fresh)) if self._alarms and fresh else []
-        if self._alarms:
-            values |= {f"alarm_{name}": float(name in self._alarms.lasting) for name in NEXT}
+        fresh = [one for one in asked if (one.kind == PROPOSED) is (self._alarm is not None)]
+        values = {**self._solved(asked), **self._asked(asked, fresh), **self._covered(fresh)}
+        if self._alarm:
+            self.said = self._alarm.see(step, values["near_duplicates"], len(fresh)) if fresh else ""
+            values["alarm_near_duplicates"] = float(self._alarm.lasting)
         return {f"curriculum/{name}": value for name, value in values.items()}
 
-    def _solved(self, step: int, asked: Sequence[Asked]) -> dict[str, float]:
-        """How hard the round's questions were, and how long questions stay so."""
+    def _solved(self, asked: Sequence[Asked]) -> dict[str, float]:
+        """How hard the round's questions were."""
         tried: list[tuple[str, float]] = [
             (identify(one.question, one.target), one.rate) for one in asked if one.rate is not None
         ]
@@ -108,11 +96,8 @@ class Curriculum:
         values["learnability"] = sum(4 * rate * (1 - rate) for _, rate in tried) / len(tried)
         values["mixed"] = sum(0 < rate < 1 for _, rate in tried) / len(tried)
         values["reasked"] = sum(id in self._known for id, _ in tried) / len(tried)
-        for id, rate in tried:
-            self._life.add(id, step, rate)
         self._known.update(id for id, _ in tried)
-        half_life = self._life.median()
-        return values if half_life is None else {**values, "half_life": half_life}
+        return values
 
     def _asked(self, asked: Sequence[Asked], fresh: Sequence[Asked]) -> dict[str, float]:
         """How far one has to go for an answer."""
@@ -124,10 +109,9 @@ class Curriculum:
 
     def _covered(self, fresh: Sequence[Asked]) -> dict[str, float]:
         """How many different things are asked about."""
-        near = sum(self._recent.near(one.question) for one in fresh)
+        near = sum(self._recent.near(one.question, one.target) for one in fresh)
         self._targets.add(one.target for one in fresh)
         self._documents.add(document for one in fresh for document in one.documents)
-        self._classes.add(self._setting.class_of(one.target) for one in fresh)
         values: dict[str, float] = {"near_duplicates": near / len(fresh)} if fresh else {}
         spreads = []
         for name, window in (("targets", self._targets), ("documents", self._documents)):
@@ -142,5 +126,4 @@ class Curriculum:
                 values[f"coverage_{name}_window"] = len(window.counts) / available
         if spreads:
             values["coverage"] = sum(spreads) / len(spreads)
-            values["answer_entropy"] = self._classes.entropy()
         return values

@@ -51,29 +51,29 @@ class Watch:
             self._say(f"curriculum figures begin anew after step {step}: {str(error) or type(error).__name__}")
 
     def round(self, step: int, games: Sequence[Game]) -> dict[str, float]:
-        """The figures of a settled round; its alarms are said."""
+        """The figures of a settled round; its alarm is said."""
         if self._curriculum is None:
             self._curriculum = _begun(self._cfg)
         values = self._curriculum.round(step, live(games))
         if self._cfg.curriculum.alarm == "off":
             return values
-        for text in self._curriculum.said:
-            self._say(text)
-        if self._curriculum.said and self._cfg.curriculum.alarm == "stop":
-            self.fatal = Narrow(f"{self._curriculum.said[0]} (curriculum.alarm=stop)")
+        if said := self._curriculum.said:
+            self._say(said)
+            if self._cfg.curriculum.alarm == "stop":
+                self.fatal = Narrow(f"{said} (curriculum.alarm=stop)")
         return values
 
 
-def again(run: RunFolder) -> Iterator[tuple[int, dict[str, float], list[str]]]:
-    """(step, figures, alarms that begin) of each settled round of a run's files. InputError as `records.read`, and for a
-    folder that is no run."""
+def again(run: RunFolder) -> Iterator[tuple[int, dict[str, float], str]]:
+    """(step, figures, the line of an alarm that begins) of each settled round of a run's files. InputError as
+    `records.read`, and for a folder that is no run."""
     if not run.config.is_file():
         raise InputError("curriculum figures are made from a run's folder", run.path, "give a folder below runs/")
-    cfg = load(str(run.config), [])
+    cfg = load(str(run.config), trusted=False)
     curriculum = _begun(cfg)
     for step, asked in read(run):
         values = curriculum.round(step, asked)
-        yield step, values, list(curriculum.said)
+        yield step, values, curriculum.said
 
 
 def _begun(cfg: Config) -> Curriculum:
@@ -82,30 +82,23 @@ def _begun(cfg: Config) -> Curriculum:
 
 def setting(cfg: Config) -> Setting:
     """What a run's data offer. Numbers that no file tells any more, or not without reading a corpus, are None."""
-    world = _world(cfg.data.corpus, cfg)
+    world = _world(cfg.data.corpus)
     documents = _rows(cfg) if world is None else len(world.documents())
     if world is None or natural(cfg.protocol) or PROPOSER not in cfg.roles:
         return Setting(_targets(cfg), documents)
-    kinds = world.types
-    return Setting(
-        targets=_targets(cfg),
-        documents=documents,
-        classes=len({kinds[target] for target in world.targets()}),
-        hops=world.hops,
-        class_of=lambda answer: kinds.get(answer, "other"),
-    )
+    return Setting(_targets(cfg), documents, world.hops)
 
 
-def _world(path: str, cfg: Config) -> World | None:
+def _world(path: str) -> World | None:
     """The generated world that a data path names, or is a file of."""
-    return files.oracle(origin(path), cfg)
+    return files.oracle(origin(path))
 
 
 def _targets(cfg: Config) -> int | None:
     """Distinct targets, or first answers of given questions."""
     try:
         if PROPOSER in cfg.roles:
-            named = _world(cfg.data.targets, cfg)
+            named = _world(cfg.data.targets)
             found = named.targets() if named else [row.answer for row in read_targets(_file(cfg.data.targets))]
         elif cfg.game.questions == "dataset":
             found = [asked.answers[0] for asked in read_questions(_file(cfg.data.questions))]

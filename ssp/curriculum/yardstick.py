@@ -119,11 +119,8 @@ def _gap(rates: Sequence[float]) -> Gap:
 
 def asker(cfg: Config, folder: Path) -> Ask:
     """Who asks a policy of `cfg` (its protocol, limits, temperature; the run's corpus, search and judge) in this process."""
-    import torch
-
     from ssp import build, corpora
 
-    torch.set_num_threads(1)
     play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpora.TRAIN]), cfg.solver.sampling.temperature)
     judge, attempts, words = build.judge(cfg), cfg.game.attempts, build.tokenizer(folder)
 
@@ -154,7 +151,7 @@ def asker(cfg: Config, folder: Path) -> Ask:
 
 def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int) -> list[Measured]:
     """Measure a run and leave `FILE` in its folder, for the board. InputError when it has no round to ask about."""
-    cfg = load(str(run.config), [])
+    cfg = load(str(run.config), trusted=False)
     found = measure(chosen(read(run), every, number, cfg.seed), ask, answered(cfg))
     if not found:
         raise InputError("a yardstick asks questions of settled rounds", f"{run.path} has too few", "let the run go on")
@@ -170,7 +167,7 @@ def at_the_end(run: RunFolder) -> bool:
     """Measure as `curriculum.yardstick` asks once a run is over, with what its solver started from; whether it asks."""
     from ssp import build
 
-    cfg = load(str(run.config), [])
+    cfg = load(str(run.config), trusted=True)  # this process has just trained it
     if not cfg.curriculum.yardstick:
         return False
     folder = build.model_dir(cfg, SOLVER)
@@ -185,6 +182,6 @@ def read_told(run: RunFolder) -> dict[str, Any] | None:
         told: dict[str, Any] = json.loads((run.path / FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{FILE} is JSON", f"{run.path / FILE} ({error})", "remove it, and measure again") from error
     return told

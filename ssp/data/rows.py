@@ -90,6 +90,8 @@ class Row:
         value = self._get(name)
         if isinstance(value, str) and value.strip().isdecimal():
             value = int(value) if len(value) < 10 else value
+        if isinstance(value, float) and value.is_integer() and abs(value) < 1e9:  # pandas, where other rows have none
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             self.fail(name, f"{self.prefix}{name} is an integer of at least {least}", show(value))
         return value
@@ -138,7 +140,7 @@ def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
     """The row in `raw`, line `number` of a file. InputError unless it is one JSON object."""
     where = f"{path}, line {number}"
     try:
-        value = json.loads(raw.decode("utf-8"))
+        value = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
         raise InputError("a data file is UTF-8", f"{where}, byte {error.start}", "save it as UTF-8") from error
     except (ValueError, RecursionError) as error:
@@ -147,6 +149,15 @@ def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
     if not isinstance(value, dict):
         raise InputError("every line is one JSON object", f"{where}: {show(value)}", "correct that line")
     return Row(path, f"line {number}", index, value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ; ValueError for one of which the last value would hide another."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {show(next(name for name in names if names.count(name) > 1))} stands there twice")
+    return made
 
 
 def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
@@ -194,6 +205,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     index = 0
     try:
         with ParquetFile(path) as file:
+            _differ(path, file.schema_arrow, "")
             for batch in file.iter_batches(batch_size=1024):
                 for fields in _decode(path, batch, index):
                     yield Row(path, f"row {index}", index, fields)
@@ -203,6 +215,23 @@ def _parquet(path: Path) -> Iterator[Row]:
     except (OSError, pyarrow.ArrowException) as error:
         found = f"{path}, after row {index}: {' '.join(str(error).split())}"
         raise InputError("a data file must be readable parquet", found, "check the file") from error
+
+
+def _differ(path: Path, fields: Any, prefix: str) -> None:
+    """InputError where two columns, or two fields of an object, have one name: the last would hide the other."""
+    import pyarrow
+
+    seen: set[str] = set()
+    for field in fields:
+        if field.name in seen:
+            found = f"{path}: {prefix}{show(field.name)} stands there twice"
+            raise InputError("the columns of a data file have different names", found, "rename or drop one of them")
+        seen.add(field.name)
+        inner = field.type
+        while hasattr(inner, "value_type"):
+            inner = inner.value_type
+        if pyarrow.types.is_struct(inner):
+            _differ(path, inner, f"{prefix}{field.name}.")
 
 
 def _decode(path: Path, batch: Any, first: int) -> list[dict[str, Any]]:

@@ -108,7 +108,7 @@ def read_json(path: Path) -> Any:
     """A JSON file of a model's folder. InputError when it is missing or torn."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"a model's folder holds a readable {path.name}", f"{path}: {error}", "give the folder of a whole model"
         ) from None

@@ -158,7 +158,12 @@ def _load(folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, o
     transformers.logging.set_verbosity_error()  # what it warns of, missing weights, is our error
     try:
         model, info = kind.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, local_files_only=True, output_loading_info=True
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
@@ -185,7 +190,7 @@ def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
         # AutoTokenizer rebuilds what tokenizer.json says after the model's type: only for folders without that file.
         exact = (folder / "tokenizer.json").is_file()
         kind = transformers.PreTrainedTokenizerFast if exact else transformers.AutoTokenizer
-        made: Any = kind.from_pretrained(folder, local_files_only=True)
+        made: Any = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         words = 1 + max(made.backend_tokenizer.get_vocab().values(), default=0)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"

@@ -74,11 +74,11 @@ class Cache:
     def _allocate(self, rows: int, length: int) -> None:
         size = (rows, self.shape.kv_heads, length, self.shape.head_dim)
         old, self.keys, self.values = (self.keys, self.values), [], []
-        for layer in range(self.shape.layers):
+        for _ in range(self.shape.layers):
             for tensors, new in zip(old, (self.keys, self.values), strict=True):
                 fresh = torch.zeros(size)
                 if self.rows:
-                    fresh[: self.rows, :, : self.length] = tensors[layer]
+                    fresh[: self.rows, :, : self.length] = tensors.pop(0)  # and is gone: never two caches at a time
                 new.append(fresh)
         self.rows, self.length = rows, length
 

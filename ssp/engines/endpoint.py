@@ -15,7 +15,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import numpy as np
 
 from ssp.engines.base import Generation, Sampling, StopWords, check_step
@@ -45,6 +44,8 @@ class EndpointEngine:
     """
 
     def __init__(self, url: str, model: str, key: str = "", timeout: float = 300.0, concurrency: int = 64) -> None:
+        import httpx
+
         self.version = 0
         self._url, self._model = url.rstrip("/"), model
         headers = {"Authorization": f"Bearer {key}"} if key else {}

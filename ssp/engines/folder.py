@@ -21,7 +21,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError("a model folder holds config.json", f"none in {folder}", "give a Hugging Face model folder")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             "config.json of a model is JSON", f"{file}: {error}", "copy or save the model again"
         ) from error

@@ -7,9 +7,10 @@ episodes come from the caller's rollout, the same one as in training (law 8). Re
 
 from __future__ import annotations
 
-from ssp.evaluation.rows import Row, make_rows, row_of, write_rows
+from ssp.evaluation.kept import Kept, mark
+from ssp.evaluation.rows import Row, row_of, write_rows
 from ssp.evaluation.summary import DRAWS, Estimate, Line, lines, macro, metrics, summarise
-from ssp.evaluation.tasks import Play, make_tasks, play_all, select
+from ssp.evaluation.tasks import Play, make_tasks, select
 
 __all__ = [
     "DRAWS",
@@ -19,10 +20,10 @@ __all__ = [
     "Row",
     "lines",
     "macro",
-    "make_rows",
+    "Kept",
     "make_tasks",
+    "mark",
     "metrics",
-    "play_all",
     "row_of",
     "select",
     "summarise",

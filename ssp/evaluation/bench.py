@@ -1,8 +1,8 @@
 """The bench on which baseline methods are played: many questions at once, over one engine and one search.
 
 Owns the batching of their calls. Promises that a call is made once for everything that waits for it, that documents
-leave a prompt from the end until it fits, that a fault voids what waited for that call and no more (law 2), and that
-every slot is closed again. Refuses to know what a method asks (`ssp.evaluation.methods`).
+leave a prompt from the end until it fits (one alone is cut), that a fault voids what waited for that call and no more (law
+2), and that every slot is closed again. Refuses to know what a method asks (`ssp.evaluation.methods`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ssp.errors import Fault, InputError
 from ssp.evaluation.methods import PROMPTS, STOP, Look, Steps, Write
 from ssp.protocols.renderer import ask
 from ssp.protocols.template import CONTROL, ENDS
-from ssp.rollout import Search
+from ssp.rollout import Search, passages
 from ssp.seeds import derive
 from ssp.tokenlog import Kind
 
@@ -148,14 +148,14 @@ class Bench:
                 seat.go(list(found[query]))
 
     def _fit(self, wish: Write) -> tuple[list[int], str]:
-        """The prompt's ids and text, with as many documents as there is room for."""
-        for count in range(len(wish.documents), -1, -1):
-            values = {**wish.values, "documents": _passages(wish.documents[:count])}
-            prompt = re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], wish.prompt)  # noqa: B023
-            ids = ask(self._tokenizer, prompt)
-            if len(ids) <= self._room:
-                break
-        return ids, prompt
+        """The prompt's ids and text, with as much of the documents as there is room for."""
+
+        def written(kept: passages.Results) -> tuple[list[int], str]:
+            values = {**wish.values, "documents": _passages(kept[0])}
+            prompt = re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], wish.prompt)
+            return ask(self._tokenizer, prompt), prompt
+
+        return passages.fit([wish.documents], self._room, self._tokenizer, written, lambda trial: len(trial[0]))
 
 
 def _result(future: Future[Generation]) -> Generation | Fault:

@@ -7,16 +7,15 @@ Owns the rows' fields, how they come of episodes, and their file. Promises that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ssp.data.readers import Question
 from ssp.episode import Episode, Outcome
-from ssp.errors import InvariantError
 from ssp.evaluation import scores
 from ssp.files import whole
-from ssp.judge import Decision
+from ssp.judge import Decision, plain
 from ssp.rewards import match
 from ssp.tokenlog import Kind
 
@@ -65,13 +64,13 @@ class Row:
         return len((self.prediction or "").split())
 
 
-def row_of(question: Question, prediction: str | None, sample: int = 0) -> Row:
-    """The row of a bare prediction; None: nothing was handed in, which is wrong."""
-    answer, golds = prediction or "", question.answers
+def row_of(question: Question, prediction: str | None, sample: int = 0, fold: bool = False) -> Row:
+    """The row of a bare prediction; None: nothing was handed in, which is wrong. `fold`: see `ssp.judge.plain`."""
+    answer, golds = plain(prediction or "", fold), [plain(gold, fold) for gold in question.answers]
     return Row(
         id=question.id,
         question=question.question,
-        golden_answers=list(golds),
+        golden_answers=list(question.answers),
         prediction=prediction,
         sample=sample,
         hops=question.hops,
@@ -88,20 +87,14 @@ def void_row(question: Question, cause: str, sample: int = 0) -> Row:
     )
 
 
-def make_rows(questions: Sequence[Question], episodes: Sequence[Episode], samples: int = 1) -> list[Row]:
-    """Rows of played episodes, `samples` a question side by side. InvariantError when the numbers do not match."""
-    if len(questions) * samples != len(episodes):
-        raise InvariantError(f"{len(questions)} questions of {samples} samples, {len(episodes)} episodes")
-    return [_row(questions[at // samples], episode, at % samples) for at, episode in enumerate(episodes)]
-
-
-def _row(question: Question, episode: Episode, sample: int) -> Row:
+def played_row(question: Question, sample: int, episode: Episode, fold: bool = False) -> Row:
+    """The row of a played episode. `fold`: see `ssp.judge.plain`."""
     void = episode.outcome is Outcome.VOID
-    row = void_row(question, episode.cause, sample) if void else row_of(question, episode.final, sample)
-    texts = [document.contents for document in episode.documents]
+    row = void_row(question, episode.cause, sample) if void else row_of(question, episode.final, sample, fold)
+    golds, texts = question.answers, (plain(document.contents, fold) for document in episode.documents)
     return replace(
         row,
-        recall=None if void else float(scores.found(texts, question.answers)),
+        recall=None if void else float(scores.found(texts, [plain(gold, fold) for gold in golds])),
         searches=len(episode.queries),
         turns=sum(kind is Kind.MODEL for kind, _, _ in episode.log.stretches()),
         stopped=episode.stopped,

@@ -14,7 +14,7 @@ import numpy as np
 
 from ssp.evaluation import scores
 from ssp.evaluation.rows import Row
-from ssp.judge import same
+from ssp.judge import plain, same
 from ssp.seeds import generator
 
 DRAWS = 1000
@@ -100,20 +100,21 @@ class Line:
     estimates: dict[str, Estimate]
 
 
-def lines(name: str, rows: Sequence[Row], seed: int, ks: Sequence[int] = ()) -> list[Line]:
-    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k."""
+def lines(name: str, rows: Sequence[Row], seed: int, ks: Sequence[int] = (), fold: bool = False) -> list[Line]:
+    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k;
+    `fold`: see `ssp.judge.plain`."""
     hops = sorted({row.hops for row in rows} - {0})
     parts = [(f"{name} {hop}hop", [row for row in rows if row.hops == hop]) for hop in hops] if len(hops) > 1 else []
-    return [_line(label, part, seed, ks) for label, part in [*parts, (name, list(rows))]]
+    return [_line(label, part, seed, ks, fold) for label, part in [*parts, (name, list(rows))]]
 
 
-def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int]) -> Line:
+def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int], fold: bool) -> Line:
     questions: dict[str, list[Row]] = {}
     for row in rows:
         questions.setdefault(row.id, []).append(row)
     values: dict[str, list[float]] = {}
     for samples in questions.values():
-        for metric, value in question_values([row for row in samples if row.scored], ks).items():
+        for metric, value in question_values([row for row in samples if row.scored], ks, fold).items():
             values.setdefault(metric, []).append(value)
     return Line(
         label,
@@ -124,7 +125,7 @@ def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int]) -> Line:
     )
 
 
-def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str, float]:
+def question_values(samples: Sequence[Row], ks: Sequence[int] = (), fold: bool = False) -> dict[str, float]:
     """What one question adds to each metric, by its scored samples; a metric that it cannot tell is absent.
 
     `pass@k` (see `scores.pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by EM, with k samples.
@@ -146,10 +147,10 @@ def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str,
     right = known["em"]
     for k in ks:
         if k <= len(right):
-            vote = scores.majority([row.prediction for row in samples[:k]])
+            vote = scores.majority([row.prediction and plain(row.prediction, fold) for row in samples[:k]])
             values[f"pass@{k}"] = scores.pass_at(len(right), int(sum(right)), k)
             values[f"mean@{k}"] = sum(right[:k]) / k
-            values[f"maj@{k}"] = float(same(vote or "", samples[0].golden_answers))
+            values[f"maj@{k}"] = float(same(vote or "", samples[0].golden_answers, fold))
     return values
 
 

@@ -1,6 +1,6 @@
 """The tasks of an evaluation set, and how they are played.
 
-Owns which questions are asked, one task a question and sample, and the bounded batches. Promises that a task depends on
+Owns which questions are asked, one task a question and sample. Promises that a task depends on
 the seed, the set, the question and the sample only (law 7), and that every task comes back as one episode, in order.
 Refuses to know engines, policies, training.
 """
@@ -50,14 +50,9 @@ def make_tasks(questions: Sequence[Question], seed: int, corpus: str, prefix: st
     ]
 
 
-def play_all(
-    play: Play, tasks: Sequence[Task], batch: int, progress: Callable[[int], None] = lambda done: None
-) -> list[Episode]:
-    """Play `tasks`, at most `batch` at once; `progress` hears how many are done. InvariantError unless each came back."""
-    episodes: list[Episode] = []
-    for start in range(0, len(tasks), batch):
-        episodes += play(list(tasks[start : start + batch]))
-        progress(len(episodes))
+def play_all(play: Play, tasks: Sequence[Task]) -> list[Episode]:
+    """Play `tasks`. InvariantError unless each came back as one episode, in order."""
+    episodes = play(list(tasks))
     asked, got = [task.id for task in tasks], [episode.id for episode in episodes]
     if asked != got or len(set(got)) != len(got):
         raise InvariantError(f"{len(asked)} tasks gave {len(got)} episodes, {len(set(got))} of them distinct, in order")

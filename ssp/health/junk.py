@@ -14,6 +14,9 @@ from ssp.episode import PROPOSER, SOLVER
 from ssp.errors import SspError
 from ssp.selfplay.records import Game
 
+WIN_RATE, VALID_RATE = 0.1, 0.6
+"""The sign: at most this share of the attempts is won, and at least this share of the questions is accepted."""
+
 
 class JunkAlarm(SspError):
     """Raised at the end of a run that the alarm stopped."""
@@ -35,13 +38,13 @@ class JunkWatch:
         if not rates or not asked:
             return None
         win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
-        collapsed = win <= self._cfg.alarm_win_rate and valid >= self._cfg.alarm_valid_rate
+        collapsed = win <= WIN_RATE and valid >= VALID_RATE
         self._rounds = self._rounds + 1 if collapsed else 0
         if self._rounds < self._cfg.alarm_patience:
             return None
         return JunkAlarm(
-            f"junk alarm: for {self._rounds} rounds the solver won at most {self._cfg.alarm_win_rate:.0%} of its games "
-            f"while the referee passed at least {self._cfg.alarm_valid_rate:.0%} of the questions (now {win:.0%} and "
+            f"junk alarm: for {self._rounds} rounds the solver won at most {WIN_RATE:.0%} of its games "
+            f"while the referee passed at least {VALID_RATE:.0%} of the questions (now {win:.0%} and "
             f"{valid:.0%}). The referee accepts questions without an answer. Next: set referee.evidence=chain, or a "
             "stronger verifier, and start again from a checkpoint before the win rate fell."
         )

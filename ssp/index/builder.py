@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssp.errors import InputError
-from ssp.files import whole
+from ssp.files import sync, whole
 from ssp.index import documents, postings, store
 from ssp.index.documents import MappedDocuments, Progress
 from ssp.index.store import DensePart, Manifest
-from ssp.search.hits import Knobs
 from ssp.search.shard import BM25, DENSE, KINDS
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 LINK_FROM = 2**30
 """Bytes from which on a file that could be copied into the folder is linked."""
 NOTES = "notes.json"
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,7 @@ class IndexPlan:
     """What is built. `kind`: bm25, dense, hybrid (both); `k1`, `b`: of BM25.
 
     Dense: `encoder` and the `folder` of its weights, `dtype`, `device`, `batch` texts at a time; `factory`: faiss's string,
-    in `parts` files of consecutive rows (Flat needs none), or "auto": chosen for `memory_mb` (0: what is free) and
-    `latency_ms` a query, with a shard for each part; `save_embedding`: the vectors stay in the folder beside the
+    in `parts` files of consecutive rows (Flat needs none); `save_embedding`: the vectors stay in the folder beside the
     index. `embedding`: a file of the corpus's vectors, `faiss_file`: an index of them, both instead of encoding.
     `link_from`: bytes from which on the corpus and these files are linked into the folder, not copied.
     """
@@ -61,8 +58,6 @@ class IndexPlan:
     save_embedding: bool = False
     embedding: Path | None = None
     faiss_file: Path | None = None
-    memory_mb: int = 0
-    latency_ms: float = 50.0
     link_from: int = LINK_FROM
 
     def check(self) -> None:
@@ -109,12 +104,11 @@ def build_index(
     plan: IndexPlan,
     progress: Progress = lambda stage, done, total: None,
     encode: Encode | None = None,
-    say: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
     """Make the folder `out`, or go on with it.
 
     `progress`: stage, done, in all (0: not known); rows, and bytes in "seal". `encode`: passages → vectors, instead of the
-    plan's encoder. `say` hears why an index was chosen. InputError for bad input, a taken or an unwritable folder, an
+    plan's encoder. InputError for bad input, a taken or an unwritable folder, an
     unfinished build of another plan, and one that is under way.
     """
     plan.check()
@@ -127,7 +121,7 @@ def build_index(
     try:
         work.mkdir(parents=True, exist_ok=True)
         with _alone(work):
-            build = _Build(corpus, out, work, plan, noted, progress, encode, say)
+            build = _Build(corpus, out, work, plan, noted, progress, encode)
             return build.run()
     except OSError as error:
         found = f"{out}: {error.strerror or error}"
@@ -143,7 +137,7 @@ def _try_models(plan: IndexPlan, encode: Encode | None) -> None:
     from ssp.index import vectors
 
     dim = getattr(encode, "dim", 0) if encode else _encoder(plan).dim
-    if dim and not plan.faiss_file and plan.factory not in (store.FLAT, AUTO):
+    if dim and not plan.faiss_file and plan.factory != store.FLAT:
         vectors.check_factory(plan.factory, dim)
 
 
@@ -176,10 +170,9 @@ class _Build:
         noted: dict[str, Any],
         progress: Progress,
         encode: Encode | None,
-        say: Callable[[str], None],
     ) -> None:
         self.corpus, self.out, self.work, self.plan = corpus, out, work, plan
-        self.progress, self._encode, self._say = progress, encode, say
+        self.progress, self._encode = progress, encode
         self.made, self.scratch = work / "made", work / "scratch"
         self.notes = self._read(noted)
 
@@ -188,7 +181,7 @@ class _Build:
         try:
             notes = json.loads(file.read_bytes()) if file.exists() else {"plan": noted}
             before = notes["plan"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             found = f"{file}: {error}"
             raise InputError("the notes of an unfinished build can be read", found, f"remove {self.work}") from error
         now = json.loads(json.dumps(noted))
@@ -202,7 +195,7 @@ class _Build:
 
     def _note(self, **facts: Any) -> None:
         self.notes |= facts
-        with whole(self.work / NOTES, sync=True) as aside:
+        with whole(self.work / NOTES, durable=True) as aside:
             aside.write_text(json.dumps(self.notes, indent=1))
 
     def run(self) -> Manifest:
@@ -284,30 +277,15 @@ class _Build:
             documents.place(plan.faiss_file, self.made / store.part_name(0), plan.link_from)
             return vectors.adopted(plan.faiss_file, self.rows, 0, plan.factory)[0]
         source = self.scratch / "embedding.npy"
-        factory, knobs = self._chosen()
-        if factory == store.FLAT:
+        if plan.factory == store.FLAT:
             self._keep(source, self.made / store.VECTORS)
         else:
             report = lambda done, total: self.progress("dense", done, total)  # noqa: E731
             table = np.load(source, mmap_mode="r")
-            vectors.build_parts(table, factory, knobs, plan.parts, self.scratch, folder, report)
+            vectors.build_parts(table, plan.factory, plan.parts, self.scratch, folder, report)
         if plan.save_embedding:
             self._keep(source, self.made / store.EMBEDDING)
-        return factory
-
-    def _chosen(self) -> tuple[str, Knobs]:
-        """Factory, and the knobs that are built in. A choice is noted: what is free is another amount the next time."""
-        plan = self.plan
-        if plan.factory != AUTO:
-            return plan.factory, Knobs()
-        if "chosen" not in self.notes:
-            from ssp.index import budget
-
-            choice = budget.choose(self.rows, self.notes["vectors"], plan.memory_mb, plan.latency_ms, plan.parts)
-            self._note(chosen=[choice.factory, asdict(choice.knobs), str(choice)])
-        factory, knobs, reasons = self.notes["chosen"]
-        self._say(reasons)
-        return factory, Knobs(**knobs)
+        return plan.factory
 
     def _keep(self, table: Path, target: Path) -> None:
         """The table under another name too: a second name costs nothing."""
@@ -331,7 +309,7 @@ class _Build:
         made = store.seal(self.made, made, sources, lambda done, total: self.progress("seal", done, total))
         self._note(sealed=True)
         os.rename(self.made, self.out)
-        store.sync(self.out.parent)
+        sync(self.out.parent)
         store.stamp(self.out, made)
         shutil.rmtree(self.work)
         return made

@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import logging
-import os
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ import numpy.typing as npt
 
 from ssp import cache
 from ssp.errors import InputError
-from ssp.files import whole
+from ssp.files import sync, whole
 from ssp.index import budget
 from ssp.index.budget import MB, PROCESS_MB, Component
 from ssp.index.documents import MappedDocuments
@@ -182,15 +181,6 @@ def seal(
     return _parsed(body)
 
 
-def sync(path: Path) -> None:
-    """What was written to a file or a folder's list of names is on disk after this."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def verify(
     folder: Path,
     manifest: Manifest,
@@ -251,7 +241,7 @@ def _stamps(path: Path) -> dict[str, Any]:
     """Stamps that were kept; none when they cannot be read: what they would have said is looked at again."""
     try:
         kept = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return kept if isinstance(kept, dict) else {}
 

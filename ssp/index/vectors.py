@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ssp.errors import InputError
-from ssp.files import whole
+from ssp.files import sync, whole
 from ssp.index.documents import MappedDocuments, place
-from ssp.index.store import FLAT, array, part_name, sync
+from ssp.index.store import FLAT, array, part_name
 from ssp.search.bm25 import shard_rows
 from ssp.search.dense import FaissIndex, FlatIndex, faiss, flat_vectors, open_index, to_gpu
-from ssp.search.hits import Knobs, Vectors
+from ssp.search.hits import Vectors
 
 SAVE_SECONDS = 10.0
 """Seconds of encoding that a kill may cost."""
@@ -127,17 +127,16 @@ def check_factory(factory: str, dim: int) -> None:
 
 
 def build_parts(
-    table: npt.NDArray[np.float32], factory: str, knobs: Knobs, parts: int, scratch: Path, out: Path, report: Report
+    table: npt.NDArray[np.float32], factory: str, parts: int, scratch: Path, out: Path, report: Report
 ) -> None:
     """The index that faiss's `index_factory` makes of `factory` (inner product), in `parts` files of consecutive rows.
 
-    `knobs`: what a request that sets none gets (0: faiss's own). HNSW is built with efConstruction `CONSTRUCTION`. All parts
-    share one training, so that parts of IVF find together what one index finds. InputError for a factory that faiss
-    refuses, for this width or this few rows.
+    HNSW is built with efConstruction `CONSTRUCTION`. All parts share one training, so that parts of IVF find together what
+    one index finds. InputError for a factory that faiss refuses, for this width or this few rows.
     """
     total, done = len(table), 0
     with _refused(factory):
-        trained = _kept(scratch / "trained.faiss", lambda: _trained(table, factory, knobs))
+        trained = _kept(scratch / "trained.faiss", lambda: _trained(table, factory))
         for part in range(parts):
             first, last = shard_rows(total, part, parts)
             target, partial = out / Path(part_name(part)).name, scratch / f"part-{part:04d}.partial"
@@ -156,7 +155,7 @@ def build_parts(
             partial.unlink(missing_ok=True)
 
 
-def _trained(table: npt.NDArray[np.float32], factory: str, knobs: Knobs) -> Any:
+def _trained(table: npt.NDArray[np.float32], factory: str) -> Any:
     index = faiss.index_factory(table.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
     if graph := _graph(index):
         graph.efConstruction = CONSTRUCTION
@@ -164,9 +163,6 @@ def _trained(table: npt.NDArray[np.float32], factory: str, knobs: Knobs) -> Any:
         count = min(len(table), max(1, TRAIN_BYTES // (4 * table.shape[1])))
         rows = np.sort(np.random.default_rng(SEED).choice(len(table), count, replace=False))
         index.train(np.ascontiguousarray(table[rows], dtype=np.float32))
-    for name, value in (("efSearch", knobs.ef_search), ("nprobe", knobs.nprobe)):
-        if value:
-            faiss.ParameterSpace().set_index_parameter(index, name, value)
     return index
 
 

@@ -7,6 +7,6 @@ undecided (law 2), never wrong. Refuses to know episodes, rewards, protocols. `s
 """
 
 from ssp.judge.answers import AnswerJudge, Decision, Further, Item
-from ssp.judge.exact import normalise, same
+from ssp.judge.exact import normalise, plain, same
 
-__all__ = ["AnswerJudge", "Decision", "Further", "Item", "normalise", "same"]
+__all__ = ["AnswerJudge", "Decision", "Further", "Item", "normalise", "plain", "same"]

@@ -49,10 +49,10 @@ class Further(Protocol):
 
 class AnswerJudge:
     """The whole judge. `further` None: what does not match exactly is wrong. `cache`: verdicts kept, oldest use first
-    to go (0: none)."""
+    to go (0: none); `fold`: accents and kinds of apostrophes do not count."""
 
-    def __init__(self, further: Further | None = None, cache: int = 0) -> None:
-        self._further, self._most = further, cache
+    def __init__(self, further: Further | None = None, cache: int = 0, fold: bool = False) -> None:
+        self._further, self._most, self._fold = further, cache, fold
         self._known: OrderedDict[Key, Decision] = OrderedDict()
 
     def decide(self, items: Sequence[Item]) -> list[Decision]:
@@ -78,7 +78,7 @@ class AnswerJudge:
             self._further.check()
 
     def _without_asking(self, item: Item) -> Decision | None:
-        if same(item.answer or "", item.golds):
+        if same(item.answer or "", item.golds, self._fold):
             return Decision(True)
         if not (item.answer or "").strip():
             return Decision(False, by=RULE)

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import httpx
 import openai
 
+from ssp import own
 from ssp.config.schema import JudgeConfig
 from ssp.errors import Fault, InputError
 from ssp.seeds import derive
@@ -247,7 +248,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _key(cfg: JudgeConfig) -> str:
-    if cfg.key_env and not os.environ.get(cfg.key_env, "").strip():
+    if not own.sealed(cfg.key_env) and cfg.key_env and not os.environ.get(cfg.key_env, "").strip():
         if is_loopback(cfg.url):
             return ""
         raise InputError(

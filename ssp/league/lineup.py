@@ -13,11 +13,9 @@ Refuses to know the pace, rewards and engines.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import InputError
 from ssp.league.league import League
 from ssp.league.payoff import Result
-from ssp.record import read_record
+from ssp.record import check_files
 from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.learning import learns
@@ -43,9 +41,6 @@ PARTS = 4
 every other target the newest proposer always writes, so that it learns from half its batch at least."""
 
 MISSED = "restore that folder, or set league.match=self"
-
-Surely = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
-"""Does work with a learner, once more after it died and came back (`Redo.surely`)."""
 
 
 def member(folder: RunFolder, role: str, version: int) -> Path:
@@ -64,11 +59,10 @@ def check(folder: RunFolder, states: Iterable[Mapping[str, Any]]) -> None:
 def _check(path: Path) -> None:
     if not path.is_dir():
         raise InputError("the weights of the league's members are there", f"no {path}", MISSED)
-    for name, digest in read_record(path).get("sha256", {}).items():
-        with contextlib.suppress(OSError), (path / name).open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() == digest:
-                continue
-        raise InputError("the weights of the league's members are as they were written", f"not {path / name}", MISSED)
+    try:
+        check_files(path, whole=True)
+    except InputError as error:
+        raise InputError(f"the league's members are whole; {error.rule}", error.found, MISSED) from error
 
 
 class Lineup:
@@ -114,9 +108,7 @@ class Lineup:
             for left in self._folder.path.glob(f"members/*/{ending}"):
                 shutil.rmtree(left, ignore_errors=True)
 
-    async def published(
-        self, learner: str, step: int, versions: Mapping[str, int], meta: Mapping[str, Any], surely: Surely
-    ) -> None:
+    async def published(self, learner: str, step: int, versions: Mapping[str, int], meta: Mapping[str, Any]) -> None:
         """After update `step`, or at the start: `versions` are the newest of the roles of `learner`, whose weights are kept
         when they are to become members."""
         for role, version in versions.items() if self._on else ():
@@ -127,13 +119,9 @@ class Lineup:
                 continue
             self._kept[role][step] = number
             path = member(self._folder, role, number)
-            full = {**meta, "role": role, "version": number, "run_step": step}
-
-            async def keep(path: Path = path, full: Mapping[str, Any] = full) -> None:
-                if not path.is_dir():
-                    await call_learner(self._cast, learner, "export", str(path), full)
-
-            await surely(learner, keep)
+            if not path.is_dir():
+                full = {**meta, "role": role, "version": number, "run_step": step}
+                await call_learner(self._cast, learner, "export", str(path), full)
             self._ready[role].append(step)
 
     def askers(self, round_: int, games: list[Game], newest: Published) -> list[Hand]:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ssp.episode import PROPOSER, SOLVER, Outcome
 from ssp.errors import InvariantError
 from ssp.ledger import Ledger
@@ -67,13 +65,6 @@ class PayoffTable:
         games, graded, right, *_ = self._cells.get((solver, proposer), [0] * FIELDS)
         return games, graded, right
 
-    def counts(self, solvers: Iterable[int], proposers: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
-        """(right, graded) as matrices, a row a solver: what `cycles` takes after division by `design_effect`."""
-        rows, columns = list(solvers), list(proposers)
-        both = np.array([[self.count(i, j)[1:] for j in columns] for i in rows], dtype=float)
-        both = both.reshape(len(rows), len(columns), 2)
-        return both[..., 1], both[..., 0]
-
     def design_effect(self) -> float:
         """How many attempts tell as much as one independent attempt, at least 1, over the whole table (Kish; Rao and Scott
         1992): the variance of k/n between questions of a pair, over the binomial one. Where no pair has shown both right
@@ -89,16 +80,6 @@ class PayoffTable:
                 binomial += n * p * (1 - p) + spread / n
         worst = squares / attempts if attempts else 1.0
         return min(max(1.0, between / binomial), worst) if binomial else worst
-
-    def rate(self, solver: int, proposer: int) -> float | None:
-        """The solver's win rate, None for a pair that never met."""
-        _, graded, right = self.count(solver, proposer)
-        return right / graded if graded else None
-
-    def interval(self, solver: int, proposer: int, z: float = 1.96) -> tuple[float, float]:
-        """The win rate's interval (Wilson 1927) on as many attempts as the design effect leaves; (0, 1) without any."""
-        _, graded, right = self.count(solver, proposer)
-        return wilson(right / graded, graded / self.design_effect(), z) if graded else (0.0, 1.0)
 
     def keep(self, solvers: Collection[int], proposers: Collection[int]) -> None:
         """Forget every pair of which a version is not named."""

@@ -3,7 +3,7 @@
 Owns the fit: the mode of the posterior under a Gaussian prior, by Newton's method, and the Gaussian around it (Laplace).
 Promises that all games count alike whenever they were played, that the order of adding them is of no matter, and that an
 error covers what the games cannot tell: who never met the same opponents is compared by the prior alone, and shows it.
-Refuses to know cycles, which no single number a version can hold (`cycles`).
+Refuses to know cycles (rock, paper, scissors), which no single number a version can hold.
 """
 
 from __future__ import annotations

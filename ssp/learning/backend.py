@@ -81,7 +81,7 @@ def make(module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOL
         return DeepSpeedBackend(module, config, lr, ranks)
     from ssp.learning.torch_backend import TorchBackend
 
-    return TorchBackend(module, config, lr, ranks)
+    return TorchBackend(module, config, lr)
 
 
 def moved(values: Any, device: torch.device) -> Any:

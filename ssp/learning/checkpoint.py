@@ -9,7 +9,6 @@ Refuses to choose versions or to prune.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -24,14 +23,16 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from ssp.errors import InputError, InvariantError
+from ssp.files import sync
 from ssp.learning.ranks import SOLO, Ranks
-from ssp.record import RECORD, protocol_of, read_record
+from ssp.record import EXACT, RECORD, check_files, digest, protocol_of, read_record
 
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
+    EXACT,
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
@@ -42,20 +43,27 @@ TOKENIZER_FILES = (
 
 
 def load_model(folder: Path) -> PreTrainedModel:
-    """The folder's model in float32, eval mode (no dropout). InputError naming the file that is missing or broken."""
+    """The folder's model in float32, eval mode (no dropout). InputError naming the file that is missing, broken or not as
+    it was written."""
     require(folder / MODEL_CONFIG)
     if not (folder / SHARD_INDEX).is_file():
         require(folder / WEIGHTS)
+    check_files(folder)
     transformers_logging.disable_progress_bar()
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
+            folder,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
     except SafetensorError as error:
         raise InputError(
             "weights must be readable", f"{folder / WEIGHTS}: {error}", "use another checkpoint"
         ) from error
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InputError("a model folder must load", f"{folder}: {error}", "use another checkpoint") from error
     model, info = loaded
     # transformers fills what the file lacks with random numbers and only warns.
@@ -113,9 +121,12 @@ def _aside(folder: Path) -> Path:
 
 
 def _finish(aside: Path, folder: Path, record: Mapping[str, Any]) -> None:
-    digests = {str(p.relative_to(aside)): _sha256(p) for p in sorted(aside.rglob("*")) if p.is_file()}
+    digests = {str(p.relative_to(aside)): digest(p) for p in sorted(aside.rglob("*")) if p.is_file()}
     write_record(aside, {**record, "sha256": digests})
+    for path in (*aside.rglob("*"), aside):  # what state.json will name is on the disk before
+        sync(path)
     os.rename(aside, folder)
+    sync(folder.parent)
 
 
 def read(folder: Path, protocol: str, names: Iterable[str]) -> dict[str, Any]:
@@ -132,13 +143,7 @@ def read(folder: Path, protocol: str, names: Iterable[str]) -> dict[str, Any]:
     for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict)):
         if not isinstance(record.get(key), kind):
             raise InputError(f"{RECORD} must hold {key}", f"{folder / RECORD} does not", "use another checkpoint")
-    digests: dict[str, str] = record["sha256"]
-    for name, digest in digests.items():
-        require(folder / name)
-        if _sha256(folder / name) != digest:
-            raise InputError(
-                "a checkpoint must be as it was written", f"{folder / name} has changed", "use another one"
-            )
+    check_files(folder, whole=True)
     return record
 
 
@@ -154,8 +159,3 @@ def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Ten
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write the folder's `ssp.json`."""
     (folder / RECORD).write_text(json.dumps(dict(record), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

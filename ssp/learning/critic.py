@@ -51,7 +51,7 @@ class Critic:
     ) -> None:
         """InputError for a model folder that is missing or broken."""
         self._config, self._ranks = config, ranks
-        self._memory = memory or Memory(learner.token_budget, ranks, packing=learner.packing)
+        self._memory = memory or Memory(learner.token_budget, packing=learner.packing)
         model = checkpoint.load_model(source)
         if learner.packing:
             enable_packing(model)

@@ -27,8 +27,9 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
     """The advantages of `batch`. `penalty` [N, T]: coefficient times KL of each token, without gradient.
 
     `place` reward: r_t ← r_t - penalty_t before the estimate (InstructGPT, Ouyang et al. 2022); advantage: A_t ← A_t -
-    penalty_t after it (EMA-PG's apply_kl_after_advantage); loss: the penalty is not looked at. An estimator with a critic
-    is whitened over the batch's model tokens in between, as Search-R1 and verl do; its targets are not.
+    penalty_t after it (EMA-PG's apply_kl_after_advantage); future: A_t ← A_t - the sum of penalty_t and all later ones of
+    the row (its use_future_kl_as_reward); loss: the penalty is not looked at. An estimator with a critic is whitened over
+    the batch's model tokens in between, as Search-R1 and verl do; its targets are not.
     """
     trained = batch.mask & batch.valid[:, None]
     if penalty is not None and place == "reward":
@@ -37,7 +38,9 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
     if algorithm.needs_values and batch.values is not None:
         targets = advantages + batch.values
         advantages = whiten(advantages, trained, batch.graders)
-    if penalty is not None and place == "advantage":
+    if penalty is not None and place == "future":
+        penalty = torch.where(trained, penalty, 0.0).flip(1).cumsum(1).flip(1)
+    if penalty is not None and place in ("advantage", "future"):
         advantages = torch.where(trained, advantages - penalty, 0.0).float()
     return Estimate(advantages, targets)
 

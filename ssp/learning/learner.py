@@ -56,7 +56,7 @@ class Learner:
         self.source, self.ranks = Path(model_dir), ranks
         self.config = next(iter(roles.values())).learner
         self.protocol = protocol_of(self.source, protocol)
-        self.memory = Memory(self.config.token_budget, ranks, packing=self.config.packing)
+        self.memory = Memory(self.config.token_budget, packing=self.config.packing)
         self.schools = {role: School(config, self.source, self.memory, ranks, steps) for role, config in roles.items()}
         held = [school for school in self.schools.values() if school.config.kl.coef]
         self.policy = _policy(self.source, self.config, bool(held))

@@ -1,7 +1,7 @@
 """How many tokens a micro-batch may have, and what happens when memory does not suffice after all.
 
-Owns that number. Promises that it is halved at most once in the life of a learner, on all ranks together, that the work is
-then done again from the start, and that a second shortage ends the run with what to change (law 6: nothing smaller is
+Owns that number. Promises that it is halved at most once in the life of a learner, that the work is then
+done again from the start, and that a second shortage ends the run with what to change (law 6: nothing smaller is
 tried in silence). Refuses to know what is computed.
 """
 
@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import torch
 
-from ssp.errors import SspError
-from ssp.learning.ranks import SOLO, Ranks
+from ssp.errors import OutOfMemory
+from ssp.printable import say
 
 T = TypeVar("T")
 
@@ -22,46 +22,32 @@ SAYS = ("not enough memory", "can't allocate memory")
 """What torch says where the host's memory is short, as a plain RuntimeError."""
 
 
-class OutOfMemory(SspError):
-    """A micro-batch does not fit, and its size was halved already, or cannot be by this process alone."""
-
-
 class Memory:
     """`tokens` in one micro-batch of a rank, padding included; with `packing` there is none. `name`: the key of the
     number that a user would lower."""
 
-    def __init__(
-        self, tokens: int, ranks: Ranks = SOLO, name: str = "learner.token_budget", packing: bool = False
-    ) -> None:
-        self.tokens, self.halved, self.packing = tokens, False, packing
-        self._ranks, self._name = ranks, name
+    def __init__(self, tokens: int, name: str = "learner.token_budget", packing: bool = False) -> None:
+        self.tokens, self.halved, self.packing, self._name = tokens, False, packing, name
 
     def within(self, attempt: Callable[[], T], clear: Callable[[], None], local: bool = True) -> T:
-        """What `attempt` gives; once again after `clear`, with half the tokens, where a rank has not the memory for it.
+        """What `attempt` gives; once again after `clear`, with half the tokens, where memory is short.
 
-        `local`: the attempt needs no other rank, so that all ranks can begin again together. OutOfMemory.
+        `local`: the attempt needs no other rank; else they wait inside of it, and nothing can begin again. OutOfMemory.
         """
         while True:
-            short = ""
             try:
-                done = attempt()
+                return attempt()
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
                 if not is_shortage(error):
                     raise
                 short = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            if short and not local:
+            if self.halved or not local:
                 raise self._refusal(short)
-            if not self._ranks.most([float(bool(short))])[0]:
-                return done
-            if self.halved:
-                raise self._refusal(short or "another rank has run out of memory")
             self.tokens, self.halved = max(1, self.tokens // 2), True
             clear()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            print(
-                f"out of memory ({short or 'another rank'}): {self._name} is {self.tokens} from now on", file=sys.stderr
-            )
+            say(f"out of memory ({short}): {self._name} is {self.tokens} from now on", file=sys.stderr)
 
     def _refusal(self, found: str) -> OutOfMemory:
         return OutOfMemory(

@@ -150,7 +150,7 @@ def _checked(learner: Learner, folder: Path) -> dict[str, Any]:
 
 def _same_layout(learner: Learner, folder: Path) -> None:
     checkpoint.require(folder / RECORD)
-    wrote, ours = read_record(folder).get("layout", {"kind": "torch"}), _layout(learner)
+    wrote, ours = read_record(folder).get("layout"), _layout(learner)
     if isinstance(wrote, Mapping) and wrote == ours:
         return
     wrote = wrote if isinstance(wrote, Mapping) else {}

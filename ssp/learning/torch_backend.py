@@ -1,7 +1,6 @@
-"""Training by torch alone: AdamW on every rank's whole copy, gradients summed before the step.
+"""Training by torch alone, in one process: AdamW.
 
-Promises float32 weights and optimizer state whatever the computation's type, identical copies on all ranks, and an
-optimizer state on disk that any number of ranks can read. Refuses to know what is trained.
+Promises float32 weights and optimizer state whatever the computation's type. Refuses to know what is trained.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ class TorchBackend:
 
     local, shards, parted = True, False, False
 
-    def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
-        self.device, self.ranks = device(), ranks
+    ranks: Ranks = SOLO
+
+    def __init__(self, module: nn.Module, config: LearnerConfig, lr: float) -> None:
+        self.device = device()
         self.module = module.to(self.device)
         self._config, self._lr, self._low = config, lr, config.dtype == "bfloat16"
         self._parameters = trained(self.module)
@@ -41,7 +42,7 @@ class TorchBackend:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """Every rank holds everything, so their number does not matter."""
+        """See `Backend`."""
         return {"kind": "torch"}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -59,11 +60,6 @@ class TorchBackend:
 
     def step(self, lr: float) -> float:
         """See `Backend`."""
-        if self.ranks.world > 1:
-            for parameter in self._parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-            self.ranks.sum_(p.grad for p in self._parameters if p.grad is not None)
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._config.max_grad_norm))
         if not math.isfinite(norm):
             self.zero()
@@ -82,10 +78,9 @@ class TorchBackend:
         return named(self.module.get_submodule(name))
 
     def write(self, path: Path, weights: bool) -> None:
-        """See `Backend`: one file, by rank 0."""
-        if self.ranks.rank == 0:
-            state = self.optimizer.state_dict()
-            torch.save({"net": self.module.state_dict(), "optimizer": state} if weights else state, _file(path))
+        """See `Backend`: one file."""
+        state = self.optimizer.state_dict()
+        torch.save({"net": self.module.state_dict(), "optimizer": state} if weights else state, _file(path))
 
     def read(self, path: Path, weights: bool) -> None:
         """See `Backend`. The learning rate stays the config's."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections.abc import Sequence
 
 from ssp.episode import PROPOSER, SOLVER, State
 from ssp.errors import InvariantError
@@ -60,6 +61,17 @@ def _check_commits(db: sqlite3.Connection, trained: int) -> None:
     if odd or trained != bound:
         found = [f"{role}/{incarnation}/{step}: {said}, rows {rows}" for role, incarnation, step, said, rows in odd]
         raise InvariantError(f"{trained} trained rows but commits hold {bound} episodes {found}")
+
+
+def updates(db: sqlite3.Connection, roles: Sequence[str], step: int) -> int:
+    """Live updates up to `step` of the one learner that trains all of `roles`."""
+    sql = "SELECT role, step FROM commits WHERE NOT rolled_back AND step <= ?"
+    return len({made for role, made in db.execute(sql, (step,)) if role in roles})
+
+
+def placed(db: sqlite3.Connection) -> list[tuple[str, int, str]]:
+    """File, row and id of every episode that has a transcript, in this order."""
+    return [tuple(row) for row in db.execute("SELECT file, row, id FROM episodes WHERE file != '' ORDER BY 1, 2")]
 
 
 def outcomes(db: sqlite3.Connection) -> dict[str, int]:

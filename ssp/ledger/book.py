@@ -287,6 +287,16 @@ class Ledger:
             sql = "SELECT coalesce(max(version), 0) FROM versions WHERE role = ?"
             return int(self._db.execute(sql, (role,)).fetchone()[0])
 
+    def updates(self, roles: Sequence[str], step: int) -> int:
+        """Updates up to `step` that are live, of the one learner that trains all of `roles`."""
+        with self._snapshot() as db:
+            return audit.updates(db, roles, step)
+
+    def placed(self) -> list[tuple[str, int, str]]:
+        """File, row and id of every episode that has a transcript, in this order."""
+        with self._snapshot() as db:
+            return audit.placed(db)
+
     def commit(self, role: str, incarnation: int, step: int, version: int, episode_ids: Sequence[str]) -> int:
         """One optimizer step of `role` consumed these queued episodes: they become trained. Returns how many moved.
 

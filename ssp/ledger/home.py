@@ -104,7 +104,7 @@ class HomeLedger(Ledger):
         with self._lock:
             self._db.execute(f"PRAGMA user_version = {_copies(self.path)[1] + 1}")
             super().fold()
-            with whole(self._target, sync=True) as aside:
+            with whole(self._target, durable=True) as aside:
                 shutil.copyfile(self.path, aside)
                 with aside.open("r+b") as file:
                     file.seek(JOURNAL)

@@ -6,18 +6,22 @@ such an engine could not even start. Refuses to know placement.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from ssp.config.role import RoleConfig
 from ssp.config.tables import ACTED
-from ssp.memory.learner import width
+from ssp.memory.learner import FLOAT32, width
 from ssp.memory.needs import GB, MB, Need, size
 from ssp.memory.shapes import Model
+from ssp.shape import Shape
 
 BATCHED = 8192
 """Tokens that vLLM computes at a time (its max_num_batched_tokens for offline use on data-centre GPUs)."""
 GRAPHS = GB
 """CUDA graphs, which vLLM captures beside its share of the memory; none with engine.eager."""
+PREFILL = 512
+"""Tokens that the embedded engine reads at a time."""
 RESIDUE = 2 * GB
 """What a sleeping engine may leave on its GPU (context, communicators): it refuses to sleep with more."""
 CPU_KV = 256 * MB
@@ -40,14 +44,45 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
         return EngineNeeds(())
     if role.engine.kind == "vllm":
         return _vllm(model, role, episodes, gpu, adapters)
-    weights = Need("weights", model.parameters * width(role.engine.dtype))
-    return EngineNeeds((weights, Need("KV cache", episodes * _full(model, role))))
+    weights = model.parameters * FLOAT32  # as they are read and come from a learner
+    if model.shape is None:
+        return EngineNeeds((Need("weights", weights),))
+    packed = (model.parameters + _twice(model.shape)) * width(role.engine.dtype)
+    return EngineNeeds(
+        (
+            Need("weights", packed),
+            Need("next weights", packed + weights, turn=True),
+            Need("KV cache", episodes * _full(model, role, FLOAT32)),
+            Need("workspace", _playing(model.shape, episodes), after=True),
+        )
+    )
 
 
-def _full(model: Model, role: RoleConfig) -> int:
-    """Bytes that one episode of the greatest length takes in the cache."""
-    numbers = 0 if model.shape is None else model.shape.kv_numbers
-    return numbers * role.limits.longest * width(role.engine.dtype)
+def fitting(model: Model, role: RoleConfig, room: int) -> int:
+    """Episodes of the greatest length whose cache and logits take at most `room` bytes in the embedded engine, at least one.
+    Other engines have bounds of their own: as many as there are."""
+    if role.engine.kind != "torch" or model.shape is None:
+        return sys.maxsize
+    return max(1, room // (_full(model, role, FLOAT32) + 4 * FLOAT32 * model.shape.vocab))
+
+
+def _twice(shape: Shape) -> int:
+    """Numbers that the embedded engine holds twice: an output matrix that is tied, and where queries and keys have no norm
+    their projections, the second time turned."""
+    return shape.tied * shape.vocab * shape.hidden + (
+        0 if shape.qk_norm else shape.layers * (shape.query + shape.key) * (shape.hidden + 1)
+    )
+
+
+def _playing(shape: Shape, episodes: int) -> int:
+    """Bytes of one step: a prefill's widest layer, or every episode's logits, probabilities, and two passing copies."""
+    return FLOAT32 * max(PREFILL * (3 * shape.mlp + 4 * shape.hidden), 4 * episodes * shape.vocab)
+
+
+def _full(model: Model, role: RoleConfig, numbers: int = 0) -> int:
+    """Bytes that one episode of the greatest length takes in the cache, `numbers` bytes each (0: as the weights)."""
+    each = 0 if model.shape is None else model.shape.kv_numbers
+    return each * role.limits.longest * (numbers or width(role.engine.dtype))
 
 
 def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int) -> EngineNeeds:

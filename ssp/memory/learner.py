@@ -45,7 +45,11 @@ def rank(model: Model, blocks: Sequence[RoleConfig], gpu: bool = False) -> tuple
     if step > 0:  # the step begins when the activations are gone
         working.append(Need("gradients in float32", step, turn=True))
     # Each rank reads the whole model once. The first one publishes and saves it whole: from a GPU through two copies.
-    return (*needs, *working, Need("whole weights", model.parameters * FLOAT32 * (2 if gpu else 1), host=True))
+    return (
+        *needs,
+        *working,
+        Need("whole weights", model.parameters * FLOAT32 * (2 if gpu else 1), host=True, after=True),
+    )
 
 
 def frozen(model: Model) -> tuple[Need, ...]:

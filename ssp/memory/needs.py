@@ -17,12 +17,14 @@ class Need:
     """Bytes of one part of a process. `host`: it lies in the host's memory even where the process computes on a GPU.
 
     `turn`: only while it is this process's turn on a GPU that it shares (an engine awake, a learner in an update).
+    `after`: only when what is in its turn has gone (a learner that publishes).
     """
 
     what: str
     bytes: int
     host: bool = False
     turn: bool = False
+    after: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Process:
     """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads, what it needs.
 
     `gpus`: the share of each of its `spread` GPUs, 0 = it computes on CPUs and `spread` is 1. Device needs are of one GPU.
-    `note`: what to know of its sizes. `short`: what does not suffice within it ("" = nothing).
+    `threads`: of torch, on a machine like this one. `note`: what to know of its sizes. `short`: what does not suffice within
+    it ("" = nothing).
     """
 
     name: str
@@ -42,6 +45,7 @@ class Process:
     spread: int = 1
     note: str = ""
     short: str = ""
+    threads: int = 1
 
     def device(self, turn: bool | None = None) -> int:
         """Bytes on one GPU: all, or only those with that `turn`. 0 for a process on CPUs."""
@@ -51,8 +55,10 @@ class Process:
 
     @property
     def on_host(self) -> int:
-        """Bytes in the host's memory."""
-        return sum(need.bytes for need in self.needs if need.host or not self.gpus)
+        """Bytes in the host's memory at the peak."""
+        kept = [need for need in self.needs if need.host or not self.gpus]
+        turn, after = sum(need.bytes for need in kept if need.turn), sum(need.bytes for need in kept if need.after)
+        return sum(need.bytes for need in kept if not (need.turn or need.after)) + max(turn, after)
 
     @property
     def megabytes(self) -> float:

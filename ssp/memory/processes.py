@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from ssp import corpora
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER
-from ssp.memory import engine, learner, services
+from ssp.episode import PROPOSER, SOLVER
+from ssp.memory import engine, learner, services, threads
 from ssp.memory.needs import Process
 from ssp.memory.services import base
 from ssp.memory.shapes import find
 from ssp.selfplay import cast
-from ssp.selfplay.cast import queue_names
 from ssp.vllm.setup import room
 
 FLEET = "engine"
@@ -23,15 +22,15 @@ FLEET = "engine"
 
 def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     """All processes but the coordinator and Ray. `gpu`: bytes of the GPUs that engines take a share of."""
-    place, queues = cfg.placement, queue_names(cfg)
+    place = cfg.placement
     cpus = place.cpus
-    held = f"hands over references: {queues[0]}, one batch queue a role"
+    held = "hands over references: one batch queue a role"
     return [
         *([_fleet(cfg, gpu)] if place.layout == "shared-base" else [_player(cfg, role, gpu) for role in cfg.roles]),
         _judge(cfg, gpu),
         *_retriever(cfg),
         *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
-        Process("queue", len(queues), cpus, held, tuple(base("plain"))),
+        Process("queue", len(cfg.roles), cpus, held, tuple(base("plain"))),
         Process("ledger", 1, 0.0, "every episode's state and cause (SQLite)", tuple(base("plain"))),
     ]
 
@@ -69,7 +68,8 @@ def _player(cfg: Config, role: str, gpu: int) -> Process:
     found = engine.engine(find(block.model), block, episodes(cfg, role), gpu if gpus else 0)
     needs = (*base("policy", gpus)[: 1 if block.engine.kind == "vllm" else 2], *found.needs)
     spread = block.engine.tensor_parallel if gpus else 1
-    return Process(role, count, cpus, task, needs, gpus, spread, found.note, found.short)
+    many = threads.player(cfg, role)
+    return Process(role, count, cpus, task, needs, gpus, spread, found.note, found.short, many)
 
 
 def _fleet(cfg: Config, gpu: int) -> Process:
@@ -83,7 +83,18 @@ def _fleet(cfg: Config, gpu: int) -> Process:
     needs = (*base("policy", place.engine_gpus)[:1], *found.needs)
     task = "asks and answers: both roles on one base, an adapter each"
     spread = block.engine.tensor_parallel if place.engine_gpus else 1
-    return Process(FLEET, place.solvers, place.cpus, task, needs, place.engine_gpus, spread, found.note, found.short)
+    return Process(
+        FLEET,
+        place.solvers,
+        place.cpus,
+        task,
+        needs,
+        place.engine_gpus,
+        spread,
+        found.note,
+        found.short,
+        threads.player(cfg, SOLVER),
+    )
 
 
 def _judge(cfg: Config, gpu: int) -> Process:
@@ -91,7 +102,9 @@ def _judge(cfg: Config, gpu: int) -> Process:
     task = "checks questions (rules, evidence), grades answers" if PROPOSER in cfg.roles else "grades answers"
     found, spread = services.judge(cfg, gpu if place.judge_gpus else 0), max(1, int(place.judge_gpus))
     share = place.judge_gpus / spread
-    return Process("judge", place.judges, place.cpus, task, found.needs, share, spread, found.note, found.short)
+    return Process(
+        "judge", place.judges, place.cpus, task, found.needs, share, spread, found.note, found.short, threads.judge(cfg)
+    )
 
 
 def _retriever(cfg: Config) -> list[Process]:
@@ -122,6 +135,7 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
         cast.ranks(cfg, name.removeprefix("learner-")),
         cfg.placement.cpus,
         task,
-        (*base("policy", gpus), *needs),
+        (*base("learner", gpus), *needs),
         gpus,
+        threads=threads.learner(cfg, roles[0]),
     )

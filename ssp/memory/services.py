@@ -18,9 +18,11 @@ from ssp.memory.shapes import find
 from ssp.selfplay import cast
 from ssp.selfplay.turns import takes_turns
 
-BASE_MB = {"ray": 630, "driver": 350, "policy": 350, "search": 110, "plain": 60}
-"""Resident megabytes of one process before its data: Ray's own (with dashboard), an actor with torch and transformers,
-an actor with numpy and bm25s, an actor with neither. Measured on one 2-core Linux machine."""
+BASE_MB = {"ray": 345, "dashboard": 200, "driver": 160, "policy": 215, "learner": 310, "search": 85, "plain": 76}
+"""Megabytes of one process before its data that no file backs: Ray's own together, its dashboard's, the coordinator, an
+actor with torch, one with transformers' models too, one with numpy and bm25s, one with none of these. Measured in a
+quickstart on a 2-core Linux machine without optional packages, whose processes took 3358 MB together at their peak.
+transformers takes scikit-learn and DeepSpeed along where they are installed, 75 MB more in a learner."""
 
 CUDA_MB = 2500
 """Host megabytes that CUDA's libraries take in each process that uses a GPU."""
@@ -88,7 +90,7 @@ def published(cfg: Config) -> int:
     place, kind = cfg.placement, cfg.transfer.kind
     base = place.layout == "shared-base"
     gpus = kind == "auto" and place.engine_gpus and place.learner_gpus and not base and not takes_turns(cfg)
-    if kind in ("broadcast", "ipc") or gpus:
+    if kind == "broadcast" or gpus:
         return 0
     total = 0
     for name, roles in cast.learners(cfg).items():

@@ -11,7 +11,6 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ssp import models
 from ssp.errors import InputError
@@ -22,35 +21,9 @@ OWN = ("coldstart", "tiny")
 _ARTEFACT = Path(__file__).resolve().parent.parent / "coldstart" / "artefact"
 _SAID = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)B\b")
 """A model's size in its name, as in Qwen2.5-7B-Instruct."""
-_QWEN2 = {"head_dim": 128, "vocab": 152_064, "bias": True}
-_QWEN3 = {"head_dim": 128, "vocab": 151_936, "qk_norm": True, "kv_heads": 8}
-_LLAMA = {"head_dim": 128, "vocab": 128_256, "kv_heads": 8}
-
-
-def _shape(defaults: dict[str, Any], *sizes: int, **more: Any) -> Shape:
-    """`sizes`: layers, hidden, heads, mlp."""
-    names = ("layers", "hidden", "heads", "mlp")
-    return Shape(**{"tied": False, **defaults, **dict(zip(names, sizes, strict=True)), **more})
-
-
-PUBLIC: dict[str, Shape] = {
-    "Qwen2.5-0.5B": _shape(_QWEN2, 24, 896, 14, 4864, kv_heads=2, head_dim=64, vocab=151_936, tied=True),
-    "Qwen2.5-1.5B": _shape(_QWEN2, 28, 1536, 12, 8960, kv_heads=2, vocab=151_936, tied=True),
-    "Qwen2.5-3B": _shape(_QWEN2, 36, 2048, 16, 11_008, kv_heads=2, vocab=151_936, tied=True),
-    "Qwen2.5-7B": _shape(_QWEN2, 28, 3584, 28, 18_944, kv_heads=4),
-    "Qwen2.5-14B": _shape(_QWEN2, 48, 5120, 40, 13_824, kv_heads=8),
-    "Qwen2.5-32B": _shape(_QWEN2, 64, 5120, 40, 27_648, kv_heads=8),
-    "Qwen2.5-72B": _shape(_QWEN2, 80, 8192, 64, 29_568, kv_heads=8),
-    "Qwen3-0.6B": _shape(_QWEN3, 28, 1024, 16, 3072, tied=True),
-    "Qwen3-1.7B": _shape(_QWEN3, 28, 2048, 16, 6144, tied=True),
-    "Qwen3-4B": _shape(_QWEN3, 36, 2560, 32, 9728, tied=True),
-    "Qwen3-8B": _shape(_QWEN3, 36, 4096, 32, 12_288),
-    "Qwen3-14B": _shape(_QWEN3, 40, 5120, 40, 17_408),
-    "Qwen3-32B": _shape(_QWEN3, 64, 5120, 64, 25_600),
-    "Llama-3.1-8B": _shape(_LLAMA, 32, 4096, 32, 14_336),
-    "Llama-3.1-70B": _shape(_LLAMA, 80, 8192, 64, 28_672),
-    "Llama-3.2-1B": _shape(_LLAMA, 16, 2048, 32, 8192, head_dim=64, tied=True),
-    "Llama-3.2-3B": _shape(_LLAMA, 28, 3072, 24, 8192, tied=True),
+PUBLIC = {
+    name: Shape(**sizes)
+    for name, sizes in json.loads(Path(__file__).with_name("public.json").read_text(encoding="utf-8")).items()
 }
 """Public models by the name that their variants share (-Instruct, -Base), from their config.json."""
 
@@ -105,16 +78,20 @@ def _config_shape(path: Path) -> Shape | None:
         return None
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError("config.json of a model is JSON", f"{path}: {error}", "download or copy it again") from error
     try:
         return Shape.of(config)
-    except KeyError:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return None
 
 
 def _count(file: Path) -> int:
-    """Numbers in a safetensors file, by its header."""
-    with file.open("rb") as opened:
-        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    """Numbers in a safetensors file, by its header. InputError for another file."""
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(min(length, file.stat().st_size)))
+        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError("weights are a safetensors file", f"{file}: {error}", "download or copy it again") from error

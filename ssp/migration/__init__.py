@@ -13,6 +13,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -29,6 +30,13 @@ class Key:
     name: str
     ours: tuple[str, ...]
     note: str
+    how: Any = None
+    """What becomes of a value; its forms stand at the top of keys.yaml."""
+
+    @property
+    def stands_for(self) -> str:
+        """The key that an option of a script sets; any other key's own name."""
+        return str(self.how["as"]) if isinstance(self.how, dict) and "as" in self.how else self.name
 
 
 @dataclass(frozen=True)
@@ -46,16 +54,28 @@ def sections() -> dict[str, Section]:
     return {
         system: Section(
             part["title"],
-            tuple(Key(name, tuple(ours.split()), note) for name, (ours, note) in part["keys"].items()),
+            tuple(Key(name, tuple(ours.split()), *rest) for name, (ours, *rest) in part["keys"].items()),
         )
         for system, part in raw.items()
     }
 
 
 def find(name: str) -> Key | None:
-    """Their key of that name, as typed (Hydra's + before it does not count), or the row of its block (`reward_model.*`)."""
+    """Their key of that name, as typed (Hydra's + before it does not count), or the row of a block that it lies in
+    (`reward_model.*`). A role's own key is also looked up as one of `defaults`; `key=value` is a value that is gone."""
     wanted = name.lstrip("+~")
-    return _by_name().get(wanted) or _by_name().get(f"{wanted.partition('.')[0]}.*")
+    role, _, rest = wanted.partition(".")
+    names = [wanted, f"defaults.{rest}"] if role in ("proposer", "solver") else [wanted]
+    for full in names:
+        block = full.partition("=")[0]
+        rows = [full]
+        while "." in block and "=" not in full:
+            block = block.rpartition(".")[0]
+            rows.append(f"{block}.*")
+        for row in rows:
+            if found := _by_name().get(row):
+                return found
+    return None
 
 
 @functools.cache
@@ -64,34 +84,24 @@ def _by_name() -> dict[str, Key]:
 
 
 def advice(names: Collection[str]) -> str:
-    """What to write in place of these keys of theirs; "" when the table has none of them."""
+    """What to write in place of these keys of theirs, or why one of ours is gone; "" when the table has none of them."""
     known = [key for key in map(find, names) if key is not None]
-    said = [f"{key.name} " + (f"is {' and '.join(key.ours)}" if key.ours else f"has none: {key.note}") for key in known]
-    return f"{'; '.join(said)} (values: {PAGE})" if said else ""
+    said = "; ".join(f"{key.name} {_word(key)}" for key in known)
+    return f"{said} (values: {PAGE})" if said else ""
 
 
-TEMPLATES = {"default": "ssp", "qwen2p5": "qwen2p5", "R-Search": "r-search", "llama3p1": "llama3p1"}
+def _word(key: Key) -> str:
+    if key in sections()["gone"].keys:
+        return f"is gone: {key.note}"
+    return f"is {' and '.join(key.ours)}" if key.ours else f"has none: {key.note}"
+
+
+_RAW = yaml.safe_load(TABLE.with_name("variables.yaml").read_text(encoding="utf-8"))
+TEMPLATES: dict[str, str] = _RAW["templates"]
 """Values of QUARK_SEARCH_CHAT_TEMPLATE → our protocols."""
-
-VARIABLES: dict[str, tuple[str, str]] = {
-    "SEARCH_IP": ("retriever.url", "port 8000, as its script has it"),
-    "QUARK_BASE_URL": ("judge.url", "with `judge.kind=llm`, and no key (`judge.key_env=''`), as its client has it"),
-    "QUARK_MODEL": ("judge.model", ""),
-    "QUARK_SEARCH_CHAT_TEMPLATE": (
-        "protocol",
-        "; ".join(f"{theirs}: `{ours}`" for theirs, ours in TEMPLATES.items()) + "; another value is refused",
-    ),
-    "SOURCE_ACTOR_CHECKPOINT_DIR": ("defaults.model", "with SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME below it"),
-    "SAVE_CHECKPOINT_DIR": ("run.dir", "the whole run's folder; `run.name`, or a folder in `resume`, goes before it"),
-}
+VARIABLES: dict[str, tuple[str, str]] = {name: (ours, word) for name, (ours, word) in _RAW["accepted"].items()}
 """Variables of SSP's launch script that are accepted → the key of ours, and a word."""
-
-TOLD = {
-    "DATA_PATH": "data.targets",
-    "TEST_DATA_PATH": "data.eval",
-    "OUTPUT_DIR": "run.dir",
-    "TENSORBOARD_LOG_DIR": "run.dir",
-}
+TOLD: dict[str, str] = _RAW["told"]
 """Variables of that script whose names belong to anybody: not taken, and told only beside one that SSP alone has."""
 
 

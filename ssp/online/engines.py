@@ -2,8 +2,7 @@
 
 Owns one entry a engine: address, key, request form, pages, result form. Promises that a reply of another form raises
 KeyError, TypeError, AttributeError or ValueError, and that nothing here sees the key's value. Refuses to send anything.
-Forms: the engines' own API references (Serper, SerpApi, Google Custom Search JSON API v1, Bing Web Search v7, Brave
-Search v1).
+Forms: the engines' own API references (Serper, SerpApi, Google Custom Search JSON API v1).
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ Reply = Mapping[str, Any]
 SEGMENT = 5
 """Google's snippets are segments between ellipses; those of more words than this are kept (as in Search-R1)."""
 _OPERATORS = re.compile(r"[^\w\s'’.,&-]|(?<!\w)[-'’.,&]+|[-'’.,&]+(?!\w)")
-_MARKUP = re.compile(r"</?(?:strong|b|em|i|br)\s*/?>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -72,15 +70,11 @@ def long_segments(snippet: str) -> str:
     return " ".join(part.strip() for part in parts if len(part.split()) > SEGMENT)
 
 
-def _result(item: Reply, title: str = "title", snippet: str = "snippet", link: str = "link") -> Result:
+def _all(items: Any) -> list[Result]:
     """A result must have a link; its title and its snippet may be missing."""
-    return Result(item.get(title, ""), item.get(snippet, ""), item[link])
-
-
-def _all(items: Any, **names: str) -> list[Result]:
     if not isinstance(items, list):
         raise TypeError("results are a list")
-    return [_result(item, **names) for item in items]
+    return [Result(item.get("title", ""), item.get("snippet", ""), item["link"]) for item in items]
 
 
 def _serper(query: str, count: int, page: int, site: str) -> dict[str, Any]:
@@ -137,28 +131,6 @@ def _google_results(reply: Reply, page: int) -> list[Result]:
     return _all(reply.get("items", []))
 
 
-def _bing(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    wanted = {"responseFilter": "Webpages", "textDecorations": "false", "textFormat": "Raw"}
-    return {"q": query, "count": count, **({"offset": count * page} if page else {}), **wanted}
-
-
-def _bing_results(reply: Reply, page: int) -> list[Result]:
-    if reply["_type"] != "SearchResponse":
-        raise ValueError("not a search's reply")
-    return _all(reply.get("webPages", {}).get("value", []), title="name", link="url")
-
-
-def _brave(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    wanted = {"result_filter": "web", "text_decorations": "false"}
-    return {"q": query, "count": count, **({"offset": page} if page else {}), **wanted}
-
-
-def _brave_results(reply: Reply, page: int) -> list[Result]:
-    if reply["type"] != "search":
-        raise ValueError("not a search's reply")
-    return _all(reply.get("web", {}).get("results", []), snippet="description", link="url")
-
-
 ENGINES = {
     "serper": WebEngine(
         "https://google.serper.dev/search",
@@ -192,26 +164,6 @@ ENGINES = {
         site="the id of the search engine (cx)",
         clean=sanitised,
         snippet=long_segments,
-    ),
-    "bing": WebEngine(
-        "https://api.bing.microsoft.com/v7.0/search",
-        "BING_SEARCH_API_KEY",
-        _bing,
-        _bing_results,
-        most=50,
-        pages=20,
-        header="Ocp-Apim-Subscription-Key",
-    ),
-    "brave": WebEngine(
-        "https://api.search.brave.com/res/v1/web/search",
-        "BRAVE_API_KEY",
-        _brave,
-        _brave_results,
-        most=20,
-        pages=10,
-        more=lambda reply: bool(reply["query"].get("more_results_available", True)),
-        header="X-Subscription-Token",
-        snippet=lambda snippet: _MARKUP.sub("", snippet),
     ),
 }
 """By the name in `retriever.online.engine`."""

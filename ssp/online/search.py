@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from ssp import own
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.online.engines import ENGINES, Result
@@ -41,11 +42,11 @@ AT_ONCE = 10
 QUOTA = "quota"
 DAY = 86400.0
 _KEY = (401, 403)
-_KEY_WORDS = (b"API_KEY_INVALID", b"keyInvalid", b"SUBSCRIPTION_TOKEN_INVALID")
-"""A key that is not taken is a 400 at Google and may be a 422 at Brave."""
+_KEY_WORDS = (b"API_KEY_INVALID", b"keyInvalid")
+"""A key that is not taken is a 400 at Google."""
 _SPENT = 402
-_SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded", b"call volume quota")
-"""An account that is used up is a 400 at Serper and a 403 at Google and Bing: nobody's key is wrong then."""
+_SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
+"""An account that is used up is a 400 at Serper and a 403 at Google: nobody's key is wrong then."""
 _WEB = "web"
 _LOGGERS = ("httpcore.http11", "httpcore.connection", "httpcore.proxy")
 
@@ -104,7 +105,7 @@ class OnlineSearch:
         if "?" in self._url:
             rule = "retriever.online.url is an address without a query"
             raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
-        key = key_from(self._engine.key_env)
+        key = key_from((own.SEALED if own.sealed(url) else "") + self._engine.key_env)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
         self._blot = _Blot(key)
         for logger in _LOGGERS:

@@ -4,9 +4,23 @@ Owns the plan as a value. Promises that it is a pure function of configuration a
 nobody has can be planned. Refuses to know Ray (`actors.placement` carries a plan out).
 """
 
-from ssp.placement.advice import DoesNotFit
 from ssp.placement.nodes import Node, parse
-from ssp.placement.plan import Plan, Slot, assign, make
+from ssp.placement.plan import Plan, Slot, assign, fits, lay, make, short
+from ssp.placement.refusals import DoesNotFit
 from ssp.placement.units import Seat, Unit, units
 
-__all__ = ["DoesNotFit", "Node", "Plan", "Seat", "Slot", "Unit", "assign", "make", "parse", "units"]
+__all__ = [
+    "DoesNotFit",
+    "Node",
+    "Plan",
+    "Seat",
+    "Slot",
+    "Unit",
+    "assign",
+    "fits",
+    "lay",
+    "make",
+    "parse",
+    "short",
+    "units",
+]

@@ -25,7 +25,7 @@ def nodes(cfg: Config) -> list[Node]:
 def here() -> Node:
     """This machine: its GPUs, the memory that is free."""
     gpus = gpu_bytes()
-    return Node("this machine", len(gpus), min(gpus, default=0), free_bytes(), float(os.cpu_count() or 1))
+    return Node("this machine", len(gpus), min(gpus, default=0), free_bytes(), float(os.cpu_count() or 1), free=True)
 
 
 def gpu_bytes() -> list[int]:

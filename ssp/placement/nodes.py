@@ -20,13 +20,17 @@ HELD_BACK = 0.02
 
 @dataclass(frozen=True)
 class Node:
-    """One machine: its name, GPUs, bytes of each, bytes of its own memory (0 = not known, not checked), CPUs (the same)."""
+    """One machine: its name, GPUs, bytes of each, bytes of its own memory (0 = not known, not checked), CPUs (the same).
+
+    `free`: these bytes are what other programs leave now.
+    """
 
     name: str
     gpus: int
     gpu: int = 0
     host: int = 0
     cpus: float = 0.0
+    free: bool = False
 
     @property
     def usable(self) -> int:

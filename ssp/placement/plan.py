@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 from ssp.config.schema import Config
 from ssp.memory import MB, Process, processes, services
-from ssp.memory.needs import largest
 from ssp.memory.services import BASE_MB
-from ssp.placement import advice
+from ssp.placement import refusals
 from ssp.placement.nodes import Node, smallest_gpu
 from ssp.placement.units import Unit, needs_of, units
 
@@ -73,6 +72,10 @@ class Plan:
             found |= {process.name: process.count for process in self.processes if not process.gpus}
         return found
 
+    def spares(self, node: int) -> bool:
+        """Whether the memory of that node is only what is free now, and all that runs there computes on CPUs."""
+        return self.nodes[node].free and not self.seated(node)
+
     def host(self, node: int, cfg: Config) -> int:
         """Bytes in the memory of that node: its processes, Ray, the object store; on the first one the coordinator too."""
         known = self.known
@@ -108,6 +111,8 @@ def beside(cfg: Config, first: bool = True) -> dict[str, int]:
     """Bytes on a node beside the actors: Ray, its store; on the `first` one also the coordinator, and weights on their way
     to players in shared files."""
     found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": cfg.ray.object_store_mb * 10**6}
+    if first and cfg.ray.dashboard:
+        found["Ray's dashboard"] = BASE_MB["dashboard"] * MB
     if first:
         found["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
         published, store = services.published(cfg), found["object store, at most"]
@@ -118,25 +123,43 @@ def beside(cfg: Config, first: bool = True) -> dict[str, int]:
     return found
 
 
-def make(cfg: Config, nodes: Sequence[Node]) -> Plan:
-    """The plan of a run of `cfg` on `nodes`. InputError when GPUs or their memory do not suffice."""
+def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
+    """The plan of a run of `cfg` on `nodes`, whether or not their memory suffices. InputError when GPUs do not."""
     found = processes(cfg, smallest_gpu(nodes))
     wanted = units(cfg, found)
     slots = assign(wanted, [node.gpus for node in nodes])
     if slots is None:
-        raise advice.too_few(wanted, nodes)
-    if short := [process for process in found if process.short]:
-        raise advice.engine_short(cfg, short[0])
-    plan = Plan(list(nodes), found, [(unit, slots[unit.name]) for unit in wanted])
-    for slot, needed in plan.used().items():
-        if needed > nodes[slot.node].usable:
-            raise advice.too_full(cfg, plan, slot)
-    for at, node in enumerate(nodes):
-        if node.host and (needed := plan.host(at, cfg)) > node.host:
-            most = max((plan.known[name] for name in plan.here(at)), key=lambda process: process.on_host)
-            kept = [need for need in most.needs if need.host or not most.gpus]
-            raise advice.host_too_full(needed, node.host, node.name, most, largest(kept))
+        raise refusals.too_few(wanted, nodes)
+    return Plan(list(nodes), found, [(unit, slots[unit.name]) for unit in wanted])
+
+
+def make(cfg: Config, nodes: Sequence[Node]) -> Plan:
+    """As `lay`, and `fits`."""
+    plan = lay(cfg, nodes)
+    fits(cfg, plan)
     return plan
+
+
+def fits(cfg: Config, plan: Plan) -> None:
+    """InputError where memory does not suffice; what is only `short` passes."""
+    if few := [process for process in plan.processes if process.short]:
+        raise refusals.engine_short(few[0])
+    for slot, needed in plan.used().items():
+        if needed > plan.nodes[slot.node].usable:
+            raise refusals.too_full(plan, slot)
+    for at, node in enumerate(plan.nodes):
+        if node.host and not plan.spares(at) and plan.host(at, cfg) > node.host:
+            raise refusals.host_too_full(cfg, plan, at)
+
+
+def short(cfg: Config, plan: Plan) -> list[str]:
+    """A warning for a machine whose free memory is less than its processes on CPUs need; [] where it suffices."""
+    found = [
+        refusals.host_too_full(cfg, plan, at)
+        for at, node in enumerate(plan.nodes)
+        if node.host and plan.spares(at) and plan.host(at, cfg) > node.host
+    ]
+    return [f"{error.found}. The run may end for want of memory: {error.next_step}" for error in found]
 
 
 def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot, ...]] | None:

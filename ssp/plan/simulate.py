@@ -20,7 +20,7 @@ from ssp.plan.crews import Books, Judges, LearnerCrew, Players
 from ssp.plan.split import Split
 from ssp.queues import Queue
 from ssp.runfolder import RunFolder
-from ssp.selfplay.cast import Cast, at_once, learners, queue_names
+from ssp.selfplay.cast import Cast, at_once, learners
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.evaluator import Evaluator
@@ -95,8 +95,7 @@ class _Run:
             judges=Judges(split.judges, judge_seconds(cfg, costs), costs.valid),
             learners={role: self._learners[name] for name, roles in learners(cfg).items() for role in roles},
             queues={
-                name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes))
-                for name in queue_names(cfg)
+                name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes)) for name in cfg.roles
             },
             ledger=self._books,
         )

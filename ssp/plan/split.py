@@ -98,15 +98,16 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
         found = f"{gpus} GPUs, {role}.engine.tensor_parallel={size[role]}"
         raise InputError("a plan has the GPUs of one engine at least", found, "ask for more GPUs")
     if cfg.placement.layout != "separate" or gpus < sum(size.values()) + len(learn):
-        ranks = {name: gpus if name in learn else 1 for name in learners(cfg)}
+        ranks = {name: gpus if name in learn and _cut(cfg, name) else 1 for name in learners(cfg)}
         return [Split({role: gpus // size[role] for role in cfg.roles}, ranks, gpus, cfg.placement.judges, True)]
     splits: list[Split] = []
+    whole = [f" {name}" for name in learn if not _cut(cfg, name)]
     for lean in LEAN:
         parts = {**{role: lean * seconds for role, seconds in play.items()}, **{f" {n}": s for n, s in learn.items()}}
         unit = {name: size.get(name, 1) for name in parts}
         count = dict.fromkeys(parts, 1)
         left = gpus - sum(unit.values())
-        while fitting := [name for name in parts if unit[name] <= left]:
+        while fitting := [name for name in parts if unit[name] <= left and name not in whole]:
             slowest = max(fitting, key=lambda name: parts[name] / count[name] / unit[name])
             count[slowest] += 1
             left -= unit[slowest]
@@ -117,3 +118,8 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
         if split not in splits:
             splits.append(split)
     return splits
+
+
+def _cut(cfg: Config, learner: str) -> bool:
+    """Whether a learner can have several ranks."""
+    return cfg.block(learner).learner.kind != "torch"

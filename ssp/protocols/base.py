@@ -77,7 +77,8 @@ class SearchForm:
 
 @dataclass(frozen=True)
 class ObservationForm:
-    """What follows a search. `document` has the holes {n}, {id}, {title}, {text}, {first_line}; `text` has {documents}.
+    """What follows a search. `document` has the holes {n}, {id}, {title}, {text}, {first_line}, {contents}; `text` has
+    {documents}: the documents of one query, without white space around them.
 
     `join`: what stands between two documents, `between`: between the results of two queries of one turn. `nothing`: in
     place of no document. `as_turn`: a message of its own (role `tool`), not text inside the policy's turn.
@@ -210,7 +211,7 @@ class Protocol:
     def observation(self, *results: Sequence[Document]) -> str:
         """The text that follows a turn's searches, one result list a query."""
         form = self.observation_form
-        texts = [self.bodies(documents) or form.nothing for documents in results]
+        texts = [self.bodies(documents).strip() or form.nothing for documents in results]
         return self._tidy(form.text.replace("{documents}", form.between.join(texts)))
 
     def role(self, name: str) -> Role:
@@ -224,6 +225,7 @@ class Protocol:
     def _shown(self, n: int, document: Document) -> str:
         first_line = document.contents.split("\n", 1)[0]
         values = {"id": document.id, "title": document.title, "text": document.text, "first_line": first_line}
+        values["contents"] = document.contents
         values = {name: self._uncontrolled(self._tags.sub(" ", value)) for name, value in values.items()} | {
             "n": str(n)
         }

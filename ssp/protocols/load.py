@@ -29,7 +29,7 @@ _TYPES = {
 """A field's annotation → what YAML holds there."""
 _BLOCKS: dict[str, type] = {"search": SearchForm, "observation": ObservationForm}
 _FORMS = ("text", "lines", "list", "tool")
-_HOLES = {"n", "id", "title", "text", "first_line"}
+_HOLES = {"n", "id", "title", "text", "first_line", "contents"}
 _NEEDS = {
     "solver": {"question"},
     "proposer": {"target"},
@@ -59,7 +59,7 @@ def _raw(path: Path, find: Callable[[str], Path], seen: tuple[Path, ...]) -> dic
         raise InputError("protocol files do not inherit in a circle", path, "remove one `inherits`")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         found = f"{path}: {' '.join(str(error).split())}"
         raise InputError("a protocol is a readable YAML file", found, "correct the file") from error
     if not isinstance(raw, dict):

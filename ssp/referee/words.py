@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import regex
 
+from ssp.judge import plain
+
 ARTICLES = ("a", "an", "the")
 """What the judge leaves out when it compares answers (`ssp.judge`)."""
 
@@ -30,15 +32,13 @@ _SEEN = regex.compile(r"\X")
 _OPTIONAL = regex.compile(r"[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
 """Marks that writers leave out: accents of Latin, Greek and Cyrillic, Hebrew and Arabic points."""
 
-_PLAIN = str.maketrans(
-    {**dict.fromkeys("‘’‚‛′`´", "'"), **dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-")}
-)
+_PLAIN = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-")})
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def fold(text: str) -> str:
     """`text` in one case and width, without accents and invisible characters, quotes and dashes plain, spaces single."""
-    bare = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    bare = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", plain(text)).casefold())
     bare = _OPTIONAL.sub("", _UNSEEN.sub("", bare)).translate(_PLAIN)
     return " ".join(unicodedata.normalize("NFC", bare).split())
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+BOUNDS = {"float32": 1e-4, "bfloat16": 0.5}
+"""`engine.dtype` → the most by which a log-prob of such an engine may differ from a full forward's."""
+
 SHOWN = 100
 """Characters of a value in one line."""
 _END = object()

@@ -19,8 +19,7 @@ from ssp.episode import PROPOSER, Outcome, State
 from ssp.errors import InputError
 from ssp.protocols.renderer import Renderer
 from ssp.replay import priced
-from ssp.replay.compared import Compared, Measured, Result, Untold, lists
-from ssp.replay.logprobs import recompute
+from ssp.replay.compared import BOUNDS, Compared, Measured, Result, Untold, lists
 from ssp.replay.record import Found, Records
 from ssp.replay.tape import along
 from ssp.replay.verdicts import Verdicts
@@ -29,9 +28,6 @@ from ssp.tokenlog import Kind
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-BOUND = 1e-4
-"""The most by which a log-prob of a float32 engine may differ from a full forward's."""
 
 _KINDS = {int(kind): kind.name.lower() for kind in Kind}
 
@@ -43,17 +39,17 @@ AT_ONCE = 256
 
 
 class Forced:
-    """Replays of one run's episodes. `policy`: its log-probs instead of the versions' own; `bound`: see `BOUND`."""
+    """Replays of one run's episodes. `bound`: another one than `BOUNDS` has for the engine that drew a token."""
 
-    def __init__(self, records: Records, policy: Path | None = None, bound: float = BOUND) -> None:
-        self._records, self._cfg, self._policy, self._bound = records, records.cfg, policy, bound
+    def __init__(self, records: Records, bound: float | None = None) -> None:
+        self._records, self._cfg, self._bound = records, records.cfg, bound
         self.weights = Weights(records.run, records.cfg, records.versions)
         self._verdicts = Verdicts(records, self.weights)
         self._renderers: dict[str, Renderer] = {}
 
     def missing(self, role: str, versions: Sequence[int]) -> list[int]:
         """Of these versions those whose weights are gone."""
-        return [v for v in versions if self._policy is None and self.weights.folder(role, v) is None]
+        return [v for v in versions if self.weights.folder(role, v) is None]
 
     def refuse(self, found: Found, gone: Sequence[int]) -> InputError:
         """Says which checkpoints there are."""
@@ -108,6 +104,8 @@ class Forced:
 
     def _logprobs(self, episodes: Sequence[Found]) -> list[Result]:
         """The comparison of each episode's log-probs, those of one role together."""
+        from ssp.replay.logprobs import recompute  # torch
+
         results: dict[int, Result] = {}
         for role in {found.policy for found in episodes}:
             mine = [place for place, found in enumerate(episodes) if found.policy == role]
@@ -117,21 +115,22 @@ class Forced:
                     raise self.refuse(found, gone)
 
             def model(version: int, role: str = role) -> PreTrainedModel:
-                folder = self._policy or self.weights.folder(role, version)
+                folder = self.weights.folder(role, version)
                 assert folder is not None
                 return _model(folder)
 
             heats = [found.temperature(self._cfg) for found in some]
+            bound = BOUNDS[self._cfg.block(role).engine.dtype] if self._bound is None else self._bound
             computed = recompute([found.episode.log for found in some], heats, model)
             for place, found, now in zip(mine, some, computed, strict=True):
-                results[place] = _measured(found, now, self._bound)
+                results[place] = _measured(found, now, bound)
         return [results[place] for place in range(len(episodes))]
 
     def renderer(self, role: str) -> Renderer:
         """The protocol in the words of the role's start model, which all its versions share."""
         if role not in self._renderers:
             cfg, kept = self._cfg, self.weights.kept(role)
-            folder = self._policy or (kept[max(kept)] if kept else build.model_dir(cfg, role))
+            folder = kept[max(kept)] if kept else build.model_dir(cfg, role)
             tokens = build.tokenizer(folder)
             self._renderers[role] = Renderer(protocols.get(cfg.protocol), tokens, cfg.block(role).template)
         return self._renderers[role]

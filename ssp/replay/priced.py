@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ssp import protocols
+from ssp import own, protocols
 from ssp.bank.given import answered
 from ssp.config.schema import Config
 from ssp.episode import PROPOSER, SOLVER, Episode, Outcome, State
@@ -66,6 +66,10 @@ def _row(
     reward = entry["reward"]
     if not _due(state, cfg, entry, game):
         return [_outcome(episode, state, entry, game), versions, Compared("reward", reward, None)]
+    kind = cfg.block(PROPOSER if episode.role == PROPOSER else SOLVER).reward
+    if own.sealed(kind):
+        why = f"{kind.removeprefix(own.SEALED)} is the run's own code (--trust-code runs it)"
+        return [_outcome(episode, state, entry, game), versions, Untold("reward", why)]
     now = rewards(episode, cfg, game, entry, update)
     priced = Compared("reward", reward, reward if reward in now else next(iter(now), None))
     return [_outcome(episode, state, entry, game), versions, priced]
@@ -125,9 +129,11 @@ def _words(episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str,
     if episode.final is None:
         return [cfg.solver.invalid_reward]
     golds = _golds(cfg, game)
-    right = same(episode.final, golds)
+    right = same(episode.final, golds, cfg.judge.fold)
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
-    return [score(cfg.solver.reward, cfg.solver.reward_options, episode, golds, word) for word in words]
+    asked = cfg.solver.reward, cfg.solver.reward_options, episode, golds
+    observed = (protocols.get(cfg.protocol).observation_form.tag,)
+    return [score(*asked, word, observed, cfg.judge.fold) for word in words]
 
 
 def _golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:

@@ -20,6 +20,7 @@ from ssp.data.readers import Question, read_questions
 from ssp.episode import PROPOSER, SOLVER, Episode, Task
 from ssp.errors import InputError, InvariantError
 from ssp.ledger import Ledger
+from ssp.models import called
 from ssp.runfolder import RunFolder
 from ssp.selfplay.scene import concrete, read_items
 from ssp.selfplay.stages import EVAL
@@ -89,7 +90,7 @@ def named(run: RunFolder, id: str) -> Found:
     """The episode `id` of the run's ledger. InputError when there is none, or none with a transcript."""
     entry, game = recorded(run, id)
     if not entry:
-        next_step = "`ssp bank RUN --show QUESTION` prints those of a question; p0000000-i1.0 is the first proposal"
+        next_step = f"`ssp bank {called(run.path)} --episodes` lists them"
         raise InputError("an episode's id stands in the run's ledger", id, next_step)
     if entry["file"] is None:
         found = f"{id}, which is {entry['state']} ({entry['cause'] or 'no cause'})"
@@ -114,12 +115,13 @@ def recorded(run: RunFolder, id: str) -> tuple[Row, Row]:
 
 
 class Records:
-    """The episodes of one run. InputError for a folder that is no run, or one that has played nothing."""
+    """The episodes of one run; its own code, where it is `trusted`, may price them again. InputError for a folder that is no
+    run, or one that has played nothing."""
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, trusted: bool = False) -> None:
         if not run.config.is_file():
             raise InputError("an episode is replayed from a run's folder", run.path, "give a folder below runs/")
-        self.run, self.cfg = run, concrete(load(str(run.config), []))
+        self.run, self.cfg = run, concrete(load(str(run.config), trusted=trusted))
         ledger = Ledger(run.ledger, readonly=True)
         try:
             self._played = {row["id"]: row for row in ledger.played([PROPOSER, SOLVER, EVAL])}

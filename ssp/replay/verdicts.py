@@ -61,8 +61,6 @@ class Verdicts:
         cfg = self._cfg
         if cfg.judge.kind != "exact" or cfg.referee.verifier == "judge":
             return None, "the rest was an endpoint's or another model's word"
-        if not found.episode.seed:
-            return None, "the seed that its noise documents were drawn with is not on record"
         if corpora.elsewhere(cfg, corpora.TRAIN) and cfg.referee.verifier != "none":
             return None, "the documents that the verifier read are at a server"
         folder: Path | None = None

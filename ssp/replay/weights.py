@@ -20,6 +20,9 @@ from ssp.runfolder import RunFolder
 from ssp.selfplay.cast import learners
 from ssp.selfplay.versions import ANCHORS
 
+KEEP = "of the next run keep more: save.keep=1000 save.every=1"
+"""What to do where weights are gone."""
+
 Given = Mapping[str, Mapping[int, tuple[int, int]]]
 """Role → version → (incarnation, step), as the ledger gave the numbers."""
 
@@ -68,8 +71,7 @@ class Weights:
     def another(self, rows: Sequence[dict[str, Any]]) -> str:
         """What to type where an episode's weights are gone; with the last of `rows` whose weights are not."""
         there = self.there([row for row in rows if (row["policy_version_min"] or -1) > 0])
-        such = f", such as {there[-1]['id']}, or all of them with --all" if there else ""
-        return f"replay an episode of these{such}, or name weights with --policy DIR"
+        return f"replay one of these, such as {there[-1]['id']}, or all of them with --all" if there else KEEP
 
     def said(self, role: str) -> str:
         """The role's versions whose weights are there, with their folders."""

@@ -23,7 +23,7 @@ from ssp.rewards.ssrl import ssrl
 
 Reward = Callable[..., float]
 
-GIVEN = ("answer", "judged", "ended")
+GIVEN = ("answer", "judged", "ended", "observed")
 """What the game fills in for a function that takes it: see `ssp.rewards.score`."""
 
 _KNOWN: dict[str, Reward] = {

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from ssp.judge import normalise
 from ssp.rewards.match import em, wanted
-from ssp.rewards.text import blocks, spoken, without_end
+from ssp.rewards.text import SEARCH_R1, blocks, handed_in, spoken, without_end
 
 _TAG = re.compile(r"(</?(?:think|search|information|answer)>)")
 _START, _END = "", "</answer>"
@@ -44,19 +44,23 @@ def format_em(
     final: float = 0.1,
     retrieval: float = 0.0,
     strict_end: bool = False,
+    strict_answer: bool = False,
+    answer: str | None = None,
 ) -> float:
     """A value of the table above; the defaults are Search-R1 v0.3's.
 
+    The answer is the last `<answer>` block outside `<information>`, or with `strict_answer` what was handed in, `answer`.
     `strict_end`: an end-of-turn token after `</answer>` breaks the form, as in the original.
     InputError for a gold that normalises to nothing.
     """
-    right = em(response, golds)
+    found = answer or "" if strict_answer else handed_in(response, SEARCH_R1)
+    right = em(response, golds, found)
     formed = well_formed(response if strict_end else without_end(response))
     if right:
         return 1.0 if formed else 1.0 - structure
     if formed:
         return structure + retrieval if retrieval and _retrieved(response, golds) else structure
-    return final if blocks(spoken(response), "answer") else 0.0
+    return final if (found if strict_answer else blocks(spoken(response, SEARCH_R1), "answer")) else 0.0
 
 
 def well_formed(text: str) -> bool:

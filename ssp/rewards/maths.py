@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ssp.errors import Fault, InputError
 from ssp.protocols.calls import boxed
-from ssp.rewards.text import spoken
+from ssp.rewards.text import OBSERVATIONS, spoken
 
 LONGEST = 1000
 """Characters of an answer that are still parsed."""
@@ -30,14 +30,15 @@ DEADLINE = 120.0
 """Seconds of waiting for one comparison, the library's start included, before the process counts as broken."""
 
 
-def math(response: str, golds: Sequence[str]) -> float:
-    """1 when the last box that the policy wrote equals any gold, else 0; nested braces are understood.
+def math(response: str, golds: Sequence[str], observed: Sequence[str] = OBSERVATIONS) -> float:
+    """1 when the last box that the policy wrote equals any gold, else 0; nested braces are understood. `observed`: the tags
+    in which it did not write.
 
     InputError for a gold that is empty or not mathematics; Fault when the comparing process breaks.
     """
     if not golds or not all(gold.strip(" \n\t$.,;") for gold in golds):
         raise _bad_gold(golds)
-    answer = boxed(spoken(response))
+    answer = boxed(spoken(response, observed))
     if answer is None or not answer.strip():
         return 0.0
     if answer.strip() in (gold.strip() for gold in golds):

@@ -13,35 +13,48 @@ from ssp import rewards
 from ssp.config.role import RoleConfig
 from ssp.episode import Episode, Grade
 from ssp.errors import Fault
-from ssp.judge import Decision
+from ssp.judge import Decision, plain
 from ssp.rewards.options import number, takes
+from ssp.rewards.text import OBSERVATIONS
 
 CUT_OFF = "tokens"
 """How an episode stops that the policy did not end by itself."""
 
 
-def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Decision) -> Grade:
-    """The grade of an episode that the judge came to `decision` on; `role` names the reward.
+def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Decision, **facts: Any) -> Grade:
+    """The grade of an episode that the judge came to `decision` on; `role` names the reward, `facts` are for `score`.
 
     Undecided stays undecided, and a Fault of the reward makes it so (law 2).
     """
     if decision.right is None:
         return Grade(None, void_cause=decision.cause, by=decision.by)
     try:
-        reward = score(role.reward, role.reward_options, episode, golds, decision.right)
+        reward = score(role.reward, role.reward_options, episode, golds, decision.right, **facts)
     except Fault as fault:
         return Grade(None, void_cause=fault.cause, by=decision.by)
     return Grade(decision.right, reward, by=decision.by)
 
 
-def score(name: str, options: Mapping[str, Any], episode: Episode, golds: Sequence[str], right: bool) -> float:
-    """The reward called `name` on the episode's response. `right`: the judge's word.
+def score(
+    name: str,
+    options: Mapping[str, Any],
+    episode: Episode,
+    golds: Sequence[str],
+    right: bool,
+    observed: Sequence[str] = OBSERVATIONS,
+    fold: bool = False,
+) -> float:
+    """The reward called `name` on the episode's response. `right`: the judge's word; `observed`: the protocol's tags of
+    observations; `fold`: response, answer and golds are compared without accents (`ssp.judge.plain`).
 
-    A function that has a parameter `answer`, `judged` or `ended` gets the answer handed in ("" when there is none), the
-    judge's word, or whether the policy ended by itself. InputError for a result that is not a finite number, and for an
-    exception other than a Fault.
+    A function that has a parameter `answer`, `judged`, `ended` or `observed` gets the answer handed in ("" when there is
+    none), the judge's word, whether the policy ended by itself, or these tags. InputError for a result that is not a
+    finite number, and for an exception other than a Fault.
     """
     function = rewards.get(name)
-    known = {"answer": episode.final or "", "judged": right, "ended": episode.stopped != CUT_OFF}
+    ended = episode.stopped != CUT_OFF
+    known = {"answer": plain(episode.final or "", fold), "judged": right, "ended": ended, "observed": tuple(observed)}
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
-    return number(name, lambda: function(episode.response, list(golds), **given, **options))
+    return number(
+        name, lambda: function(plain(episode.response, fold), [plain(gold, fold) for gold in golds], **given, **options)
+    )

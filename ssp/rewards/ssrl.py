@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ssp.rewards.match import em
-from ssp.rewards.text import blocks, without_end
+from ssp.rewards.text import SEARCH_R1, blocks, handed_in, without_end
 
 _PLACEHOLDERS = {
     "think": "your thoughts",
@@ -25,9 +25,19 @@ _SEARCH = ["<search>", "</search>", "<information>", "</information>"]
 ENOUGH_THOUGHTS, MOST_THOUGHTS = 2, 8
 
 
-def ssrl(response: str, golds: Sequence[str], answer_weight: float = 0.9) -> float:
-    """`answer_weight` x EM + (1 - `answer_weight`) x `form`. InputError for a gold that normalises to nothing."""
-    return answer_weight * em(response, golds) + (1.0 - answer_weight) * form(response)
+def ssrl(
+    response: str,
+    golds: Sequence[str],
+    answer_weight: float = 0.9,
+    strict_answer: bool = False,
+    answer: str | None = None,
+) -> float:
+    """`answer_weight` x EM + (1 - `answer_weight`) x `form`. InputError for a gold that normalises to nothing.
+
+    EM is of the last `<answer>` block outside `<information>`, or with `strict_answer` of what was handed in, `answer`.
+    """
+    found = answer or "" if strict_answer else handed_in(response, SEARCH_R1)
+    return answer_weight * em(response, golds, found) + (1.0 - answer_weight) * form(response)
 
 
 def form(response: str) -> float:

@@ -6,12 +6,15 @@ backtrack, so a reply of many megabytes costs milliseconds. Refuses to compare o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ssp.protocols import template
 
 OBSERVATIONS = ("information", "observation", "result", "tool_response")
-"""Tags in which the environment speaks. What stands in them is nobody's answer."""
+"""Tags in which the environment speaks, of all shipped protocols: for who does not know which one was spoken."""
+
+SEARCH_R1 = ("information",)
+"""That of Search-R1 and SSRL, in whose forms any other one is text."""
 
 ENDS = (*template.ENDS, "<end_of_turn>", "<|end|>", "</s>", "<eos>")
 """End-of-turn and end-of-text tokens of the model families, as they stand in decoded text."""
@@ -38,9 +41,9 @@ def blocks(text: str, tag: str) -> list[str]:
     return [text[start:end] for start, end in spans(text, tag)]
 
 
-def spoken(response: str) -> str:
-    """The response without its closed observation blocks: what the policy itself said."""
-    for tag in OBSERVATIONS:
+def spoken(response: str, observed: Sequence[str] = OBSERVATIONS) -> str:
+    """The response without its closed observation blocks (tags `observed`): what the policy itself said."""
+    for tag in observed:
         kept, at = [], 0
         for start, end in spans(response, tag):
             kept.append(response[at : start - len(tag) - 2])
@@ -49,9 +52,9 @@ def spoken(response: str) -> str:
     return response
 
 
-def handed_in(response: str) -> str:
+def handed_in(response: str, observed: Sequence[str] = OBSERVATIONS) -> str:
     """The last closed `<answer>` block that the policy wrote, stripped; "" when there is none."""
-    found = blocks(spoken(response), "answer")
+    found = blocks(spoken(response, observed), "answer")
     return found[-1].strip() if found else ""
 
 

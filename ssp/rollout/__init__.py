@@ -1,6 +1,7 @@
 """The rollout: tasks in, episodes out, by turns of policy and search (laws 1, 2, 8).
 
-loop.py drives the turns, table.py knows what a turn does to an episode, source.py who answers a search.
+loop.py drives the turns, table.py knows what a turn does to an episode, source.py who answers a search,
+passages.py what of its passages is shown.
 """
 
 from ssp.rollout.loop import Settings, rollout

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol as Interface
 
 from ssp.config.role import LimitsConfig, SourceConfig
@@ -18,7 +18,7 @@ from ssp.engines.base import Engine, Generation, Sampling
 from ssp.episode import Document, Episode, Task
 from ssp.errors import Fault, InvariantError
 from ssp.protocols.renderer import Renderer
-from ssp.rollout import spans
+from ssp.rollout import passages, spans
 from ssp.rollout.source import Source, mean_entropy, sampled_entropy
 from ssp.search.hits import COVERAGE, STAGE, Answers
 from ssp.seeds import derive
@@ -77,13 +77,14 @@ Found = dict[str, dict[str, list[Document]] | Fault]
 @dataclass(frozen=True)
 class Shown:
     """An observation as it goes into a log: its documents a query, its text, its ids; [`begin`, `end`) of these are its
-    own, the others its frame, which stays when the observation is dropped."""
+    own, the others its frame, which stays when the observation is dropped. `cuts`: queries of which it does not show all."""
 
     results: list[list[Document]]
     text: str
     ids: list[int]
     begin: int
     end: int
+    cuts: int = 0
 
 
 class Table:
@@ -158,7 +159,7 @@ class Table:
         if seat.source.recalls:
             self._mark_recalled(seat, begin, turn, generation.ids)
         if not generation.stopped:
-            episode.stopped = "tokens"
+            episode.stopped, episode.cut = "tokens", True
             return False
         action = self._protocol.action(self._role, turn)
         if action.final is not None:
@@ -229,6 +230,7 @@ class Table:
                 results = fitted[key].results
                 episode.queries.extend(seat.asked)
                 episode.hits.extend(map(len, results))
+                episode.cuts += fitted[key].cuts
                 episode.documents.extend(document for documents in results for document in documents)
                 going.append(seat)
         return going
@@ -246,13 +248,15 @@ class Table:
         return True
 
     def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
-        """What is shown of `results`: over `observation_tokens` whole documents go, from the end of the longest one."""
-        results = [list(documents) for documents in results]
-        while True:
-            shown = self._shown(results, self._protocol.observation(*results), ended)
-            if len(shown.ids) <= self._limits.observation_tokens or not any(results):
-                return shown
-            max(results, key=len).pop()
+        """What is shown of `results`, in at most `observation_tokens` where their frame leaves room."""
+        shown = passages.fit(
+            results,
+            self._limits.observation_tokens,
+            self._renderer.tokenizer,
+            lambda kept: self._shown(kept, self._protocol.observation(*kept), ended),
+            lambda trial: len(trial.ids),
+        )
+        return replace(shown, cuts=sum(kept != found for kept, found in zip(shown.results, results, strict=True)))
 
     def _shown(self, results: list[list[Document]], text: str, ended: bool) -> Shown:
         before, inner, after = self._renderer.framed(text, ended)

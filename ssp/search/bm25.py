@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bm25s.scoring import _select_idf_scorer, _select_tfc_scorer
 
 from ssp.episode import Document
 from ssp.errors import InputError
@@ -230,6 +229,9 @@ def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
     if not vocabulary:
         found = f"{total} documents without a word" if total else "no documents"
         raise InputError("an index needs at least one document with a word in it", found, "check the corpus file")
+    # Here, since it brings scipy, and numba where that is installed: 30 MB that no process needs which only asks.
+    from bm25s.scoring import _select_idf_scorer, _select_tfc_scorer
+
     idf_of, weight_of = _select_idf_scorer("lucene"), _select_tfc_scorer("lucene")
     idf = np.array([idf_of(n, N=total) for n in df.tolist()], dtype=np.float32)
     average, first = np.concatenate(sizes).mean(), 0

@@ -104,7 +104,7 @@ class Answers(list[list[Document]]):
 
     `coverage`: the share of the corpus's rows that were searched (1.0: all). `seconds` by stage of the batch that the
     queries were answered in: tokenise, encode, search, merge, fetch, rerank (those that there were), wait. `known`: how
-    many of the queries were answered from the cache.
+    many of the queries were answered from the cache. `ranked`: the scores are 1 / rank, of a server that sends none.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class Answers(list[list[Document]]):
         coverage: float = 1.0,
         seconds: Mapping[str, float] | None = None,
         known: int = 0,
+        ranked: bool = False,
     ) -> None:
         super().__init__(documents)
-        self.coverage, self.seconds, self.known = coverage, dict(seconds or {}), known
+        self.coverage, self.seconds, self.known, self.ranked = coverage, dict(seconds or {}), known, ranked

@@ -15,8 +15,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from ssp.episode import Document
 from ssp.errors import Fault, InputError
 from ssp.search.hits import Answers
@@ -24,6 +22,8 @@ from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
 from ssp.services import BACKOFF, TRIES, Service
 
 if TYPE_CHECKING:
+    import httpx
+
     from ssp.rollout import Search
 
 SCHEMA = "retriever_schema"
@@ -68,6 +68,8 @@ class HttpSearch:
         backoff: float = BACKOFF,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        import httpx
+
         try:
             address = httpx.URL(url)
         except httpx.InvalidURL as error:
@@ -156,6 +158,8 @@ class RemoteShards:
         if coverage < self._least or not answers:
             why = "; ".join(map(str, faults)) or "the servers say so"
             raise Fault(PARTIAL, f"{coverage:.3f} of the corpus was searched: {why}")
+        if len({found.ranked for found in answers.values() if any(found)}) > 1:
+            raise Fault(SCHEMA, "some parts answer with and some without scores, which cannot be merged")
         merged = [_best([answer[row] for answer in answers.values()], k) for row in range(len(queries))]
         return Answers(merged, coverage, _slowest(list(answers.values())))
 
@@ -203,7 +207,8 @@ def _joined(parts: Sequence[Answers]) -> Answers:
         for stage, spent in part.seconds.items():
             seconds[stage] = seconds.get(stage, 0.0) + spent
     documents = [found for part in parts for found in part]
-    return Answers(documents, min((part.coverage for part in parts), default=1.0), seconds)
+    coverage = min((part.coverage for part in parts), default=1.0)
+    return Answers(documents, coverage, seconds, ranked=any(part.ranked for part in parts))
 
 
 def _slowest(parts: Sequence[Answers]) -> dict[str, float]:
@@ -221,8 +226,9 @@ def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
     """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, with
     `coverage` (0 to 1) and `timings` (seconds by stage) where the server sends them, as ours does.
 
-    A document without an id (Search-R1's BM25 server sends none) gets one made from its contents. Anything else that
-    differs from the contract raises Fault(retriever_schema).
+    Three forms of Search-R1's servers are taken too: a document without an id (BM25) gets one made from its contents; a
+    document may be its text alone (reranking); a reply without any score (web engines) is in rank order, and a score is
+    1 / rank. Anything else that differs from the contract raises Fault(retriever_schema).
     """
     if not 200 <= status < 300:
         raise Fault(SCHEMA, f"status {status}")
@@ -238,7 +244,13 @@ def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
         raise Fault(SCHEMA, "coverage is not a number from 0 to 1")
     timings = timings if isinstance(timings, dict) else {}
     seconds = {stage: float(spent) for stage, spent in timings.items() if _number(spent)}
-    return Answers([[_document(item) for item in found[:k]] for found in result], float(coverage), seconds)
+    items = [item for found in result for item in found]
+    ranked = bool(items) and not any(isinstance(item, dict) and "score" in item for item in items)
+    documents = [
+        [_document(item, 1 / rank if ranked else None) for rank, item in enumerate(found[:k], start=1)]
+        for found in result
+    ]
+    return Answers(documents, float(coverage), seconds, ranked=ranked)
 
 
 def _number(value: Any) -> bool:
@@ -246,11 +258,15 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def _document(item: Any) -> Document:
+def _document(item: Any, score: float | None) -> Document:
+    """An item of a reply, with its own score where none is given."""
     document = item.get("document") if isinstance(item, dict) else None
+    if isinstance(document, str):
+        document = {"contents": document}
     if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
         raise Fault(SCHEMA, "an item of result is not {document: {id, contents}, score}")
-    contents, number, score = document["contents"], document.get("id"), item.get("score")
+    contents, number = document["contents"], document.get("id")
+    score = item.get("score") if score is None else score
     if not _number(score):
         raise Fault(SCHEMA, "a score is not a finite number")
     try:

@@ -22,6 +22,8 @@ from ssp.selfplay.records import Game
 
 REPLAY = ("replay", "replay_reset")
 """Values of `game.batch` that use the pool."""
+REPLAY_SIZE = 4096
+"""Questions that the pool holds."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Batches:
                 self._pool[key] = replace(self._pool[key], win_rate=game.win_rate)
         if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:
             self._keep(int(len(self._pool) * self._cfg.replay_keep))
-        self._keep(self._cfg.replay_size)
+        self._keep(REPLAY_SIZE)
 
     def state(self) -> list[dict[str, Any]]:
         """The pool as plain data, for state.json."""

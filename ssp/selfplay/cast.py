@@ -63,8 +63,3 @@ def ranks(cfg: Config, learner: str) -> int:
     """Processes of a learner; one that only waits is one, whatever its ranks."""
     own = cfg.block(learner).learner
     return 1 if own.kind == "simulated" else own.ranks
-
-
-def queue_names(cfg: Config) -> tuple[str, ...]:
-    """Every queue of a run: questions, and one of batches a role."""
-    return ("questions", *cfg.roles)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -22,10 +24,12 @@ from ssp.errors import InputError, InvariantError
 from ssp.health.limits import Memory
 from ssp.league import lineup
 from ssp.ledger import Ledger
-from ssp.runfolder import RunFolder
+from ssp.record import check_files, read_record, state_digest
+from ssp.runfolder import STEP, RunFolder, step_of
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.lost import call_learner
 from ssp.selfplay.targets import Targets
+from ssp.telemetry import episodes as transcripts
 
 SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
@@ -43,9 +47,6 @@ KINDS = {
     "league": dict,
 }
 """What state.json holds, with its types."""
-
-LATER: dict[str, Any] = {"health": {}, "rollbacks": 0, "good": {}, "league": {}}
-"""Of that, what is not there in runs that began before it was."""
 
 CURSOR = {"next": int, "open": list, "mark": str, "again": list}
 """What its data cursor holds (`ssp.selfplay.targets`)."""
@@ -71,22 +72,46 @@ class State:
     league: dict[str, Any] = field(default_factory=dict)
 
 
-def read(folder: RunFolder, roles: Sequence[str]) -> State | None:
-    """What state.json holds, None without one. InputError when it is broken, or names other folders than the roles'."""
-    found = folder.read_state()
+def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) -> State | None:
+    """What state.json holds, or held at `step`; None without one. InputError when it is not as it was written, or names
+    other folders than the roles' (without `roles`: whoever has one)."""
+    found = folder.read_state(step)
     if found is None:
         return None
-    found = {**LATER, **found}
-    wrong = _wrong(found, roles) or (_wrong({**LATER, **found["good"]}, roles) if found["good"] else [])
+    written = found.pop("sha256", None)
+    roles = roles or list(found["folders"])
+    wrong = _wrong(found, roles) or (_wrong(found["good"], roles) if found["good"] else [])
+    if not wrong and written != state_digest(found):
+        wrong = ["its sha256"]
     if wrong:
         rule = "state.json must be as it was written"
         raise InputError(rule, f"{folder.state}: {', '.join(wrong)}", "restore the file, or start a new run")
     return State(**found)
 
 
+def differences(folder: RunFolder, state: State, ledger: Ledger) -> list[str]:
+    """What the checkpoints of a state say otherwise of themselves (`ssp.json`), and the ledger of their updates."""
+    found = []
+    for path in dict.fromkeys(state.folders.values()):
+        roles = [role for role, its in state.folders.items() if its == path]
+        record = read_record(folder.absolute(path))
+        at, updates, live = record.get("run_step"), record.get("step"), ledger.updates(roles, state.step)
+        if record.get("version") not in [state.versions[role] for role in roles]:
+            found.append(
+                f"state.json names {path} for version {state.versions[roles[-1]]}, it is {record.get('version')}"
+            )
+        if not isinstance(at, int) or at > state.step:
+            found.append(f"state.json says step {state.step}, {path} is of step {at}")
+        if isinstance(updates, int) and updates != live:
+            found.append(f"{path} contains {updates} updates, the ledger's commits up to step {state.step} are {live}")
+    return found
+
+
 def _wrong(found: dict[str, Any], roles: Sequence[str]) -> list[str]:
     """Names in a state that are not as they were written."""
     wrong = _odd(found, KINDS) or _odd({**NEWER, **found["cursor"]}, CURSOR)
+    if not wrong and (isinstance(found["step"], bool) or found["step"] < 0):
+        wrong = ["step"]
     if not wrong and not set(roles) == set(found["folders"]) == set(found["versions"]):
         wrong = ["folders"]
     known = {entry.name for entry in fields(Memory)}
@@ -100,23 +125,67 @@ def _odd(found: dict[str, Any], kinds: dict[str, type]) -> list[str]:
     return [name for name in sorted({*found, *kinds}) if not isinstance(found.get(name), kinds.get(name, type(None)))]
 
 
-def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> None:
-    """Everything that a resumed run needs of its folder, before anything starts. InputError names what is wrong."""
-    state = read(folder, cfg.roles)
+def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[str]:
+    """Everything that a resumed run needs of its folder, before anything starts; what it lacks and can do without.
+    InputError names what is wrong, and which checkpoints to go on from instead."""
+    step = step_of(cfg.resume)
+    try:
+        ledger = Ledger(folder.ledger, readonly=True)
+    except InputError as error:
+        raise InputError(error.rule, error.found, "restore it, or start a new run") from error
+    try:
+        lost = transcripts.damaged(folder.episodes, ledger.placed(), whole=False)
+        state = _sound(folder, cfg, ledger, step)
+    except InputError as error:
+        whole = [other for other in folder.steps() if other != step and _is_sound(folder, cfg, ledger, other)]
+        if not whole:
+            raise
+        kept = ", ".join(map(str, whole))
+        next_step = f"go on from a step that is kept and whole ({kept}): resume={STEP}{whole[-1]} run.dir={folder.path}"
+        raise InputError(error.rule, error.found, next_step) from error
+    finally:
+        ledger.close()
     if state is not None:
         for path in state.folders.values():
             build.check_protocol(folder.absolute(path), cfg.protocol)
         targets.restore(state.cursor)
-        if cfg.league.match != "self":
-            lineup.check(folder, [state.league, state.good.get("league", {})])
-    ledger = Ledger(folder.ledger, readonly=True)
-    newest = {role: ledger.newest(role) for role in cfg.roles}
-    ledger.close()
-    for role, version in {} if state is None else state.versions.items():
-        if newest[role] < version:  # numbers would be given again, and rows of what these weights learned are missing
-            known = f"{folder.ledger} knows {role} weights up to version {newest[role]}"
-            found = f"{known}, the checkpoint is version {version}"
+    file, what = next(iter(lost.items()), ("", ""))
+    known = f"{len(lost)} files of transcripts are gone or damaged, such as {folder.episodes / file} ({what})"
+    return [f"{known}; ssp doctor --ledger {folder.ledger} lists them"] if lost else []
+
+
+def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> State | None:
+    """The state of a run's newest checkpoint, or of the one at `step`; InputError unless all of it is as it was written."""
+    state = read(folder, cfg.roles, step)
+    if state is None:
+        return None
+    for role, version in state.versions.items():
+        newest = ledger.newest(role)
+        if newest < version:  # numbers would be given again, and rows of what was learned are missing
+            found = f"{folder.ledger} knows {role} weights up to version {newest}, the checkpoint is version {version}"
             raise InputError("a ledger is not older than the checkpoint", found, "restore it, or start a new run")
+    if differ := differences(folder, state, ledger):
+        rule = "state.json, its checkpoints and the ledger say the same"
+        raise InputError(rule, "; ".join(differ), "restore the file that was changed, or start a new run")
+    with ThreadPoolExecutor() as pool:  # of large models it is seconds a folder
+        paths = [folder.absolute(path) for path in dict.fromkeys(state.folders.values())]
+        list(pool.map(lambda path: check_files(path, whole=True), paths))
+    if cfg.league.match != "self":
+        lineup.check(folder, [state.league, state.good.get("league", {})])
+    return state
+
+
+def _is_sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int) -> bool:
+    with suppress(InputError):
+        return _sound(folder, cfg, ledger, step) is not None
+    return False
+
+
+def go_back(folder: RunFolder, step: int) -> None:
+    """Let state.json name the kept checkpoint of `step`; the run that resumes rolls its ledger back to that."""
+    state = read(folder, step=step)
+    if state is not None:
+        folder.write_state(asdict(replace(state, good={})))
 
 
 class Checkpoints:
@@ -150,7 +219,11 @@ class Checkpoints:
     @property
     def leagues(self) -> list[dict[str, Any]]:
         """The league in every state to which the run may go back, and in those that may still be saved."""
-        return [*(state.league for state in self._states), *(kept["league"] for kept in self._kept.values())]
+        known = [state.league for state in self._states]
+        for step in self._folder.steps():
+            with suppress(InputError):  # of a copy that is broken nothing goes on
+                known.append((read(self._folder, step=step) or State()).league)
+        return [*known, *(kept["league"] for kept in self._kept.values())]
 
     async def save(
         self,
@@ -160,10 +233,10 @@ class Checkpoints:
         meta: dict[str, Any],
         health: Mapping[str, dict[str, Any]] | None = None,
         owed: Sequence[int] = (),
-    ) -> str:
+    ) -> None:
         """Save one learner at `step`, with the `versions` of the roles that it trains, and what is known of their `health`;
         the last one of them lets state.json name them all, and old folders go. `owed`: games that were lost so far and are
-        to be played again later. Its folder. LearnerLost."""
+        to be played again later. LearnerLost."""
         version = versions[learner]
         path = self._folder.checkpoint(learner, version)
         if self._written.get(learner) != version:  # one that published nothing since is on disk already
@@ -177,7 +250,7 @@ class Checkpoints:
         for role, number in versions.items():
             half[role] = (self._folder.relative(path), number, (health or {}).get(role, {}))
         if len(half) < len(self._cfg.roles):
-            return str(path)
+            return
         del self._half[step]
         state = State(
             step=step,
@@ -202,7 +275,6 @@ class Checkpoints:
             waiting.append(self._folder.relative(found))
         self._folder.prune(self._cfg.save.keep + len(self._half), waiting)
         self.saved = step
-        return str(path)
 
     def folder(self, state: State, learner: str) -> str:
         """Where the learner's checkpoint of that state lies, "" without one."""
@@ -250,4 +322,5 @@ class Checkpoints:
             if folder := self.folder(state, learner):
                 await call_learner(self._cast, learner, "load", folder)
         await self._cast.ledger.call(0, "rollback", dict.fromkeys(self._cfg.roles, state.step))
+        self._folder.forget(state.step)
         return state

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from typing import Any
 
 from ssp import own, protocols
@@ -22,7 +21,7 @@ from ssp.errors import Fault, SspError, VoidLimit
 from ssp.health.junk import JunkWatch
 from ssp.health.limits import Collapse, HealthWatch
 from ssp.league.lineup import Lineup, first
-from ssp.queues import Channel, Ticket
+from ssp.queues import Channel
 from ssp.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
@@ -32,7 +31,6 @@ from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.learning import Schooling, tickets, whole
 from ssp.selfplay.lost import GONE, LearnerLost
 from ssp.selfplay.records import Game, TrainBatch
-from ssp.selfplay.redo import Redo
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Hand, Stages
@@ -63,14 +61,13 @@ class SelfPlay:
         self._queues = {name: Channel(crew, cfg.queue.timeout) for name, crew in cast.queues.items()}
         self._checkpoints = Checkpoints(cfg, cast, folder)
         self._lineup = Lineup(cfg, cast, folder, self._store)
-        self._redo = Redo(cfg, cast, self._store, report.say)
-        self._schooling = Schooling(cfg, cast, self._store, self._redo, self._lost)
+        self._schooling = Schooling(cfg, cast, self._store, self._lost)
         self._evaluator = evaluator
         self._watch, self._health = JunkWatch(cfg.referee), HealthWatch(cfg.health, cfg.roles)
         self._curriculum = Watch(cfg, folder, report.say)
         self._pace: Pace
         self._turns: Pace
-        self._first = self._cut = 0
+        self._first = self._cut = self._deaths = 0
         self._why: SspError | None = None
         self._stopping = False
 
@@ -112,7 +109,9 @@ class SelfPlay:
             return
         if not isinstance(cause, LearnerLost):
             raise cause
-        self._redo.count(cause)
+        self._deaths += 1
+        if self._deaths > self._cfg.placement.restarts:
+            raise SspError(f"learners died {self._deaths} times: giving up") from cause
         self._report.say(f"{cause}; back to the last checkpoint")
 
     async def _play(self) -> None:
@@ -181,7 +180,6 @@ class SelfPlay:
         chosen = self._batches.choose(round_, games, self._stages.incarnation)
         refills = [game for game in chosen if game.replayed]
         await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in refills])
-        chosen = await self._from_question_queue(round_, chosen)
         asked_by = None if proposer is None else proposer.version
         tried = self._lineup.graders(round_, chosen, solver, asked_by)
         further = [game for game in tried[0][1] if first(game.id) != game.id]
@@ -189,7 +187,6 @@ class SelfPlay:
         refills += further
         for weights, mine in tried:
             await self._stages.solve(round_, mine, weights, clock)
-        await self._queues["questions"].ack(round_)
         for weights, mine in tried:
             await self._stages.grade(round_, mine, weights, clock)
 
@@ -307,7 +304,7 @@ class SelfPlay:
             if self._evaluator.due(step, final):
                 scores |= await self._evaluator.run(step, self._store.latest(SOLVER), self._stages, final)
             if self._evaluator.anchor_due(step, final):
-                anchor = await self._redo.surely(SOLVER, lambda: self._schooling.anchor(step))
+                anchor = await self._schooling.anchor(step)
                 scores |= await self._evaluator.run_anchor(step, anchor, self._stages, final)
         except VoidLimit as limit:
             await self._give_up(limit)
@@ -332,7 +329,6 @@ class SelfPlay:
         self._abreast = max(bounds.values()) + 1
         for learner in self._learners:
             await self._schooling.start(learner, state.step)
-            self._redo.begin(learner, self._checkpoints.folder(state, learner))
         newest = {role: self._store.latest(role).version for role in self._roles}
         await self._lineup.begin(state.step, state.versions, state.league, state.rollbacks, newest)
         for learner in self._learners:
@@ -350,29 +346,15 @@ class SelfPlay:
 
     async def _publish_members(self, learner: str, step: int) -> None:
         versions = {role: self._store.latest(role).version for role in self._learners[learner]}
-        await self._lineup.published(learner, step, versions, self._meta(learner), self._redo.surely)
+        await self._lineup.published(learner, step, versions, self._meta(learner))
 
     async def _save(self, learner: str, step: int) -> None:
         meta = self._meta(learner)
         roles = self._learners[learner]
         versions = {role: self._store.latest(role).version for role in roles}
         health = {role: self._health.state(role) for role in roles}
-
-        def save() -> Awaitable[str]:
-            return self._checkpoints.save(learner, step, versions, meta, health, self._targets.owed(step))
-
-        saved = await self._redo.surely(learner, save)
-        self._redo.begin(learner, saved)
+        await self._checkpoints.save(learner, step, versions, meta, health, self._targets.owed(step))
         self._lineup.tidy(self._checkpoints.leagues)
-
-    async def _from_question_queue(self, round_: int, chosen: list[Game]) -> list[Game]:
-        """Questions reach the solvers through their queue, which holds them until they have been played."""
-        questions = self._queues["questions"]
-        ids, nbytes = [game.id for game in chosen], sum(len(game.question) for game in chosen)
-        await questions.put(round_, [Ticket(str(round_), round_, ids, len(chosen), nbytes)])
-        (ids,) = await questions.take(round_) or [[]]
-        by_id = {game.id: game for game in chosen}
-        return [by_id[id_] for id_ in ids]
 
     async def _judges_answer(self) -> bool:
         """Whether a round can be judged: without a judge only exact answers count, and training would learn from these."""

@@ -22,7 +22,7 @@ class Crew(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are now: a pool may change between two stages."""
+        """How many there are."""
         ...
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:

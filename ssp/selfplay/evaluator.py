@@ -87,7 +87,9 @@ class Evaluator:
         return [
             Scored(
                 question.hops,
-                None if brief.outcome is Outcome.VOID else same(brief.final or "", question.answers),
+                None
+                if brief.outcome is Outcome.VOID
+                else same(brief.final or "", question.answers, self._cfg.judge.fold),
                 brief.searches,
             )
             for question, brief in zip(questions, briefs, strict=True)

@@ -22,7 +22,6 @@ from ssp.queues import Channel, Ticket
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.lost import GONE, LearnerLost, call_learner
 from ssp.selfplay.records import Block, PlanItem, TrainBatch, TrainItem
-from ssp.selfplay.redo import Redo
 from ssp.selfplay.versions import ANCHORS, Published, WeightStore
 
 
@@ -46,9 +45,9 @@ class Schooling:
     """Steps of the learners. `lost`: hears in which round which games were lost, and how many of their episodes."""
 
     def __init__(
-        self, cfg: Config, cast: Cast, store: WeightStore, redo: Redo, lost: Callable[[int, list[str], int], None]
+        self, cfg: Config, cast: Cast, store: WeightStore, lost: Callable[[int, list[str], int], None]
     ) -> None:
-        self._cfg, self._cast, self._store, self._redo, self._lost = cfg, cast, store, redo, lost
+        self._cfg, self._cast, self._store, self._lost = cfg, cast, store, lost
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
         self.incarnation = 0
 
@@ -71,13 +70,12 @@ class Schooling:
         items: dict[str, list[TrainItem]] = {}
         for batch in batches:
             fresh, stats[batch.role] = await self._fresh(batch)
-            if not learns(self._cfg, batch.role, batch.step):
-                await self._mark(fresh, State.KEPT, "")
-            elif fresh:
+            if learns(self._cfg, batch.role, batch.step):
                 items[batch.role] = fresh
+            elif fresh:
+                await self._mark(fresh, State.KEPT, "")
         if items:
-            nbytes = sum(batch.nbytes for batch in batches)
-            for role, found in (await self._update(batches[0].step, items, nbytes)).items():
+            for role, found in (await self._update(batches[0].step, items)).items():
                 stats[role].update(found)
         for role, found in stats.items():
             found["version"] = float(self._store.latest(role).version)
@@ -109,10 +107,12 @@ class Schooling:
             "episodes": float(len(batch.items)),
         }
 
-    async def _update(
-        self, step: int, items: Mapping[str, list[TrainItem]], nbytes: int
-    ) -> dict[str, dict[str, float]]:
-        """One update on `items`, by role, whose payloads have so many bytes; figures of each role in it."""
+    async def _update(self, step: int, items: Mapping[str, list[TrainItem]]) -> dict[str, dict[str, float]]:
+        """One update on `items`, by role; figures of each role in it. Here a batch has its final form: who is left alone in
+        a group that is compared, whatever thinned it, is dropped."""
+        items = {role: left for role, mine in items.items() if (left := await self._compared(role, mine))}
+        if not items:
+            return {}
         blocks = {item.block.id: item.block.ref for mine in items.values() for item in mine}
         places = {id_: place for place, id_ in enumerate(blocks)}
         plans = {
@@ -120,22 +120,18 @@ class Schooling:
             for role, mine in items.items()
         }
         learner, refs = self._learner[next(iter(items))], list(blocks.values())
-
-        async def work() -> dict[str, dict[str, float]] | LearnerLost:
-            try:
-                weights, stats, serial = await self._redo.update(learner, plans, refs)
-            except LearnerLost as lost:
-                if not lost.payload:
-                    raise
-                return lost  # it has not begun, and is as it was
-            await self._store.publish(learner, weights, self.incarnation, step, serial)
-            return stats
-
-        stats = await self._redo.surely(learner, work)
-        if isinstance(stats, LearnerLost):
-            left = await self._found(step, items, stats)
-            return await self._update(step, left, nbytes) if left else {}
-        self._redo.learned(learner, plans, refs, nbytes)
+        try:
+            if len(self._store.courier.trains[learner]) > 1:
+                weights, stats = await call_learner(self._cast, learner, "update_all", plans, *refs)
+            else:
+                weights, found = await call_learner(self._cast, learner, "update", plans[learner], *refs)
+                stats = {learner: found}
+        except LearnerLost as lost:
+            if not lost.payload:
+                raise
+            return await self._update(step, await self._found(step, items, lost))  # it has not begun, and is as it was
+        (serial,) = {int(found.pop("serial")) for found in stats.values()}
+        await self._store.publish(learner, weights, self.incarnation, step, serial)
         for role, mine in items.items():
             version, ids = self._store.latest(role).version, [item.id for item in mine]
             await self._cast.ledger.call(0, "commit", role, self.incarnation, step, version, ids)
@@ -152,18 +148,24 @@ class Schooling:
         left: dict[str, list[TrainItem]] = {}
         for role, mine in items.items():
             void = [item for item in mine if item.block.id in gone]
-            kept = [item for item in mine if item.block.id not in gone]
-            had, has = (Counter(item.group for item in some) for some in (mine, kept))
-            grouped = self._cfg.block(role).algorithm in GROUP_BASELINE  # alone, its advantage would be its reward
-            alone = [item for item in kept if grouped and has[item.group] == 1 < had[item.group]]
-            for some, state, cause in ((void, State.VOIDED, GONE), (alone, State.DROPPED, "no_signal")):
-                if some:
-                    await self._mark(some, state, cause)
             if void:
+                await self._mark(void, State.VOIDED, GONE)
                 rows = await self._cast.ledger.call(0, "get", [item.id for item in void])
                 self._lost(step - 1, sorted({row["game_id"] for row in rows}), len(void))
-            left[role] = [item for item in kept if item not in alone]
-        return {role: mine for role, mine in left.items() if mine}
+            left[role] = [item for item in mine if item.block.id not in gone]
+        return left
+
+    async def _compared(self, role: str, items: list[TrainItem]) -> list[TrainItem]:
+        """`items` without those that are alone in their group, where it is the baseline: the advantage of one would be its
+        reward. A proposal to whose target no other one is asked for is a group of its own (SSP)."""
+        several = role == SOLVER or self._cfg.game.proposals > 1 or self._cfg.proposer.group != "target"
+        if not several or self._cfg.block(role).algorithm not in GROUP_BASELINE:
+            return items
+        sizes = Counter(item.group for item in items)
+        alone = [item for item in items if sizes[item.group] == 1]
+        if alone:
+            await self._mark(alone, State.DROPPED, "no_signal")
+        return [item for item in items if sizes[item.group] > 1]
 
     async def _is_gone(self, block: Block) -> bool:
         """Whether a judge, asked for nothing about it, does not get it either."""

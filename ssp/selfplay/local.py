@@ -14,7 +14,7 @@ from ssp.episode import PROPOSER, SOLVER
 from ssp.ledger import HomeLedger
 from ssp.queues import Queue
 from ssp.rollout import Search
-from ssp.selfplay.cast import Cast, learners, proposers, queue_names
+from ssp.selfplay.cast import Cast, learners, proposers
 from ssp.selfplay.crew import LocalCrew
 from ssp.workers.judge import Judge
 from ssp.workers.learner import Learner
@@ -32,9 +32,7 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         solvers=LocalCrew("solver", lambda i: Player(cfg, SOLVER, models[SOLVER], search, episodes), place.solvers),
         judges=LocalCrew("judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
         learners={role: crew for name in learners(cfg) for role, crew in _learner(cfg, name, models).items()},
-        queues={
-            name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes)) for name in queue_names(cfg)
-        },
+        queues={name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes)) for name in cfg.roles},
         ledger=LocalCrew("ledger", lambda i: HomeLedger(ledger)),
     )
 

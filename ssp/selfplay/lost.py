@@ -15,8 +15,7 @@ GONE = "payload_lost"
 
 
 class LearnerLost(SspError):
-    """A learner died and its state is gone. `ssp.selfplay.redo` brings it back; where that cannot be, the run goes back
-    to the last checkpoint."""
+    """A learner died and its state is gone: the run goes back to its last checkpoint."""
 
     @property
     def payload(self) -> bool:

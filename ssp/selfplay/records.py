@@ -14,8 +14,9 @@ Ref = Any
 
 @dataclass(frozen=True)
 class Brief:
-    """An episode without its payload. `tokens` counts model tokens, `length` all of them; `documents`: ids of those that a
-    proposer's searches showed, each once."""
+    """An episode without its payload. `tokens` counts model tokens, `length` all of them, `prompt` and `observed` those of
+    the prompt and of what searches showed with its frame; `documents`: ids of those that a proposer's searches showed, each
+    once; `cuts`: searches that did not show all that was found; `cut` as of `Episode`."""
 
     id: str
     game: str
@@ -33,6 +34,10 @@ class Brief:
     file: str
     row: int
     documents: tuple[str, ...] = ()
+    cuts: int = 0
+    prompt: int = 0
+    observed: int = 0
+    cut: bool = False
 
     @staticmethod
     def of(episode: Episode, file: str, row: int) -> Brief:
@@ -55,6 +60,10 @@ class Brief:
             file=file,
             row=row,
             documents=tuple(dict.fromkeys(d.id for d in episode.documents)) if episode.role == PROPOSER else (),
+            cuts=episode.cuts,
+            prompt=log.kinds.count(Kind.PROMPT),
+            observed=log.kinds.count(Kind.OBSERVATION) + log.kinds.count(Kind.TEMPLATE),
+            cut=episode.cut,
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run says while it runs: one row a step and role, live lines, spans for the timeline.
+"""What a run reports while it plays: one row a step and role, live lines, spans for the timeline.
 
 Owns the names and the making of the game's figures. Promises that a row is written once every learner has finished
 the step, and that figures from the world's oracle go to metrics only. Refuses to influence the run.
@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ssp.episode import PROPOSER, SOLVER
+from ssp.selfplay import endings
+from ssp.selfplay.endings import ColdWatch
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played
 from ssp.telemetry.clock import Clock
@@ -50,17 +52,18 @@ class Report:
     def __init__(self, sink: Sink, oracle: World | None, workers: int, roles: Sequence[str]):
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
         self._rounds: dict[int, tuple[dict[str, float], dict[str, int], Clock]] = {}
+        self._played: dict[int, dict[str, dict[str, float]]] = {}
+        self._cold = ColdWatch()
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
         self._spent: dict[int, list[float]] = {}
         self._last = time.perf_counter()
         self.step = 0
         """The last step that every learner has finished."""
-        self.waits: dict[str, tuple[str, float]] = {}
-        """Who waits, for what, and since when (perf_counter)."""
 
     def restart(self, step: int) -> None:
         """The run (re)starts from the checkpoint of `step`: half-collected steps are forgotten."""
         self._rounds.clear()
+        self._played.clear()
         self._learned.clear()
         self._spent.clear()
         self._sink.restart(step)
@@ -78,11 +81,7 @@ class Report:
     def waiting(self, track: str, why: str) -> Iterator[None]:
         """Around a wait, for the timeline; one that is over at once is not shown."""
         began = time.perf_counter()
-        self.waits[track] = why, began
-        try:
-            yield
-        finally:
-            self.waits.pop(track, None)
+        yield
         if time.perf_counter() - began > WAIT:
             self._sink.span(track, f"wait: {why}", began, time.perf_counter())
 
@@ -101,6 +100,8 @@ class Report:
         values = {**game_figures(games, refills, self._oracle), **(more or {})}
         played = list(all_played([*games, *refills]))
         values["game/tokens"] = float(sum(p.brief.tokens for p in played))
+        if searches := sum(p.brief.searches for p in played):
+            values["search/cut"] = sum(p.brief.cuts for p in played) / searches
         values.update({f"void/{cause}": float(count) for cause, count in sorted(voids.items())})
         rejected = {name: count for name, count in sorted(settled.counts.items()) if name.startswith("reject/")}
         values.update({name: float(count) for name, count in rejected.items()})
@@ -109,12 +110,13 @@ class Report:
             mine = [p.brief for p in all_played(newest) if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
+            self._played.setdefault(step, {})[role] = endings.figures(mine)
         tokens = {role: sum(p.brief.tokens for p in played if p.brief.role == role) for role in self._roles}
         self._rounds[step] = values, tokens, clock
 
     def learned(self, step: int, stats: Mapping[str, dict[str, float]]) -> bool:
-        """One learner finished `step`: figures of each role that it trains. True when it was the last one: the step's rows
-        are written then."""
+        """One learner finished `step`: figures of each role that it trains. True when it was the last one; then
+        the step's rows are written."""
         done = self._learned.setdefault(step, {})
         done.update(stats)
         spent = self._spent.setdefault(step, [])
@@ -129,11 +131,13 @@ class Report:
         values["tokens_per_second"] = values["game/tokens"] / max(wall, 1e-9)
         self._sink.write(step, "game", values)
         for name in self._roles:
-            row = {key: value for key, value in done[name].items() if key != "busy"}
+            row = self._played[step][name] | {key: value for key, value in done[name].items() if key != "busy"}
             row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
             row["generate/tokens_per_second"] = tokens[name] / max(clock.generated.get(name, 0.0), 1e-9)
             self._sink.write(step, name, row)
-        del self._learned[step], self._spent[step]
+            if cold := self._cold.see(name, row):
+                self.say(cold)
+        del self._learned[step], self._spent[step], self._played[step]
         self.step = step
         return True
 
@@ -146,8 +150,8 @@ class Report:
 def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: World | None) -> dict[str, float]:
     """Figures of one round; those of proposals only where somebody proposed.
 
-    Rates over proposals leave voids out; hops and junk are over accepted questions. Past versions' work is in none but
-    `game/played`.
+    Rates over proposals leave voids out; hops and junk are over accepted questions. The work of past
+    versions counts in `game/played` only.
     """
     chosen = [*(game for game in games if game.chosen and game.frozen != SOLVER), *refills]
     rates = [game.win_rate for game in chosen if game.win_rate is not None and game.frozen != PROPOSER]

@@ -19,6 +19,7 @@ from ssp.config.schema import Config
 from ssp.data.readers import Target, read_questions, read_targets
 from ssp.episode import PROPOSER
 from ssp.errors import InputError
+from ssp.rollout import lengths
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.targets import Item, Targets
@@ -29,13 +30,15 @@ from ssp.world.generator import World
 @dataclass(frozen=True)
 class Scene:
     """Everything a run needs that is not a worker. `cfg` names every data file by its absolute path: workers may have
-    another working folder. `oracle`: the generated world that a proposer asks about, in that world's words."""
+    another working folder. `oracle`: the generated world that a proposer asks about, in that world's words. `notes`: what
+    of the data does not fit the limits, a sentence each."""
 
     cfg: Config
     items: list[Item]
     sets: list[QuestionSet]
     oracle: World | None
     models: dict[str, Path]
+    notes: list[str]
 
     def targets(self) -> Targets:
         """The rows in the run's order, a batch at a time: of the proposer, or of the solver where questions are given."""
@@ -56,18 +59,29 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
             raise InputError(rule, f"{role}.engine.kind=endpoint", "use engine.kind=torch; ssp eval takes an endpoint")
     build.check_engines(cfg)
     build.check_learners(cfg, cfg.roles)
+    corpora.check_faiss(cfg)
     worldly = PROPOSER in cfg.roles and not natural(cfg.protocol)
-    oracle = files.oracle(cfg.data.corpus, cfg) if worldly else None
+    oracle = files.oracle(cfg.data.corpus) if worldly else None
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
-    corpora.check(cfg)
+    passages = corpora.check(cfg)
     sets = [QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval]
     models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)
         build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])
-    return Scene(cfg, items, sets, oracle, models)
+    notes = []
+    for role, folder in models.items():
+        prompts = [_prompt(cfg, role, item) for item in corpora.spread(items)]
+        spoken = build.renderer(cfg, role, folder)
+        notes += lengths.notes(role, cfg.block(role), spoken, prompts, passages)
+    return Scene(cfg, items, sets, oracle, models, notes)
+
+
+def _prompt(cfg: Config, role: str, item: Item) -> dict[str, str]:
+    """What fills the prompt of `role`; a solver whose questions are not written yet is asked with none."""
+    return {"target": item.target, **item.hints} if role == PROPOSER else {"question": item.question}
 
 
 def read_items(cfg: Config) -> list[Item]:
@@ -103,5 +117,5 @@ def concrete(cfg: Config) -> Config:
 
 
 def _file(cfg: Config, kind: str, path: str) -> str:
-    found = files.resolve(path, kind, cfg)
+    found = files.resolve(path, kind)
     return str(runfolder.resolve(found, f"data.{kind}"))

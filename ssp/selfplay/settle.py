@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.config.schema import Config
-from ssp.config.tables import GROUP_BASELINE
 from ssp.episode import PROPOSER, SOLVER, Outcome, State
 from ssp.rewards import proposer as proposer_rewards
 from ssp.rewards.overlong import penalty
@@ -127,9 +126,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
     baseline = _settle_greedy(cfg, game, settled)
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
     alone = cfg.solver.algorithm in WITHIN_GROUP and cfg.solver.kl.coef == 0
-    # What voids have left of a group is no group of one, whose advantage would be its reward.
-    remnant = cfg.solver.algorithm in GROUP_BASELINE and len(rewards) == 1 < cfg.game.attempts
-    signal = not remnant and (not alone or len(set(rewards.values())) > 1)
+    signal = not alone or len(set(rewards.values())) > 1
     if cfg.solver.algorithm == "remax":  # without its baseline a question teaches nothing
         signal = baseline is not None and (cfg.solver.kl.coef > 0 or set(rewards.values()) != {baseline})
     opponent = _versions(cfg, [] if game.proposal is None else [game.proposal], asked_by)
@@ -216,9 +213,7 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
             _settle_proposal(game, -1, _earned(cfg, game, settled), True, settled, cfg)
             continue
         rewards = paid.get(groups[game.id], [])
-        remnant = shared and block.algorithm in GROUP_BASELINE and len(rewards) == 1
-        signal = not remnant and (not alone or len(set(rewards)) > 1)
-        _settle_proposal(game, groups[game.id], earned.get(game.id), signal, settled, cfg)
+        _settle_proposal(game, groups[game.id], earned.get(game.id), not alone or len(set(rewards)) > 1, settled, cfg)
 
 
 def _label(cfg: Config, game: Game) -> Hashable:

@@ -8,12 +8,10 @@ Refuses to copy weights.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ssp.errors import InputError
 from ssp.selfplay.crew import Crew
-from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Ref
 from ssp.transfer.courier import Courier
 
@@ -41,9 +39,7 @@ class WeightStore:
         self.made: dict[str, dict[int, int]] = {role: {} for roles in courier.trains.values() for role in roles}
         """Role → version → the update whose result it is."""
         self._mended: dict[tuple[str, int], Published] = {}
-        self._oldest: dict[str, int] = {}
-        self.renewing = {learner: asyncio.Lock() for learner in courier.trains}
-        """Held while a learner that died is brought back: until then nobody can give its weights again."""
+        self._mending = {learner: asyncio.Lock() for learner in courier.trains}
 
     def latest(self, role: str) -> Published:
         """The newest weights of `role`."""
@@ -70,28 +66,15 @@ class WeightStore:
             rule = f"the weights of {role} version {lost.version}, a member of the league, are in the folder of the run"
             raise InputError(rule, why, "let every node see them and go on with resume=auto, or set league.match=self")
         learner = next(name for name, roles in self.courier.trains.items() if role in roles)
-        async with self.renewing[learner]:
+        async with self._mending[learner]:  # many players miss the same
             known = self._mended.get((role, lost.version), lost)
             if known.weights is lost.weights:
-                if lost.version < self._oldest.get(role, 0):
-                    raise LearnerLost(f"{role} version {lost.version}: {why}, and its learner's process is gone")
                 known = replace(lost, weights=await self.courier.again(role, lost.version, lost.serial, why))
-                self._keep(role, known)
+                self._mended[role, lost.version] = known
+                if self._latest[role].version == lost.version:
+                    self._latest[role] = known
+                self._forget()
             return known
-
-    def renew(self, versions: Mapping[str, int], weights: Ref, serial: int, first: bool = False) -> None:
-        """The same versions, by role, in a parcel of a learner that came back. `first`: it can give none that is older."""
-        for role, version in versions.items():
-            if first:
-                self._oldest[role] = version
-            self._keep(role, Published(version, weights, serial))
-
-    def _keep(self, role: str, again: Published) -> None:
-        """Whoever misses this version gets this parcel, for as long as it may be played."""
-        self._mended[role, again.version] = again
-        if self._latest[role].version == again.version:
-            self._latest[role] = again
-        self._forget()
 
     def _forget(self) -> None:
         """Parcels of versions that nobody plays any more."""

@@ -1,7 +1,7 @@
 """The search server as an ASGI app, without a web framework: a request costs tens of microseconds beside its search.
 
-Owns the routes, the merging of concurrent requests, the deadlines and the metrics. Promises that a bad body is a 400, 413
-or 422 with its reason, that a fault of the search is a 503 with its cause and never an empty answer, and that an answer
+Owns the routes, the merging of concurrent requests, the deadlines and the metrics. Promises that a bad body is a 400, 408,
+413 or 422 with its reason, that a fault of the search is a 503 with its cause and never an empty answer, and that an answer
 from less than the whole corpus says so. Refuses to know how documents are ranked: it asks a router.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from http.client import REQUEST_TIMEOUT
 from typing import Any, Protocol
 
 import orjson
@@ -30,6 +31,11 @@ from ssp.serving.forms import Question, Refused
 CORPUS = "train"
 """The name of the corpus that is served: data.corpus."""
 LOADING = "retriever_loading"
+BUSY = "retriever_busy"
+MAX_REQUESTS = 512
+"""Requests that are under way at once, their bodies included; connections without one do not count."""
+BODY_SECONDS = 30.0
+"""In which a body arrives as a whole."""
 RETRY_AFTER = 1
 """Seconds after which a client is told to try again."""
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -117,7 +123,7 @@ class SearchApi:
         self.topk, self.timeout = topk, timeout
         self.metrics = Metrics()
         self._counts = dict.fromkeys(("requests", "queries", "refused", "faults"), 0)
-        self._started = time.monotonic()
+        self._started, self._busy = time.monotonic(), 0
         self._served: Served | None = None
         self._searches: Batcher[str, list[Document], Info] = Batcher(
             self._search, max_batch, window, workers, settle=_in_loop
@@ -182,10 +188,12 @@ class SearchApi:
         began = time.perf_counter()
         self._counts["requests"] += 1
         try:
-            reply = await self._posts[path](forms.read(await _body(receive)))
+            with self._under_way():
+                reply = await self._posts[path](forms.read(await _body(receive)))
         except Refused as refused:
             self._counts["refused"] += 1
-            reply = _json(refused.status, {"detail": refused.detail})
+            end = [(b"connection", b"close")] if refused.status == REQUEST_TIMEOUT else []
+            reply = _json(refused.status, {"detail": refused.detail}, *end)
         except InputError as refused:  # what only the index knows: a knob that it has not
             self._counts["refused"] += 1
             reply = _json(422, {"detail": str(refused)})
@@ -200,6 +208,17 @@ class SearchApi:
         self.metrics.count(path, reply[0])
         self.metrics.latency.observe(time.perf_counter() - began)
         return reply
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Fault where `MAX_REQUESTS` are."""
+        if self._busy >= MAX_REQUESTS:
+            raise Fault(BUSY, f"{MAX_REQUESTS} requests are under way")
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
 
     async def _retrieved(self, form: Callable[[dict[str, Any], Served], Question], body: dict[str, Any]) -> Reply:
         question = form(body, self._open())
@@ -284,6 +303,14 @@ class SearchApi:
 
 
 async def _body(receive: Receive) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _whole(receive)
+    except TimeoutError:
+        raise Refused(REQUEST_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+
+
+async def _whole(receive: Receive) -> bytes:
     event = await receive()
     if not event.get("more_body") and event["type"] == "http.request" and len(event["body"]) <= forms.MAX_BODY:
         return bytes(event["body"])

@@ -155,7 +155,15 @@ def description() -> dict[str, Any]:
             {"queries": queries, "documents": documents, "rerank_topk": topk, "return_scores": flag},
         ),
     }
-    codes = {200: "answered", 400: "not JSON", 413: "too large", 422: "refused", 501: "not loaded", 503: "try again"}
+    codes = {
+        200: "answered",
+        400: "not JSON",
+        408: "too slow",
+        413: "too large",
+        422: "refused",
+        501: "not loaded",
+        503: "try again",
+    }
     replies = {str(code): {"description": words} for code, words in codes.items()}
     paths: dict[str, Any] = {}
     for path, (required, properties) in bodies.items():

@@ -1,7 +1,7 @@
 """What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a table at the end.
 
-Owns names, order and form of what is shown. Promises that it only ever prints, and that on a terminal what goes on now
-is never older than a second. Refuses to compute a figure, except the time that is left.
+Owns names, order and form of what is shown. Promises that it only ever prints, and that a terminal never shows work that is
+older than a second. Refuses to compute a figure, except the time that is left.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from rich.console import Console as RichConsole
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+from ssp.printable import say
+from ssp.telemetry.terminal import Terminal
 
 SHOWN = {
     "proposer_reward": ("proposer", "{:.2f}"),
@@ -27,6 +29,7 @@ SHOWN = {
     "games_per_second": ("games/s", "{:.2f}"),
     "tokens_per_second": ("tok/s", "{:,.0f}"),
     "voids": ("voids", "{:.0f}"),
+    "nll": ("nats a token", "{:.4f}"),
 }
 """Key of `update` → (label, form). Rewards are of the step, accuracy is of the last evaluation, voids are all so far."""
 
@@ -42,18 +45,26 @@ class Console:
 
     def __init__(self, file: TextIO | None = None, width: int | None = None) -> None:
         self._file = file or sys.stdout
-        self._rich = RichConsole(file=self._file, width=width, highlight=False)
+        self._rich = Terminal(file=self._file, width=width)
         self._live: Live | None = None
         self._values: dict[str, float] = {}
         self._total, self._step, self._first = 0, 0, 0
         self._now: Callable[[], str] = str
+        self._left: Callable[[], float | None] = self._by_steps
         self._began = time.monotonic()
         self._tenth = -1
 
-    def start(self, total_steps: int, done: int = 0, now: Callable[[], str] = str) -> None:
-        """Play begins, or begins again: `total_steps` in all, `done` of them before. `now` says what goes on."""
+    def start(
+        self,
+        total_steps: int,
+        done: int = 0,
+        now: Callable[[], str] = str,
+        left: Callable[[], float | None] | None = None,
+    ) -> None:
+        """Play begins, or begins again: `total_steps` in all, `done` of them before. `now` gives the work under way. `left`
+        gives the seconds that are left, where the caller knows better than the steps so far."""
         self._total, self._step, self._first, self._began = total_steps, done, done, time.monotonic()
-        self._now = now
+        self._now, self._left = now, left or self._by_steps
         if self._rich.is_terminal and self._live is None:
             self._live = Live(get_renderable=self._picture, console=self._rich, refresh_per_second=2)
             self._live.start(refresh=True)
@@ -64,14 +75,14 @@ class Console:
         self._values.update({name: value for name, value in values.items() if name in SHOWN})
         if not self._rich.is_terminal:
             parts = [f"step {self._step}/{self._total}", *self._figures(), f"ETA {self._eta()}"]
-            print("  ".join(parts), file=self._file, flush=True)
+            say("  ".join(parts), file=self._file)
 
     def event(self, text: str) -> None:
         """Something happened that a person should know, e.g. `proposer-0 died, restarting`."""
         if self._rich.is_terminal:
             self._rich.print(Text(f"! {text}", style="yellow"))
         else:
-            print(f"! {text}", file=self._file, flush=True)
+            say(f"! {text}", file=self._file)
 
     def progress(self, done: float, message: str) -> None:
         """Preparation before the first step, e.g. the cold start: a bar on a terminal, a line every tenth elsewhere."""
@@ -83,7 +94,7 @@ class Console:
             self._live.update(line)
         elif int(10 * done) != self._tenth:
             self._tenth = int(10 * done)
-            print(f"{done:4.0%}  {message}", file=self._file, flush=True)
+            say(f"{done:4.0%}  {message}", file=self._file)
 
     def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None) -> None:
         """End the live line; print what changed from start to end, and where things are."""
@@ -99,7 +110,7 @@ class Console:
             self._rich.print(table)
         for name, path in (paths or {}).items():
             # Paths are printed unwrapped, so that they can be copied.
-            print(f"{name}: {path}", file=self._file, flush=True)
+            say(f"{name}: {path}", file=self._file)
 
     def stop(self) -> None:
         """End the live picture and give the terminal back; needed on every way out of a run."""
@@ -113,7 +124,7 @@ class Console:
         return [f"{label} {form.format(value)}" for label, form, value in there]
 
     def _picture(self) -> Group:
-        """Where the run is, its figures, and what goes on now."""
+        """The step that the run is at, its figures, and the work under way."""
         done = self._step / max(1, self._total)
         lines = [Text(f"step {self._step}/{self._total}  {_bar(done)} {done:4.0%}  ETA {self._eta()}")]
         if self._values:
@@ -123,11 +134,16 @@ class Console:
             lines.append(Text(f"now: {now}", overflow="ellipsis", no_wrap=True))
         return Group(*lines)
 
-    def _eta(self) -> str:
+    def _by_steps(self) -> float | None:
         played = self._step - self._first
         if played <= 0:
+            return None
+        return (time.monotonic() - self._began) / played * max(0, self._total - self._step)
+
+    def _eta(self) -> str:
+        left = self._left()
+        if left is None:
             return "-"
-        left = (time.monotonic() - self._began) / played * max(0, self._total - self._step)
         minutes, seconds = divmod(round(left), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -112,9 +112,10 @@ class Display:
         self._console.finish(rows, paths)
 
     def close(self) -> None:
-        """Write what is still in memory, and say what was void and why."""
+        """Write what is still in memory, and print how many episodes were void, and why."""
         for cause, count in self._voids.most_common():
-            self.event(f"void: {count} by {cause}: {causes.find(cause).meaning}. Next: {causes.find(cause).next_step}")
+            known = causes.find(cause)
+            self.event(f"void, without reward: {count} by {cause}: {known.meaning}. Next: {known.next_step}")
         self._timeline.close()
         self._log.close()
         if self._wandb is not None:

@@ -7,8 +7,10 @@ Refuses to know states and rewards, which are the ledger's (`file`, `row` lead h
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +78,7 @@ def read(path: str | Path) -> list[Episode]:
 def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """These columns of a file, in row order: a reader of finals and searches needs no tokens. InputError as `read`."""
     try:
-        # read_table would make them null, as it does with the seeds of files that were written before these were
-        missing = set(names) - set(pq.read_schema(path).names) - {"seed"}
+        missing = set(names) - set(pq.read_schema(path).names)  # read_table would make them null
         if missing:
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         table = pq.read_table(path, columns=list(names), schema=SCHEMA)
@@ -85,6 +86,27 @@ def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
         rule, found = "an episodes file must be parquet with the episode columns", f"{path} ({error})"
         raise InputError(rule, found, "give a file of a run's episodes folder") from error
     return list(table.to_pylist())
+
+
+def damaged(folder: Path, places: Iterable[tuple[str, int, str]], whole: bool = True) -> dict[str, str]:
+    """File → what is wrong with it, of those in `folder` that hold these episodes: file, row and id, in order. Without
+    `whole` only the end of each is read, which a file that was cut lacks."""
+    found = {}
+    for file, of_file in itertools.groupby(places, key=itemgetter(0)):
+        expected = {row: id_ for _, row, id_ in of_file}
+        if not (folder / file).is_file():
+            found[file] = "gone"
+            continue
+        try:
+            table = pq.read_table(folder / file) if whole else None
+            count = pq.read_metadata(folder / file).num_rows
+        except (OSError, pa.ArrowException):
+            found[file] = "damaged"
+            continue
+        ids = table["id"].to_pylist() if table is not None and "id" in table.column_names else None
+        if max(expected) >= count or (whole and (ids is None or any(ids[at] != id_ for at, id_ in expected.items()))):
+            found[file] = "of other episodes"
+    return found
 
 
 def step_of(file: str) -> int:
@@ -102,7 +124,7 @@ def _episode(row: dict[str, Any]) -> Episode:
     return Episode(
         **{name: row[name] for name in _TEXTS},
         attempt=row["attempt"],
-        seed=row["seed"] or 0,
+        seed=row["seed"],
         response_at=row["response_at"],
         log=TokenLog(
             **{name: row[name] for name in _TOKENS}, drops=[(at, start, end) for at, start, end in row["drops"]]

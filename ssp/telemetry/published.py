@@ -1,14 +1,13 @@
 """What is made from the list of figures: the tables in docs/metrics.md and the Grafana dashboard.
 
-`python -m ssp.telemetry.published` writes both where they lie in the repository; with `--grafana` it prints the dashboard,
-to be imported. Owns their form. Promises that the same list gives the same files, which a test compares.
+`python -m ssp.telemetry.published` writes the tables where they lie in the repository; `ssp board --grafana FILE` writes the
+dashboard. Owns their form. Promises that the same list gives the same files.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ ROWS = (
 )
 """A role of each section, and its title."""
 
-GRAFANA = Path(__file__).with_name("grafana.json")
 WIDTH, HEIGHT, ABREAST = 8, 7, 3
 DOCUMENTED = ("<!-- figures: made by python -m ssp.telemetry.published -->", "<!-- end of figures -->")
 UNITS = {"s": "s", "bytes": "bytes", "share": "percentunit"}
@@ -138,13 +136,9 @@ def documented(text: str) -> str:
     return f"{before}{DOCUMENTED[0]}\n\n{tables()}\n{DOCUMENTED[1]}{after}"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Write both files, or print the dashboard."""
-    if "--grafana" in (sys.argv[1:] if argv is None else argv):
-        print(grafana(), end="")
-        return
-    GRAFANA.write_text(grafana(), encoding="utf-8")
-    page = GRAFANA.parents[2] / "docs" / "metrics.md"
+def main() -> None:
+    """Write the tables."""
+    page = Path(__file__).parents[2] / "docs" / "metrics.md"
     page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 

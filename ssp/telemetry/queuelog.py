@@ -66,7 +66,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     """The lines of a file that are whole; others are left out."""
     found = []
     for text in path.read_text("utf-8", "replace").split("\n") if path.exists() else ():
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             line = json.loads(text)
             if isinstance(line, dict) and isinstance(line.get("time"), float):
                 found.append(line)

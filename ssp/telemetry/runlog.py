@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from tensorboardX import SummaryWriter
 
 from ssp.errors import InputError, InvariantError
 
@@ -76,10 +75,10 @@ class RunLog:
         self._file.close()
         self._board.close()
 
-    def _open_board(self, **options: Any) -> SummaryWriter:
+    def _open_board(self, **options: Any) -> Any:
         # Two writers of one second would share a file, and the second empty it; files are read in the order of names.
         suffix = f".{time.time_ns()}"
-        return SummaryWriter(logdir=str(self._folder), flush_secs=10, filename_suffix=suffix, **options)
+        return _summary_writer()(logdir=str(self._folder), flush_secs=10, filename_suffix=suffix, **options)
 
 
 def cut_half_line(path: Path) -> None:
@@ -105,7 +104,22 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
         try:
             line = json.loads(text)
             latest[int(line["step"]), str(line["role"])] = line
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             rule = "every finished line of a metrics file must be an object with step and role"
             raise InputError(rule, f"{path}, line {number}: {text[:80]}", "remove that line") from error
     return sorted(latest.values(), key=lambda line: int(line["step"]))
+
+
+def _summary_writer() -> Any:
+    """tensorboardX's writer. It takes torch along wherever that is installed: 130 MB that a run's main process needs for
+    nothing else."""
+    modules: dict[str, Any] = sys.modules
+    hidden = "torch" not in modules
+    if hidden:
+        modules["torch"] = None  # makes its import fail, for which tensorboardX is prepared
+    try:
+        from tensorboardX import SummaryWriter
+    finally:
+        if hidden:
+            del modules["torch"]
+    return SummaryWriter

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ssp.errors import InputError
-from ssp.files import whole
 
 LIMIT = 200_000_000
 """Bytes of one file."""
@@ -88,18 +87,17 @@ class Timeline:
 
 def read(path: str | Path) -> list[dict[str, Any]]:
     """The events of a timeline, also of one whose writer was killed. InputError for another file."""
-    text = Path(path).read_text(encoding="utf-8")
     try:
+        text = Path(path).read_text(encoding="utf-8")
         whole = text[: text.rindex("\n")].rstrip().removesuffix("]").rstrip().removesuffix(",")
         events: list[dict[str, Any]] = json.loads(whole + "]")
         return events
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _foreign(Path(path), str(error)) from error
 
 
 def _reopen(path: Path) -> None:
     """Make a file ready for more events: without half a line at its end, and without the closing bracket."""
-    _convert(path)
     with path.open("rb+") as file:
         if file.read(2) not in (b"[\n", b""):
             raise _foreign(path, "it does not begin as one")
@@ -113,19 +111,6 @@ def _reopen(path: Path) -> None:
         if closed:
             file.seek(0, os.SEEK_END)
             file.write(b",\n")
-
-
-def _convert(path: Path) -> None:
-    """Runs that began before timelines were streams wrote one object."""
-    with path.open("rb") as file:
-        if file.read(16) != b'{"traceEvents": ':
-            return
-    try:
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    except (ValueError, KeyError) as error:
-        raise _foreign(path, str(error)) from error
-    with whole(path) as aside:
-        aside.write_text("[\n" + "".join(json.dumps(event) + ",\n" for event in events), encoding="utf-8")
 
 
 def _foreign(path: Path, found: str) -> InputError:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-VERSION = 4
+VERSION = 5
 """Raised whenever what is made changes."""
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
 STEPS, ROWS, RATE, SPREAD = 90, 3, 8e-3, 0.12
@@ -67,13 +67,15 @@ def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path
 def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> None:
     from transformers.utils import logging
 
+    from ssp.world.tokenizer import save
+
     logging.disable_progress_bar()
     world = World(derive(0, "tiny") % 1000)
     tokens = tokenizer(protocol, world)
     model = _model(len(tokens), int(str(tokens.eos_token_id)))
     _practise(model, _Traces(Renderer(protocol, tokens, template), world, recalls))
     model.save_pretrained(folder)
-    tokens.save_pretrained(folder)
+    save(tokens, folder)
 
 
 def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:

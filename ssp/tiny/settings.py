@@ -1,14 +1,15 @@
 """What `--tiny` sets over a recipe: the numbers that make it small, never what makes it this recipe.
 
-Owns the list. Promises to leave protocol, algorithm, loss, KL, batch strategy, question source and the number of
-optimizer steps a batch alone, and that nothing comes from the hub. Reward, evidence check and junk alarm do change: a
-policy that knows nothing never earns the recipe's reward, so nothing would train.
+Owns the list, settings.txt. Promises to leave protocol, algorithm, loss, KL, batch strategy, question source and the
+number of optimizer steps a batch alone, and that nothing comes from the hub. Reward, evidence check and junk alarm do
+change: a policy that knows nothing never earns the recipe's reward, so nothing would train.
 Refuses to be typed over silently: settings typed by the user come after these and win.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ssp.config import load
 from ssp.config.referee_rules import WORLD_PROTOCOL
@@ -21,57 +22,8 @@ MODEL = "tiny"
 BATCH, ATTEMPTS = 6, 3
 """Questions a step of either role, and attempts at most."""
 
-SETTINGS = (
-    "steps=2",
-    f"defaults.model={MODEL}",
-    "defaults.engine.kind=torch",
-    "defaults.engine.dtype=float32",
-    "defaults.engine.tensor_parallel=1",
-    "defaults.engine.memory=0.85",
-    "defaults.engine.kv_mb=0",
-    "defaults.engine.sequences=256",
-    "defaults.learner.kind=torch",
-    "defaults.learner.dtype=float32",
-    "defaults.learner.ranks=1",
-    "defaults.learner.zero=2",
-    "defaults.learner.offload=none",
-    "defaults.learner.lr=2e-4",
-    "defaults.learner.warmup_steps=0",
-    "defaults.learner.token_budget=16384",
-    f"defaults.batch={BATCH}",
-    "solver.reward=ssp.tiny.reward:letters",
-    "referee.verifier=none",
-    "referee.evidence=none",
-    "referee.noise_documents=0",
-    "referee.noise_trajectories=0",
-    "referee.alarm_patience=1000000",
-    "judge.kind=exact",
-    "defaults.limits.searches=2",
-    "defaults.limits.prompt_tokens=2048",
-    "defaults.limits.turn_tokens=160",
-    "defaults.limits.observation_tokens=128",
-    "defaults.limits.total_tokens=2816",
-    "data.corpus=world:train",
-    "data.targets=world:train",
-    "data.eval=[{name: heldout, file: 'world:heldout', corpus: 'world:heldout'}]",
-    "eval.every=0",
-    "eval.final_questions_per_hop=2",
-    "eval.hops=[1]",
-    "retriever.url=''",
-    "retriever.shards=1",
-    "retriever.topk=1",
-    "retriever.gpus=0",
-    "placement.layout=separate",
-    "placement.nodes=''",
-    "placement.engine_gpus=0",
-    "placement.learner_gpus=0",
-    "placement.judge_gpus=0",
-    "placement.proposers=1",
-    "placement.solvers=1",
-    "placement.judges=1",
-    "save.every=1",
-    "save.keep=1",
-)
+SETTINGS = tuple(Path(__file__).with_name("settings.txt").read_text(encoding="utf-8").split("\n")[:-1])
+"""What is set, in settings.txt: `key=value`, a line each."""
 
 
 def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:

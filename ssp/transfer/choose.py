@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ssp.errors import InputError
-from ssp.transfer.parcel import BROADCAST, IPC, OBJECT_STORE, SHM, Place
+from ssp.transfer.parcel import BROADCAST, OBJECT_STORE, SHM, Place
 
 SHARE = 0.5
 """Of the object store, what published weights may take for `auto` to choose it; episodes need the rest. Where they fit it is
@@ -23,18 +23,12 @@ def choose(kind: str, role: str, learner: Place, engines: Sequence[Place], room:
     InputError when the kind that was asked for cannot work where the processes are.
     """
     together = all(place.memory == learner.memory for place in engines)
-    gpus = {place.gpu for place in (learner, *engines)}
     if kind == SHM and not together:
         hosts = ", ".join(sorted({place.host for place in (learner, *engines)}))
         rule = f"transfer.kind=shm needs the {role}'s learner and engines on one node"
         raise InputError(rule, f"they are on {hosts}", "set transfer.kind=auto")
-    if kind == IPC and (len(gpus) > 1 or "" in gpus):
-        rule = f"transfer.kind=ipc needs the {role}'s learner and engines on one GPU"
-        raise InputError(rule, ", ".join(sorted(gpu or "the CPU" for gpu in gpus)), "set transfer.kind=auto")
     if kind != "auto":
         return kind, "transfer.kind"
-    if "" not in gpus and len(gpus) == 1:
-        return IPC, "all on one GPU"
     if between_gpus(learner, engines):
         return BROADCAST, "a GPU each"
     if not together:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ssp.errors import Fault, InvariantError, SspError
+from ssp.errors import Fault, InputError, InvariantError, SspError
+from ssp.record import check_files
 from ssp.transfer.parcel import Weights
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1"}
@@ -68,8 +69,12 @@ def _all(file: Any, data: memoryview) -> None:
 
 def read(path: Path) -> Weights:
     """The tensors of the file, or of all such files in a model folder, as read-only views of their mapped pages. Fault
-    `payload_lost` when one is gone or torn, or there is none."""
+    `payload_lost` when one is gone, torn or not as the folder's record has it, or there is none."""
     if path.is_dir():
+        try:
+            check_files(path)
+        except InputError as error:
+            raise Fault("payload_lost", str(error)) from error
         files = sorted(path.glob("*.safetensors"))
         if not files:
             raise Fault("payload_lost", f"{path} holds no *.safetensors")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ssp.errors import Fault
-from ssp.transfer import flat, ipc
+from ssp.transfer import flat
 from ssp.transfer.broadcast import Call, Group
 from ssp.transfer.digest import check_arrived
-from ssp.transfer.parcel import BROADCAST, IPC, OBJECT_STORE, Parcel, on_host
+from ssp.transfer.parcel import BROADCAST, OBJECT_STORE, Parcel, on_host
 
 
 class Inbox:
@@ -39,8 +39,6 @@ class Inbox:
             if version not in arrived:
                 raise Fault("weights_missed", f"{self._role} version {version} was broadcast before this process")
             weights = arrived[version]
-        elif parcel.kind == IPC:
-            weights = ipc.open_handles(parcel.payload)
         else:
             weights = flat.read(Path(parcel.path))
         if parcel.digests is not None:

@@ -1,6 +1,6 @@
 """The learner's end: weights in, parcels out.
 
-Owns what has to stay for a parcel to be of use (files, copies, device memory) and gives it up when enough newer ones
+Owns what has to stay for a parcel to be of use (files, copies) and gives it up when enough newer ones
 exist. Promises one serial number a publication, and that what it shared is gone after `close`. Refuses to know versions.
 """
 
@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from ssp.errors import Fault, InvariantError
-from ssp.transfer import ipc
 from ssp.transfer.broadcast import Call, Group, listen
 from ssp.transfer.digest import digests
 from ssp.transfer.files import DiskShelf, MemoryShelf
-from ssp.transfer.parcel import BROADCAST, DISK, IPC, OBJECT_STORE, SHM, Parcel, Plan, Weights, describe, size
+from ssp.transfer.parcel import BROADCAST, DISK, OBJECT_STORE, SHM, Parcel, Plan, Weights, describe, size
 
 
 class Outbox:
@@ -68,10 +67,6 @@ class Outbox:
         if kind == BROADCAST:
             self._held.append((serial, weights))
             return Parcel(**parcel, tensors=describe(weights))
-        if kind == IPC:
-            tensors, handles = ipc.share(weights)
-            self._held.append((serial, tensors))
-            return Parcel(**parcel, payload=handles)
         assert self._shelf is not None
         return Parcel(**parcel, path=str(self._shelf.put(serial, weights)))
 

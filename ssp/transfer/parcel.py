@@ -1,6 +1,6 @@
 """What travels: a parcel of published weights, and what both ends must know of each other.
 
-Owns the records. Promises that a parcel is small wherever its payload lies elsewhere (a file, a group, a device), and
+Owns the records. Promises that a parcel is small wherever its payload lies elsewhere (a file, a group), and
 that what goes through the object store is numpy arrays only. Refuses to know versions: the weight store gives them.
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 Weights = dict[str, np.ndarray]
 """Hugging Face parameter names → arrays."""
 
-OBJECT_STORE, SHM, DISK, BROADCAST, IPC = KINDS = ("object_store", "shm", "disk", "broadcast", "ipc")
+OBJECT_STORE, SHM, DISK, BROADCAST = KINDS = ("object_store", "shm", "disk", "broadcast")
 """object_store: the arrays themselves, by reference where there is a cluster. shm, disk: one file. broadcast: sent to all
-engines at once by torch.distributed. ipc: handles of memory on a GPU that both ends use."""
+engines at once by torch.distributed."""
 
 SHARED_MEMORY = Path("/dev/shm")
 """Where files live in memory and every process of the node sees them."""
@@ -39,7 +39,7 @@ class Tensor:
 class Parcel:
     """One publication. `serial` counts the publications of one learner process; `nbytes` of all tensors.
 
-    `payload`: the weights (object_store) or handles (ipc). `path`: the file (shm, disk). `tensors`: what a broadcast
+    `payload`: the weights (object_store). `path`: the file (shm, disk). `tensors`: what a broadcast
     will bring, in order. `digests`: of each tensor as it was sent, where they are compared.
     """
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ssp.errors import InvariantError
+from ssp.errors import Fault, InvariantError
 from ssp.record import RECORD
 from ssp.transfer import flat
 from ssp.transfer.broadcast import Call
@@ -68,8 +69,13 @@ class Publisher:
         return self._publish({})
 
     def again(self, serial: int) -> tuple[Parcel, dict[str, float]]:
-        """An earlier publication once more, by the object store. Fault `weights_gone` when it is too old."""
-        return self._box().again(serial, self.exported)
+        """An earlier publication once more, by the object store. Fault `weights_gone` when this process has it no more."""
+        return self._again(serial, self.exported)
+
+    def _again(self, serial: int, newest: Callable[[], Weights]) -> tuple[Parcel, dict[str, float]]:
+        if self._outbox is None:
+            raise Fault("weights_gone", "the learner's process is a new one, which has published nothing")
+        return self._outbox.again(serial, newest)
 
     def listen(self, host: str) -> int:
         """Open the port of a new group of broadcasts at `host`."""

@@ -7,16 +7,24 @@ episodes are measured before and after, never learned, and one order for one see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
 from ssp.config.schema import WarmupConfig
 from ssp.episode import Episode
-from ssp.errors import InputError
+from ssp.errors import Fault, InputError
 from ssp.seeds import generator
 from ssp.selfplay.crew import Crew
+from ssp.warmup.progress import Progress
+from ssp.warmup.saves import Saves
 
+ENDED = ("_died", "_deadline", "_memory")
+"""Endings of a fault's cause after which the learner is a new process without its state."""
+TRIES = 2
+"""How often an update that ends its learner is made again."""
 NLL = "nll"
 """Figure of an update or a measurement: mean -log pi of the trained tokens, nats a token."""
 
@@ -63,22 +71,75 @@ def enough(episodes: Sequence[Episode], cfg: WarmupConfig) -> list[Episode]:
 
 
 async def train(
-    crew: Crew, episodes: Sequence[Episode], cfg: WarmupConfig, seed: int, tell: Callable[[int, float], None]
+    crew: Crew,
+    episodes: Sequence[Episode],
+    cfg: WarmupConfig,
+    seed: int,
+    progress: Progress,
+    saves: Saves | None = None,
 ) -> Summary:
-    """Learn `episodes` on `crew`, a learner; `tell(step, nll)` hears of each update. InputError for too few episodes."""
+    """Learn `episodes` on `crew`, a learner. With `saves` it goes on where these stand, at once and after a death of the
+    learner, saves on the way and when it is cancelled, and finishes them. InputError for too few episodes."""
     order = generator(seed, "warmup", "split").permutation(len(enough(episodes, cfg))).tolist()
     held = _held(len(episodes), cfg)
     test, learn = [episodes[i] for i in order[:held]], [episodes[i] for i in order[held:]]
-    before = await _measure(crew, test, cfg.batch)
-    step = 0
+    blocks = []
     for epoch in range(cfg.epochs):
         places = generator(seed, "warmup", "epoch", epoch).permutation(len(learn)).tolist()
-        for at in range(0, len(places), cfg.batch):
-            block = [learn[i] for i in places[at : at + cfg.batch]]
+        blocks += [[learn[i] for i in places[at : at + cfg.batch]] for at in range(0, len(places), cfg.batch)]
+    failed = Counter[int]()
+    while True:
+        try:
+            before, after = await _learn(crew, blocks, test, cfg.batch, progress, saves)
+            return Summary(len(blocks), len(learn), held, before, after)
+        except Fault as fault:
+            failed[progress.step] += 1
+            if saves is None or not fault.cause.endswith(ENDED) or failed[progress.step] > TRIES:
+                raise
+
+
+async def _learn(
+    crew: Crew,
+    blocks: Sequence[list[Episode]],
+    test: Sequence[Episode],
+    size: int,
+    progress: Progress,
+    saves: Saves | None,
+) -> tuple[float | None, float | None]:
+    """The updates that are not made yet, in order, on a learner that has made none or has ended; `test` before and after."""
+    begun = saves.begun() if saves is not None else None
+    if begun is not None and saves is not None:
+        await crew.call(0, "load", str(saves.out))
+    saved, before = begun or (0, None)
+    asked = saved
+    progress.begin(saved, [tokens(block) for block in blocks])
+    if saved < len(blocks):  # a short one tells how fast it is
+        least = min(blocks[saved], key=lambda episode: len(episode.log))
+        since = progress.clock()
+        await _measure(crew, [least], 1)
+        progress.measured(tokens([least]), progress.clock() - since)
+    before = await _measure(crew, test, size) if begun is None else before
+    try:
+        for block in blocks[saved:]:
+            since, asked = progress.clock(), asked + 1
             figures = await crew.call(0, "learn", _plan(block), block)
-            step += 1
-            tell(step, figures[NLL])
-    return Summary(step, len(learn), held, before, await _measure(crew, test, cfg.batch))
+            progress.learned(progress.clock() - since, figures[NLL])
+            if saves is not None and asked < len(blocks) and saves.due():
+                await saves.save(crew, before)
+                saved = asked
+        after = await _measure(crew, test, size)
+        if saves is not None:
+            await saves.finish(crew)
+        return before, after
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        if saves is not None and asked > saved:  # behind the update that is under way
+            await saves.save(crew, before)
+        raise
+
+
+def tokens(episodes: Sequence[Episode]) -> int:
+    """Tokens of these, those that are not learned too."""
+    return sum(len(episode.log) for episode in episodes)
 
 
 def _held(episodes: int, cfg: WarmupConfig) -> int:

@@ -98,7 +98,7 @@ class Learner(Publisher):
         if self._ranks.world == 1:
             return super().again(serial)
         weights = self.exported()  # all ranks together, whether or not the outbox still needs them
-        return self._box().again(serial, lambda: weights) if self._ranks.rank == 0 else ({}, {})
+        return self._again(serial, lambda: weights) if self._ranks.rank == 0 else ({}, {})
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         """Write a checkpoint folder (Hugging Face layout and optimizer), aside and renamed."""
@@ -115,6 +115,7 @@ class Learner(Publisher):
     def _learn(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
         started = time.perf_counter()
         stats = self._inner.update(batches)
+        self._inner.backend.zero()  # what follows, a publication or an engine's turn, finds that memory free
         for found in stats.values():
             found["busy"] = time.perf_counter() - started
         return stats

@@ -58,12 +58,12 @@ class SimulatedLearner(Publisher):
         """Write a checkpoint folder, aside and renamed."""
         aside = Path(f"{folder}.tmp-{os.getpid()}")
         aside.mkdir(parents=True, exist_ok=True)
-        (aside / RECORD).write_text(json.dumps({**meta, "updates": self.updates}), encoding="utf-8")
+        (aside / RECORD).write_text(json.dumps({**meta, "step": self.updates}), encoding="utf-8")
         os.rename(aside, folder)
 
     def load(self, folder: str) -> None:
         """Read a checkpoint folder back."""
-        self.updates = int(read_record(Path(folder))["updates"])
+        self.updates = int(read_record(Path(folder))["step"])
 
     def _wait(self, tokens: int) -> dict[str, Any]:
         started = time.perf_counter()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ssp import cache
-from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.seeds import derive, generator
 from ssp.world.generator import MAX_HOPS, Question, World
@@ -23,6 +22,8 @@ EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
 """Questions a hop in questions.jsonl; a world has about 1000 of one hop, the rest has more than enough."""
 PREFIX, ALIASES = "world:", "+aliases"
+SEEDS = {"train": 11, "heldout": 12}
+"""Worlds that have a name."""
 _NAMES = ("corpus.jsonl", "targets.jsonl", "eval.jsonl", "questions.jsonl")
 _MANIFEST = "world.json"
 
@@ -48,28 +49,27 @@ def ensure(seed: int, cache_root: Path | None = None, aliases: bool = False) -> 
     return WorldFiles(corpus, targets, evaluation, questions, seed, aliases)
 
 
-def world_seed(path: str, cfg: Config) -> int | None:
+def world_seed(path: str) -> int | None:
     """Seed of the world that `path` names: `world:train`, `world:heldout` or `world:<seed>`, each also with `+aliases`
     (`World`); None for another path."""
     if not path.startswith(PREFIX):
         return None
     name = path.removeprefix(PREFIX).removesuffix(ALIASES)
-    known = {"train": cfg.world.train_seed, "heldout": cfg.world.heldout_seed}
-    if name not in known and not name.isdecimal():
+    if name not in SEEDS and not name.isdecimal():
         rule = f"a generated world is called world:train, world:heldout or world:<seed>, or that with {ALIASES}"
         raise InputError(rule, path, "use one of these names")
-    return known[name] if name in known else int(name)
+    return SEEDS[name] if name in SEEDS else int(name)
 
 
-def oracle(path: str, cfg: Config) -> World | None:
+def oracle(path: str) -> World | None:
     """The world that `path` names; None for another path."""
-    seed = world_seed(path, cfg)
+    seed = world_seed(path)
     return None if seed is None else World(seed, path.endswith(ALIASES))
 
 
-def resolve(path: str, kind: str, cfg: Config, cache_root: Path | None = None) -> str:
+def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
     """The file behind a data path. `kind`: corpus, targets, eval or questions. A path of no world comes back as is."""
-    seed = world_seed(path, cfg)
+    seed = world_seed(path)
     return path if seed is None else str(getattr(ensure(seed, cache_root, path.endswith(ALIASES)), kind))
 
 

@@ -1,18 +1,33 @@
-"""The tokenizer of the embedded policy: one word, one token.
+"""The tokenizer of the embedded policy: one word, one token; and how tokenizers are saved.
 
-Owns the map from the closed vocabulary to ids. Promises that every tag, relation and name is exactly one token, that
-ids follow `ssp.world.vocabulary`, and that text made of these words survives encode and decode.
+Owns the map from the closed vocabulary to ids, and what makes `AutoTokenizer` read a saved tokenizer as it is. Promises
+that every tag, relation and name is exactly one token, that ids follow `ssp.world.vocabulary`, and that text made of these
+words survives encode and decode.
 Refuses to know what the words mean.
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
+from ssp.record import EXACT
 from ssp.world.vocabulary import END, PAD, UNKNOWN, VOCABULARY
+
+CONFIG = "tokenizer_config.json"
+CLASS = '''"""This folder's tokenizer: tokenizer.json as it stands, no word splitting of the model's architecture."""
+
+from transformers import PreTrainedTokenizerFast
+
+
+class ExactTokenizer(PreTrainedTokenizerFast):
+    """See above."""
+'''
 
 
 def build() -> PreTrainedTokenizerFast:
@@ -27,3 +42,17 @@ def build() -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         model_max_length=2048,
     )
+
+
+def save(made: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write `made` into a model folder so that `AutoTokenizer` gives its ids, with and without `trust_remote_code`.
+
+    For a Qwen2 model `AutoTokenizer` replaces a general class by Qwen2's, which splits words in its own way. A folder that
+    names a class of its own is left alone: without trust the general one reads it, with trust the class below.
+    """
+    made.save_pretrained(folder)
+    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    config |= {"tokenizer_class": "PreTrainedTokenizerFast"}
+    config["auto_map"] = {"AutoTokenizer": [None, f"{Path(EXACT).stem}.ExactTokenizer"]}
+    (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / EXACT).write_text(CLASS, encoding="utf-8")

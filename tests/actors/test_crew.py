@@ -182,7 +182,7 @@ def test_a_program_is_named_fits_its_cpus_and_ends_alone(tmp_path, ray_cluster):
     names = set(ray_cluster.actors("named"))
     assert names == {
         "proposer-0", "solver-0", "solver-1", "judge-0", "shard-0-0", "shard-1-0", "shard-0-1", "shard-1-1",
-        "learner-proposer-0", "learner-solver-0", "queue-questions-0", "queue-proposer-0", "queue-solver-0", "ledger-0",
+        "learner-proposer-0", "learner-solver-0", "queue-proposer-0", "queue-solver-0", "ledger-0",
     }  # fmt: skip
     shown = list_actors(ray_cluster.dashboard, filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
     says = {actor.name.removeprefix("named-"): actor.repr_name for actor in shown if actor.name.startswith("named-")}

@@ -23,13 +23,13 @@ from actors.process import Alive
 from ssp.config import load
 from ssp.config.schema import Config
 from ssp.episode import Episode, Outcome
-from ssp.errors import Fault, InvariantError, SspError
-from ssp.learning.memory import OutOfMemory
+from ssp.errors import Fault, InvariantError, OutOfMemory, SspError
 from ssp.tokenlog import Kind
 from ssp.transfer.parcel import OBJECT_STORE, Plan
 from ssp.workers.learner import Learner
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+TWO = ("solver.learner.kind=deepspeed", "solver.learner.ranks=2")
 PLAN = [(0, row, float(row % 2), row // 4) for row in range(8)]
 
 
@@ -70,7 +70,7 @@ def block() -> list[Episode]:
 
 @pytest.mark.covers("SR-10")
 def test_two_ranks_answer_as_one_and_a_dead_one_ends_all_and_comes_back(tmp_path: Path) -> None:
-    cfg = config("solver.learner.ranks=2")
+    cfg = config(*TWO)
     made, said = crew(cfg, "learner-solver")
     one = Learner(config(), "solver", POLICY)
     made_by_one = one.learn(PLAN, block())
@@ -143,7 +143,7 @@ def short_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_that_is_short_inside_a_collective_halves_once(monkeypatch: Any, twice: bool) -> None:
     short_ranks(monkeypatch)
     monkeypatch.setattr(learners, "GRACE", 0.5)
-    cfg = config("solver.learner.ranks=2", "solver.learner.token_budget=100")
+    cfg = config(*TWO, "solver.learner.token_budget=100")
     made, said = crew(cfg, "learner-solver")
 
     async def play() -> None:
@@ -168,7 +168,7 @@ def test_a_failure_that_is_told_is_not_printed_too(monkeypatch: Any) -> None:
     printed: list[str] = []
     short_ranks(monkeypatch)
     monkeypatch.setattr("ray._private.worker.logger.error", printed.append)
-    made, _ = crew(config("solver.learner.ranks=2"), "learner-solver")
+    made, _ = crew(config(*TWO), "learner-solver")
 
     async def play() -> None:
         await made.ready()
@@ -185,7 +185,7 @@ def test_a_failure_that_is_told_is_not_printed_too(monkeypatch: Any) -> None:
 
 
 def test_restarts_are_counted() -> None:
-    made, _ = crew(config("solver.learner.ranks=2", "placement.restarts=0"), "learner-solver")
+    made, _ = crew(config(*TWO, "placement.restarts=0"), "learner-solver")
 
     async def play() -> None:
         await made.ready()

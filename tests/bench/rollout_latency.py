@@ -97,7 +97,7 @@ def play(search: Search, args: argparse.Namespace) -> tuple[list[float], float]:
     cfg = concrete(load("quickstart", []) if args.policy == "coldstart" else shrunk("search-r1-qwen2.5-3b-ppo", []))
     folder = build.model_dir(cfg, SOLVER)
     engine, renderer = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder)
-    questions = read_questions(files.resolve("world:train", "questions", cfg))
+    questions = read_questions(files.resolve("world:train", "questions"))
     settings = Settings(cfg.solver.limits, 1.0, cfg.retriever.topk, lanes=args.lanes)
     rates, cpu = [], time.process_time()
     for round_ in range(args.rounds + 2):

@@ -4,7 +4,7 @@
     python tests/bench/soak.py --minutes 30     the long form
 
 Plays configs/simulated.yaml (no model; everything around it is real) in a Ray cluster of its own. All the time, actors are
-killed and stalled by a seeded schedule (`chaos.faults`), two a step. For the first part of the time the driver
+killed and stalled by a seeded schedule (`tests/faults.py`), two a step. For the first part of the time the driver
 is killed too, with SIGKILL: at the moments of `tests/moments.py` in turn, and at any. The same command then goes on with the
 run folder. The last part is one driver's, for the figures of memory; Ctrl-C ends it.
 
@@ -38,12 +38,12 @@ import psutil
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 import conftest  # noqa: E402, F401  (Ray as tests have it: on loopback, without tokens)
+from faults import Fault, Faults, filled, names  # noqa: E402
 from moments import MOMENTS, kill_at  # noqa: E402
 from trainruns import Cluster, Left, Run, ledger_is_sound, marked, run  # noqa: E402
 
 from actors.watch import deaths  # noqa: E402
 from ssp.config import load  # noqa: E402
-from ssp.config.chaos_rules import actors  # noqa: E402
 from ssp.episode import ROLES  # noqa: E402
 from ssp.ledger import Ledger  # noqa: E402
 
@@ -87,28 +87,44 @@ class Soak:
         self.cfg = load("simulated", self.settings)
         self.killed: Counter[str] = Counter()
         self.audits = self.stalls = 0
+        self.struck: set[int] = set()
         self.starts: list[float] = []
         self.samples: dict[str, list[tuple[float, int]]] = defaultdict(list)
 
-    def schedule(self, count: int) -> str:
-        """`count` faults from the saved step on: nine kills of any actor to one stall of a player, judge or shard. Each actor
+    def schedule(self, count: int) -> list[Fault]:
+        """`count` faults: nine kills of any actor to one stall of a player, judge or shard. Each actor
         has its turn before one has another: most are back by then."""
-        names, first = actors(self.cfg), max(self.made.saved(), 0)
-        faults: list[dict[str, Any]] = []
+        there, faults = names(self.cfg), list[Fault]()
         for number in range(count):
-            if number % len(names) == 0:
-                self.draw.shuffle(names)
-            who, at = names[number % len(names)], {"at_step": first + 1 + int(number / self.rate)}
+            if number % len(there) == 0:
+                self.draw.shuffle(there)
+            who, at = there[number % len(there)], 1 + int(number / self.rate)
             stalls = who.startswith(("solver", "proposer", "judge", "shard")) and self.draw.random() < 0.2
-            held = {"do": "stall", "seconds": self.draw.choice([1, 3, 90])}
-            faults.append({**at, "who": who, **(held if stalls else {"do": "kill"})})
-        return json.dumps(faults)
+            held = self.draw.choice([1.0, 3.0, 90.0])
+            faults.append(Fault(at, "stall", who, held) if stalls else Fault(at, "kill", who))
+        return faults
+
+    def faults(self, made: Run, schedule: Sequence[Fault]) -> Faults:
+        """Make these while a run plays."""
+        run_name = made.folder.name
+        return Faults(
+            schedule,
+            lambda: len(made.rows("solver")),
+            lambda: self.cluster.actors(run_name),
+            lambda who: filled(self.cluster.address, f"{run_name}-{who}"),
+        )
+
+    def note(self, faults: Faults) -> None:
+        """End a schedule, and count what it made."""
+        faults.end()
+        self.struck |= {pid for pid, fault in faults.made.items() if fault.do == "kill"}
+        self.stalls += sum(fault.do == "stall" for fault in faults.made.values())
 
     def life(self, moment: str, seconds: float) -> None:
         """One driver: some seconds after its first step it is killed at `moment`, or ended by Ctrl-C without one."""
         began = time.monotonic()
-        with run(self.made.folder, *self.settings, f"chaos.faults={self.schedule(500)}", config="simulated",
-                 env=self.cluster.env) as made:  # fmt: skip
+        with run(self.made.folder, *self.settings, config="simulated", env=self.cluster.env) as made:
+            faults = self.faults(made, self.schedule(500))
             # Not Run.mark: only the driver has it. A row of an earlier life may name a later step.
             before = len(made.rows("solver"))
             made.until("the first step", lambda: len(made.rows("solver")) > before, 0.25, BUSY)
@@ -124,7 +140,7 @@ class Soak:
                 os.kill(made.process.pid, signal.SIGKILL)
                 made.wait()
                 self.killed["any moment"] += 1
-            self.stalls += made.text().count("chaos: stall")
+            self.note(faults)
             assert "Traceback" not in made.text(), made.text()
             print(f"driver {len(self.starts)}: step {self.made.steps()}, {self.games()} games, {self.kills()} SIGKILLs, "
                   f"killed at {dict(self.killed)}", flush=True)  # fmt: skip
@@ -164,14 +180,14 @@ class Soak:
             # Files first: what lives goes on meanwhile, and may prune them.
             with suppress(FileNotFoundError):
                 state = json.loads((self.made.folder / "checkpoints" / "state.json").read_text())
-                updates = json.loads((self.made.folder / state["folders"][role] / "ssp.json").read_text())["updates"]
+                updates = json.loads((self.made.folder / state["folders"][role] / "ssp.json").read_text())["step"]
                 sql = f"SELECT count(*) FROM commits WHERE role = '{role}' AND NOT rolled_back AND step <= {state['step']}"
                 assert self.made.sql(sql) == [(updates,)], (role, state["step"], updates, self.made.sql(sql))
         self.audits += 1
 
     def deaths(self) -> list[dict[str, Any]]:
         """Killed actors, as the run's own reports tell it: a kill that a driver did not live to tell is not counted."""
-        return [line for line in deaths.told(self.made.folder) if line["chaos"] == "kill"]
+        return [line for line in deaths.told(self.made.folder) if line["pid"] in self.struck]
 
     def kills(self) -> int:
         """SIGKILLs of drivers and actors."""

@@ -77,6 +77,7 @@ def scrubbed(board: Board) -> list[list[Any]]:
             names = known["names", key.split(":")[0]]
             value[1] = 0.0
             value[2:] = [0.0 if _TIMED.match(names[at]) else figure for at, figure in enumerate(value[2:])]
+    known["run", ""]["called"] = "run"  # else the path of a temporary folder
     depth, timeline = known["depth", ""], known["timeline", ""]
     known["depth", ""] = {role: max(depth[role]) for role in ("proposer", "solver")}
     spans = {(track, name) for track, name, *_ in timeline["spans"] if not name.startswith("wait")}

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -178,7 +177,7 @@ def test_bad_input_is_one_paragraph(stage: fakes.Stage, tmp_path: Path, capsys: 
         ([stage.folder.path, "--save", tmp_path / "b.pdf"], "let the name end in .html"),
         ([stage.folder.path, "--port", "99999"], "0 to 65535"),
         ([stage.folder.path, "--port", taken.getsockname()[1]], "the server's port must be free"),
-        ([], "required"),
+        ([], "no RUN"),
     ):
         code, said = asked(capsys, *argv)
         assert code == 2 and wanted in said and said.count("\n") == 1, said
@@ -264,6 +263,5 @@ def test_the_command_serves_until_it_is_told_to_end(stage: fakes.Stage) -> None:
         with socket.create_connection(("127.0.0.1", int(found[1])), timeout=10) as client:
             client.sendall(b"GET /data.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
-        began = time.monotonic()
         process.terminate()
-        assert process.wait(20) == 0 and process.stderr.read() == "" and time.monotonic() - began < 20
+        assert process.wait(20) == 0 and process.stderr.read() == ""

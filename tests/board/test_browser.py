@@ -68,7 +68,7 @@ def test_each_view_by_a_click(browser: Chrome, address: str, tmp_path: Path, dar
             "Learnability",
             "Near-duplicates",
             "Coverage",
-            "not measured: ssp bank run",
+            "not measured: ssp bank",
         ],
         "duel": ["Proposer", "Solver", "search", "information", "verdict valid"],
         "questions": ["valid", "rejected", "difficulty"],
@@ -167,13 +167,13 @@ def test_each_picture_is_reached_with_tab(browser: Chrome, address: str) -> None
 
 
 def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path) -> None:
-    """Four bands, an alarm from step 5 to 7 and one that lasts at the end, a yardstick: in the page without a server."""
+    """Four bands, an alarm from step 5 to 7 and one more that lasts at the end, a yardstick: in the page without a server."""
     run = by_hand(tmp_path / "run", ["one ?", "two ?"])
     log = RunLog(run.path)
     for step in range(1, 13):
         figures = {"solved_0": 0.25, "solved_26-50": 0.5, "solved_100": 0.25, "near_duplicates": 0.05 * step}
-        lasting = {"alarm_near_duplicates": float(5 <= step <= 7), "alarm_coverage": float(step >= 11)}
-        values = {**figures, **lasting, "learnability": 0.4, "half_life": 3.0, "coverage": 0.6, "answer_entropy": 1.5}
+        lasting = {"alarm_near_duplicates": float(5 <= step <= 7 or step >= 11)}
+        values = {**figures, **lasting, "learnability": 0.4, "coverage": 0.6}
         log.write(step, "game", {f"curriculum/{name}": value for name, value in values.items()})
     log.close()
     rounds = [[step, 0.6, 0.5, 0.7, 0.5 - step / 100, 0.3, 0.6, 8] for step in (1, 6, 12)]
@@ -181,12 +181,12 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
     save(looked(run), tmp_path / "board.html")
     browser.open((tmp_path / "board.html").as_uri() + "#curriculum")
     said = browser.run("VIEWS.curriculum.said.innerText")
-    assert "near-duplicates, step 5 to 7." in said and "coverage, step 11 to 12." in said
+    assert "near-duplicates, step 5 to 7." in said and "near-duplicates, step 11 to 12." in said
     marks = {
         name: browser.run(f"VIEWS.curriculum.charts.{name}.svg.querySelectorAll('rect').length")
-        for name in ("near", "cover", "types", "half")
+        for name in ("near", "cover")
     }
-    assert marks == {"near": 1, "cover": 1, "types": 0, "half": 0}
+    assert marks == {"near": 2, "cover": 0}
     label = browser.run("VIEWS.curriculum.charts.stick.svg.getAttribute('aria-label')")
     assert "the run's solver: from 60.0 % to 60.0 %" in label and "yardstick: from 49.0 % to 38.0 %" in label
     browser.run("VIEWS.curriculum.charts.solved.svg.focus()")
@@ -231,7 +231,7 @@ def test_what_the_queues_hold(browser: Chrome, stage: fakes.Stage, tmp_path: Pat
         browser.open(url + "#machine")
         browser.settled()
         assert browser.run(f"{chart}.root.checkVisibility()") is False
-        held = {"questions": 3, "proposer": 40, "solver": 7}
+        held = {"proposer": 40, "solver": 7}
         with run.queues.open("w") as file:
             for at in range(90):
                 told = {
@@ -241,7 +241,7 @@ def test_what_the_queues_hold(browser: Chrome, stage: fakes.Stage, tmp_path: Pat
                 file.write(json.dumps({"time": 1e9 + at, **told}) + "\n")
         browser.run("poll()")  # a run that has ended is asked every 15 s
         browser.until(f"{chart}.root.checkVisibility()")
-        assert "questions3proposer40solver7" in browser.run(f"{chart}.legend.textContent")
+        assert "proposer40solver7" in browser.run(f"{chart}.legend.textContent")
     save(looked(run), tmp_path / "board.html")
     for width, dark in ((360, True), (1200, False)):
         browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
@@ -250,13 +250,13 @@ def test_what_the_queues_hold(browser: Chrome, stage: fakes.Stage, tmp_path: Pat
             browser.settled()
             assert browser.run("document.documentElement.scrollWidth <= innerWidth")
             tones = browser.run(f"[...{chart}.svg.querySelectorAll('path')].map(one => getComputedStyle(one).stroke)")
-            assert len(tones) == len(set(tones)) == 3
+            assert len(tones) == len(set(tones)) == 2
             browser.run(f"{chart}.svg.focus()")
             browser.key("Home")
             for _ in range(121):
                 browser.key("ArrowRight")
             assert "after 45 s" in browser.run(f"{chart}.legend.textContent")
-            assert "questions4proposer41solver8" in browser.run(f"{chart}.legend.textContent")
+            assert "proposer41solver8" in browser.run(f"{chart}.legend.textContent")
         finally:
             browser.call("Emulation.clearDeviceMetricsOverride")
 

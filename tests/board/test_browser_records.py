@@ -154,7 +154,7 @@ CONTRAST = """
   }));
 })()
 """
-DRAWN = "ink proposer solver solver-soft solver-deep referee right wrong void c1 c2 c3 c4 c5 bad grey wait focus"
+DRAWN = "ink proposer solver referee right wrong void c1 c2 c3 c4 c5 bad grey wait focus"
 """Every tone of a line, a bar or a mark; those of the payoff map and of the bands lie beside each other, on no card."""
 
 
@@ -225,3 +225,84 @@ def test_a_version_stands_against_the_opponent_of_its_time(browser: Chrome, stag
     cells = [[1, 0], [1, 4], [2, 0], [2, 1], [2, 4], [3, 4]]
     browser.run(f"SSP.rounds = new Map({json.dumps([[row[0], row] for row in rounds])}); 0")
     assert browser.run(f"ofTheirTime({json.dumps(cells)})") == [[1, 0], [2, 1]]
+
+
+def test_a_card_without_a_picture_takes_one_line(browser: Chrome, tmp_path: Path) -> None:
+    """Its title and why, below the cards that have one."""
+    run = by_hand(tmp_path / "run", ["one ?"])
+    figured(run, {step: {"reject/malformed": 3.0} for step in (1, 2)})
+    for view, least in (("overview", 3), ("machine", 3), ("curriculum", 5)):
+        shown(browser, run, view)
+        bare = f"[...document.querySelectorAll('#{view} .card.bare')]"
+        assert browser.run(f"{bare}.length") >= least
+        assert browser.run(f"Math.max(...{bare}.map(one => one.clientHeight))") < 70, "two lines where the text is long"
+        assert browser.run(f"{bare}.filter(one => one.querySelector('svg, canvas').checkVisibility()).length") == 0
+        drawn = f"[...document.querySelectorAll('#{view} figure.card:not(.bare)')].map(one => one.getBoundingClientRect().top)"
+        tops = browser.run(drawn)
+        if tops:
+            assert browser.run(f"Math.min(...{bare}.map(one => one.getBoundingClientRect().top))") >= max(tops)
+    shown(browser, run, "overview")
+    assert browser.run("VIEWS.overview.charts.held.root.innerText") == "Held-out accuracy\nno evaluation yet"
+
+
+def test_hop_counts_are_told_apart(browser: Chrome, tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", ["one ?"])
+    log = RunLog(run.path)
+    for step in (0, 5):
+        log.write(step, "eval", {f"eval/accuracy_{hop}hop": 0.5 for hop in (1, 2, 3)} | {"eval/accuracy": 0.5})
+    log.close()
+    shown(browser, run, "overview")
+    lines = "[...VIEWS.overview.charts.held.svg.querySelectorAll('path[fill=none]')]"
+    colours = browser.run(f"{lines}.map(one => getComputedStyle(one).stroke)")
+    patterns = browser.run(f"{lines}.map(one => one.getAttribute('stroke-dasharray'))")
+    assert len(set(colours)) == 4 and len(set(patterns)) == 3 and patterns[:2] == [None, None]
+
+
+def test_the_idle_share_is_strong_where_actors_are_idle(browser: Chrome, tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", ["one ?"])
+    figured(run, {step: {"time/idle_share_solver-0": float(step == 1)} for step in (1, 2)})
+    shown(browser, run, "machine")
+    pixels = browser.run(
+        """(() => { const idle = VIEWS.machine.idle, scale = devicePixelRatio, context = idle.canvas.getContext('2d');
+        const at = place => [...context.getImageData((idle.left + (place + .5) * idle.cell) * scale, 9 * scale, 1, 1).data].slice(0, 3);
+        return [at(0), at(1), channels(colour('solver')), channels(colour('faint'))]; })()"""
+    )
+    assert pixels[0] == pixels[2] and pixels[1] == pixels[3]
+
+
+def test_plain_self_play_keeps_its_ratings_folded(browser: Chrome, stage: fakes.Stage, tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", [f"is it {at} ?" for at in range(350)])
+    shown(browser, run, "league")
+    seen = "[VIEWS.league.ratings, VIEWS.league.map].map(one => one.root.checkVisibility())"
+    assert browser.run(seen) == [False, False] and browser.run("VIEWS.league.pairs.root.checkVisibility()")
+    browser.click("#league summary")
+    browser.until("VIEWS.league.map.canvas.clientHeight > 60 && VIEWS.league.ratings.svg.childElementCount > 3")
+    assert browser.run(seen) == [True, True]
+    browser.run("draw(true)")
+    assert browser.run(seen) == [True, True], "news does not fold them again"
+    shown(browser, stage.folder, "league")  # replayed questions compare its versions
+    assert browser.run(seen) == [True, True] and browser.run("VIEWS.league.summary.checkVisibility()") is False
+
+
+def test_reasons_are_whole_where_there_is_room(browser: Chrome, tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", [f"is it {at} ?" for at in range(20)])
+    shown(browser, run, "questions")
+    browser.run("SSP.questions.filter(one => one.rule).forEach(one => { one.rule = 'evidence_not_reachable'; })")
+    browser.run("VIEWS.questions.gallery.draw()")
+    said = "[...document.querySelectorAll('#questions .row span.dim')].filter(one => one.textContent.startsWith('evidence'))"
+    browser.until(f"{said}.length > 0")
+    assert browser.run(f"{said}.every(one => one.scrollWidth <= one.clientWidth)")
+    heads = "[...document.querySelectorAll('#questions .head span')].map(one => Math.round(one.getBoundingClientRect().left))"
+    cells = "[...document.querySelector('#questions .row:not([hidden])').children].map(one => Math.round(one.getBoundingClientRect().left))"
+    assert browser.run(heads) == browser.run(cells)
+
+
+def test_on_a_phone_the_views_show_that_they_scroll(browser: Chrome, stage: fakes.Stage) -> None:
+    shown(browser, stage.folder, "overview")
+    browser.call("Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=False)
+    try:
+        nav = "document.querySelector('nav')"
+        assert browser.run(f"{nav}.scrollWidth > {nav}.clientWidth")
+        assert "local" in browser.run(f"getComputedStyle({nav}).backgroundAttachment")
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")

@@ -27,7 +27,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Training replaced by first weights; the list grows with each training."""
     calls: list[int] = []
 
-    def train(cfg: ColdStartConfig, progress: sft.Progress | None = None) -> sft.Trained:
+    def train(cfg: ColdStartConfig, gates: dict[str, float], progress: sft.Progress | None = None) -> sft.Trained:
         calls.append(cfg.seed)
         return sft.Trained(policy.build(cfg.seed), 0, 0.0, {"accuracy_1hop": 0.0}, False, False)
 
@@ -60,7 +60,7 @@ def test_an_altered_entry_is_made_anew(tmp_path: Path, trainings: list[int], fil
 
 
 def test_a_failed_training_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train(cfg: ColdStartConfig, progress: sft.Progress | None = None) -> sft.Trained:
+    def train(cfg: ColdStartConfig, gates: dict[str, float], progress: sft.Progress | None = None) -> sft.Trained:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sft, "train", train)
@@ -72,7 +72,7 @@ def test_a_failed_training_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_recipe_decides_the_hash() -> None:
     name = coldstart.recipe_hash(ColdStartConfig())
     assert name == coldstart.recipe_hash(ColdStartConfig(from_scratch=True))
-    for other in (ColdStartConfig(seed=1), ColdStartConfig(gate_1hop=0.5), ColdStartConfig(max_seconds=50.0)):
+    for other in (ColdStartConfig(seed=1), ColdStartConfig(max_seconds=50.0)):
         assert coldstart.recipe_hash(other) != name
 
 

@@ -8,6 +8,7 @@ import torch
 
 from ssp.coldstart import model as policy
 from ssp.coldstart import sft, traces
+from ssp.coldstart.store import GATES
 from ssp.coldstart.traces import Trace
 from ssp.config.schema import ColdStartConfig
 from ssp.world import World
@@ -81,9 +82,9 @@ def test_log_probs_are_those_of_the_marked_tokens() -> None:
 def test_training_is_deterministic_and_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch, steps=12)
     told: list[float] = []
-    cfg = ColdStartConfig(gate_1hop=2.0)
-    first = sft.train(cfg, lambda done, message: told.append(done))
-    again = sft.train(cfg)
+    cfg, never = ColdStartConfig(), {"1hop": 2.0}
+    first = sft.train(cfg, never, lambda done, message: told.append(done))
+    again = sft.train(cfg, never)
     assert first.steps == 12 and not first.passed and not first.capped
     assert told and all(0 <= done <= 1 for done in told)
     for name, weight in first.model.state_dict().items():
@@ -95,9 +96,9 @@ def test_the_gate_and_the_cap_begin_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sft, "GATE_FROM", 4)
     monkeypatch.setattr(sft, "GATE_EVERY", 2)
     monkeypatch.setattr(sft, "COOL_DOWN", 3)
-    passed = sft.train(ColdStartConfig(gate_1hop=0.0, gate_2hop=0.0, gate_3hop=0.0))
+    passed = sft.train(ColdStartConfig(), dict.fromkeys(GATES, 0.0))
     assert passed.steps == 7 and passed.passed and not passed.capped
-    capped = sft.train(ColdStartConfig(gate_1hop=2.0, max_seconds=0.01))
+    capped = sft.train(ColdStartConfig(max_seconds=0.01), {"1hop": 2.0})
     assert capped.capped and capped.steps < 40
 
 

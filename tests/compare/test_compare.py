@@ -71,6 +71,8 @@ def evaluate(
     block, right = [], dict.fromkeys((1, 2, 3), 0)
     for id, hops in HOPS.items():
         episode = Episode(f"eval/held/{id}@{mark}.0", "eval/held", "solver", 0)
+        if hops not in shares:
+            continue
         right[hops] += (said := right[hops] < round(20 * shares[hops]))
         episode.final = "Yes" if said else "no"
         block.append(episode)
@@ -86,9 +88,14 @@ def evaluate(
     ledger.advance(
         [{"id": e.id, "file": file, "row": i, **end} for i, (e, end) in enumerate(zip(block, ends, strict=True))]
     )
-    shares = {f"eval/accuracy_{hops}hop": value for hops, value in shares.items()}
+    named = {f"eval/accuracy_{hops}hop": value for hops, value in shares.items()}
+    mean = float(np.mean(list(shares.values())))
     if not anchor:
-        log.write(step, "eval", {**shares, "eval/accuracy_mean123": float(np.mean(list(shares.values())))})
+        log.write(
+            step,
+            "eval",
+            {**named, "eval/accuracy": mean, **({"eval/accuracy_mean123": mean} if len(shares) == 3 else {})},
+        )
 
 
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
@@ -272,6 +279,22 @@ def test_an_unfinished_run_and_one_that_is_held_say_so(tmp_path: Path) -> None:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
         assert Run(folder).ended == "running"
         holder.communicate("", timeout=60)
+
+
+def test_questions_of_one_and_two_hops_are_compared_by_plain_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No mean of three hop counts is on record there; runs that have one are compared with such a run plainly too."""
+    short = str(made(tmp_path / "a", {0: {1: 0.5, 2: 0.2}, 3: {1: 1.0, 2: 0.8}}))
+    other = str(made(tmp_path / "b", {0: {1: 0.5, 2: 0.2}, 3: {1: 0.8, 2: 0.6}}, ["solver.learner.lr=1e-5"]))
+    assert compare.main([short, other]) == 0
+    said = capsys.readouterr().out
+    assert "eval/accuracy, with 95 % intervals" in said and "b - a (same seed, same start): -0.200 [" in said
+    whole = str(made(tmp_path / "c", {0: LOW, 3: MID}))
+    assert compare.main([whole, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "eval/accuracy_mean123"
+    assert compare.main([whole, short, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "eval/accuracy"
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ TOGETHER = "defaults.learner.combine=true proposer.learner.lr=1e-3 solver.learne
         (f"{SHARED} solver.loss=pg", "takes the proposer's step first"),
         (f"{SHARED} solver.sampling.temperature=0", "above 0 for a role that learns"),
         (f"{SHARED} game.attempts=1", "compares attempts"),
+        ("solver.learner.ranks=2", "has one rank"),
+        ("defaults.learner.ranks=2 proposer.policy=frozen solver.learner.kind=deepspeed", "has one rank"),
     ],
 )
 def test_what_would_do_nothing_is_refused(typed: str, rule: str) -> None:
@@ -48,7 +50,7 @@ def test_what_would_do_nothing_is_refused(typed: str, rule: str) -> None:
         "defaults.learner.kind=deepspeed defaults.learner.zero=3 defaults.learner.offload=all",
         "defaults.learner.kind=deepspeed defaults.learner.ranks=2 defaults.learner.dtype=bfloat16",
         "defaults.learner.lora.rank=8 defaults.learner.lora.alpha=16 defaults.learner.lora.targets=[q_proj]",
-        "solver.learner.ranks=2 solver.learner.checkpointing=true solver.kl.coef=0.1 solver.kl.ema_tau=0.9",
+        "solver.learner.checkpointing=true solver.kl.coef=0.1 solver.kl.ema_tau=0.9",
         SHARED,
         f"{SHARED} {TOGETHER} solver.loss=pg solver.learner.minibatch=0 solver.engine.lanes=4",
         f"{SHARED} schedule.preset=one-step-off proposer.loss=tis solver.kl.coef=0.1 proposer.learner.minibatch=4",

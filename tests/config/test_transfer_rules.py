@@ -39,7 +39,6 @@ def test_allowed(given: list[str]) -> None:
         ([*BOTH, "proposer.algorithm=reinforce"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=reinforce_pp"], "share no baseline"),
         (["transfer.kind=broadcast", "referee.verifier=solver"], "reaches players only"),
-        (["transfer.kind=ipc"], "never been run"),
         (["transfer.kind=carrier_pigeon"], "transfer.kind is one of"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),

@@ -208,3 +208,10 @@ def test_an_evaluation_searches_there_too(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setenv("SEARCH_IP", "10.9.8.7")
     assert policy.Policy().config(None, []).retriever.url == "http://10.9.8.7:8000"
     assert "SEARCH_IP sets retriever.url" in capsys.readouterr().err
+
+
+def test_a_setting_that_is_gone_is_refused_with_its_reason() -> None:
+    """By key, by block at any depth, and by value where only the value is gone."""
+    assert "transfer.kind=ipc is gone: it has never been run" in refused("quickstart", "transfer.kind=ipc")
+    assert "chaos.* is gone" in migration.advice(["chaos.a.b"])
+    assert migration.find("transfer.kind=auto") is None

@@ -36,15 +36,6 @@ def test_turns_take_the_time_of_their_tokens_and_wait_for_room() -> None:
     assert all(generation.stopped and len(generation.ids) == len(generation.logprobs) == 20 for generation in said)
 
 
-def test_it_sleeps_between_two_ends() -> None:
-    made = engine(tokens=1000, step=0.0005, sequences=64)
-    slots = made.open(list(range(64)))
-    began, cpu = time.monotonic(), time.process_time()
-    made.step(slots, [[7]] * 64, SAMPLING)
-    wall = time.monotonic() - began
-    assert wall >= 0.5 and time.process_time() - cpu <= 0.1 * wall
-
-
 def test_weights_in_flight_mark_the_tokens_that_they_draw() -> None:
     made = engine(tokens=100)
     made.load({}, 3)

@@ -13,7 +13,7 @@ from ssp import evaluation
 from ssp.data.readers import Question
 from ssp.episode import Document, Episode, Task
 from ssp.errors import InvariantError
-from ssp.evaluation import Row
+from ssp.evaluation import Kept, Row
 from ssp.judge import Decision
 from ssp.tokenlog import Kind
 
@@ -41,7 +41,7 @@ def play(tasks: list[Task]) -> list[Episode]:
 
 def rows(samples: int = 1) -> list[Row]:
     tasks = evaluation.make_tasks(QUESTIONS, 0, "c", "eval/set", samples)
-    return evaluation.make_rows(QUESTIONS, evaluation.play_all(play, tasks, batch=4), samples)
+    return Kept(None, "").played("set", QUESTIONS, tasks, play, batch=4)
 
 
 @dataclass
@@ -149,18 +149,16 @@ def test_batches_are_bounded_and_change_nothing() -> None:
         sizes.append(len(batch))
         return play(batch)
 
-    one = evaluation.play_all(counted, tasks, 4, done.append)
-    assert sizes == [4, 4, 1] and done == [4, 8, 9]
-    assert [e.id for e in one] == [e.id for e in evaluation.play_all(play, tasks, 256)]
+    one = Kept(None, "").played("set", QUESTIONS, tasks, counted, 4, done.append)
+    assert sizes == [4, 4, 1] and done == [0, 4, 8, 9]
+    assert one == Kept(None, "").played("set", QUESTIONS, tasks, play, 256)
 
 
 def test_every_task_must_come_back_once() -> None:
     tasks = evaluation.make_tasks(QUESTIONS, 0, "c", "p")
     for wrong in (lambda t: play(t)[:-1], lambda t: play(t)[::-1], lambda t: play([t[0]] * len(t))):
         with pytest.raises(InvariantError):
-            evaluation.play_all(wrong, tasks, 9)
-    with pytest.raises(InvariantError):
-        evaluation.make_rows(QUESTIONS, [], 1)
+            Kept(None, "").played("set", QUESTIONS, tasks, wrong, 9)
 
 
 def test_select_takes_the_first_of_each_hop() -> None:

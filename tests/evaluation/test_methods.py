@@ -16,8 +16,10 @@ from ssp.episode import Episode, Outcome, Task
 from ssp.errors import Fault, InputError
 from ssp.evaluation import methods
 from ssp.evaluation.bench import Bench
+from ssp.evaluation.rows import played_row
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Settings, rollout
+from ssp.tokenlog import Kind
 from ssp.world import tokenizer as words
 
 TOKENS = tokenizer()
@@ -62,7 +64,7 @@ def agent(library: Library) -> list[Episode]:
 def test_calls_and_scores_of_each_method(method: str, texts: int, searches: int, em: float, recall: float) -> None:
     library = Library()
     played = agent(library) if method == "agent" else bench(library).play(methods.get(method), tasks())
-    rows = evaluation.make_rows(QUESTIONS, played)
+    rows = [played_row(question, 0, episode) for question, episode in zip(QUESTIONS, played, strict=True)]
     assert sum(row.turns or 0 for row in rows) == texts
     assert sum(row.searches or 0 for row in rows) == searches
     assert sum(row.em or 0 for row in rows) / 20 == em
@@ -149,8 +151,11 @@ def test_a_fault_voids_what_waited_for_the_call_and_no_more() -> None:
 def test_documents_leave_a_prompt_that_is_too_long() -> None:
     whole = bench(Library()).play(methods.get("rag"), tasks()[:1])[0]
     room = len(whole.log.ids) - 20
+    cut = bench(Library(), replace(LIMITS, total_tokens=room + 200)).play(methods.get("rag"), tasks()[:1])[0]
+    assert "is c0." in whole.text and "[1] Item 0\nThe friend" in cut.text and "is c0." not in cut.text
+    room = whole.log.kinds.count(Kind.PROMPT) - len(document(0).text)
     short = bench(Library(), replace(LIMITS, total_tokens=room + 200)).play(methods.get("rag"), tasks()[:1])[0]
-    assert "Item 0" in whole.text and "Item 0" not in short.text and "(none)" in short.text
+    assert "[1]" not in short.text and "(none)" in short.text, "a title alone is not shown"
     assert short.final == "c0", "by heart"
     tiny = bench(Library(), replace(LIMITS, total_tokens=210)).play(methods.get("rag"), tasks()[:1])[0]
     assert (tiny.final, tiny.stopped, tiny.outcome) == (None, "tokens", None)

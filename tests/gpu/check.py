@@ -11,7 +11,7 @@ own, so that the failure of one is a row and not the end:
                              not count) and peak memory against the memory planner's
   zero-1, zero-3             DeepSpeed alone on the GPU: one update, against torch's
   vllm                       tokens/s of the vLLM engine, where vLLM is installed (the embedded engine is for CPUs)
-  ipc, shm, object_store     seconds from the learner's arrays to tensors in another process, against plain copies
+  shm, object_store          seconds from the learner's arrays to tensors in another process, against plain copies
 
 Prints a line of JSON a part, then a table. Exits 1 when a part failed or a target was missed, and says which.
 """
@@ -32,7 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-PARTS = ("learner-0.5B", "learner-3B", "zero-1", "zero-3", "vllm", "ipc", "shm", "object_store")
+PARTS = ("learner-0.5B", "learner-3B", "zero-1", "zero-3", "vllm", "shm", "object_store")
 SECONDS = 1200
 MARK = "ROW "
 
@@ -69,8 +69,6 @@ def apart(part: str, folder: Path, dry: bool) -> dict[str, Any]:
     """One part in a process group of its own, which is gone afterwards."""
     if part == "vllm" and importlib.util.find_spec("vllm") is None:
         return {"not_run": "vllm is not installed"}
-    if part == "ipc" and dry:
-        return {"not_run": "needs a GPU"}
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **({"CUDA_VISIBLE_DEVICES": ""} if dry else {})}
     command = [sys.executable, __file__, "--part", part, "--folder", str(folder), *(["--dry"] if dry else [])]
     child = subprocess.Popen(

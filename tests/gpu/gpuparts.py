@@ -226,7 +226,7 @@ def transfer(kind: str, folder: Path) -> dict[str, Any]:
             assert total == 0.5 * len(weights), "what arrived is not what was sent"
             del parcel
             outbox.close()
-        bound = _bound(kind, nbytes, gpu)
+        bound = _bound(nbytes, gpu)
         return {
             "gb": nbytes / 1e9,
             "seconds": min(seconds),
@@ -254,7 +254,7 @@ class Receiver:
         return sum(float(tensor.reshape(-1)[0]) for tensor in own.values())
 
 
-def _bound(kind: str, nbytes: int, gpu: bool) -> float:
+def _bound(nbytes: int, gpu: bool) -> float:
     """Seconds of the plain copies that such a transfer cannot do without, each measured on at most 1 GB."""
     count = min(nbytes, 10**9) // 4
     host, other = np.ones(count, np.float32), np.ones(count, np.float32)
@@ -264,9 +264,6 @@ def _bound(kind: str, nbytes: int, gpu: bool) -> float:
         return 2 * on_host * whole
     tensor, there = torch.from_numpy(host), torch.empty(count, device="cuda")
     up = _best(lambda: there.copy_(tensor))
-    if kind == "ipc":
-        twin = torch.empty_like(there)
-        return (up + _best(lambda: twin.copy_(there))) * whole
     return (on_host + up) * whole
 
 

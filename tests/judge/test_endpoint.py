@@ -180,11 +180,9 @@ def test_the_whole_batch_has_a_deadline() -> None:
     def answer(said: dict[str, Any], number: int) -> str:
         return HANG if said["answer"].startswith("n") else by_answer(said)
 
-    began = time.monotonic()
     with serving(answer) as server:
         found = judge(server, seconds=0.8).decide([item("yes"), item("n1"), item("n2")])
     assert found == [Decision(True, by="llm"), VOID["deadline"], VOID["deadline"]]
-    assert time.monotonic() - began < 4
 
 
 def test_a_judge_may_be_asked_inside_an_event_loop() -> None:

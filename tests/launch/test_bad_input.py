@@ -88,7 +88,7 @@ def test_a_dashboard_port_in_use(capsys, home, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
-        assert str(port) in refused(capsys, home, f"ray.dashboard_port={port}")
+        assert str(port) in refused(capsys, home, "ray.dashboard=true", f"ray.dashboard_port={port}")
 
 
 def test_no_space_left(capsys, home, monkeypatch):
@@ -143,7 +143,13 @@ WHOLE = {
     "versions": {"proposer": 1, "solver": 1},
     "pool": [],
     "cursor": {"next": 1, "open": []},
+    "health": {},
+    "rollbacks": 0,
+    "good": {},
+    "league": {},
 }
+RECORD = {"protocol": "mini", "protocol_version": 1, "version": 1, "run_step": 1, "step": 0}
+"""What its checkpoints say of themselves."""
 
 
 def ledger_of(folder: runfolder.RunFolder) -> None:
@@ -161,6 +167,7 @@ def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
     folder = runfolder.open_run(cfg, "quickstart")
     targets = read_scene(cfg).targets()
     folder.write_state({**WHOLE, "cursor": {**WHOLE["cursor"], "mark": targets.state(0)["mark"]}})
+    (folder.path / "ssp.json").write_text(json.dumps(RECORD))
     ledger_of(folder)
     check_resumable(folder, cfg, targets)
     return folder, settings
@@ -170,6 +177,7 @@ def test_resume_with_a_ledger_older_than_the_checkpoint(capsys, home, tmp_path):
     """One that was restored from elsewhere: numbers that it gave out would be given again, episodes played twice."""
     folder, settings = resumable(tmp_path)
     folder.write_state({**folder.read_state(), "versions": {"proposer": 1, "solver": 2}})
+    (folder.path / "ssp.json").write_text(json.dumps({**RECORD, "version": 2}))
     said = refused(capsys, home, MODEL, *settings)
     assert "solver weights up to version 1" in said and "the checkpoint is version 2" in said
 
@@ -187,7 +195,7 @@ def test_resume_with_other_rows_or_another_protocol(capsys, home, tmp_path):
     cursor = read_scene(cfg).targets().state(0)
     folder.write_state({**WHOLE, "folders": {"solver": "."}, "versions": {"solver": 1}, "cursor": cursor})
     ledger_of(folder)
-    (folder.path / "ssp.json").write_text('{"protocol": "own", "protocol_version": 1}')
+    (folder.path / "ssp.json").write_text(json.dumps({**RECORD, "protocol": "own"}))
 
     def changed() -> str:
         protocols._read.cache_clear()  # a new process reads the file anew
@@ -228,11 +236,19 @@ def test_resume_without_a_sound_ledger(capsys, home, tmp_path):
     folder, settings = resumable(tmp_path)
     content = folder.ledger.read_bytes()
     folder.ledger.write_bytes(os.urandom(8192))
-    assert "ledger" in refused(capsys, home, *settings)
+    assert "restore it, or start a new run" in refused(capsys, home, *settings)
     folder.ledger.write_bytes(content[: 2 * 4096] + os.urandom(len(content) - 2 * 4096))
     assert "ledger" in refused(capsys, home, *settings)
     folder.ledger.unlink()
     assert "ledger" in refused(capsys, home, *settings)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_needs_its_ledger_too(capsys, home, tmp_path):
+    """It goes on counting there."""
+    folder, settings = resumable(tmp_path)
+    folder.ledger.write_bytes(os.urandom(8192))
+    shutil.rmtree(folder.checkpoints)
+    assert "restore it, or start a new run" in refused(capsys, home, MODEL, *settings)
 
 
 @pytest.mark.parametrize("content", [b"{: [", b"\xff\xfe\x00", b"a: ${"])

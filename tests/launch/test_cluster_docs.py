@@ -54,7 +54,7 @@ node = types.SimpleNamespace(folder="no folder", check=lambda: None, end=lambda 
 cluster._start = lambda cfg, options: node
 
 
-def train(cfg, config):
+def train(cfg, config, lost):
     names = ("NNODES", "RANK", "MASTER_ADDR", "MASTER_PORT", "RAY_AUTH_TOKEN_PATH")
     said = " ".join(["all are there:", *map(os.environ.get, names), *sys.argv[1:]])
     print(said, file=sys.stderr)  # one text: the words of several would be written one by one, between the other node's

@@ -59,9 +59,9 @@ def test_a_broken_ledger(ledger_file, capsys):
 def test_only_the_hash(ledger_file, capsys):
     assert doctor.main(["--ledger", str(ledger_file), "--digest"]) == 0
     assert re.fullmatch(r"[0-9a-f]{64}\n", capsys.readouterr().out)
-    with pytest.raises(InputError, match="--ledger FILE"):
+    with pytest.raises(InputError, match="--ledger RUN"):
         doctor.main(["--digest"])
-    with pytest.raises(InputError, match="must exist"):
+    with pytest.raises(InputError, match="existing folder"):
         doctor.main(["--ledger", str(ledger_file) + "x"])
 
 

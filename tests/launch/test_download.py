@@ -22,7 +22,7 @@ import pytest
 from huggingface_hub.utils import close_session
 
 from launch.main import main as console
-from ssp.data import hub, published
+from ssp.data import hub
 from ssp.data.published import PUBLISHED, Published
 
 SENTINEL = "hf_SENTINEL"
@@ -439,7 +439,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]):
     for item in PUBLISHED.values():
         assert item.type in ("dataset", "model") and item.repo.count("/") == 1 and item.files
         assert all(len(digest) == 64 for digest in item.sha256.values())
-    assert len(published.SETS) == 7
+    assert len(PUBLISHED["flashrag"].files) == 7
 
 
 def test_the_default_folder_is_in_the_cache(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,8 +15,9 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from launch import ask, transcript
+from launch import ask
 from launch import eval as evaluate
+from launch.records import transcript
 from ssp import build, corpora, protocols
 from ssp.config import load
 from ssp.config.load import to_yaml
@@ -87,7 +88,7 @@ def bytewise() -> PreTrainedTokenizerFast:
 
 
 def question_of(cfg: Config) -> str:
-    path = corpora.files.resolve("world:heldout", "eval", cfg)
+    path = corpora.files.resolve("world:heldout", "eval")
     return json.loads(Path(path).read_text().splitlines()[0])["question"]
 
 
@@ -103,6 +104,7 @@ def test_eval_plays_every_configured_set_and_writes_rows(
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert {row["set"] for row in rows} == {"heldout", "train", "nosearch"}
     assert len(rows) == 3 * 3 * 3 and all(row["em"] == 0 and row["f1"] == 0 for row in rows)
+    assert "heldout: episodes ended by: tokens 9" in printed
     assert "heldout 1hop" in printed and "95 % interval" in printed and str(policy) in printed
     table = json.loads(summary.read_text())
     assert list(table)[-1] == "macro average" and table["heldout 2hop"]["rows"] == 3
@@ -121,10 +123,10 @@ def test_eval_of_own_files_takes_settings_after_them(
 def test_eval_searches_a_world_in_the_corpus_that_was_typed(
     scripted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = ["--policy", str(scripted), "--per-hop", "1", "--data", "world:heldout", "--out", str(tmp_path / "r"), *TINY]
+    few = ["--policy", str(scripted), "--per-hop", "1", "--data", "world:heldout", *TINY]
     for more, found in (([], True), (["--corpus", "none"], False)):
-        assert evaluate.main([*few, *more]) == 0
-        rows = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
+        assert evaluate.main([*few, *more, "--out", str(out := tmp_path / f"r{found}")]) == 0
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
         assert all(row["queries"] and bool(row["documents"]) == found for row in rows)
         assert all(row["recall"] is not None for row in rows)
 
@@ -133,12 +135,13 @@ def test_eval_searches_a_world_in_the_corpus_that_was_typed(
 def test_every_row_is_scored_once_and_greedy_is_the_same_twice(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = Path(corpora.files.resolve("world:heldout", "eval", Config())).read_text().splitlines()[:1003]
+    lines = Path(corpora.files.resolve("world:heldout", "eval")).read_text().splitlines()[:1003]
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(lines) + "\n")
 
     def run(*flags: str) -> tuple[str, str]:
         out = tmp_path / "rows.jsonl"
+        out.unlink(missing_ok=True)
         flags = ("--policy", str(policy), "--data", str(data), "--corpus", "none", "--out", str(out), *flags, *TINY)
         assert evaluate.main(list(flags)) == 0
         return out.read_text(), capsys.readouterr().out
@@ -150,6 +153,14 @@ def test_every_row_is_scored_once_and_greedy_is_the_same_twice(
     assert run("--batch", "100") == (rows, table), "the size of the batches changes nothing"
     warm = run("--temperature", "1")
     assert warm[0] != rows and run("--temperature", "1") == warm != run("--temperature", "1", "seed=1")
+
+
+def test_limits_that_do_not_fit_are_told_before_the_first_question(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--policy", str(policy), "--per-hop", "1", *TINY, "solver.limits.prompt_tokens=2"]
+    assert evaluate.main(flags) == 0
+    assert "set solver.limits.prompt_tokens=" in capsys.readouterr().err
 
 
 def test_a_void_is_a_row_with_its_cause_and_in_no_estimate(
@@ -392,8 +403,9 @@ def test_a_policy_of_another_protocol_is_refused(policy: Path, tmp_path: Path) -
 
 def test_a_run_folder_means_its_newest_solver(policy: Path, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "state.json").write_text(json.dumps({"folders": {"solver": str(policy)}}))
-    assert build.policy_dir(Config(), tmp_path) == policy
+    (tmp_path / "checkpoints" / "state.json").write_text(json.dumps({"folders": {"solver": "checkpoints/v1"}}))
+    (tmp_path / "checkpoints" / "v1").symlink_to(policy)
+    assert build.policy_dir(Config(), tmp_path).resolve() == policy
     assert build.policy_dir(Config(), policy) == policy
     for state in ({}, {"folders": {}}, {"folders": []}, {"folders": {"solver": 3}}):
         (tmp_path / "checkpoints" / "state.json").write_text(json.dumps(state))

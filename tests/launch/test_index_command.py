@@ -11,7 +11,6 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from launch import index
@@ -19,7 +18,6 @@ from ssp.data.readers import read_corpus
 from ssp.encoders.encoder import TextEncoder
 from ssp.errors import InputError
 from ssp.index import store
-from ssp.index.calibration import Calibration
 from ssp.search import in_memory
 from ssp.search.hits import Knobs, merge
 
@@ -103,7 +101,6 @@ def test_a_bad_corpus_leaves_nothing(corpus, tmp_path, line, word):
         (["--parts", "0"], "parts"),
         (["--kind", "bm25", "--encoder", "."], "no vectors"),
         (["--encoder", "not/here"], "ssp download not/here"),
-        (["--encoder", ".", "--faiss", "auto", "--latency", "nan"], "--latency nan"),
         (["--encoder", "."], "config"),
         (["--batch-size", "0"], "batch-size"),
         (["--what"], "--what"),
@@ -126,7 +123,7 @@ def test_a_corpus_and_a_folder_are_needed(corpus):
 @pytest.mark.covers("SR-50")
 def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, monkeypatch):
     """Flat, then HNSW in parts from its embedding: nothing is encoded for the second."""
-    made(corpus, tmp_path / "flat", "--kind", "hybrid", "--encoder", model, "--save-embedding", "--no-calibrate")
+    made(corpus, tmp_path / "flat", "--kind", "hybrid", "--encoder", model, "--save-embedding")
     encoder = TextEncoder(Path(model), store.read_manifest(tmp_path / "flat").dense.encoder)
     asked = encoder.encode_queries(["a town in Italy", "the capital of Norway"])[0]
     shards = [store.open_shard(tmp_path / "flat", i, 2, "hybrid") for i in range(2)]
@@ -138,33 +135,11 @@ def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, mo
     embedding = tmp_path / "flat" / store.EMBEDDING
     made(corpus, tmp_path / "hnsw", "--encoder", model, "--embedding", embedding, "--faiss", "HNSW16", "--parts", 2)
     printed = capsys.readouterr().out
-    assert "HNSW16 in 2 parts of 384 numbers" in printed and "recall@10" in printed and calls == []
+    assert "HNSW16 in 2 parts of 384 numbers" in printed and calls == []
     shards = [store.open_shard(tmp_path / "hnsw", i, 2, "dense") for i in range(2)]
     graph = merge([shard.search([], asked, 3, Knobs(ef_search=64), "dense")[0] for shard in shards], 3)
     assert graph.rows.tolist() == found.rows.tolist()
-    assert Calibration.load_from(tmp_path / "hnsw", shards[0].retriever) is not None
     assert index.main(["--check", str(tmp_path / "hnsw")]) == 0
-
-
-@pytest.mark.slow
-def test_auto_says_why(corpus, tmp_path, model, capsys):
-    np.save(tmp_path / "e.npy", np.eye(60, 384, dtype=np.float32))
-    flags = [
-        "--encoder",
-        model,
-        "--embedding",
-        tmp_path / "e.npy",
-        "--faiss",
-        "auto",
-        "--memory",
-        1000,
-        "--no-calibrate",
-    ]
-    made(corpus, tmp_path / "auto", *flags)
-    printed = capsys.readouterr().out
-    assert "taken  (exact)" in printed and "Flat of 384 numbers" in printed
-    with pytest.raises(InputError, match="no: memory"):
-        made(corpus, tmp_path / "none", *flags[:-3], "--memory", 10)
 
 
 @pytest.mark.ray
@@ -201,17 +176,3 @@ def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(corpus, tmp_path):
     ended = run("go")
     assert ended.returncode == 0, ended.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
-
-
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_calibrated_is_made_all_the_same(corpus, tmp_path, model, capsys, monkeypatch):
-    """As with the passage model of DPR, which takes no queries."""
-
-    def refused(*_):
-        raise InputError("queries are encoded by DPR's other model", "passages", "name that folder")
-
-    monkeypatch.setattr(TextEncoder, "encode_queries", refused)
-    np.save(tmp_path / "e.npy", np.eye(60, 384, dtype=np.float32))
-    assert made(corpus, tmp_path / "index", "--encoder", model, "--embedding", tmp_path / "e.npy") == 0
-    assert "not calibrated: queries are encoded by" in capsys.readouterr().out
-    assert store.read_manifest(tmp_path / "index").kinds == ("dense",)

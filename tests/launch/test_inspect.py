@@ -221,7 +221,7 @@ def test_rewards_that_are_not_due_are_none(run: Path, capsys: pytest.CaptureFixt
 def test_all_of_nothing_is_refused(run: Path) -> None:
     """0 of 0 the same would be a check that did not run."""
     with pytest.raises(InputError, match="has none of role eval"):
-        replay.main([str(run), "--all", "--role", "eval", "--policy", str(run)])
+        replay.main([str(run), "--all", "--role", "eval"])
 
 
 def test_an_episode_is_shown_with_its_mask(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +252,7 @@ def test_an_episode_that_is_not_there_is_refused(run: Path, tmp_path: Path) -> N
     for name, message in (
         (f"{run}:zz", "stands in the run's ledger"),
         (f"{run}:lost", "voided"),
-        (f"{run}", "RUN:id"),
+        (f"{run}", "RUN:EPISODE"),
         (f"{tmp_path / 'no'}:s1", "existing folder"),
         (f"{run / 'episodes' / 'solver.parquet'}:9", "rows 0 to 3"),
         (f"{run / 'episodes' / 'no.parquet'}:0", "parquet"),

@@ -1,7 +1,8 @@
-"""`ssp serve --judge`: a vLLM of our making on PATH is started, waited for, announced and ended."""
+"""`ssp serve --judge`: a vLLM of our making is started, waited for, announced and ended; so is the real one on a CPU."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shlex
@@ -14,25 +15,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psutil
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
 
-from launch import serve
+from launch import judgeserver, serve
 from ssp import build
 from ssp.config import load
 from ssp.errors import InputError, SspError
 from ssp.judge import Item
 
+sys.path.append(str(Path(__file__).parents[1] / "engines"))
+from vllmfactory import VOCAB, model, needs_vllm, saved
+
 ROOT = Path(__file__).parents[2]
 
-FAKE = """#!{python}
-import json, os, subprocess, sys, time
+FAKE = """import json, os, subprocess, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 words, mode = sys.argv[1:], os.environ.get("FAKE_VLLM", "")
 helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
 with open(os.environ["FAKE_LOG"], "w") as log:
-    json.dump({{"argv": words, "pid": os.getpid(), "helper": helper.pid, "key": os.environ.get("VLLM_API_KEY")}}, log)
-print("loading " + words[1], flush=True)
+    json.dump({"argv": words, "pid": os.getpid(), "helper": helper.pid, "key": os.environ.get("VLLM_API_KEY")}, log)
+model = words[words.index("--model") + 1]
+print("loading " + model, flush=True)
 if mode == "dies":
     sys.exit(7)
 if mode == "hangs":
@@ -53,18 +63,18 @@ class Handler(BaseHTTPRequestHandler):
         global asked
         asked += self.path == "/health"
         if self.path == "/health":
-            self.answer({{}}, 200 if asked > 2 else 503)
+            self.answer({}, 200 if asked > 2 else 503)
         else:
-            self.answer({{"data": [{{"id": "served " + words[1]}}] if mode != "nameless" else []}})
+            self.answer({"data": [{"id": "served " + model}] if mode != "nameless" else []})
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        allowed = self.headers["Authorization"] == f"Bearer {{os.environ.get('VLLM_API_KEY')}}"
-        message = {{"role": "assistant", "content": "Correct"}}
+        allowed = self.headers["Authorization"] == f"Bearer {os.environ.get('VLLM_API_KEY')}"
+        message = {"role": "assistant", "content": "Correct"}
         if allowed and self.path == "/v1/chat/completions":
-            self.answer({{"choices": [{{"index": 0, "message": message}}]}})
+            self.answer({"choices": [{"index": 0, "message": message}]})
         else:
-            self.answer({{"error": "no"}}, 401)
+            self.answer({"error": "no"}, 401)
 
 
 HTTPServer((words[words.index("--host") + 1], int(words[words.index("--port") + 1])), Handler).serve_forever()
@@ -73,12 +83,13 @@ HTTPServer((words[words.index("--host") + 1], int(words[words.index("--port") + 
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with `vllm` is first on PATH; gives the file in which it says how it was called."""
-    program = tmp_path / "bin" / "vllm"
-    program.parent.mkdir()
-    program.write_text(FAKE.format(python=sys.executable))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    """A package `vllm` is the first that Python finds; gives the file in which it says how it was called."""
+    program = tmp_path / "path" / Path(*judgeserver.SERVER.split(".")).with_suffix(".py")
+    program.parent.mkdir(parents=True)
+    for folder in [*program.parents][:3]:
+        (folder / "__init__.py").touch()
+    program.write_text(FAKE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}:{ROOT}")
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log.json"))
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     before = signal.getsignal(signal.SIGTERM)
@@ -110,7 +121,7 @@ def test_a_server_is_started_announced_when_healthy_used_and_ended(log: Path, mo
     ours = ["--judge", "my/model", "--port", "0", "--key-env", "JUDGE_KEY", *layout]
     command = [sys.executable, "-m", "launch.serve", *ours, "--", "--max-model-len", "4096"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
+    process = subprocess.Popen(command, env=dict(os.environ), **pipes)
     try:
         assert process.stdout is not None and process.stderr is not None
         first, second = process.stdout.readline(), process.stdout.readline()
@@ -119,7 +130,7 @@ def test_a_server_is_started_announced_when_healthy_used_and_ended(log: Path, mo
         port = url.rpartition(":")[2].partition("/")[0]
         found = called(log)
         assert found["argv"] == [
-            *("serve", "my/model", "--host", "127.0.0.1", "--port", port),
+            *("--model", "my/model", "--host", "127.0.0.1", "--port", port),
             *("--tensor-parallel-size", "8", "--pipeline-parallel-size", "4"),
             *("--distributed-executor-backend", "ray", "--max-model-len", "4096"),
         ]
@@ -147,7 +158,7 @@ def test_a_server_that_ends_before_it_is_healthy(log: Path, monkeypatch: pytest.
     monkeypatch.setenv("FAKE_VLLM", "dies")
     with pytest.raises(SspError, match="code 7 before it was healthy"):
         serve.main(["--judge", "m", "--port", "0"])
-    assert called(log)["argv"][:2] == ["serve", "m"] and called(log)["key"] is None
+    assert called(log)["argv"][:2] == ["--model", "m"] and called(log)["key"] is None
     assert gone(called(log)["helper"])
 
 
@@ -159,9 +170,8 @@ def test_a_server_that_is_never_healthy(log: Path, monkeypatch: pytest.MonkeyPat
     assert gone(called(log)["pid"]) and gone(called(log)["helper"])
 
 
-def test_without_vllm_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+def test_without_vllm_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install 'ssp"):
         serve.main(["--judge", "m"])
 
@@ -189,3 +199,36 @@ def test_a_server_that_names_no_model_is_ended(log: Path, monkeypatch: pytest.Mo
         serve.main(["--judge", "org/judge", "--port", "0"])
     with pytest.raises(ProcessLookupError):
         os.kill(called(log)["pid"], 0)
+
+
+@needs_vllm
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_real_server_of_a_cpu_answers(tmp_path: Path) -> None:
+    """vLLM's own one, over a model of a few thousand weights: it is announced, asked as a judge is, and ended."""
+    folder = saved(model(1), tmp_path / "judge")
+    words = Tokenizer(WordLevel({word: i for i, word in enumerate(["[UNK]", *map(str, range(VOCAB - 1))])}, "[UNK]"))
+    words.pre_tokenizer = Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", eos_token="[UNK]")
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }} {% endfor %}"
+    tokenizer.save_pretrained(folder)
+    theirs = "--dtype float32 --enforce-eager --max-model-len 256 --max-num-seqs 2 --kv-cache-memory-bytes 16777216"
+    command = [sys.executable, "-m", "launch.serve", "--judge", str(folder), "--port", "0", "--", *theirs.split()]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1"}
+    with (tmp_path / "log.txt").open("w") as log:
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        first, second = process.stdout.readline(), process.stdout.readline()
+        assert first.startswith(f"judge {folder} on http://127.0.0.1:"), (tmp_path / "log.txt").read_text()[-5000:]
+        cfg = load("quickstart", shlex.split(second.removeprefix("use it with: ")))
+        asked = {"model": cfg.judge.model, "messages": [{"role": "user", "content": "1 2 3"}], "max_tokens": 5}
+        answer = httpx.post(f"{cfg.judge.url}/chat/completions", json=asked, timeout=120.0, trust_env=False)
+        assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] >= 1
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130 and all(gone(child.pid) for child in children) and children
+    finally:
+        process.kill()
+        process.wait()

@@ -201,11 +201,9 @@ def test_a_head_that_vanishes_is_an_error(head: Head, monkeypatch: pytest.Monkey
     monkeypatch.setattr(line, "SILENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         silent = line.Line(socket.create_connection(server.getsockname()))
-        began = time.monotonic()
         with pytest.raises(line.Gone, match="said nothing for 0.5 s"):
             while True:
                 silent.poll()
-        assert time.monotonic() - began < 3.0
 
 
 def test_other_programs_and_long_messages_are_no_nodes(head: Head) -> None:

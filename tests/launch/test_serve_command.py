@@ -210,21 +210,14 @@ def test_shards_and_replicas_answer_as_one_process_does_and_end_with_the_command
 
 
 @pytest.mark.slow
-def test_a_dense_index_is_measured_once_and_what_is_known_is_shown(
-    tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hybrid_index_is_served_in_every_kind(tmp_path: Path, corpus_file: Path) -> None:
     out = tmp_path / "index"
     made = ["--corpus", str(corpus_file), "--out", str(out), "--kind", "hybrid", "--encoder", str(MINILM)]
-    assert index.main([*made, "--no-calibrate"]) == 0
+    assert index.main(made) == 0
     cfg = serve.configured(serve._parser().parse_args(["--index", str(out), "--topk", "2"]))
     with ExitStack() as end:
-        bare = serve.loaded(cfg, end, calibrate=False)
-        assert "calibration" not in bare.about and "not calibrated" in capsys.readouterr().err
-        measured = serve.loaded(cfg, end).about
-        assert measured["calibration"]["settings"][0]["recall"] == 1.0, "Flat is exact"
-        assert "recall" in capsys.readouterr().err and (out / "calibration.json").exists()
         served = serve.loaded(cfg, end)
-        assert served.about == measured and served.about["kind"] == "hybrid"
+        assert served.about["kind"] == "hybrid"
         app = SearchApi(2)
         app.open(served)
         with running(app) as base:

@@ -12,8 +12,13 @@ from trainruns import POLICY
 
 from actors.cluster import connect
 from launch import main as console
+from launch import train
+from launch.checks import machine
+from launch.checks.check import FAIL, WARN
+from launch.checks.needs import needs
 from ssp.config import load
 from ssp.errors import SspError
+from ssp.placement import DoesNotFit
 
 
 def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
@@ -41,6 +46,17 @@ def test_without_deepspeed_a_warm_start_is_refused(
     assert "needs DeepSpeed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("resumes", "code"), [(False, 2), (True, 1)])
+def test_what_a_resumed_run_lacks_now_may_be_there_soon(
+    resumes: bool, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 would end a loop that starts it again."""
+    with pytest.raises(SspError) as ended, train._explained(resumes):
+        raise DoesNotFit("what runs fits", "3 GB", "close programs", "the table")
+    assert ended.value.exit_code == code and "close programs" in str(ended.value)
+    assert "the table" in capsys.readouterr().out
+
+
 def test_a_ray_that_does_not_come_up_is_a_paragraph(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(**options: Any) -> None:
         raise Exception("The current node timed out during startup.")
@@ -50,3 +66,30 @@ def test_a_ray_that_does_not_come_up_is_a_paragraph(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SspError, match=r"Ray did not start: The current node timed out .* Next: ") as caught:
         connect(load("quickstart", ["ray.dashboard=false"]).ray)
     assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "settings", "rule"),
+    [
+        ("vllm", ["defaults.engine.kind=vllm"], "engine.kind=vllm needs vLLM"),
+        ("deepspeed", ["solver.learner.kind=deepspeed"], "solver.learner.kind=deepspeed needs DeepSpeed"),
+        ("faiss", ["retriever.kind=dense", "data.eval=[]", "eval.every=0"], "search by vectors needs faiss"),
+    ],
+)
+def test_what_is_not_installed_here_is_said_by_the_dry_run_and_the_doctor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    package: str, settings: list[str], rule: str,
+) -> None:  # fmt: skip
+    """A plan can be made anywhere; the doctor fails where the run would be, and warns where nodes are described; `train`
+    refuses before it starts anything."""
+    missing(monkeypatch, package)
+    typed = ["--config", "quickstart", f"defaults.model={POLICY}", f"data.corpus={tmp_path / 'index'}", *settings]
+    assert console.main(["train", *typed, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "# Placement" in printed and f"warning: {rule}: not installed on this machine" in printed
+    for elsewhere, status in ((False, FAIL), (True, WARN)):
+        monkeypatch.setattr(machine, "planning", lambda cfg, elsewhere=elsewhere: elsewhere)
+        [check] = [check for check in needs(load("quickstart", typed[2:])) if rule in check.found]
+        assert (check.what, check.status) == ("software", status)
+    assert console.main(["train", *typed, f"run.dir={tmp_path / 'run'}"]) == 2
+    assert rule in capsys.readouterr().err and not (tmp_path / "run").exists()

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from trainruns import MARK, PATIENCE, POLICY, REPO, Cluster, end_marked, run, until
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from launch import eval as evaluate
 from launch import warmup
@@ -102,20 +103,58 @@ def test_two_ranks_of_deepspeed_teach_the_same(policy: Path, data: Path, ray_clu
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_ctrl_c_ends_it_without_a_folder(ray_cluster: Cluster, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "warm"
-    with command(ray_cluster, data, out, "warmup.epochs=5000") as process:
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(
+    ray_cluster: Cluster, data: Path, tmp_path: Path, told: signal.Signals
+) -> None:
+    out, long = tmp_path / "warm", "warmup.epochs=40"
+    with command(ray_cluster, data, out, long) as process:
         assert process.stdout is not None
         heard = ""
-        while "step " not in heard:
+        while "step 4/" not in heard:
             line = process.stdout.readline()
             assert line, heard
             heard += line
-        process.send_signal(signal.SIGINT)
+        assert "step 0/80  tok/s" in heard and "ETA" in heard.splitlines()[-1], heard
+        process.send_signal(told)
         rest, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130 and "Traceback" not in rest and "interrupted" in rest, rest
+        assert f"the policy so far is {out}" in rest
         until("its learner has ended", lambda: not ray_cluster.actors(f"warmup-{process.pid}"), 60.0)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [out]
+    assert AutoTokenizer.from_pretrained(out).encode("<search>") and AutoModelForCausalLM.from_pretrained(out)
+    said = taught(ray_cluster, data, out, long)
+    assert "it goes on from update" in said and "80 updates on 16 episodes" in said
+    assert list(tmp_path.iterdir()) == [out] and "warmup" not in json.loads((out / "ssp.json").read_text())
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_dead_learner_is_made_again_and_the_policy_is_there(ray_cluster: Cluster, data: Path, tmp_path: Path) -> None:
+    with command(ray_cluster, data, tmp_path / "warm", "warmup.epochs=40") as process:
+        assert process.stdout is not None
+        heard = ""
+        while "step 4/" not in heard:
+            line = process.stdout.readline()
+            assert line, heard
+            heard += line
+        [pid] = ray_cluster.actors(f"warmup-{process.pid}").values()
+        os.kill(pid, signal.SIGKILL)
+        rest, _ = process.communicate(timeout=2 * PATIENCE)
+        assert process.returncode == 0 and "is back" in rest and "80 updates" in rest, rest
+    assert load_file(tmp_path / "warm" / "model.safetensors")
+
+
+def test_a_referee_is_not_asked_and_cannot_be_wrong(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The world's referee beside a natural protocol, which a run refuses; next it is the model's protocol that is wrong."""
+    for role in ("proposer", "solver"):
+        words = ["protocol=search-r1", f"warmup.data={data}", "--role", role, "--out", str(tmp_path / "warm")]
+        assert console(["warmup", *words]) == 2
+        said = capsys.readouterr().err
+        assert "referee" not in said and "the model must be of protocol search-r1" in said
 
 
 def test_what_it_refuses_before_anything_starts(

@@ -14,14 +14,12 @@ import numpy as np
 
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.league.config import LeagueConfig
-from ssp.league.exploitability import exploitability
 from ssp.league.league import League
 from ssp.league.payoff import Result
 
 RPS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
 QUIZ = 0.5 + 0.5 * RPS
 """P(right): a kind of question (column) that one way of searching (row) always answers, one never, one half the time."""
-PENNIES = np.eye(2)
 
 
 RECENT = 6
@@ -50,6 +48,11 @@ class Played:
 def softmax(logits: np.ndarray) -> np.ndarray:
     grown = np.exp(logits - logits.max())
     return grown / grown.sum()
+
+
+def exploitability(payoff: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> float:
+    """What both sides together gain by each answering the other's mixture best: 0 exactly at an equilibrium."""
+    return float((payoff @ columns).max() - (rows @ payoff).min())
 
 
 @patch("ssp.league.league.RECENT", RECENT)

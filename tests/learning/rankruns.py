@@ -33,17 +33,14 @@ ALONE = {"whole": {}, "gae": GAE, "ema": EMA, "lora": LORA}
 """Settings that one process trains, to compare with."""
 
 JOBS = {
-    "torch": ("whole", {}),
     "zero1": ("whole", {**ZERO, "learner.zero": 1}),
     "zero2": ("whole", {**ZERO, "learner.zero": 2}),
     "zero3": ("whole", {**ZERO, "learner.zero": 3}),
     "zero3-small": ("whole", {**ZERO, "learner.zero": 3, "learner.checkpointing": True, "learner.token_budget": 30}),
     "zero2-host": ("whole", {**ZERO, "learner.zero": 2, "learner.offload": "optimizer"}),
     "zero3-host": ("whole", {**ZERO, "learner.zero": 3, "learner.offload": "all"}),
-    "torch-gae": ("gae", GAE),
     "zero2-gae": ("gae", {**ZERO, "learner.zero": 2, **GAE}),
     "zero3-ema": ("ema", {**ZERO, "learner.zero": 3, **EMA}),
-    "torch-lora": ("lora", LORA),
     "zero2-lora": ("lora", {**ZERO, "learner.zero": 2, **LORA}),
     "zero2-bf16": ("", {**ZERO, "learner.zero": 2, "learner.dtype": "bfloat16", **EMA}),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -11,7 +12,10 @@ import torch
 from solo import SoloLearner
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from ssp import build, record
+from ssp.config.schema import Config
 from ssp.errors import InputError, InvariantError
+from ssp.learning import checkpoint
 
 META = {"role": "solver", "version": 7, "incarnation": 1}
 
@@ -79,6 +83,27 @@ def test_a_folder_is_written_once_and_meta_may_not_lie(saved, tmp_path):
     learner.save(tmp_path / "v9", {**META, "step": 2, "protocol": "mini"})
 
 
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(saved, tmp_path, monkeypatch):
+    """Every file and folder of it, and then the name."""
+    learner, _ = saved
+    synced, renamed, fsync, rename = [], [], os.fsync, os.rename
+
+    def note(file):
+        synced.append(os.fstat(file).st_ino)
+        fsync(file)
+
+    def name(aside, folder):
+        whole = {path.stat().st_ino for path in (aside, *aside.rglob("*"))}
+        assert whole <= set(synced)
+        renamed.append(folder)
+        rename(aside, folder)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "rename", name)
+    learner.save(tmp_path / "v8", META)
+    assert renamed == [tmp_path / "v8"] and synced[-1] == tmp_path.stat().st_ino
+
+
 def test_a_failed_save_leaves_nothing(saved, tmp_path, monkeypatch):
     learner, _ = saved
 
@@ -109,6 +134,33 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_changes_nothing(saved, mode
     with pytest.raises(InputError, match=name):
         fresh.load(folder)
     assert fresh.step == 0 and not fresh.optimizer.state and same(before, fresh.weights())
+
+
+@pytest.mark.parametrize("kind", ["lock step", "continuous", "learner"])
+def test_a_flipped_byte_is_refused_wherever_weights_are_taken(saved, kind):
+    """Every number is still finite, so nothing but the digest knows. The learner's own state is not looked at: a copy to
+    play with may leave it out."""
+    _, folder = saved
+    cfg = Config()
+
+    def take():
+        if kind == "learner":
+            checkpoint.load_model(folder)
+        else:
+            cfg.solver.engine.continuous = kind == "continuous"
+            build.engine(cfg.solver, folder)
+
+    (folder / "optimizer.pt").unlink()
+    take()
+    file = folder / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    expected = json.loads((folder / "ssp.json").read_text())["sha256"]["model.safetensors"]
+    with pytest.raises(InputError) as refused:
+        take()
+    message = str(refused.value)
+    assert str(file) in message and expected in message and record.digest(file) in message
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ PENALTY = torch.tensor([[0.0, 0.1, 0.0, 0.3], [0.0, 0.0, 0.2, 0.0]])
 
 
 @pytest.mark.covers("EP-08", "SR-04")
-def test_three_places_of_the_kl_give_three_advantages():
+def test_four_places_of_the_kl_give_four_advantages():
     batch = batch_of([1.0, 0.0], MASK)
 
     def of(place, name="dr_grpo"):
@@ -42,6 +42,8 @@ def test_three_places_of_the_kl_give_three_advantages():
     half = torch.tensor([[0.0, 0.5, 0.0, 0.5], [0.0, -0.5, -0.5, 0.0]])
     torch.testing.assert_close(of("loss"), half)
     torch.testing.assert_close(of("advantage"), half - PENALTY)
+    later = torch.tensor([[0.0, 0.4, 0.0, 0.3], [0.0, 0.2, 0.2, 0.0]])
+    torch.testing.assert_close(of("future"), half - later)
     # Episode rewards 1 - 0.4 and 0 - 0.2: mean 0.2, so ±0.4 on every token.
     torch.testing.assert_close(of("reward"), 0.8 * half)
     # With an estimator that tells tokens apart, a token pays for itself and for what follows.
@@ -78,7 +80,7 @@ def test_the_penalty_is_the_coefficient_times_the_gap_to_the_reference(model_dir
 
 
 @pytest.mark.covers("SR-04")
-@pytest.mark.parametrize("place", ["loss", "reward", "advantage"])
+@pytest.mark.parametrize("place", ["loss", "reward", "advantage", "future"])
 def test_a_steered_coefficient_follows_the_measured_kl(model_dir, make_batch, role, place):
     role.kl.coef, role.kl.kind, role.kl.place, role.kl.target, role.kl.horizon = 0.5, "k3", place, 1e-4, 100.0
     role.learner.lr = 1e-2

@@ -335,7 +335,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, role, 
 
 
 @pytest.mark.parametrize("name", ["grpo", "gae", "reinforce_pp", "rae"])
-@pytest.mark.parametrize("place", ["loss", "reward", "advantage"])
+@pytest.mark.parametrize("place", ["loss", "reward", "advantage", "future"])
 def test_nothing_to_train_is_a_clean_zero_step(model_dir, make_batch, role, name, place):
     role.algorithm, role.kl.coef, role.kl.place, role.kl.target = name, 0.1, place, 0.1
     learner, batch = SoloLearner(model_dir, role), make_batch(4)

@@ -53,7 +53,7 @@ def assert_only_at(term, hidden, predicts):
 
 @pytest.mark.covers("SR-06")
 @pytest.mark.parametrize("name", algorithms.names())
-@pytest.mark.parametrize("place", ["loss", "reward", "advantage"])
+@pytest.mark.parametrize("place", ["loss", "reward", "advantage", "future"])
 def test_no_estimator_and_no_loss_reaches_an_observation(model, batch, name, place):
     on = batch.mask & batch.valid[:, None]
     given = batch if name == "gae" else replace(batch, values=None)

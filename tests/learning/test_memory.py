@@ -7,8 +7,8 @@ import pytest
 import torch
 from solo import SoloLearner
 
-from ssp.errors import SspError
-from ssp.learning.memory import Memory, OutOfMemory, is_shortage
+from ssp.errors import OutOfMemory, SspError
+from ssp.learning.memory import Memory, is_shortage
 
 SHORT = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
@@ -73,30 +73,11 @@ def test_other_errors_are_none_of_its_business(model_dir, make_batch, role):
     assert not is_shortage(ValueError("not enough memory")) and learner.inner.memory.tokens == 200
 
 
-class Two:
-    """The other rank of two, which ran out of memory in its first attempt."""
-
-    rank, world = 0, 2
-
-    def __init__(self):
-        self.asked = 0
-
-    def most(self, values):
-        self.asked += 1
-        return [1.0 if self.asked == 1 else values[0]]
-
-
-def test_ranks_begin_again_together():
-    memory, cleared, made = Memory(64, Two()), [], []
-    assert memory.within(lambda: made.append(memory.tokens) or 7, lambda: cleared.append(1)) == 7
-    assert made == [64, 32] and cleared == [1]
-
-
 def test_inside_a_collective_a_rank_cannot_begin_again():
     def attempt():
         raise SHORT[0]
 
-    memory = Memory(64, Two())
+    memory = Memory(64)
     with pytest.raises(OutOfMemory):
         memory.within(attempt, lambda: None, local=False)
     assert not memory.halved

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 
 import pytest
 
@@ -181,6 +180,8 @@ def test_commits_follow_each_other(ledger):
     ledger.commit("solver", 2, 5, 1, ["a"])
     with pytest.raises(InvariantError, match="does not follow step 5"):
         ledger.commit("solver", 2, 5 - 1, 2, ["b"])
+    with pytest.raises(InvariantError, match="does not follow step 5"):
+        ledger.commit("solver", 3, 5, 2, ["b"])  # a newer incarnation: this step is live until it is rolled back
     with pytest.raises(InvariantError, match="incarnation 2"):
         ledger.commit("solver", 1, 6, 2, ["b"])
     with pytest.raises(InvariantError, match="another version or batch"):
@@ -315,14 +316,3 @@ def test_files_that_are_no_ledger_are_refused(tmp_path):
     (tmp_path / "text.db").write_text("not a database, but long enough to be looked at" * 40)
     with pytest.raises(InputError, match="must be this project's SQLite"):
         Ledger(tmp_path / "text.db", readonly=True)
-
-
-def test_calls_of_400_rows_take_milliseconds(ledger):
-    times = []
-    for call in range(5):
-        names = [f"e{call}-{i}" for i in range(400)]
-        start = time.perf_counter()
-        play(ledger, names)
-        ledger.commit("solver", 1, call + 1, call + 1, names)
-        times.append((time.perf_counter() - start) / 3)
-    assert min(times) < 0.1, f"seconds a call: {times}"

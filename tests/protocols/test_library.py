@@ -15,6 +15,7 @@ from ssp.protocols.template import lay_out
 from ssp.selfplay.scene import concrete
 
 SHIPPED = {"search-r1", "ssp", "qwen2p5", "llama3p1", "r-search", "research", "ssrl", "recall", "chat-tools", "mini"}
+VERSIONS = dict.fromkeys(("search-r1", "ssrl", "ssp", "qwen2p5", "llama3p1", "r-search"), 2)
 QUESTION = {"question": "who wrote Dead Souls"}
 
 
@@ -23,7 +24,7 @@ def test_every_promised_protocol_is_there_and_can_be_played_by_both_roles() -> N
     for name in SHIPPED:
         protocol = protocols.get(name)
         assert {"proposer", "solver"} <= set(protocol.roles)
-        assert protocol.mark == {"protocol": name, "protocol_version": 1}
+        assert protocol.mark == {"protocol": name, "protocol_version": VERSIONS.get(name, 1)}
 
 
 @pytest.mark.covers("SR-20", "SR-24", "RS-02", "RS-03", "SS-11")
@@ -53,6 +54,40 @@ def test_search_r1_documents() -> None:
         'Doc 1(Title: "Gogol") A writer.\nBorn in 1809.\n'
     )
     assert form.observation([]) == "\n\n<information></information>\n\n"
+
+
+PASSAGES = ['"Dead Souls"\nA novel by Gogol.\nOf 1842.', '"Gogol"\nA writer. ', "One line"]
+SEARCH_R1_FORM = (
+    '\n\n<information>Doc 1(Title: "Dead Souls") A novel by Gogol.\nOf 1842.\n'
+    'Doc 2(Title: "Gogol") A writer. \nDoc 3(Title: One line)</information>\n\n'
+)
+SSP_FORM = (
+    'Doc 1 (Title: "Dead Souls")\nA novel by Gogol.\nOf 1842.\n\n'
+    'Doc 2 (Title: "Gogol")\nA writer. \n\nDoc 3 (Title: One line)'
+)
+PUBLISHED = {
+    "search-r1": SEARCH_R1_FORM,  # generation.py, execute_predictions: the passages are stripped
+    "ssrl": SEARCH_R1_FORM,
+    "ssp": f"\n<information>\n{SSP_FORM}</information>\n\n",  # chat_template.py: the suffix has no line break before it
+    "qwen2p5": f"\n<information>\n{SSP_FORM}</information>\n\n",
+    "llama3p1": f"\n<information>\n{SSP_FORM}</information>\n\n",
+    "r-search": f"\n<observation>{SSP_FORM}</observation>\n",
+    "research": ' <result>\n"Dead Souls"\nA novel by Gogol.\nOf 1842.\n\n"Gogol"\nA writer. \n\nOne line\n</result>',
+}
+"""Protocol → the observation of PASSAGES, byte for byte as the original system's own code writes it."""
+
+
+@pytest.mark.covers("SR-22", "SR-24", "RS-05")
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_an_observation_has_the_bytes_of_the_original_system(name: str) -> None:
+    documents = [Document(str(n), contents) for n, contents in enumerate(PASSAGES)]
+    assert protocols.get(name).observation(documents) == PUBLISHED[name]
+
+
+def test_two_queries_of_one_turn_are_shown_as_ssp_does() -> None:
+    one, two = [Document("1", '"A"\na\n')], [Document("2", '"B"\nb'), Document("3", '"C"\nc')]
+    shown = 'Doc 1 (Title: "A")\na\n---\nDoc 1 (Title: "B")\nb\n\nDoc 2 (Title: "C")\nc'
+    assert protocols.get("ssp").observation(one, two) == f"\n<information>\n{shown}</information>\n\n"
 
 
 @pytest.mark.covers("RS-02")
@@ -144,6 +179,8 @@ def test_the_documented_example_works(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
     (tmp_path / "own.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
     own = protocols.get(str(tmp_path / "own.yaml"))
+    documents = [Document(str(n), contents) for n, contents in enumerate(PASSAGES)]
+    assert own.observation(documents) == PUBLISHED["search-r1"]
     assert own.render("solver", QUESTION, "plain").endswith("repository) Question: who wrote Dead Souls?\n")
     for name in SHIPPED:
         assert f"`{name}`" in text

@@ -10,9 +10,7 @@ from replayruns import KEPT, play, rows
 from test_forced_replay import all_same
 from trainruns import ledger_is_sound, run
 
-from launch import replay
-from ssp.errors import InputError
-from ssp.replay.forced import BOUND
+from ssp.replay.forced import BOUNDS
 
 NO_VLLM = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
 IN_FLIGHT = [
@@ -32,18 +30,15 @@ IN_FLIGHT = [
 @pytest.mark.ray
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_tokens_that_several_versions_drew_come_out_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run in flight on Ray: every log-prob by its own version over the keys of those before; sampling is refused."""
+def test_tokens_that_several_versions_drew_come_out_again(tmp_path: Path) -> None:
+    """A run in flight on Ray: every log-prob by its own version over the keys of those before."""
     with run(tmp_path / "run", *IN_FLIGHT, *KEPT) as made:
         assert made.wait(800.0) == 0, made.text()
         ledger_is_sound(made)
     _, largest = all_same(made.folder)
-    assert largest < BOUND
+    assert largest < BOUNDS["float32"]
     several = rows(made.folder, "SELECT * FROM episodes WHERE policy_version_min < policy_version_max AND file != ''")
     assert several, "no weights changed in the middle of an episode"
-    for row in several:
-        with pytest.raises(InputError, match="drawn by one version.*--forced"):
-            replay.main([f"{made.folder}:{row['id']}", "--resample"])
     print(f"{len(several)} episodes of several versions; largest difference {largest:.1e}")
 
 
@@ -51,14 +46,9 @@ def test_tokens_that_several_versions_drew_come_out_again(tmp_path: Path, capsys
 @pytest.mark.ray
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_run_of_vllm_comes_out_again_along_its_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """vLLM in float32 on this CPU: log-probs of a plain forward, parse, verdict and reward the same. Sampled again its
-    tokens may part, which is shown and is no failure: equal in distribution only (law 7)."""
+def test_a_run_of_vllm_comes_out_again_along_its_record(tmp_path: Path) -> None:
+    """vLLM in float32 on this CPU: log-probs of a plain forward, parse, verdict and reward the same."""
     engine = ["defaults.engine.kind=vllm", "defaults.engine.kv_mb=64"]
     folder = play(tmp_path / "run", "steps=1", "proposer.batch=8", "solver.batch=4", *engine)
     seen, largest = all_same(folder)
-    assert seen["proposer"] == seen["proposer verdict"] == 8 and seen["solver"] >= 3 and largest < BOUND
-    played = rows(folder, "SELECT id FROM episodes WHERE role = 'proposer'")
-    capsys.readouterr()
-    assert replay.main([f"{folder}:{row['id']}" for row in played] + ["--resample"]) == 0
-    assert "of 8 with the same tokens" in capsys.readouterr().out
+    assert seen["proposer"] == seen["proposer verdict"] == 8 and seen["solver"] >= 3 and largest < BOUNDS["float32"]

@@ -137,8 +137,11 @@ def blocks(text: str, tag: str) -> list[str]:
     return found
 
 
-def spoken(text: str) -> str:
-    for tag in ("information", "observation", "result", "tool_response"):
+ALL, SEARCH_R1 = ("information", "observation", "result", "tool_response"), ("information",)
+
+
+def spoken(text: str, tags: tuple[str, ...] = ALL) -> str:
+    for tag in tags:
         out: list[str] = []
         held: list[str] | None = None
         for piece in scan(text, (tag,)):
@@ -153,8 +156,8 @@ def spoken(text: str) -> str:
     return text
 
 
-def answer(text: str) -> str | None:
-    found = blocks(spoken(text), "answer")
+def answer(text: str, tags: tuple[str, ...] = ALL) -> str | None:
+    found = blocks(spoken(text, tags), "answer")
     return found[-1].strip() if found else None
 
 
@@ -175,8 +178,8 @@ def normalise(text: str) -> str:
     return " ".join("".join(" " if run in ("a", "an", "the") else run for run in runs).split())
 
 
-def em(text: str, golds: list[str]) -> float:
-    return 1.0 if normalise(answer(text) or "") in [normalise(gold) for gold in golds] else 0.0
+def em(text: str, golds: list[str], tags: tuple[str, ...] = ALL) -> float:
+    return 1.0 if normalise(answer(text, tags) or "") in [normalise(gold) for gold in golds] else 0.0
 
 
 def sub_em(text: str, golds: list[str]) -> float:
@@ -226,12 +229,12 @@ def searching_form(text: str) -> bool:
 
 def format_em(text: str, golds: list[str], s: float, f: float, r: float) -> float:
     formed = searching_form(without_end(text))
-    if em(text, golds):
+    if em(text, golds, SEARCH_R1):
         return 1.0 if formed else 1.0 - s
     if formed:
         shown = [normalise(block) for block in blocks(text, "information")]
         return s + r if any(normalise(g) in block for g in golds for block in shown) else s
-    return 0.0 if answer(text) is None else f
+    return 0.0 if answer(text, SEARCH_R1) is None else f
 
 
 def box(text: str) -> str | None:

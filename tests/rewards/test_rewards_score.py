@@ -105,3 +105,18 @@ def test_a_reward_that_raises_is_refused_with_its_line(tmp_path: Path, monkeypat
     with pytest.raises(InputError, match=r"KeyError: 'x' \(.*loud_reward.py, line 3\)"):
         score("loud_reward:loud", {}, episode(RIGHT, "Paris"), ["Paris"], True)
     assert score("loud_reward:half", {}, episode(RIGHT, "Paris"), ["Paris"], True) == 0.5
+
+
+def test_observations_are_those_of_the_protocol_at_hand() -> None:
+    own = episode("<result> \\boxed{4} </result> <answer> 5 </answer>", "5")
+    assert score("math", {}, own, ["4"], False, ("information",)) == 1.0, "under Search-R1 the policy wrote it"
+    assert score("math", {}, own, ["4"], False, ("result",)) == 0.0
+    assert rewards.get("format_em")("<result><answer>Paris</answer></result>", ["Paris"]) == 0.8
+
+
+@pytest.mark.parametrize(("name", "loose", "strict"), [("format_em", 1.0, 0.2), ("ssrl", 0.95, 0.05)])
+def test_the_answer_is_the_last_block_or_by_option_what_was_handed_in(name: str, loose: float, strict: float) -> None:
+    said = episode("<think>t</think><answer>Paris</answer>", "Rome")
+    assert score(name, {}, said, ["Paris"], True) == pytest.approx(loose)
+    assert score(name, {"strict_answer": True}, said, ["Paris"], True) == pytest.approx(strict)
+    assert score(name, {"strict_answer": True}, said, ["Rome"], True) == pytest.approx(loose)

@@ -44,6 +44,36 @@ def test_a_long_observation_loses_whole_documents_and_keeps_its_closing_tag() ->
     assert pieces(none)[2] == ("observation", "\n\n<information></information>\n\n")
 
 
+@pytest.mark.covers("SR-23")
+def test_a_first_passage_that_is_too_long_is_cut_at_a_token_border() -> None:
+    long = Document("a", '"Long"\n' + "naïve passages 🙂 of many words " * 40)
+    short = Document("b", '"Short"\nfew words.')
+    (episode,) = play([[search("q"), ANSWER]], Books([long, short]), limits=limits(observation_tokens=90))
+    (shown,), (_, observation) = episode.documents, pieces(episode)[2]
+    assert (episode.hits, episode.cuts, shown.id) == ([1], 1, "a")
+    assert observation == SEARCH_R1.observation([shown]) and long.contents.startswith(shown.contents)
+    assert 88 <= len(encode(QWEN, observation)) <= 90 and "\ufffd" not in observation
+    whole = limits(observation_tokens=len(encode(QWEN, SEARCH_R1.observation([long, short]))))
+    (all_of_it,) = play([[search("q"), ANSWER]], Books([long, short]), limits=whole)
+    assert (all_of_it.documents, all_of_it.cuts) == ([long, short], 0)
+
+
+def test_of_two_queries_the_long_passage_is_cut_and_the_short_one_stays_whole() -> None:
+    spoken = Renderer(protocols.get("ssp"), QWEN)
+    found = {"x": Document("a", '"Long"\n' + "many words " * 90), "y": Document("b", '"Short"\nfew words.')}
+
+    class Two(Books):
+        def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+            return [[found[query], found["x"]] for query in queries]
+
+    sizes = limits(observation_tokens=150)
+    (episode,) = play([['<search> ["x", "y"] </search>', ANSWER]], Two(), spoken, sizes)
+    first, second = episode.documents
+    assert (episode.hits, episode.cuts, second) == ([1, 1], 2, found["y"])
+    assert found["x"].contents.startswith(first.contents) and "many words" in first.contents
+    assert 145 <= len(encode(QWEN, pieces(episode)[2][1])) <= 150
+
+
 def contexts(renderer: Renderer, turns: list[str], sizes: LimitsConfig) -> tuple[Episode, list[str]]:
     """An episode of `turns`, and what its policy read before each of them."""
     read: list[str] = []

@@ -133,13 +133,13 @@ def test_the_log_never_exceeds_total_tokens() -> None:
     assert (episode.stopped, len(episode.log)) == ("tokens", 5)
 
 
-def test_observations_lose_whole_documents_from_the_end() -> None:
+def test_observations_lose_whole_documents_from_the_end_and_the_last_one_is_cut() -> None:
     (episode,) = play(
         [[SEARCH.format("c"), ANSWER.format("e")]],
         LimitsConfig(2, turn_tokens=12, observation_tokens=20, total_tokens=120),
     )
-    assert episode.documents == []
-    assert "<information> </information>" in episode.text
+    assert (episode.hits, episode.cuts) == ([1], 1)
+    assert "<information> c seat e . c seat e . c seat e . c seat e . c seat </information>" in episode.text
     (episode,) = play(
         [[SEARCH.format("a"), ANSWER.format("e")]],
         LimitsConfig(2, turn_tokens=12, observation_tokens=10, total_tokens=120),
@@ -198,7 +198,7 @@ def test_what_a_search_tells_of_itself_is_handed_on() -> None:
     made = tasks(["a seat ?"] * 2, corpora=["train", "heldout"])
     _, seconds = rollout(engine_of(turns), SPOKEN, Told(), made, SETTINGS)
     assert seconds["search/encode"] == 1.0 and seconds["search/merge"] == 4.0  # two turns, two corpora
-    assert seconds["search/coverage"] == 0.5 and seconds["search"] < 1.0
+    assert seconds["search/coverage"] == 0.5
 
 
 def test_a_proposer_hands_in_a_question() -> None:

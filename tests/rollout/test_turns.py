@@ -14,7 +14,7 @@ from ssp.episode import Document, Episode, Outcome
 from ssp.protocols.renderer import Renderer
 from ssp.rollout import Settings, rollout
 
-INFORMATION = '\n\n<information>Doc 1(Title: "Paris") Paris is the capital of France.\n</information>\n\n'
+INFORMATION = '\n\n<information>Doc 1(Title: "Paris") Paris is the capital of France.</information>\n\n'
 RETRY = (
     "\nThis was neither a search nor a result. A search stands between its tags, and my result between <answer> and "
     "</answer>. I try again.\n"
@@ -108,7 +108,7 @@ def test_several_queries_in_one_turn() -> None:
     assert (several.queries, several.hits, single.queries) == (["x", "y", "x"], [2, 2, 2], ["y"])
     assert [document.id for document in several.documents] == ["1", "2"] * 3
     result = 'Doc 1 (Title: "A")\na\n\nDoc 2 (Title: "B")\nb'
-    assert pieces(several)[2][1] == f"\n<information>\n{result}\n---\n{result}\n---\n{result}\n</information>\n\n"
+    assert pieces(several)[2][1] == f"\n<information>\n{result}\n---\n{result}\n---\n{result}</information>\n\n"
 
 
 @pytest.mark.covers("RS-04", "RS-05")

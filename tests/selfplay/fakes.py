@@ -162,7 +162,7 @@ class FakeLearner(Publisher):
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         self._maybe_die("save")
         os.makedirs(folder)
-        (Path(folder) / "ssp.json").write_text(json.dumps({**meta, "updates": self.updates}))
+        (Path(folder) / "ssp.json").write_text(json.dumps({**meta, "step": self.updates}))
 
     def export(self, folder: str, meta: dict[str, Any]) -> None:
         self._maybe_die("export")
@@ -170,7 +170,7 @@ class FakeLearner(Publisher):
 
     def load(self, folder: str) -> None:
         self._maybe_die("load")
-        self.updates = json.loads((Path(folder) / "ssp.json").read_text())["updates"]
+        self.updates = json.loads((Path(folder) / "ssp.json").read_text())["step"]
 
 
 # crews
@@ -283,13 +283,15 @@ class Stage:
             return [Item(target) for target in world().targets()]
         return [Item("else", q.text, ("else", q.answer)) for q in world().questions(1, 40, 7)]
 
+    def targets(self) -> Targets:
+        block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
+        return Targets(self.items(), block.batch, self.cfg.seed, each=self.cfg.game.proposals)
+
     def game(self) -> SelfPlay:
         questions = [Question(f"q{i}", q.text, [q.answer], q.hops) for i, q in enumerate(world().questions(1, 8, 3))]
         sets = [QuestionSet("one", questions, "train"), QuestionSet("dark", questions, "none")]
-        block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
-        targets = Targets(self.items(), block.batch, self.cfg.seed, each=self.cfg.game.proposals)
         report = Report(self.sink, world(), workers=6, roles=self.cfg.roles)
-        return SelfPlay(self.cfg, self.cast, self.folder, targets, report, Evaluator(self.cfg, sets))
+        return SelfPlay(self.cfg, self.cast, self.folder, self.targets(), report, Evaluator(self.cfg, sets))
 
     def play(self) -> SelfPlay:
         game = self.game()

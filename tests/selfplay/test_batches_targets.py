@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ssp.config.schema import GameConfig
 from ssp.errors import InputError
+from ssp.selfplay import batches
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.records import Game
 from ssp.selfplay.targets import Item, Targets
@@ -159,8 +160,9 @@ def test_reset_at_the_exact_rounds(keep: float) -> None:
         assert batch.state()[-1]["question"] == "q61 seat ?"  # the newest stay
 
 
-def test_the_pool_is_bounded() -> None:
-    batch = Batches(GameConfig(batch="replay", replay_size=5), 4, seed=0)
+def test_the_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "REPLAY_SIZE", 5)
+    batch = Batches(GameConfig(batch="replay"), 4, seed=0)
     for round_ in range(4):
         played(batch, round_, games(round_, [True] * 3))
     assert [item["question"] for item in batch.state()] == [f"q{i} seat ?" for i in (21, 22, 30, 31, 32)]

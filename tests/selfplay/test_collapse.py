@@ -109,7 +109,7 @@ def test_a_collapse_goes_back_to_the_last_good_checkpoint(tmp_path: Path, bounds
     live = stage.rows("SELECT role, step FROM commits WHERE NOT rolled_back")
     assert sorted((c["role"], c["step"]) for c in live) == [(role, s) for role in ROLES for s in range(1, 17)]
     saved = json.loads((stage.folder.absolute(state["folders"][SOLVER]) / "ssp.json").read_text())
-    assert saved["updates"] == 16
+    assert saved["step"] == 16
 
 
 def test_a_shared_policy_collapses_and_goes_back_for_both_roles(tmp_path: Path) -> None:

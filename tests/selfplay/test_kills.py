@@ -157,7 +157,7 @@ class Learner(FakeLearner):
         aside = Path(f"{folder}.tmp-1")
         os.makedirs(aside)
         Learner.killer.at_once("driver in the middle of a save")
-        text = json.dumps({**meta, "updates": self.updates, "lineage": self.lineage})
+        text = json.dumps({**meta, "step": self.updates, "lineage": self.lineage})
         (aside / "ssp.json").write_text(text)
         Learner.killer.at_once("driver before a checkpoint is renamed")
         os.rename(aside, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import re
@@ -12,17 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import fakes
+import numpy as np
 import pytest
 from fakes import FakeLearner, Stage, config, game
 from ninelives import die_at
+from safetensors.numpy import save_file
 
 from ssp.config.schema import RefereeConfig
 from ssp.episode import PROPOSER, ROLES, SOLVER
 from ssp.errors import Fault, InputError
+from ssp.health import junk
 from ssp.health.junk import JunkAlarm, JunkWatch
 from ssp.health.limits import Collapse
 from ssp.league.lineup import Lineup, first
 from ssp.ledger import Ledger
+from ssp.record import digest
 from ssp.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.settle import TOO_FEW, settle
@@ -297,15 +302,28 @@ def test_a_folder_without_weights_is_no_weights(tmp_path: Path) -> None:
         flat.read(tmp_path)
 
 
-def test_the_junk_alarm_sees_each_round_also_where_past_solvers_grade(tmp_path: Path) -> None:
-    always = {"referee__alarm_win_rate": 1.0, "referee__alarm_valid_rate": 0.0, "referee__alarm_patience": 8}
+def test_a_member_that_was_changed_is_not_played_with(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    save_file({"w": np.ones(3, np.float32)}, file)
+    (tmp_path / "ssp.json").write_text(json.dumps({"sha256": {file.name: digest(file)}}))
+    assert flat.read(tmp_path)["w"].tolist() == [1, 1, 1]
+    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    with pytest.raises(Fault, match="payload_lost.*model.safetensors"):
+        flat.read(tmp_path)
+
+
+def test_the_junk_alarm_sees_each_round_also_where_past_solvers_grade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(junk, "WIN_RATE", 1.0)
+    monkeypatch.setattr(junk, "VALID_RATE", 0.0)
     with pytest.raises(JunkAlarm, match="for 8 rounds"):
-        stage(tmp_path / "run", league__match="past", eval__every=0, **always).play()
+        stage(tmp_path / "run", league__match="past", eval__every=0, referee__alarm_patience=8).play()
 
 
 def test_neither_the_junk_alarm_nor_the_length_figures_look_at_past_versions() -> None:
     """A bad member would stop the run, and a long one be told of the newest."""
-    watch = JunkWatch(RefereeConfig(alarm_win_rate=0.1, alarm_valid_rate=0.6, alarm_patience=1))
+    watch = JunkWatch(RefereeConfig(alarm_patience=1))
     graded = [game(f"g{i}", win_rate=0.0, frozen=SOLVER) for i in range(4)]
     again = [game(f"r{i}n"[:2], win_rate=0.5, proposal=None) for i in range(4)]
     asked = [game(f"g{4 + i}", win_rate=0.0, frozen=PROPOSER) for i in range(4)]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fakes import FakeLearner, FaultyCrew, config, on_calls
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ssp.config.schema import Config
+from ssp.config.tables import GROUP_BASELINE
 from ssp.episode import PROPOSER, ROLES, SOLVER, Episode
 from ssp.ledger import HomeLedger
 from ssp.queues import Channel, Queue
@@ -24,7 +29,6 @@ from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.learning import Schooling, tickets, whole
 from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
-from ssp.selfplay.redo import Redo
 from ssp.selfplay.versions import WeightStore
 from ssp.tokenlog import Kind
 from ssp.transfer.courier import Courier
@@ -34,6 +38,11 @@ from ssp.transfer.parcel import here
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     FakeLearner.reset()
+
+
+def ungrouped(**changes: Any) -> Config:
+    """Roles that compare no group, so that batches of one episode are trained."""
+    return config(**{"solver__algorithm": "reinforce", "proposer__algorithm": "reinforce", **changes})
 
 
 class School:
@@ -51,9 +60,8 @@ class School:
         self.cast = Cast(player, player, player, dict(self.learners), {}, LocalCrew("ledger", lambda i: self.ledger))
         courier = Courier(cfg, self.cast, "run", str(path), print)
         self.store = WeightStore(self.cast.ledger, courier)
-        self.redo = Redo(cfg, self.cast, self.store, print)
         self.lost: list[tuple[int, list[str], int]] = []
-        self.schooling = Schooling(cfg, self.cast, self.store, self.redo, lambda *loss: self.lost.append(loss))
+        self.schooling = Schooling(cfg, self.cast, self.store, lambda *loss: self.lost.append(loss))
         self.schooling.incarnation = 1
         for role in ROLES:
             asyncio.run(self.schooling.start(role, 0))
@@ -72,6 +80,16 @@ class School:
         items = [TrainItem(id, block, i, 1.0, 0, v) for i, (id, v) in enumerate(zip(ids, versions, strict=True))]
         return TrainBatch(role, step, items, [1.0] * len(ids), 10)
 
+    def lose(self, role: str, gone: Block | None) -> None:
+        """Neither the learner of `role` nor a judge gets this block."""
+
+        def lost(worker: int, method: str, count: int, args: Any) -> str:
+            return "payload_lost" if gone is not None and any(one is gone.ref for one in args) else ""
+
+        self.learners[role].fails = lost
+        judges = FaultyCrew(LocalCrew("judge", lambda i: SimpleNamespace(grade=lambda block, items: ([], 0.0))), lost)
+        self.schooling._cast = replace(self.cast, judges=judges)
+
     def learn(self, batch: TrainBatch) -> dict[str, float]:
         return asyncio.run(self.schooling.learn(batch))[batch.role]
 
@@ -80,7 +98,7 @@ class School:
 
 
 def test_a_step_trains_publishes_and_commits(tmp_path: Path) -> None:
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     stats = school.learn(school.batch(SOLVER, 1, [1, 1]))
     assert (stats["version"], stats["staleness/max"], stats["episodes"]) == (2, 0, 2)
     assert school.states(SOLVER) == {"trained": 2}
@@ -89,7 +107,7 @@ def test_a_step_trains_publishes_and_commits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bound", [0, 1, 2])
 def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) -> None:
-    school = School(config(schedule__max_staleness__solver=bound), tmp_path / "run")
+    school = School(ungrouped(schedule__max_staleness__solver=bound), tmp_path / "run")
     for step in (1, 2, 3):
         school.learn(school.batch(SOLVER, step, [school.store.latest(SOLVER).version]))
     batch = school.batch(SOLVER, 4, [1, 2, 3, 4])
@@ -101,7 +119,7 @@ def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) ->
 
 def test_what_waits_too_long_is_swept_out_of_the_queue(tmp_path: Path) -> None:
     """The rest of its batch is trained; what no version wrote does not age."""
-    school = School(config(schedule__max_staleness__solver=1), tmp_path / "run")
+    school = School(ungrouped(schedule__max_staleness__solver=1), tmp_path / "run")
     channel = Channel(LocalCrew("queue", lambda i: Queue(10, 1000)), 5)
 
     async def wait_and_learn(batch: TrainBatch) -> dict[str, float]:
@@ -121,7 +139,7 @@ def test_what_waits_too_long_is_swept_out_of_the_queue(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_was_in_a_queue_is_the_same_batch(tmp_path: Path) -> None:
-    batch = School(config(), tmp_path / "run").batch(SOLVER, 1, [4, 4, 4])
+    batch = School(ungrouped(), tmp_path / "run").batch(SOLVER, 1, [4, 4, 4])
     assert whole([ticket.block for ticket in tickets(batch)]) == batch
     assert [(t.id, t.order, t.items, t.nbytes, t.version) for t in tickets(batch)] == [
         ("0", 0, 0, 0, -1),
@@ -129,34 +147,85 @@ def test_a_batch_that_was_in_a_queue_is_the_same_batch(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("algorithm", "dropped"), [("grpo", 1), ("reinforce", 0)])
+@pytest.mark.parametrize(("algorithm", "dropped"), [("grpo", 2), ("reinforce", 0)])
 def test_what_a_loss_leaves_alone_in_its_group_is_not_trained(tmp_path: Path, algorithm: str, dropped: int) -> None:
-    """Group 0 loses all but one, group 1 all, group 2 one of three, group 3 never had more than one."""
-    school = School(config(solver__algorithm=algorithm), tmp_path / "run")
+    """Group 0 loses all but one, group 1 all, group 2 one of three, group 3 has one only."""
+    school = School(ungrouped(solver__algorithm=algorithm), tmp_path / "run")
     made = [school.batch(SOLVER, 1, [1] * 4), school.batch(SOLVER, 2, [1] * 4)]
-    groups = ((0, 0, 1, 2), (0, 2, 2, 3))
+    groups = ((0, 1, 1, 2), (0, 2, 2, 3))
     items = [
         replace(item, group=group)
         for batch, in_it in zip(made, groups, strict=True)
         for item, group in zip(batch.items, in_it, strict=True)
     ]
     gone = made[0].items[0].block
-
-    def lost(worker: int, method: str, count: int, args: Any) -> str:
-        return "payload_lost" if any(one is gone.ref for one in args) else ""
-
-    school.learners[SOLVER].fails = lost
-    judges = FaultyCrew(LocalCrew("judge", lambda i: SimpleNamespace(grade=lambda block, items: ([], 0.0))), lost)
-    school.schooling._cast = replace(school.cast, judges=judges)
+    school.lose(SOLVER, gone)
     school.learn(replace(made[0], items=items))
     assert school.ledger.outcomes().get("void/payload_lost") == 4 and school.lost == [(0, ["g"], 4)]
     assert school.ledger.outcomes().get("drop/no_signal", 0) == dropped
     assert len(FakeLearner.seen[-1][2]) == 4 - dropped and school.states(SOLVER)["trained"] == 4 - dropped
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    role=st.sampled_from(ROLES),
+    algorithm=st.sampled_from(GROUP_BASELINE),
+    made=st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 4)), min_size=1, max_size=12),
+    swept=st.booleans(),
+    lost=st.booleans(),
+)
+def test_no_baseline_of_a_group_ever_sees_a_group_of_one(
+    role: str, algorithm: str, made: list[tuple[int, int]], swept: bool, lost: bool
+) -> None:
+    """(group, version of the oldest token) of each episode, of which some are too old, some gone with their node."""
+    changes = {f"{role}__algorithm": algorithm, f"schedule__max_staleness__{role}": 1, "game__proposals": 4}
+    FakeLearner.reset()
+    with TemporaryDirectory() as folder:
+        school = School(ungrouped(**changes), Path(folder) / "run")
+        for step in (1, 2):
+            school.learn(school.batch(role, step, [step] * 2))
+        halves = [made[::2], made[1::2]]
+        batches = [school.batch(role, step, [v for _, v in half]) for step, half in zip((3, 4), halves, strict=True)]
+        items = [
+            replace(item, group=group)
+            for batch, half in zip(batches, halves, strict=True)
+            for item, (group, _) in zip(batch.items, half, strict=True)
+        ]
+        school.lose(role, batches[0].items[0].block if lost else None)
+        channel, whole_batch = (
+            Channel(LocalCrew("queue", lambda i: Queue(100, 1000)), 5),
+            replace(batches[0], items=items),
+        )
+
+        async def wait_and_learn() -> None:
+            await channel.put(2, tickets(whole_batch))
+            if swept:
+                await school.schooling.sweep(role, channel)
+            await school.schooling.learn(whole(await channel.take(2) or []))
+
+        FakeLearner.seen.clear()
+        asyncio.run(wait_and_learn())
+        group_of = {item.id: item.group for item in items}
+        for _, _, ids in FakeLearner.seen:
+            assert 1 not in Counter(group_of[id_] for id_ in ids).values()
+        left = school.states(role)
+        assert left.get("queued", 0) == 0 and sum(left.values()) == 4 + len(items)
+        causes = school.ledger.outcomes()
+        assert set(causes) <= {"drop/stale", "drop/no_signal", "void/payload_lost"}
+
+
+def test_a_proposal_that_is_alone_with_its_target_is_trained(tmp_path: Path) -> None:
+    """Nothing thinned it: SSP's proposer has groups of one by its settings, and solvers never have."""
+    school = School(ungrouped(proposer__algorithm="grpo", solver__algorithm="grpo"), tmp_path / "run")
+    school.learn(school.batch(PROPOSER, 1, [1]))
+    assert school.states(PROPOSER) == {"trained": 1}
+    school.learn(school.batch(SOLVER, 1, [1]))
+    assert school.states(SOLVER) == {"dropped": 1}
+
+
 def test_an_episode_without_a_model_token_is_not_stale(tmp_path: Path) -> None:
     """Its prompt left no room to answer: it has no version that could be old."""
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     stats = school.learn(school.batch(SOLVER, 1, [1, -1]))
     assert (stats["staleness/max"], stats["episodes"]) == (0, 2)
     assert school.states(SOLVER) == {"trained": 1, "dropped": 1} and school.ledger.outcomes() == {"drop/no_signal": 1}
@@ -164,7 +233,7 @@ def test_an_episode_without_a_model_token_is_not_stale(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch", ["stale", "empty"])
 def test_nothing_trained_means_nothing_published(tmp_path: Path, batch: str) -> None:
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     school.learn(school.batch(SOLVER, 1, [1]))
     stats = school.learn(school.batch(SOLVER, 2, [1] if batch == "stale" else []))
     assert stats["version"] == 2 == school.store.latest(SOLVER).version
@@ -173,13 +242,13 @@ def test_nothing_trained_means_nothing_published(tmp_path: Path, batch: str) -> 
 
 @pytest.mark.parametrize("frozen", [{"solver__policy": "frozen"}, {"solver__freeze_after": 2}])
 def test_a_frozen_role_keeps(tmp_path: Path, frozen: dict[str, Any]) -> None:
-    school = School(config(**frozen), tmp_path / "run")
+    school = School(ungrouped(**frozen), tmp_path / "run")
     stats = school.learn(school.batch(SOLVER, 3, [1, 1]))
     assert school.states(SOLVER) == {"kept": 2} and FakeLearner.seen == [] and stats["version"] == 1
 
 
 def test_freeze_after_trains_up_to_that_step(tmp_path: Path) -> None:
-    school = School(config(solver__freeze_after=2), tmp_path / "run")
+    school = School(ungrouped(solver__freeze_after=2), tmp_path / "run")
     for step in (1, 2, 3):
         school.learn(school.batch(SOLVER, step, [step]))
     assert school.states(SOLVER) == {"trained": 2, "kept": 1}
@@ -189,7 +258,7 @@ def test_freeze_after_trains_up_to_that_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("warming", "waiting"), [ROLES, ROLES[::-1]])
 def test_while_a_role_warms_up_the_other_keeps_its_episodes(tmp_path: Path, warming: str, waiting: str) -> None:
     """Up to that step and with it, as in SSP."""
-    school = School(config(**{f"{warming}__warmup_steps": 2}), tmp_path / "run")
+    school = School(ungrouped(**{f"{warming}__warmup_steps": 2}), tmp_path / "run")
     for step in (1, 2, 3):
         for role in ROLES:
             school.learn(school.batch(role, step, [school.store.latest(role).version]))
@@ -200,7 +269,7 @@ def test_while_a_role_warms_up_the_other_keeps_its_episodes(tmp_path: Path, warm
 @pytest.mark.parametrize("after", [False, True])
 def test_a_dead_learner_is_lost_and_commits_nothing(tmp_path: Path, after: bool) -> None:
     """Whether it dies before its update or after it (the reply is lost)."""
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     batch = school.batch(SOLVER, 1, [1])
     if after:
         FakeLearner.fail_at = {"solver/update": {1}}
@@ -221,7 +290,7 @@ def saved(school: School) -> dict[str, Any] | None:
 
 
 def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     checkpoints.remember(2, [{"question": "a", "target": "b", "win_rate": 0.5}], {"next": 5, "open": [3]})
     asyncio.run(checkpoints.save(SOLVER, 2, {SOLVER: 5}, {"role": SOLVER}))
@@ -237,7 +306,7 @@ def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
 
 
 def test_pools_of_steps_that_cannot_be_saved_are_forgotten(tmp_path: Path) -> None:
-    school = School(config(save__every=4), tmp_path / "run")
+    school = School(ungrouped(save__every=4), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for step in range(1, 8):
         checkpoints.remember(step, [{"question": str(step)}], {})
@@ -245,7 +314,7 @@ def test_pools_of_steps_that_cannot_be_saved_are_forgotten(tmp_path: Path) -> No
 
 
 def test_a_kill_between_two_saves_leaves_the_old_pair(tmp_path: Path) -> None:
-    school = School(config(save__keep=1), tmp_path / "run")
+    school = School(ungrouped(save__keep=1), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for role in ROLES:
         asyncio.run(checkpoints.save(role, 1, {role: 2}, {}))
@@ -264,7 +333,7 @@ def test_a_kill_between_two_saves_leaves_the_old_pair(tmp_path: Path) -> None:
 
 
 def test_a_role_that_published_nothing_is_not_saved_again(tmp_path: Path) -> None:
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for step, version in ((1, 2), (2, 3)):
         asyncio.run(checkpoints.save(PROPOSER, step, {PROPOSER: 2}, {}))
@@ -275,7 +344,7 @@ def test_a_role_that_published_nothing_is_not_saved_again(tmp_path: Path) -> Non
 
 
 def test_a_learner_may_be_several_saves_ahead(tmp_path: Path) -> None:
-    school = School(config(save__keep=1, health__collapse=0.0), tmp_path / "run")
+    school = School(ungrouped(save__keep=1, health__collapse=0.0), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for role, step in [(PROPOSER, 1), (PROPOSER, 2), (PROPOSER, 3), (SOLVER, 1), (SOLVER, 2), (SOLVER, 3)]:
         asyncio.run(checkpoints.save(role, step, {role: step + 1}, {}))
@@ -285,7 +354,7 @@ def test_a_learner_may_be_several_saves_ahead(tmp_path: Path) -> None:
 
 def test_what_a_learner_left_that_died_in_a_save_is_cleared_by_the_next_one(tmp_path: Path) -> None:
     """Whatever version it was: a resumed run gives its weights other numbers."""
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     place = school.folder.checkpoint(SOLVER, 3).parent
     for name in ("v2.tmp-17", "v9.tmp-18"):
         (place / name).mkdir(parents=True)
@@ -294,7 +363,7 @@ def test_what_a_learner_left_that_died_in_a_save_is_cleared_by_the_next_one(tmp_
 
 
 def test_what_nobody_vouched_for_yet_does_not_push_out_the_good_pair(tmp_path: Path) -> None:
-    school = School(config(save__keep=1), tmp_path / "run")
+    school = School(ungrouped(save__keep=1), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for step in range(5):
         for role in ROLES:
@@ -312,7 +381,7 @@ def test_what_nobody_vouched_for_yet_does_not_push_out_the_good_pair(tmp_path: P
 
 
 def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for role in ROLES:
         school.learn(school.batch(role, 1, [1]))
@@ -328,7 +397,7 @@ def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
 
 
 def test_without_a_checkpoint_the_run_starts_at_zero(tmp_path: Path) -> None:
-    school = School(config(), tmp_path / "run")
+    school = School(ungrouped(), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     assert asyncio.run(checkpoints.restore()).step == 0 and checkpoints.saved == -1
     assert [step for step in range(7) if Checkpoints(config(save__every=3), school.cast, school.folder).due(step)] == [

@@ -66,10 +66,10 @@ class Losing(Stage):
 @pytest.mark.parametrize("bound", [0, 2])
 def test_a_lost_block_is_void_and_its_games_are_played_again(tmp_path: Path, role: str, bound: int) -> None:
     bounds = {f"schedule__max_staleness__{name}": bound for name in ROLES}
-    stage = Losing(tmp_path / "run", {role: {2}}, steps=6, save__every=2, **bounds)
+    stage = Losing(tmp_path / "run", {role: {2}}, steps=8, save__every=2, **bounds)
     stage.play()
     stage.settled()
-    assert stage.state()["step"] == 6 and not any("back to the last" in text for text in stage.sink.events)
+    assert stage.state()["step"] == 8 and not any("back to the last" in text for text in stage.sink.events)
     lost = stage.rows(LOST)
     assert lost and {(row["role"], row["state"], row["reward"]) for row in lost} == {(role, "voided", None)}
     assert len([text for text in stage.sink.events if "are gone with their node, and void" in text]) == 1
@@ -82,7 +82,7 @@ def test_a_lost_block_is_void_and_its_games_are_played_again(tmp_path: Path, rol
     assert all(row["target"] == first[row["id"][:8]] for row in again)
     assert {row["state"] for row in stage.rows() if row["game_id"] in {game["id"] for game in again}} & {"trained"}
     assert stage.figures(role)[-1]["staleness/max"] <= bound
-    assert len(stage.figures(role)) == 6 and not stage.state()["cursor"].get("again")
+    assert len(stage.figures(role)) == 8 and not stage.state()["cursor"].get("again")
 
 
 def test_a_game_that_both_learners_lack_is_played_again_once(tmp_path: Path) -> None:
@@ -161,3 +161,12 @@ def test_a_run_sweeps_each_queue_after_each_step(tmp_path: Path, monkeypatch: py
         name = stage.cast.queues[role].name
         assert [version for queue, version in asked if queue == name] == oldest
         assert stage.cast.queues[role].counts["sweep"] == 0  # type: ignore[attr-defined]
+
+
+def test_a_loss_that_nobody_can_place_takes_the_run_back_at_once(tmp_path: Path) -> None:
+    """The judges get every block; the learner would lack the same again."""
+    stage = Stage(config(steps=4, save__every=2), tmp_path / "run")
+    stage.cast.learners[SOLVER].fails = fakes.on_calls("update", 4, cause="payload_lost")  # type: ignore[attr-defined]
+    stage.play()
+    stage.settled()
+    assert any("payload_lost; back to the last" in text for text in stage.sink.events)

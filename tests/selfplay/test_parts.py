@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from fakes import Sink, brief, config, game
+from fakes import Sink, brief, config, game, played
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,7 +86,7 @@ def round_of(win: float, valid: int, invalid: int = 0) -> list[Game]:
 
 
 def test_junk_alarm_needs_the_sign_several_rounds_in_a_row() -> None:
-    watch = JunkWatch(RefereeConfig(alarm_win_rate=0.1, alarm_valid_rate=0.6, alarm_patience=3))
+    watch = JunkWatch(RefereeConfig(alarm_patience=3))
     junk, fine, picky = round_of(0.0, 8), round_of(0.5, 8), round_of(0.0, 4, 4)
     for games in (junk, junk, fine, junk, junk, picky, junk, junk):
         assert watch.see(games) is None
@@ -164,6 +164,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     sink = Sink()
     report = Report(sink, None, workers=2, roles=ROLES)
     games = [game("g1", [True, False, None, False]), game("g2", valid=False, rule="leakage")]
+    games[1].proposal = played("pg2", PROPOSER, searches=5, cuts=2)
     settled = settle(config(), games, 1)
     for step in (1, 2):
         report.round(step, games, [], settled, {"retriever_down": 1}, Clock())
@@ -176,6 +177,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     assert figures["game/valid_rate"] == 0.5 and figures["game/win_rate"] == pytest.approx(1 / 3)
     assert figures["void/retriever_down"] == 1 and figures["reject/leakage"] == 1
     assert figures["game/tokens"] == 6 * 5
+    assert figures["search/cut"] == 0.2, "two of ten searches"
     report.restart(1)  # what was half collected is forgotten
     assert sink.restarts == [1]
     report.round(2, games, [], settled, {}, Clock())

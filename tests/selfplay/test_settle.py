@@ -176,13 +176,6 @@ def test_every_episode_has_one_row_and_groups_are_games(plan: list[tuple[str, li
     assert len(set(asked)) == len(asked)
 
 
-def test_the_last_of_a_group_that_voids_have_thinned_is_not_trained() -> None:
-    cfg = config(game__attempts=2, solver__algorithm="grpo", solver__kl__coef=0.01)
-    settled = settle(cfg, [game("g1", [T, None])], 7)
-    assert settled.items["solver"] == []
-    assert [row["cause"] for row in settled.rows if row["id"] == "sg1a0"] == ["no_signal"]
-
-
 def test_a_proposer_with_groups_of_one_learns_from_its_raw_reward() -> None:
     """As SSP's recipe trains it: grpo without a baseline, so that a rejected question has no advantage."""
     made = [game("g1", [T, F, F, F]), game("g2", [T, T, T, T]), game("g3", valid=False, rule="empty")]

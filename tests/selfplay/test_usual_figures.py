@@ -33,6 +33,12 @@ OURS = {
     "actor/kl_coef": ("solver", "kl/coef"),
     "actor/grad_norm": ("solver", "grad_norm"),
     "actor/lr": ("solver", "lr"),
+    "response_length/mean": ("solver", "response_length/mean"),
+    "response_length/max": ("solver", "response_length/max"),
+    "response_length/clip_ratio": ("solver", "response_length/cut"),
+    "prompt_length/mean": ("solver", "prompt_length/mean"),
+    "observation length": ("proposer", "observation_length/mean"),
+    "env/finish_ratio": ("solver", "ended/final"),
     "response_length (sum)": ("solver", "tokens"),
     "timing_s/gen": ("game", "time/generate"),
     "timing_s/update_actor": ("solver", "seconds"),
@@ -40,7 +46,7 @@ OURS = {
     "timing_per_token_ms (inverse)": ("solver", "tokens_per_second"),
     "mfu/actor": ("solver", "mfu"),
 }
-"""Theirs → role and name of ours. `env/finish_ratio` and `ratio_of_valid_action` are what `reject/solver_<rule>` leaves."""
+"""Theirs → role and name of ours. `ratio_of_valid_action` is what `reject/solver_<rule>` leaves."""
 
 
 @pytest.mark.covers("SR-13")

@@ -116,9 +116,12 @@ def test_replay_after_a_lost_learner(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
 @pytest.mark.parametrize("call", ["solver/update", "proposer/update", "solver/save", "proposer/save"])
-def test_a_learner_dies_twice_and_the_run_goes_back(tmp_path: Path, bounds: tuple[int, int], call: str) -> None:
-    """Once, it comes back alone (test_redo.py); here it dies again while it does."""
-    FakeLearner.fail_at = {call: {2, 3}}
+@pytest.mark.parametrize("deaths", [{2}, {2, 3}])
+def test_a_learner_dies_and_the_run_goes_back(
+    tmp_path: Path, bounds: tuple[int, int], call: str, deaths: set[int]
+) -> None:
+    """Once, and again in what is played after it."""
+    FakeLearner.fail_at = {call: deaths}
     cfg = config(steps=4, schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
     stage = Stage(cfg, tmp_path / "run", jitter=2)
     stage.play()
@@ -129,6 +132,19 @@ def test_a_learner_dies_twice_and_the_run_goes_back(tmp_path: Path, bounds: tupl
         assert stage.ledger.outcomes().get("drop/rolled_back", 0) > 0
     live = stage.rows("SELECT role, step FROM commits WHERE NOT rolled_back")
     assert sorted((c["role"], c["step"]) for c in live) == [(role, s) for role in ROLES for s in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("kind", ["shm", "disk", "object_store"])
+def test_files_of_a_learner_that_died_are_missed_by_nobody(tmp_path: Path, kind: str) -> None:
+    """They go with the process that wrote them; what is played after it plays by those of the new one."""
+    limits = {f"schedule__max_staleness__{role}": 2 for role in ROLES}
+    FakeLearner.fail_at = {"solver/update": {4}}
+    stage = Stage(config(steps=5, save__every=2, transfer__kind=kind, **limits), tmp_path / "run")
+    stage.play()
+    stage.settled()
+    assert any("back to the last checkpoint" in text for text in stage.sink.events)
+    versions = [row["version"] for row in stage.figures("solver")]
+    assert versions == sorted(set(versions)) and stage.state()["step"] == 5
 
 
 @pytest.mark.parametrize("call", ["solver/weights", "solver/load", "solver/save"])
@@ -154,6 +170,13 @@ def test_a_learner_that_always_dies_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(SspError, match="learners died 3 times"):
         stage.play()
     stage.ledger.check()
+
+
+def test_deaths_of_both_learners_count_together(tmp_path: Path) -> None:
+    FakeLearner.fail_at = {"solver/update": {2, 6}, "proposer/update": {5}}
+    stage = Stage(config(steps=6, save__every=1, placement__restarts=2), tmp_path / "run")
+    with pytest.raises(SspError, match="learners died 3 times: giving up"):
+        stage.play()
 
 
 @pytest.mark.parametrize("keep", [1, 2])

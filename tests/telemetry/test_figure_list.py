@@ -10,21 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from ssp.errors import InvariantError
+from launch import board
+from ssp.errors import InputError, InvariantError
 from ssp.telemetry.figures import COUNTER, FIGURES, find
-from ssp.telemetry.published import GRAFANA, documented, exported, grafana, main, tables
+from ssp.telemetry.published import documented, exported, grafana, tables
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
-def test_the_files_in_the_repository_are_what_the_list_gives(capsys):
+def test_the_page_is_what_the_list_gives():
     again = "next: python -m ssp.telemetry.published"
-    assert GRAFANA.read_text() == grafana(), again
     page = (DOCS / "metrics.md").read_text()
     assert page == documented(page), again
     assert tables() in page and "## Alarms: `health.*`" in page
-    main(["--grafana"])
-    assert capsys.readouterr().out == grafana()
+
+
+def test_the_command_writes_the_dashboard_once(tmp_path, capsys):
+    file = tmp_path / "ssp.json"
+    assert board.main(["--grafana", str(file)]) == 0 and str(file) in capsys.readouterr().out
+    assert file.read_text() == grafana()
+    for wrong in (["--grafana", str(file)], ["--grafana", str(tmp_path / "no" / "ssp.json")], []):
+        with pytest.raises(InputError):
+            board.main(wrong)
 
 
 def test_a_name_means_one_thing_and_a_series_has_one_form():
@@ -66,7 +73,7 @@ def test_a_figure_that_is_not_listed_is_a_bug():
 
 
 def test_the_dashboard_asks_for_series_that_there_are_and_for_no_histogram():
-    made = json.loads(GRAFANA.read_text())
+    made = json.loads(grafana())
     series = {exported(figure) for figure in FIGURES}
     asked = [target["expr"] for panel in _charts(made) for target in panel["targets"]]
     asked += [variable["query"]["query"] for variable in made["templating"]["list"] if variable["type"] == "query"]
@@ -81,7 +88,7 @@ def test_the_dashboard_asks_for_series_that_there_are_and_for_no_histogram():
 def test_the_dashboard_is_one_that_grafana_imports():
     """What its importer and its renderer need: a title, a uid of at most 40 characters that fits a URL, a known schema, panels
     with ids of their own that do not lie upon each other, and for each the source and the query that it draws."""
-    made = json.loads(GRAFANA.read_text())
+    made = json.loads(grafana())
     assert made["title"] and re.fullmatch(r"[A-Za-z0-9_-]{1,40}", made["uid"])
     assert type(made["schemaVersion"]) is int and 36 <= made["schemaVersion"] <= 42 and made["version"] >= 1
     assert "id" not in made  # an id is of one Grafana's database: with it, an import looks for a dashboard to replace

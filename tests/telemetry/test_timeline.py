@@ -103,16 +103,6 @@ def test_a_full_file_is_put_aside_and_the_newest_spans_stay(tmp_path):
         assert {e["args"]["name"] for e in json.loads(file.read_text()) if e["ph"] == "M"} == {"game"}
 
 
-def test_a_timeline_of_before_goes_on(tmp_path):
-    path = tmp_path / "timeline.json"
-    old = {"name": "play", "ph": "X", "pid": 1, "tid": 1, "ts": 5, "dur": 1}
-    path.write_text(json.dumps({"traceEvents": [old]}))
-    line = Timeline(path)
-    line.span("game", "new", 0.0, 1.0)
-    line.close()
-    assert [event["name"] for event in spans(path)] == ["play", "new"]
-
-
 def test_a_foreign_file_is_not_overwritten(tmp_path):
     path = tmp_path / "timeline.json"
     for text in ("[]", '{"traceEvents": 3'):

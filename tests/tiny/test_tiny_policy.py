@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from ssp import build, cache, protocols
 from ssp.config.role import LimitsConfig, RoleConfig
@@ -19,6 +21,17 @@ from ssp.tiny.reward import letters
 from ssp.world import World
 
 LIMITS = LimitsConfig(searches=3, turn_tokens=160, observation_tokens=128, prompt_tokens=2048, total_tokens=4096)
+
+
+def test_a_byte_level_vocabulary_knows_every_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its tokenizer names an unknown token: nothing is encoded to find that out."""
+    letters = {letter: at for at, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    rust = Tokenizer(models.BPE(vocab={**letters, "<|end|>": 256}, merges=[]))
+    rust.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokens = PreTrainedTokenizerFast(tokenizer_object=rust, unk_token="<|end|>")
+    assert tokens.unk_token_id == 256
+    monkeypatch.setattr(PreTrainedTokenizerFast, "encode", lambda *args, **more: pytest.fail("encoded"))
+    build.check_words(tokens, ["Who wrote \u0414\u0440\u0430\u043a\u0443\u043b\u0430 ?"])
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -148,10 +147,8 @@ def test_a_broadcast_that_was_missed_is_a_fault_and_may_be_had_again(tmp_path: P
 def test_a_member_that_does_not_come_ends_the_wait(tmp_path: Path) -> None:
     out, box = Outbox(plan(tmp_path, "broadcast")), Inbox("solver", 2)
     call = Call("127.0.0.1", out.listen("127.0.0.1"), 3, False, 1.0)
-    began = time.monotonic()
     found = together(lambda: out.join(call, "127.0.0.1"), lambda: box.join(call, 1, "127.0.0.1"))
     assert all(isinstance(error, Fault) and error.cause == "broadcast_failed" for error in found), found
-    assert time.monotonic() - began < 30
 
 
 def test_a_member_that_leaves_ends_the_send_and_a_new_group_stands(tmp_path: Path) -> None:
@@ -187,7 +184,7 @@ def big(place: Place, nbytes: int = ROOM + 1) -> Place:
         (big(NEAR, ROOM), [NEAR, NEAR], "object_store"),
         (big(NEAR), [NEAR, NEAR], "shm"),
         (big(NEAR), [NEAR, FAR], "object_store"),
-        (Place("m1", "h", "gpu-0"), [Place("m1", "h", "gpu-0")], "ipc"),
+        (Place("m1", "h", "gpu-0"), [Place("m1", "h", "gpu-0")], "object_store"),
         (Place("m1", "h", "gpu-0"), [Place("m1", "h", "gpu-1"), Place("m2", "i", "gpu-2")], "broadcast"),
         (Place("m1", "h", "gpu-0"), [Place("m1", "h", "gpu-1"), Place("m2", "i", "gpu-1")], "object_store"),
         (Place("m1", "h", "gpu-0"), [NEAR], "object_store"),
@@ -198,18 +195,10 @@ def test_auto_goes_by_place_and_size(learner: Place, engines: list[Place], kind:
     assert chosen == kind and why
 
 
-@pytest.mark.parametrize(
-    ("kind", "learner", "engines", "said"),
-    [
-        ("shm", NEAR, [NEAR, FAR], "10.0.0.1, 10.0.0.2"),
-        ("ipc", NEAR, [NEAR], "the CPU"),
-        ("ipc", Place("m", "h", "g0"), [Place("m", "h", "g1")], "g0, g1"),
-    ],
-)
-def test_a_kind_that_cannot_work_is_refused(kind: str, learner: Place, engines: list[Place], said: str) -> None:
+def test_a_kind_that_cannot_work_is_refused() -> None:
     with pytest.raises(InputError) as found:
-        choose(kind, "solver", learner, engines, ROOM)
-    assert said in str(found.value) and "transfer.kind=auto" in str(found.value)
+        choose("shm", "solver", NEAR, [NEAR, FAR], ROOM)
+    assert "10.0.0.1, 10.0.0.2" in str(found.value) and "transfer.kind=auto" in str(found.value)
 
 
 def test_a_broadcast_goes_from_gpu_to_gpu_only_where_each_process_has_one() -> None:

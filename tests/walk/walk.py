@@ -11,7 +11,7 @@ but a package index. Refuses to guess: what differs from the page is written abo
     <!-- walk: skip-line ray job -- why -->  lines that begin so are not run
 
 ```sh and ```console blocks are for the reader: GPUs, several machines, other people's servers. In a walked block the words
-ID and OTHER behind `runs/NAME:` (and after --show, --ask) are episodes or games of that run. A command that serves until
+EPISODE and OTHER behind `runs/NAME:` are episodes of that run, QUESTION a game of it. A command that serves until
 Ctrl-C counts as done when it says its address; one with & behind it too. Both are ended with the page.
 
 Without --venv the first command of README.md installs the environment, which takes minutes and gigabytes. With --venv PATH the
@@ -291,9 +291,9 @@ class Walk:
             raise TimeoutError(row.command)
 
     def _named(self, command: str) -> str:
-        """ID and OTHER as episodes, or after --show and --ask as a game, of the run that the command names."""
+        """EPISODE and OTHER as episodes, QUESTION as a game, of the run that the command names."""
         run = re.search(r"(runs/[\w.-]+)", command)
-        if run is None or not re.search(_WORD.format("(ID|OTHER)"), command):
+        if run is None or not re.search(_WORD.format("(EPISODE|OTHER|QUESTION)"), command):
             return command
         ledger = self.clone / run[1] / "ledger.db"
         if not ledger.is_file():
@@ -309,8 +309,8 @@ class Walk:
             id for gone, id in sorted(((not (kept / f"v{v}").is_dir(), id) for v, id in database.execute(query)))
         ]
         database.close()
-        command = re.sub(r"(?<=--show )ID|(?<=--ask )ID", games[0], command)
-        for word, name in zip(("ID", "OTHER"), episodes, strict=False):
+        command = re.sub(_WORD.format("QUESTION"), games[0], command)
+        for word, name in zip(("EPISODE", "OTHER"), episodes, strict=False):
             command = re.sub(_WORD.format(word), name, command)
         return command
 

@@ -46,7 +46,8 @@ def run(
 ) -> tuple[loop.Summary, list[float], LocalCrew]:
     taught = replace(cfg, solver=loop.recipe(cfg.solver), steps=loop.steps(len(episodes), warmup))
     crew, seen = LocalCrew("learner", lambda i: Learner(taught, "solver", folder)), []
-    summary = asyncio.run(loop.train(crew, episodes, warmup, 0, lambda step, nll: seen.append(nll)))
+    progress = loop.Progress(lambda values: seen.extend([values["nll"]] if "nll" in values else []))
+    summary = asyncio.run(loop.train(crew, episodes, warmup, 0, progress))
     return summary, seen, crew
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ssp import protocols
-from ssp.config.schema import Config
 from ssp.errors import InputError
 from ssp.world import World, files, tokenizer
 from ssp.world.vocabulary import COUNTS, FIRST_NAME_ID, NAMES, SCHEMA, VOCABULARY, WORDS
@@ -102,12 +101,11 @@ def test_files_are_cached_and_an_altered_one_is_made_anew(tmp_path: Path) -> Non
 
 
 def test_resolve_names_worlds_and_leaves_paths_alone(tmp_path: Path) -> None:
-    cfg = Config()
-    assert files.resolve("data/x.jsonl", "corpus", cfg, tmp_path) == "data/x.jsonl"
-    assert files.resolve("world:train", "corpus", cfg, tmp_path) == str(files.ensure(11, tmp_path).corpus)
-    assert files.world_seed("world:heldout", cfg) == 12 and files.world_seed("world:77", cfg) == 77
+    assert files.resolve("data/x.jsonl", "corpus", tmp_path) == "data/x.jsonl"
+    assert files.resolve("world:train", "corpus", tmp_path) == str(files.ensure(11, tmp_path).corpus)
+    assert files.world_seed("world:heldout") == 12 and files.world_seed("world:77") == 77
     with pytest.raises(InputError, match="world:train"):
-        files.resolve("world:tran", "corpus", cfg, tmp_path)
+        files.resolve("world:tran", "corpus", tmp_path)
 
 
 def test_aliases_are_second_names_with_pages_of_their_own_in_the_same_world() -> None:
@@ -140,17 +138,17 @@ def test_with_aliases_the_oracle_knows_both_names() -> None:
 
 
 def test_files_with_aliases_stand_beside_those_without(tmp_path: Path) -> None:
-    cfg, world = Config(), World(11, aliases=True)
-    corpus, plain = (files.resolve(name, "corpus", cfg, tmp_path) for name in ("world:train+aliases", "world:train"))
+    world = World(11, aliases=True)
+    corpus, plain = (files.resolve(name, "corpus", tmp_path) for name in ("world:train+aliases", "world:train"))
     assert corpus != plain and len(Path(corpus).read_text().splitlines()) == 512
     assert files.ensure(11, tmp_path).aliases is False
     rows = [json.loads(line) for line in files.ensure(11, tmp_path, aliases=True).eval.open()]
     assert all(row["golden_answers"] == list(world.names(world.answer(row["question"]) or "")) for row in rows)
-    oracle = files.oracle("world:train+aliases", cfg)
+    oracle = files.oracle("world:train+aliases")
     assert oracle is not None and oracle.facts == world.facts and oracle.aliases
-    assert files.oracle("data/x.jsonl", cfg) is None
+    assert files.oracle("data/x.jsonl") is None
     with pytest.raises(InputError, match="aliases"):
-        files.resolve("world:tran+aliases", "corpus", cfg, tmp_path)
+        files.resolve("world:tran+aliases", "corpus", tmp_path)
 
 
 def test_tokenizer_round_trips_and_knows_every_tag(tmp_path: Path) -> None:

@@ -34,6 +34,14 @@ function smoothed(points, width) {
   });
 }
 
+/** A card without a picture takes one line: its title, and why; cards that have one come first. Whether it is so. */
+function bare(card, none) {
+  card.root.classList.toggle("bare", none);
+  (card.svg || card.canvas).toggleAttribute("hidden", none);
+  card.note.hidden = none || !card.note.textContent;
+  return none;
+}
+
 class Chart {
   /** A card with a title, a legend that shows values, and a picture `height` pixels high. */
   constructor(title, { height = 150, classes = "", note = "" } = {}) {
@@ -49,7 +57,7 @@ class Chart {
   }
 
   /** `series`: {name, colour (a property of the style sheet), points: [x, y], band: [x, low, high], dash, faint: also
-   *  each value behind the mean}; `marks`: {from, to} where an alarm lasted; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
+   *  each value behind the mean}; `dash` may be a pattern; `marks`: {from, to} where an alarm lasted; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
    *  one that is not on record is 0; `xs`: places at which nothing may be on record. */
   draw(spec) {
     this.spec = { form: plain, unit: "step", xs: [], ...spec };
@@ -58,12 +66,9 @@ class Chart {
     this.svg.replaceChildren();
     const shown = all.filter(one => one.points.length);
     this.xs = shown.length ? [...new Set([...this.spec.xs, ...shown.flatMap(one => one.points.map(point => point[0]))])].sort((one, other) => one - other) : [];
-    if (!this.xs.length) {
-      this.legend.replaceChildren();
-      this.svg.append(s("text", { x: width / 2, y: this.height / 2, "text-anchor": "middle" }, this.spec.empty || "nothing on record"));
-      this.svg.setAttribute("aria-label", `${this.title}: ${this.spec.empty || "nothing on record"}`);
-      return;
-    }
+    const none = bare(this, !this.xs.length);
+    this.legend.replaceChildren(none ? this.spec.empty || "nothing on record" : "");
+    if (none) return;
     const flat = stack ? this.tops(shown) : shown.flatMap(one => [...one.points.map(point => point[1]),
       ...(one.band || []).flatMap(point => point.slice(1))]);
     let low = Math.min(...(this.spec.y ? [this.spec.y[0]] : []), ...ends(flat)),
@@ -110,7 +115,7 @@ class Chart {
       "stroke-opacity": .3, style: { stroke } }));
     const shown = thinned(faint ? smoothed(one.points, this.window(one)) : one.points, width / 2);
     this.svg.append(s("path", { d: path(shown), fill: "none", "stroke-width": 1.8, "stroke-linejoin": "round",
-      "stroke-dasharray": one.dash ? "4 3" : null, style: { stroke } }));
+      "stroke-dasharray": one.dash === true ? "4 3" : one.dash || null, style: { stroke } }));
     if (one.points.length <= 24) for (const [x, y] of one.points) {
       this.svg.append(s("circle", { cx: this.x(x), cy: this.y(y), r: 2.4, style: { fill: stroke } }));
     }

@@ -2,13 +2,12 @@
 "use strict";
 
 const SOLVED = [["0", "proposer"], ["1-25", "band1"], ["26-50", "band2"], ["51-75", "band3"], ["76-99", "band4"], ["100", "solver"]];
-const WATCHED = { near_duplicates: "near-duplicates", coverage: "coverage", answer_entropy: "the answers' entropy" };
 
-/** {from, to} of the steps at which the alarm of a figure lasted. */
-function alarms(name) {
+/** {from, to} of the steps at which the alarm for near-duplicates lasted. */
+function alarms() {
   const found = [];
   let before = null;
-  for (const [step, lasts] of series("game", `curriculum/alarm_${name}`)) {
+  for (const [step, lasts] of series("game", "curriculum/alarm_near_duplicates")) {
     if (lasts && before) before.to = step;
     else if (lasts) found.push(before = { from: step, to: step });
     else before = null;
@@ -24,9 +23,7 @@ class CurriculumView {
       learn: new Chart("What can be learned from", { note: "Learnability: the mean of 4 p (1 - p), p the share of right attempts. Mixed: some attempts right, some wrong." }),
       far: new Chart("How far the answer is", { note: "Means: relations of a question (without a world that knows: the proposer's searches), searches of an episode." }),
       near: new Chart("Near-duplicates", { note: "New questions that are nearly one of the rounds just before. Red: an alarm lasts." }),
-      cover: new Chart("Coverage", { note: "Watched: how many different targets and documents the last rounds had, of as many as could be. Dashed: of all that there are, so far." }),
-      types: new Chart("Entropy of the answers' classes", { note: "Bits, over the last rounds." }),
-      half: new Chart("Half-life of a question", { note: "Rounds until the solve rate of a question that is asked again has come half way from its first to 1: a median." }),
+      cover: new Chart("Coverage", { note: "How many different targets and documents the last rounds had, of as many as could be. Dashed: of all that there are, so far." }),
       stick: new Chart("Against the yardstick", { classes: ".wide", height: 190, note: "The same questions, asked of the policy that the solver started from. Its curve falls: questions became harder. The other one rises above it: the solver became better. Bands: 95 %." }),
     };
     put(view("curriculum"), this.said, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root)));
@@ -40,17 +37,15 @@ class CurriculumView {
       () => this.charts.solved.draw({ ...SHARES, stack: true, series: SOLVED.map(([name, tone]) => line(name === "0" ? "none" : name === "100" ? "all" : `${name} %`, tone, of(`solved_${name}`), { opacity: .95 })) }),
       () => this.charts.learn.draw({ ...SHARES, series: [line("learnability", "ink", of("learnability"), faint), line("mixed", "c2", of("mixed"), faint), line("asked before", "grey", of("reasked"), { dash: true })] }),
       () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "ink", of("hops"), faint), line("proposer searches", "proposer", of("searches"), faint), line("solver searches", "solver", of("solver_searches"), faint)] }),
-      () => this.charts.near.draw({ ...SHARES, marks: alarms("near_duplicates"), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
-      () => this.charts.cover.draw({ ...SHARES, marks: alarms("coverage"), series: [line("watched", "ink", of("coverage")), line("targets", "proposer", of("coverage_targets"), { dash: true }), line("documents", "c1", of("coverage_documents"), { dash: true })] }),
-      () => this.charts.types.draw({ form: fixed(2), y: [0, 1], marks: alarms("answer_entropy"), series: [line("entropy", "ink", of("answer_entropy"))] }),
-      () => this.charts.half.draw({ form: plain, y: [0, 1], empty: "no question was asked again, or none has come half way", series: [line("half-life", "ink", of("half_life"))] }),
-      () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.name} --yardstick 10`, series: stick.length ? [side("the run's solver", "solver", 1), side("yardstick", "dim", 4)] : [] })];
+      () => this.charts.near.draw({ ...SHARES, marks: alarms(), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
+      () => this.charts.cover.draw({ ...SHARES, series: [line("lately", "ink", of("coverage")), line("targets", "proposer", of("coverage_targets"), { dash: true }), line("documents", "c1", of("coverage_documents"), { dash: true })] }),
+      () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.called} --yardstick 10`, series: stick.length ? [side("the run's solver", "solver", 1), side("yardstick", "dim", 4)] : [] })];
   }
 
   /** Which alarms there were, in words. */
   tell() {
-    const newest = steps(), found = Object.entries(WATCHED).flatMap(([name, text]) => alarms(name).map(({ from, to }) =>
-      h("span", {}, h("b.wrong", {}, "Alarm: "), `${text}, step ${from}${to === newest && SSP.run.live ? " and still" : to > from ? ` to ${to}` : ""}. `)));
+    const newest = steps(), found = alarms().map(({ from, to }) =>
+      h("span", {}, h("b.wrong", {}, "Alarm: "), `near-duplicates, step ${from}${to === newest && SSP.run.live ? " and still" : to > from ? ` to ${to}` : ""}. `));
     put(this.said, found);
     this.said.hidden = !found.length;
   }

@@ -36,7 +36,7 @@ class Duel {
     if (!found) {
       const row = SSP.questions[SSP.place.get(id)];
       this.root.replaceChildren(h("p.asked", {}, row ? row.question : ""), h("p.note.plain", {}, trouble ||
-        `This file does not hold its transcripts. The live board does: ssp board ${SSP.run.name}; so does ssp bank ${SSP.run.name} --show ${id}`));
+        `This file does not hold its transcripts. The live board does: ssp board ${SSP.run.called}; so does ssp bank ${SSP.run.called} --show ${id}`));
       return;
     }
     const same = this.found && this.found.id === id && this.found.games === found.games;

@@ -46,7 +46,7 @@ class Gallery {
     this.rows = h("div.rows", { tabindex: "0", role: "listbox", "aria-label": "Questions", onscroll: () => this.soon(), onkeydown: event => this.key(event) }, this.space);
     this.nothing = h("p.empty", { hidden: true });
     this.open = open;
-    const list = h("div.card", {}, h("div.filters", {}, this.search,
+    const list = this.list = h("div.card", {}, h("div.filters", {}, this.search,
       ...["valid", "rejected", "void"].map(name => h("label", {}, this.verdicts[name], h(`span.${{ valid: "right", rejected: "wrong", void: "void" }[name]}`, {}, name), this.counts[name])),
       this.rule, h("label", {}, "difficulty", this.bars), h("label", {}, this.low, this.high, this.bounds), h("label", {}, "order", this.order), this.count),
     h("div.head", { "aria-hidden": "true" }, h("span", {}, "hard"), h("span", {}, "question"), h("span", {}, "target"), h("span", {}, "verdict"), h("span.n", {}, "asked"), h("span.n", {}, "games")), this.nothing, this.rows);
@@ -74,6 +74,8 @@ class Gallery {
       if (one.hard !== null) bins[Math.min(10, Math.floor(one.hard * 10 + 1e-9))] += 1;
       if (one.verdict !== "valid") rules.set(one.rule, (rules.get(one.rule) || 0) + 1);
     }, () => turn === this.turn)) return;
+    const longest = Math.max(7, ...[...rules.keys()].map(name => (name || "").length)); // so that no reason is cut while there is room
+    this.list.style.setProperty("--verdict", `${Math.ceil(7.2 * longest) + 8}px`);
     for (const [name, number] of Object.entries(counts)) this.counts[name].textContent = whole(number);
     const most = Math.max(1, ...bins);
     this.bars.replaceChildren(...bins.map((number, at) => s("rect", { x: at * 12, width: 11, y: 30 - 29 * number / most - 1, height: 29 * number / most + 1, style: { fill: "var(--proposer)" }, "fill-opacity": .55 })));

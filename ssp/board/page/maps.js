@@ -118,10 +118,10 @@ class Strips {
   draw(rows, empty) {
     this.rows = rows.map(row => ({ ...row, map: new Map(row.points) }));
     this.xs = [...new Set(rows.flatMap(row => row.points.map(point => point[0])))].sort((one, other) => one - other);
-    this.canvas.hidden = this.note.hidden = !rows.length;
+    const none = bare(this, !rows.length);
     this.canvas.setAttribute("aria-label", `${this.title}. ${rows.map(row =>
       `${row.name}: mean ${percent(row.points.reduce((sum, point) => sum + point[1], 0) / row.points.length)}`).join("; ")}`);
-    if (!rows.length) { this.readout.replaceChildren(empty); return; }
+    if (none) { this.readout.replaceChildren(empty); return; }
     const { context, width } = sharp(this.canvas, rows.length * 19 + 18);
     this.left = 112;
     const cell = this.cell = (width - this.left - 54) / this.xs.length;
@@ -133,7 +133,7 @@ class Strips {
       context.fillText(row.name, this.left - 8, at * 19 + 13);
       this.xs.forEach((x, place) => {
         if (!row.map.has(x)) return;
-        context.fillStyle = between(tone, faint, Math.min(1, row.map.get(x)));
+        context.fillStyle = between(faint, tone, Math.min(1, row.map.get(x)));
         context.fillRect(this.left + place * cell, at * 19 + 2, Math.max(1, cell - (cell > 4 ? 1 : 0)), 15);
       });
       context.fillStyle = ink;

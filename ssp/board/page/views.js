@@ -3,7 +3,7 @@
 
 const view = id => document.getElementById(id);
 const line = (name, colour, points, more) => ({ name, colour, points, ...more });
-const HOPS = { 1: "solver-soft", 2: "solver", 3: "solver-deep" };
+const HOPS = { 1: ["c1", null], 2: ["c2", "7 3"], 3: ["c5", "2 3"] }; // colour and pattern, since their bands overlap
 const REJECTED = "A rejected proposal is trained with proposer.invalid_reward; game.batch=resample drops it as surplus. solver_: an attempt, trained with solver.invalid_reward or dropped; "
   + "solver_no_answer is a dropped one, whose own cause is not on record. What was rejected and dropped is in both lists. Of evaluations only voids are counted.";
 const TONES = ["c1", "c2", "c3", "c5", "c4", "grey"];
@@ -32,7 +32,8 @@ class Overview {
       line("all", "ink", held, { band: band(held, "eval/stderr") }),
       ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
         const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
-        return line(`${hop} hop${hop > 1 ? "s" : ""}`, HOPS[hop] || "grey", points, { band: band(points, `eval/stderr_${name}`) });
+        const [tone, dash] = HOPS[hop] || ["grey", null];
+        return line(`${hop} hop${hop > 1 ? "s" : ""}`, tone, points, { dash, band: band(points, `eval/stderr_${name}`) });
       })] }),
     () => this.charts.rate.draw({ ...SHARES, series: [
       line("solver right", "solver", win, faint), line("proposals valid", "proposer", valid, faint), line("no signal", "grey", series("game", "game/no_signal_rate"), { faint: true, dash: true })] }),
@@ -92,36 +93,42 @@ class League {
   constructor() {
     this.said = h("p.note.plain", { hidden: true });
     this.ratings = new Chart("Ratings", { height: 372, note: "P(right) = 1 / (1 + 10^((proposer - solver) / 400)); 0 is the mean of all. Bands: 95 %, with what the games cannot tell." });
-    this.pairs = new Chart("Each version against the opponent of its time", { height: 372, note: "The solver's share of right attempts, 95 % (attempts at one question resemble each other, and count for less)." });
+    this.pairs = new Chart("Each version against the opponent of its time", { classes: ".wide", height: 240, note: "The solver's share of right attempts, 95 % (attempts at one question resemble each other, and count for less)." });
     this.map = new HeatMap();
     this.arrows = new Arrows();
-    put(view("league"), this.said, h("div.grid", {}, this.ratings.root, this.pairs.root, this.map.root, this.arrows.root));
+    this.summary = h("summary", {}, "Ratings and payoff of versions that nothing compares");
+    this.fold = h("details", { ontoggle: () => draw(true) }, this.summary, h("div.grid", {}, this.ratings.root, this.map.root));
+    put(view("league"), this.said, h("div.grid", {}, this.pairs.root, this.arrows.root), this.fold);
   }
 
   draw() {
     const league = SSP.league || { solvers: [], proposers: [], cells: [], ratings: {}, groups: 0, mixed: 0, left: 0 };
     const said = [];
+    this.folded(league.groups > 1 && league.groups === league.cells.length);
     if (!league.cells.length) said.push("No version of the solver has met a version of the proposer yet: nothing is rated.");
     else if (league.groups > 1 && league.groups === league.cells.length) said.push("Pure self-play: each version met only the opponent of its own time, so no game compares two versions of one role. The ratings show how far the two "
       + "sides are apart; whether both rose or both fell together cannot be known from these games. Held-out accuracy can tell, for the solver; games across versions could, for both.");
     else if (league.groups > 1) said.push(`The versions fall into ${league.groups} groups that met none of each other's opponents: games compare versions within a group only.`);
-    if (league.cycles) said.push(`Not explained by any ranking (cycles): ${percent(league.cycles.share)} of the variation, p = ${plain(league.cycles.p)}.`);
-    if (league.exploited) {
-      const [solver, proposer, gain, sure] = league.exploited;
-      said.push(`How far others beat the newest pair (solver ${solver}, proposer ${proposer}): the best answers of the versions that met them gain ${percent(gain)} together, ${percent(sure)} of it at the cautious ends.`);
-    }
     if (league.mixed) said.push(`${counted(league.mixed, "game is", "games are")} left out: weights changed within them.`);
     if (league.left) said.push(`${counted(league.left, "older version is", "older versions are")} left out here.`);
     put(this.said, said.map(text => h("span", {}, text, " ")));
     this.said.hidden = !said.length;
     const met = ofTheirTime(league.cells);
-    return [() => this.ratings.draw({ unit: "version", form: whole, empty: "nobody met", series: ["proposer", "solver"].map(role => {
+    return [() => this.fold.open && this.ratings.draw({ unit: "version", form: whole, empty: "nobody met", series: ["proposer", "solver"].map(role => {
       const points = league.ratings[role] || [];
       return line(role, role, points.map(([version, elo]) => [version, elo]), { band: points.map(([version, elo, error]) => [version, elo - 1.96 * error, elo + 1.96 * error]) });
     }) }),
     () => this.pairs.draw({ unit: "solver version", ...SHARES, empty: "nobody met", levels: [{ at: .5, text: "even" }],
       series: [line("solver right", "solver", met.map(cell => [cell[0], cell[4] / cell[3]]), { band: met.map(cell => [cell[0], cell[5], cell[6]]) })] }),
-    () => this.map.draw(league), () => this.arrows.draw()];
+    () => this.fold.open && this.map.draw(league), () => this.arrows.draw()];
+  }
+
+  /** Plain self-play has nothing to rate: it stays folded until somebody opens it. */
+  folded(plain) {
+    if (plain === !this.summary.hidden && this.drawn) return;
+    this.drawn = true;
+    this.summary.hidden = !plain;
+    this.fold.open = !plain;
   }
 }
 
@@ -169,7 +176,7 @@ class Machine {
     this.stale = new Chart("Staleness of what was trained", { note: "Versions behind its own policy. Dashed: the batch's largest." });
     this.time = new Chart("Where a step's time goes", { note: "Seconds on the critical path." });
     this.rate = new Chart("Speed", { note: "Model tokens over the step's wall time." });
-    this.idle = new Strips("Idle share of the actors", "Strong: busy all the step. Faint: nothing to do.");
+    this.idle = new Strips("Idle share of the actors", "Strong: nothing to do all the step. Faint: busy.");
     this.void = new Chart("Voids by cause", { note: "Faults of ours: no reward, no gradient." });
     this.accounts = h("div.card", {}, h("h2", {}, "Accounts"));
     this.causes = h("div.card", {}, h("h2", {}, "Void, dropped, rejected"));
@@ -195,11 +202,11 @@ class Machine {
 
   /** Nothing where no queue was asked: a run in one process, or one that was played before this was kept. */
   held() {
-    const { from = 0, to = 0, items = {} } = SSP.queues || {}, names = ["questions", "proposer", "solver"].filter(name => items[name]);
+    const { from = 0, to = 0, items = {} } = SSP.queues || {}, names = ["proposer", "solver"].filter(name => items[name]);
     this.queues.root.hidden = !names.length;
     const at = (place, bins) => (place + .5) / bins * (to - from);
     if (names.length) this.queues.draw({ unit: "after", form: whole, xform: value => seconds(value), y: [0, 1], series: names.map(name =>
-      line(name, name === "questions" ? "referee" : name, items[name].map((value, place) => [at(place, items[name].length), value]))) });
+      line(name, name, items[name].map((value, place) => [at(place, items[name].length), value]))) });
   }
 
   books() {

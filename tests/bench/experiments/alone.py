@@ -69,7 +69,7 @@ def play(parsed: Parsed, services: ExitStack) -> int:
 
     cfg = parsed.load()
     outages = None
-    world = files.oracle(cfg.data.corpus, cfg)
+    world = files.oracle(cfg.data.corpus)
     if cfg.judge.kind == "llm" and world is not None:
         ways = parsed.flags.outages
         outages = Outages(cfg.seed, ways == "ssp", parsed.flags.services.split(",") if ways else ())

@@ -1,0 +1,114 @@
+"""What `ssp train --dry-run` prints: the resolved config, the actor graph, where each process goes, what it needs.
+
+Owns the picture of a run before it exists. Promises to start nothing, to import neither Ray nor torch, and to show the plan
+before it refuses what would not fit. Refuses to plan (`ssp.placement`) and to measure: memory is computed (`ssp.memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ssp import build, corpora
+from ssp.config import to_yaml
+from ssp.config.schema import Config
+from ssp.episode import PROPOSER
+from ssp.memory import Process, notes, processes
+from ssp.placement import Plan, fits, lay, machine, short, tables
+from ssp.placement.nodes import smallest_gpu
+from ssp.placement.plan import beside
+from ssp.placement.tables import table
+from ssp.world import files
+
+
+def describe(cfg: Config) -> Iterator[str]:
+    """The text, section by section, for the cluster that `placement.nodes` describes, or for this machine; then a line
+    for what runs short there.
+
+    InputError where a corpus that is here does not fit the settings, and, behind the sections, where the plan does not fit
+    the nodes; `cfg` itself was checked.
+    """
+    for path in corpora.paths(cfg):
+        if path.exists() or files.world_seed(str(path)) is not None:
+            corpora.fits(path, cfg.retriever, cfg.retriever.shards)
+    nodes = machine.nodes(cfg)
+    yield f"# Configuration\n{to_yaml(cfg).rstrip()}"
+    yield f"\n# Actor graph\n{graph(cfg)}"
+    yield f"\n# Actors\n{_actor_table(processes(cfg, smallest_gpu(nodes)))}"
+    plan = lay(cfg, nodes)
+    yield f"\n# Placement\n{tables.placement(cfg, plan)}"
+    if plan.placed:
+        parts = tables.gpu_memory(process for process in plan.processes if process.gpus)
+        yield f"\n# GPU memory, by the formulas of docs/placement.md\n{parts}"
+    yield f"\n# Memory of the hosts, estimated\n{_host(cfg, plan)}"
+    fits(cfg, plan)
+    yield from (f"\nwarning: {line}" for line in short(cfg, plan))
+    for lack in build.missing(cfg):
+        yield f"\nwarning: {lack.rule}: {lack.found} on this machine. Next, where it runs: {lack.next_step}"
+    yield "\n# Next\nNothing was started. Leave out --dry-run to train."
+
+
+def graph(cfg: Config) -> str:
+    """The flow as text, read from top to bottom."""
+    bound, place = cfg.schedule.max_staleness, cfg.placement
+    shards = f"{cfg.retriever.shards}" + (f" x{cfg.retriever.replicas}" if cfg.retriever.replicas > 1 else "")
+    lines = [
+        "targets",
+        "   |",
+        f"proposer x{place.proposers}  <-- searches --> retriever x{shards}",
+        "   |  questions",
+        f"judge x{place.judges}  (rules, then evidence; verifier: {cfg.referee.verifier})",
+    ]
+    if PROPOSER not in cfg.roles:
+        lines = [f"{cfg.game.questions}: {cfg.data.questions}"]
+    lines += [
+        "   |",
+        f"   |  {cfg.game.attempts} attempts a question{_league(cfg)}",
+        f"solver x{place.solvers}  <-- searches --> retriever x{shards}",
+        "   |  answers",
+        f"judge x{place.judges}  ({cfg.judge.kind})",
+        "   |",
+    ]
+    for name in cfg.roles:
+        players = f"{name} x{place.proposers if name == PROPOSER else place.solvers}"
+        policy = cfg.block(name).policy
+        learner = "learner of both roles" if policy == "shared" else f"{name} learner"
+        end = "kept: the policy is frozen" if policy == "frozen" else f"{learner} -- weights --> {players}"
+        lines.append(f"   +--> [{name} queue] --> {end}")
+    bounds = ", ".join(f"{name} {getattr(bound, name)}" for name in cfg.roles)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Queues and weights carry object references. ledger x1 records every episode.",
+            "The coordinator runs in the process of ssp train.",
+            f"Staleness bound: {bounds} (0 = synchronous).",
+        ]
+    )
+
+
+def _league(cfg: Config) -> str:
+    """What members of the league add to a round."""
+    more = cfg.league.twice
+    return f", about {more:.0%} more by past solvers (league.match={cfg.league.match})" if more else ""
+
+
+def _actor_table(parts: Sequence[Process]) -> str:
+    rows = [
+        (p.name, str(p.count), f"{p.cpus:g}", f"{p.gpus * p.spread:g}", str(p.threads), f"{p.megabytes:.0f}", p.task)
+        for p in parts
+    ]
+    total = (
+        "all",
+        str(sum(p.count for p in parts)),
+        f"{sum(p.count * p.cpus for p in parts):g}",
+        f"{sum(p.count * p.gpus * p.spread for p in parts):g}",
+        f"{sum(p.count * p.threads for p in parts)}",
+        f"{sum(p.count * p.megabytes for p in parts):.0f}",
+        "CPUs and GPUs are what Ray reserves; threads are torch's (placement.threads), on this machine",
+    )
+    return table(("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each", ""), [*rows, total])
+
+
+def _host(cfg: Config, plan: Plan) -> str:
+    said = [f"{process.name}: {process.note}." for process in plan.processes if process.note]
+    return "\n".join([tables.host_memory(plan, beside(cfg)), *said, *notes(cfg)])

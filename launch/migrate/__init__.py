@@ -1,0 +1,113 @@
+"""`ssp migrate`: a launch script of a reference system, or its overrides, as a config of ours.
+
+Owns the command line, the table and the config's file. Promises that the script is only read, that each of its keys has a
+row, and that what is written loads: nothing is written otherwise, and no file is replaced. Refuses to know what a value
+means (`ssp.migration.values`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from launch.cli import Parser
+from ssp.config import load
+from ssp.config.load import dotted, layered
+from ssp.errors import InputError
+from ssp.files import whole
+from ssp.migration import environment, script, sections, values
+from ssp.migration.facts import recipe, system
+from ssp.printable import printable, say
+
+ABOUT = """The script is read, never run; its variables are filled in from its own lines alone. The settings lie over
+the recipe of its system, or over --config, so that what the script leaves to its system's defaults is the recipe's."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table, and write the config with --out. InputError for bad input, and for settings that do not load."""
+    args, theirs = _arguments(sys.argv[1:] if argv is None else argv)
+    overrides, env = _read(theirs)
+    if not overrides:
+        raise InputError("a launch script sets keys of a reference system", "none in this one", "give another")
+    kind = system(overrides)
+    name = args.config or recipe(kind, overrides)
+    rows = values.rows(overrides, kind, dotted(load(name)))
+    found = environment(env, values.merged(rows))
+    say(f"over --config {name}")
+    for row in rows:
+        say(_line(row))
+    for note in found.notes:
+        say(f"  {note}")
+    made, unknown = sum(bool(row.settings) for row in rows), sum(not row.known for row in rows)
+    say(f"{len(rows)} keys: {made} set here, {len(rows) - made - unknown} with a reason why not, {unknown} unknown")
+    if args.out is not None:
+        typed = [f"{key}={_shown(value)}" for key, value in values.merged(rows).items()]
+        _write(args.out, name, [*found.settings, *typed])
+        say(f"{args.out}: ssp train --config {args.out} --dry-run shows it")
+    return 0
+
+
+def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
+    """Our own options, and all other words, which are theirs."""
+    parser = Parser("migrate", "Show what each key of a launch script is here, and write a config with it.")
+    parser.epilog = ABOUT
+    parser.usage = "ssp migrate SCRIPT|OVERRIDES... [--config NAME|FILE] [--out FILE]"
+    parser.add_argument("--config", metavar="NAME|FILE", help="what lies below (default: its system's recipe)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="config to write; one that exists is not replaced")
+    own, theirs, rest = [], [], list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word.partition("=")[0] in ("--config", "--out", "-h", "--help"):
+            own += [word, *rest[: word in ("--config", "--out")]]
+            rest = rest[word in ("--config", "--out") :]
+        else:
+            theirs.append(word)
+    args = parser.parse_args(own)
+    if not theirs:
+        raise InputError("ssp migrate needs a script or overrides", "neither", "see ssp migrate --help")
+    if args.out is not None and (args.out.exists() or args.out.suffix not in (".yaml", ".yml")):
+        rule = "--out is a new file that ends in .yaml; one that exists is not replaced"
+        raise InputError(rule, args.out, "name another one")
+    return args, theirs
+
+
+def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, str]]:
+    """Overrides in a script (those typed behind it go before its own), or typed; and the variables that the script sets."""
+    first = Path(theirs[0])
+    if "=" in theirs[0] or theirs[0].startswith("-"):
+        return script.typed(theirs), {}
+    if not first.is_file():
+        raise InputError("a launch script is a file, an override key=value", theirs[0], "check the path")
+    with first.open("rb") as stream:
+        text = stream.read(script.MOST + 1).decode("utf-8", "replace")
+    options = [key.name for key in sections()["research"].keys if key.name.startswith("--")]
+    found = script.read(text, options)
+    behind = script.typed(theirs[1:])
+    keys = {override.key for override in behind}
+    return [*(o for o in found.overrides if o.key not in keys), *behind], found.variables
+
+
+def _line(row: values.Row) -> str:
+    made = ", ".join(f"{key}={_shown(value)}" for key, value in row.settings.items())
+    mark = made or (row.note if row.known else f"UNKNOWN: {row.note}")
+    return f"  {row.key}={row.value}  ->  {mark}"
+
+
+def _shown(value: Any) -> str:
+    return printable(yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip())
+
+
+def _write(out: Path, name: str, settings: Sequence[str]) -> None:
+    """The recipe with the settings over it. InputError where they do not go together, and nothing is written then."""
+    load(name, settings)
+    text = yaml.safe_dump(layered(name, settings), sort_keys=False, allow_unicode=True)
+    try:
+        with whole(out) as aside:
+            aside.write_text(f"# Written by ssp migrate over --config {name}.\n{text}", encoding="utf-8")
+            load(str(aside.absolute()), trusted=True)
+    except OSError as error:
+        raise InputError("the config can be written", f"{out}: {error.strerror}", "choose another --out") from error

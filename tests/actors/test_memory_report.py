@@ -1,0 +1,48 @@
+"""What Ray says of a node whose memory ran out: a line for a person, and a death like any other for the game."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from ray.exceptions import OutOfMemoryError
+
+from actors.crew import Patience, RayCrew, last_line, memory_line
+from ssp.errors import Fault
+
+USERS = "".join(f"{pid}\t{9.0 - pid:.2f}\tray::solver-{pid}.play --with-words {'x ' * 1200}\n" for pid in range(1, 9))
+REPORT = (
+    "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 127.0.0.1, ID: ce59) was "
+    "22.41GB used / 23.54GB limit (0.952)\nOOM kill reason: Memory usage 1B exceeded threshold of 1B (95.0% of 1B limit)\n"
+    f"Eviction Stats:\n(global lru) used: 0%\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n{USERS}"
+    "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/en/latest/x.html."
+)
+
+
+def test_a_report_of_pages_is_a_line_with_used_free_and_the_largest() -> None:
+    line = memory_line(REPORT)
+    assert len(REPORT) > 9000 and len(line) < 250 and "\n" not in line
+    assert "22.41 of 23.54 GB used, 1.13 free" in line
+    assert "ray::solver-1.play (1) 8.00 GB, ray::solver-2.play (2) 7.00 GB, ray::solver-3.play (3) 6.00 GB" in line
+    assert "solver-4" not in line
+    assert last_line(OutOfMemoryError(REPORT)) == line
+    assert memory_line("exit code 137") == "exit code 137"
+
+
+class Handle:
+    """An actor that every call ends for want of memory, as Ray says it."""
+
+    def __init__(self) -> None:
+        self.play = SimpleNamespace(options=lambda **how: SimpleNamespace(remote=lambda *args: (None, self._ended())))
+
+    async def _ended(self) -> None:
+        raise OutOfMemoryError(REPORT)
+
+
+def test_a_call_that_lack_of_memory_ended_is_a_death() -> None:
+    said: list[str] = []
+    crew = RayCrew("solver", [Handle()], Patience(5, 5), said.append)
+    with pytest.raises(Fault) as caught:
+        asyncio.run(crew.call(0, "play"))
+    assert caught.value.cause == "solver_died" and said == ["solver-0 died: its process ended during play"]

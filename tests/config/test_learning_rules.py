@@ -1,0 +1,50 @@
+"""Learning settings that would train wrongly are refused; those that another one makes idle pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp.config.load import load
+from ssp.config.rules import warnings
+from ssp.errors import InputError
+
+KL = "solver.kl.coef=0.1"
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule"),
+    [
+        (["solver.correction.mask=token", "solver.correction.low=1.5"], "solver.correction.low is at most 1"),
+        (["solver.correction.mask=sequence", "solver.correction.high=0.9"], "solver.correction.low is at most 1"),
+        ([KL, "solver.kl.kind=k1"], "solver.kl.kind=k1 has no gradient in expectation"),
+        (["solver.clip_dual=0.5"], "solver.clip_dual is 0 (none) or above 1"),
+        (["solver.clip_dual=1"], "solver.clip_dual is 0 (none) or above 1"),
+        (["health.on_collapse=rollback", "health.collapse=0"], "health.on_collapse=rollback answers a collapse"),
+        ([KL, "solver.kl.ema_tau=0.9", "eval.anchor_every=2", "eval.every=0", "data.eval=[]"], "eval.anchor_every"),
+    ],
+)
+def test_what_would_train_wrongly_is_refused(typed: list[str], rule: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load("quickstart", typed)
+    assert caught.value.rule.startswith(rule)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["solver.gamma=0.9", "solver.critic.lr=1e-4", "solver.tis_cap=3", "solver.baseline=running"],
+        ["solver.loss=tis", "solver.clip_high=0.3", "health.rollbacks=5", "defaults.target_difficulty=0.3"],
+        [KL, "solver.kl.topk=8", "solver.kl.weight_high=2", "solver.kl.horizon=5", "solver.kl.ema_every=5"],
+        ["solver.correction.mask=token", "solver.correction.high=3"],
+        ["proposer.policy=frozen", "proposer.clip_dual=0.5", "proposer.correction.low=2"],  # nobody learns with it
+    ],
+)
+def test_what_another_setting_makes_idle_passes(typed: list[str]) -> None:
+    load("quickstart", typed)
+
+
+def test_a_bound_for_tokens_on_a_sequence_is_worth_a_word() -> None:
+    wide = warnings(load("quickstart", ["solver.loss=gspo"]))
+    assert any("the mean log-ratio of a long sequence never gets there" in line for line in wide)
+    tight = ["solver.loss=gspo", "solver.clip_low=0.0003", "solver.clip_high=0.0004"]
+    assert not any("gspo" in line for line in warnings(load("quickstart", tight)))

@@ -1,0 +1,137 @@
+"""`ssp eval` over hours: rows as they come, an evaluation that goes on, what it says meanwhile, batches within memory."""
+
+from __future__ import annotations
+
+import json
+import queue
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch import eval as evaluate
+from ssp import build
+from ssp.config import load
+from ssp.data.readers import Question
+from ssp.episode import Episode, Task
+from ssp.errors import InputError
+from ssp.evaluation import Kept, Play, row_of
+from ssp.memory import MB
+from ssp.placement import machine
+from ssp.telemetry import terminal
+
+QUESTIONS = [Question(f"q{n}", "vene mayor ?", (f"a{n}",)) for n in range(7)]
+
+
+class Script:
+    """A policy that answers all rightly. `asked`: questions so far; `most`: after so many Ctrl-C comes; `void`: faults."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.most, self.void = 99, ""
+
+    def player(self, cfg: Any, role: str, folder: Path, search: Any, heat: float, told: Any) -> Play:
+        return self.play
+
+    def play(self, tasks: list[Task]) -> list[Episode]:
+        if len(self.asked) >= self.most:
+            raise KeyboardInterrupt
+        names = [task.id.rpartition("/")[2] for task in tasks]
+        self.asked += names
+        made = [Episode(t.id, t.game, t.role, 0, final=f"a{name[1]}") for t, name in zip(tasks, names, strict=True)]
+        for episode, name in zip(made, names, strict=True):
+            if name == self.void:
+                episode.void("engine_died")
+        return made
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Plays in place of a policy; the data lies in data.jsonl."""
+    lines = [json.dumps({"id": q.id, "question": q.question, "golden_answers": list(q.answers)}) for q in QUESTIONS]
+    (tmp_path / "data.jsonl").write_text("\n".join(lines) + "\n")
+    made = Script()
+    monkeypatch.setattr(build, "player", made.player)
+    return made
+
+
+def run(folder: Path, *more: str) -> int:
+    data = ["--data", str(folder / "data.jsonl"), "--corpus", "none", "--out", str(folder / "rows.jsonl")]
+    return evaluate.main([*data, "--batch", "2", *more])
+
+
+def test_an_evaluation_that_was_ended_goes_on_where_it_was(
+    tmp_path: Path, script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, part = tmp_path / "rows.jsonl", tmp_path / "rows.jsonl.part"
+    assert run(tmp_path) == 0
+    whole = out.read_bytes()
+    out.unlink()
+    assert not part.exists()
+    script.asked, script.most, script.void = [], 4, "q1"
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert "4 rows are kept in" in capsys.readouterr().err and not out.exists()
+    part.write_bytes(part.read_bytes() + b'{"set": "data", "id": "q4"')  # cut off by the end of the process
+    script.asked, script.most, script.void = [], 99, ""
+    assert run(tmp_path, "--batch", "3") == 0
+    assert [name.rpartition(":")[2] for name in script.asked] == ["q1", "q4", "q5", "q6"], "the void one is asked again"
+    assert out.read_bytes() == whole and not part.exists()
+
+
+@pytest.mark.parametrize("more", [["seed=1"], ["--samples", "2", "--temperature", "1"], ["solver.limits.searches=1"]])
+def test_rows_of_other_settings_are_not_taken_up(tmp_path: Path, script: Script, more: list[str]) -> None:
+    kept = tmp_path / "rows.jsonl.part"
+    kept.write_text('{"mark": "another"}\n')
+    with pytest.raises(InputError, match="same policy, data and settings"):
+        run(tmp_path, *more)
+    assert kept.read_text() == '{"mark": "another"}\n' and not script.asked
+
+
+@pytest.mark.parametrize(
+    "text", ["[]\n", "{\n", '{"mark": "m"}\n7\n', '{"mark": "m"}\n{"set": "s", "who": 1}\n', "\xff\n"]
+)
+def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows.part").write_text(text)
+    with pytest.raises(InputError, match=r"rows\.part"):
+        Kept(tmp_path / "rows", "m")
+    assert (tmp_path / "rows.part").read_text() == text
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    rows = [
+        row_of(question, "a\u2028\n\ud83d\ude42".encode("utf-16", "surrogatepass").decode("utf-16"))
+        for question in QUESTIONS
+    ]
+    first = Kept(tmp_path / "rows", "m")
+    assert not list(tmp_path.iterdir()), "nothing is written before the first row"
+    first.add("s", rows)
+    first.close()
+    assert list(Kept(tmp_path / "rows", "m").rows.values()) == rows
+
+
+def test_without_a_terminal_a_line_comes_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(terminal, "say", lambda text, file: lines.put(text))
+    with terminal.followed("nq", 12, terminal.Seen(turns=9), every=0.001) as moved:
+        moved(2)
+        assert lines.get(timeout=60).startswith("nq: ")
+        moved(4)
+        line = next(line for line in iter(lambda: lines.get(timeout=60), "") if "4 of 12" in line)
+    assert line.startswith("nq: 4 of 12 episodes, 9 turns, ") and line.endswith(" s left")
+
+
+def test_questions_at_once_are_bounded_by_the_free_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cfg = load("quickstart", ["solver.limits.total_tokens=4096"])
+    folder = build.policy_dir(cfg, None)
+    monkeypatch.setattr(machine, "free_bytes", lambda: 100_000 * MB)
+    assert evaluate._batch(cfg, folder) == evaluate.BATCH and capsys.readouterr().err == ""
+    monkeypatch.setattr(machine, "free_bytes", lambda: 128 * MB)
+    few = evaluate._batch(cfg, folder)
+    assert 1 <= few < evaluate.BATCH and f"{few} questions at once" in capsys.readouterr().err
+    longer = load("quickstart", ["solver.limits.total_tokens=8192"])
+    assert evaluate._batch(longer, folder) == pytest.approx(few / 2, abs=1)
+    monkeypatch.setattr(machine, "free_bytes", lambda: 0)
+    assert evaluate._batch(cfg, folder) == 1

@@ -1,0 +1,249 @@
+"""Input that no parser follows, names that no terminal shows, values that only look right: refused before anything is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from launch import main as console
+from ssp.config import load, to_yaml
+from ssp.data.readers import read_corpus, read_questions, stream_corpus
+from ssp.errors import InputError
+from ssp.printable import printable
+
+NESTED = 3000
+LISTS, OBJECTS = "[" * NESTED + "]" * NESTED, '{"a":' * NESTED + "1" + "}" * NESTED
+BLOCKS = "\n".join(" " * depth + "a:" for depth in range(NESTED // 2))
+DRY = ["train", "--dry-run"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
+    """The command ends with one paragraph and exit code 2; what it said."""
+    assert console.main([*map(str, argv)]) == 2
+    shown = capsys.readouterr()
+    assert printable(shown.err) == shown.err and len(shown.err) < 5000
+    return shown.err
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """As much of a run's folder as commands look at first."""
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.yaml").write_text(to_yaml(load("quickstart")))
+    (folder / "metrics.jsonl").write_text('{"step": 1, "role": "eval", "time": 1.0}\n')
+    return folder
+
+
+@pytest.mark.parametrize("value", [LISTS, OBJECTS, "{a: " * NESTED + "1" + "}" * NESTED, "[" * NESTED])
+@pytest.mark.parametrize("key", ["run.name", "solver.model", "solver.reward_options", "data.eval", "steps"])
+def test_a_setting_nested_deeply(key: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, *DRY, f"{key}={value}")
+
+
+@pytest.mark.parametrize("depth", [50, 150, 300, 700])
+def test_a_setting_nested_so_deeply_that_some_parsers_follow(depth: int, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, *DRY, "data.eval=" + "[" * depth + "]" * depth)
+    refused(capsys, *DRY, "solver.reward_options=" + "{a: " * depth + "1" + "}" * depth)
+
+
+def test_a_key_of_many_words(capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, *DRY, ".".join("a" * NESTED) + "=1")
+
+
+@pytest.mark.parametrize(
+    "word", ["steps=\udcff", "run.name=a\udcfe", "\udcff=1", "run.dir=\ud800", "protocol=\udcff.yaml"]
+)
+def test_a_setting_that_is_no_utf_8(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, *DRY, word)
+
+
+@pytest.mark.parametrize("text", [f"solver: {LISTS}", f"defaults: {OBJECTS}", BLOCKS])
+def test_a_config_and_a_protocol_nested_deeply(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, argv in (("config.yaml", ["--config"]), ("protocol.yaml", [])):
+        (tmp_path / name).write_text(text)
+        path = str(tmp_path / name)
+        assert path in refused(capsys, *DRY, *argv, path if argv else f"protocol={path}")
+
+
+@pytest.mark.parametrize("text", [LISTS, OBJECTS, "[]", "1", '{"hidden_size": []}', "\x00", '"' + "x" * 5000])
+def test_the_files_of_a_model(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json", "ssp.json", "model.safetensors"):
+        (model / name).write_text(text)
+    refused(capsys, *DRY, f"defaults.model={model}")
+    refused(capsys, "eval", "--policy", model, "--data", "world:heldout", "--per-hop", 1)
+
+
+@pytest.mark.parametrize("text", [LISTS, OBJECTS, "[]", "1", '{"folders": 1}', '{"folders": {"solver": [1]}}', ""])
+@pytest.mark.parametrize("command", ["eval", "ask", "resume"])
+def test_a_state_file(command: str, text: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "checkpoints" / "state.json").write_text(text)
+    asked = {
+        "eval": ["eval", "--data", "world:heldout", "--per-hop", 1, "--policy", run],
+        "ask": ["ask", "who ?", "--policy", run],
+        "resume": ["train", f"resume={run}"],
+    }
+    refused(capsys, *asked[command])
+
+
+def test_a_board_is_saved_where_a_file_can_be_made(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "folder.html", tmp_path / "file" / "x.html", "/proc/x.html", "/dev/null/x.html"):
+        assert str(place) in refused(capsys, "board", run, "--save", place)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.html", "run"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\tb", "a\x1b[2Jb", "\u202eab", "a\u200fb", "x" * 100_000, "é" * 120, "\x7f", "..", "a/b"]
+)
+def test_a_run_has_a_name_that_can_be_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "run.name" in refused(capsys, *DRY, f"run.name={json.dumps(name)}")
+
+
+@pytest.mark.parametrize("name", ["Nukuʻalofa", "東京-7b", "a b", "x" * 200])
+def test_other_names_stay(name: str) -> None:
+    assert load("quickstart", [f"run.name={name}"]).run.name == name
+
+
+def test_a_dry_run_refuses_the_folder_that_a_run_would(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for word in (
+        f"run.dir={run}",
+        "run.dir=/proc/x",
+        "resume=/nowhere",
+        f"resume={run}",
+        f"run.dir={tmp_path / 'file' / 'x'}",
+    ):
+        assert console.main([*DRY, word]) == 2
+        shown = capsys.readouterr()
+        assert "Actor graph" in shown.out and shown.err.count("\n") == 1, "the plan first, then why it would not start"
+
+
+@pytest.mark.parametrize("place", ["json:dumps", "os:getcwd", "math:pi"])
+def test_a_loss_takes_tokens_and_options(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "tokens, options" in refused(capsys, *DRY, f"solver.loss={place}")
+
+
+@pytest.mark.parametrize(
+    "word",
+    [f"steps={10**26}", f"steps={'9' * 400}", f"steps={'9' * 5000}", "steps=1e26", f"game.attempts={10**15}"]
+    + [f"void.limit={'9' * 400}", f"seed={2**63}", f"eval.every={10**30}", "solver.learner.lr=nan", "void.limit=inf"],
+)
+def test_a_number_that_no_run_means(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert word.partition("=")[0] in refused(capsys, *DRY, word)
+
+
+@pytest.mark.parametrize("bound", ["nan", "inf", "-1", "x"])
+def test_a_bound_of_a_replay_is_a_number(bound: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--bound" in refused(capsys, "replay", "run:id", f"--bound={bound}")
+
+
+def questions(path: Path, *rows: str) -> Path:
+    path.write_text("".join(row + "\n" for row in rows))
+    return path
+
+
+GOOD = '{"id": "a", "question": "who ?", "golden_answers": ["b"]}'
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"id": "a", "question": "who ?", "golden_answers": ["b"], "golden_answers": ["c"]}',
+        '{"id": "a", "id": "a", "question": "who ?", "answer": "b"}',
+        '{"question": "who ?", "reward_model": {"ground_truth": {"target": ["b"], "target": ["c"]}}}',
+        '{"question": "who ?", "answer": "b", "\\u0061nswer": "c"}',
+    ],
+)
+def test_a_key_that_stands_there_twice_is_refused(row: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 2: the key .* twice"):
+        read_questions(questions(tmp_path / "q.jsonl", GOOD, row))
+
+
+def test_a_corpus_key_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
+    good = '{"id": "1", "contents": "he said \\"id\\" and \\"contents\\": \\"text\\""}'
+    twice = '{"id": "2", "contents": "one", "contents": "two"}'
+    assert len(list(stream_corpus(questions(tmp_path / "good.jsonl", good)))) == 1
+    path = questions(tmp_path / "c.jsonl", good, twice)
+    for read in (read_corpus, lambda path: list(stream_corpus(path))):
+        with pytest.raises(InputError, match="line 2: the key .*contents.* twice"):
+            read(path)
+
+
+def test_a_column_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
+    texts = pa.array(["b"])
+    flat = pa.Table.from_arrays([texts, texts, texts], names=["question", "answer", "answer"])
+    inner = pa.StructArray.from_arrays([texts, texts], fields=[pa.field("target", pa.string())] * 2)
+    deep = pa.Table.from_arrays([texts, pa.ListArray.from_arrays([0, 1], inner)], names=["question", "reward_model"])
+    for table, said in ((flat, '"answer"'), (deep, 'reward_model."target"')):
+        pq.write_table(table, tmp_path / "q.parquet")
+        with pytest.raises(InputError, match="different names") as raised:
+            read_questions(tmp_path / "q.parquet")
+        assert said in str(raised.value)
+
+
+def test_hops_as_pandas_writes_them(tmp_path: Path) -> None:
+    table = pa.table({"question": ["who ?", "where ?"], "answer": ["b", "c"], "hops": [2.0, None]})
+    pq.write_table(table, tmp_path / "q.parquet")
+    assert [one.hops for one in read_questions(tmp_path / "q.parquet")] == [2, 0]
+    for wrong in (2.5, math.nan, math.inf, -1.0):
+        pq.write_table(pa.table({"question": ["who ?"], "answer": ["b"], "hops": [wrong]}), tmp_path / "q.parquet")
+        with pytest.raises(InputError, match="hops"):
+            read_questions(tmp_path / "q.parquet")
+
+
+def test_results_replace_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = questions(tmp_path / "q.jsonl", GOOD)
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "prediction": "b"}\n')
+    asked = ["eval", "--data", data, "--predictions", tmp_path / "rows.jsonl"]
+    for flag in ("--out", "--summary"):
+        kept = tmp_path / f"kept{flag}"
+        kept.write_text("kept")
+        assert "new files" in refused(capsys, *asked, flag, kept) and kept.read_text() == "kept"
+
+
+@pytest.mark.parametrize("host", ["[", "]", "[::1", "a" * 5000, "\x1b[2J", "localhost:99999999", ""])
+@pytest.mark.parametrize(
+    "path", ["/data.json?since=" + "9" * 5000, "//[", "/data.json?since=²", "/question.json?id=\x1b"]
+)
+def test_the_board_answers_whatever_it_is_asked(host: str, path: str, run: Path) -> None:
+    from io import BytesIO
+
+    from ssp.board.data import Board
+    from ssp.board.server import Server, _Handler
+    from ssp.runfolder import RunFolder
+
+    class Asked(_Handler):
+        def setup(self) -> None:
+            head = f"GET {path.replace(' ', '')} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            self.rfile, self.wfile = BytesIO(head.encode("latin-1")), BytesIO()
+            self.close_connection = True
+
+        def finish(self) -> None:
+            self.said = self.wfile.getvalue()
+
+    class Stage:
+        board = Board(RunFolder(run))
+        answer = Server.answer
+        _look = Server._look
+        _next = 0.0
+
+        def __init__(self) -> None:
+            import threading
+
+            self.lock = threading.Lock()
+
+    said = Asked(None, ("", 0), Stage()).said  # type: ignore[arg-type]
+    assert said.startswith(b"HTTP/1.") and int(said.split()[1]) in (400, 403, 404)

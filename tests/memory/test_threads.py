@@ -1,0 +1,46 @@
+"""How many threads a process computes with: one for small models, else its share of the cores, or what is typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ssp.config import load
+from ssp.memory import processes, threads
+
+LARGE = "defaults.model=Qwen/Qwen2.5-0.5B"
+
+
+def counts(*typed: str) -> dict[str, int]:
+    return {process.name: process.threads for process in processes(load("quickstart", typed))}
+
+
+def test_tiny_models_keep_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "cores", lambda: 64)
+    assert set(counts().values()) == {1} and threads.alone(load("quickstart")) == 1
+
+
+def test_larger_models_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "cores", lambda: 12)
+    found = counts(LARGE, "placement.solvers=3", "placement.proposers=1")
+    assert (found["solver"], found["proposer"], found["judge"]) == (4, 12, 6)
+    assert (found["learner-solver"], found["learner-proposer"], found["queue"]) == (6, 6, 1)
+    assert threads.alone(load("quickstart", [LARGE])) == 12
+    assert counts(LARGE, "placement.solvers=40", "placement.proposers=1")["solver"] == 1
+    assert counts(LARGE, "solver.engine.kind=vllm")["solver"] == 1
+
+
+def test_a_typed_number_counts_everywhere() -> None:
+    found = counts("placement.threads=3")
+    assert {found[name] for name in ("solver", "proposer", "judge", "learner-solver", "learner-proposer")} == {3}
+    assert threads.alone(load("quickstart", ["placement.threads=3"])) == 3
+
+
+def test_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        threads.use(2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,258 @@
+"""A run folder of somebody else: looking at it executes none of its code, sends no key and shows no secret."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from launch.main import main
+from ssp import own
+from ssp.config import load
+from ssp.config.load import to_yaml
+from ssp.episode import Episode
+from ssp.errors import InputError
+from ssp.judge.endpoint import Endpoint
+from ssp.printable import printable
+from ssp.services import key_from
+from tests.replay.replayruns import play, put, rewrite, rows
+
+ROOT = Path(__file__).resolve().parent.parent
+EVIL = """
+from pathlib import Path
+Path(__file__).with_name("executed").touch()
+from ssp.algorithms.grpo import Grpo
+from ssp.losses import ppo_clip as loss
+class Estimator(Grpo):
+    pass
+def reward(response, golds):
+    return 1.0
+def price(win_rate):
+    return 1.0 - win_rate
+"""
+PLACES = {
+    "defaults.reward": "reward",
+    "solver.reward": "reward",
+    "proposer.reward": "price",
+    "solver.loss": "loss",
+    "proposer.loss": "loss",
+    "solver.algorithm": "Estimator",
+    "proposer.algorithm": "Estimator",
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return play(tmp_path_factory.mktemp("whole") / "run", "steps=2")
+
+
+@pytest.fixture
+def evil(whole: Path, tmp_path: Path) -> Path:
+    """The run, whose config.yaml now names the file evil.py inside for all that can be code."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "evil.py").write_text(EVIL)
+    cfg = load(str(folder / "config.yaml"))
+    cfg.solver.reward_options, cfg.proposer.reward_options = {}, {}
+    for key, name in PLACES.items():
+        role, field = key.split(".")
+        setattr(getattr(cfg, role), field, f"{folder / 'evil.py'}:{name}")
+    (folder / "config.yaml").write_text(to_yaml(cfg))
+    return folder
+
+
+def episodes(run: Path) -> dict[str, str]:
+    """Role → an episode of it that was trained."""
+    book = sqlite3.connect(run / "ledger.db")
+    found = dict(book.execute("SELECT role, id FROM episodes WHERE state = 'trained'").fetchall())
+    book.close()
+    return found
+
+
+LOOKS = [
+    ["board", "{run}", "--save", "{out}.html"],
+    ["bank", "{run}"],
+    ["bank", "{run}", "--show", "{game}"],
+    ["bank", "{run}", "--curriculum"],
+    ["bank", "{run}", "--export", "{out}.parquet"],
+    ["bank", "{run}", "--export", "{out}", "--transcripts"],
+    ["inspect", "{run}:{solver}"],
+    ["inspect", "{run}:{solver}", "--check"],
+    ["inspect", "{run}:{proposer}", "--check", "--tokens"],
+    ["compare", "{run}"],
+    ["doctor", "--ledger", "{run}/ledger.db"],
+    ["replay", "{run}:{solver}"],
+    ["replay", "{run}:{proposer}"],
+    ["eval", "--policy", "{run}", "--data", "world:heldout", "--per-hop", "1"],
+    ["eval", "--policy", "proposer@{run}", "--data", "world:heldout", "--per-hop", "1"],
+    ["ask", "vene mayor ?", "--policy", "{run}"],
+    ["bank", "{run}", "--ask", "{game}"],
+    ["bank", "{run}", "--yardstick", "1", "--questions", "2"],
+    ["train", "--dry-run", "game.questions=dataset", "data.questions={run}"],
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("argv", LOOKS, ids=" ".join)
+def test_looking_at_a_run_executes_none_of_its_code(
+    argv: list[str], evil: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"run": evil, "out": tmp_path / "out", **episodes(evil)}
+    book = sqlite3.connect(evil / "ledger.db")
+    (names["game"],) = book.execute("SELECT id FROM games WHERE verdict = 'valid'").fetchone()
+    book.close()
+    code = main([word.format(**names) for word in argv])
+    shown = capsys.readouterr()
+    assert code in (0, 1) and "Traceback" not in shown.err, shown.err
+    assert not (evil / "executed").exists()
+    if "--check" in argv or argv[0] == "replay":
+        assert "reward: NOT COMPARED" in shown.out and "evil.py" in shown.out and "--trust-code" in shown.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("argv", [["inspect", "{run}:{solver}", "--check"], ["replay", "{run}:{solver}"]], ids=" ".join)
+def test_who_trusts_it_has_it_executed(argv: list[str], evil: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*(word.format(run=evil, **episodes(evil)) for word in argv), "--trust-code"])
+    assert (evil / "executed").exists() and "NOT COMPARED, " not in capsys.readouterr().out
+
+
+PLANTED = "\x1b]0;t\x07\x1b[2J \u202e [/...pair.cc:553]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["inspect", "{run}:{solver}"],
+        ["inspect", "{run}:{solver}", "--check"],
+        ["replay", "{run}:{solver}"],
+        ["bank", "{run}"],
+        ["bank", "{run}", "--show", "{game}"],
+        ["bank", "{run}", "--episodes", "--limit", "1000"],
+        ["bank", "{run}", "--contains", PLANTED],
+        ["bank", "{run}", "--show", PLANTED],
+        ["ask", f"vene {PLANTED} ?", "--policy", "{run}"],
+        ["eval", "--policy", "{run}", "--data", "{data}", "--corpus", "{data}"],
+        ["eval", "--policy", "{run}", "--data", "{data}", "--corpus", "none"],
+        ["data", "convert", "{data}", "--to", "plain", "--out", "{out}.jsonl"],
+        ["compare", "{run}", "--metric", PLANTED],
+    ],
+    ids=lambda argv: " ".join(argv).encode("unicode_escape").decode(),
+)
+def test_what_is_planted_in_a_run_or_a_file_reaches_no_terminal(
+    argv: list[str], whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an answer, a transcript, a question, a row of data, the run's name, an exception's text."""
+    run = tmp_path / f"run{PLANTED.replace('/', '')}"
+    shutil.copytree(whole, run)
+    (row,) = rows(run, "SELECT * FROM episodes WHERE role = 'solver' AND state = 'trained' ORDER BY id LIMIT 1")
+
+    def plant(episode: Episode) -> None:
+        episode.final, episode.text = PLANTED, episode.text + PLANTED
+
+    rewrite(run, row, plant)
+    put(run, "UPDATE games SET question = question || ?, target = ? WHERE id = ?", PLANTED, PLANTED, row["game_id"])
+    data = tmp_path / f"data{PLANTED.replace('/', '')}.jsonl"
+    data.write_text(
+        json.dumps({"id": PLANTED, "question": f"vene {PLANTED} ?", "answer": PLANTED, "contents": PLANTED})
+    )
+    names = {"run": run, "solver": row["id"], "game": row["game_id"], "data": data, "out": tmp_path / "out"}
+    code = main([word.format(**names) for word in argv])
+    shown = capsys.readouterr()
+    assert code in (0, 1, 2) and "Traceback" not in shown.err, shown.err
+    assert printable(shown.out + shown.err) == shown.out + shown.err
+    assert "\\u202e" in shown.out + shown.err, "it is shown, harmlessly"
+
+
+@pytest.mark.slow
+def test_a_config_that_is_typed_is_executed(evil: Path) -> None:
+    assert main(["train", "--dry-run", "--config", str(evil / "config.yaml"), f"run.dir={evil.parent / 'new'}"]) == 0
+    assert (evil / "executed").exists()
+
+
+@pytest.mark.parametrize("place", ["evil.py:reward", "os:system", "os.path.join", "ssp.files:whole"])
+def test_a_sealed_place_is_never_found(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").write_text(f"solver:\n  reward: {place}\n")
+    cfg = load(str(tmp_path / "config.yaml"), trusted=False)
+    with pytest.raises(InputError, match="--trust-code"):
+        own.find(cfg.solver.reward, "the reward", "def reward(response, golds):")
+
+
+def test_typed_settings_are_trusted_over_a_sealed_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("solver:\n  reward: evil.py:reward\n  loss: pg\n")
+    cfg = load(str(tmp_path / "config.yaml"), ["solver.reward=ssp.rewards.match:em"], trusted=False)
+    assert (cfg.solver.reward, cfg.solver.loss) == ("ssp.rewards.match:em", "pg")
+
+
+def test_secrets_of_the_environment_are_not_read_into_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    path = tmp_path / "config.yaml"
+    for text in ("run: {name: '${oc.env:SECRET}'}", "judge: {url: 'http://x/${oc.env:SECRET}'}", "seed: ${steps}"):
+        path.write_text(text)
+        with pytest.raises(InputError, match="plain values") as raised:
+            load(str(path), trusted=False)
+        assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("http://127.0.0.1:5000/v1", True),
+        ("http://localhost/v1", True),
+        ("https://evil.example/v1", False),
+        ("http://localhost:80@evil.example/v1", False),
+        ("http://127.0.0.1.evil.example/v1", False),
+    ],
+)
+def test_a_key_goes_nowhere_that_only_a_run_names(
+    url: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    (tmp_path / "config.yaml").write_text(
+        f"judge: {{key_env: SECRET, url: '{url}'}}\nsolver: {{engine: {{kind: torch}}}}"
+    )
+    monkeypatch.setattr("ssp.config.rules.check", lambda cfg: None)  # which refuses a user in an address
+    cfg = load(str(tmp_path / "config.yaml"), trusted=False)
+    if kept:
+        assert key_from(cfg.judge.key_env) == "hunter2"
+    else:
+        for ask in (lambda: key_from(cfg.judge.key_env), lambda: Endpoint(cfg.judge)):
+            with pytest.raises(InputError, match="--trust-code"):
+                ask()
+
+
+def test_every_reader_of_a_run_says_whether_it_trusts_it() -> None:
+    """`load` of a run's own config.yaml without `trusted` would execute what stands there."""
+    silent = []
+    for path in (path for room in ("ssp", "actors", "launch") for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "load" and node.args:
+                said = ast.unparse(node)
+                if "str(" in said:
+                    silent += [f"{path.name}: {said}"] if "trusted" not in said else []
+    assert silent == []
+
+
+def test_models_bring_no_code_and_no_pickles() -> None:
+    """What transformers loads by a folder's own words is told so at every place; what torch loads, too."""
+    loose = []
+    for path in (path for room in ("ssp", "actors", "launch") for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called, said = ast.unparse(node.func), ast.unparse(node)
+            needs = {
+                "torch.load": "weights_only=True",
+                "np.load": "",
+                "pickle.load": "never",
+                "yaml.load": "never",
+            }.get(called)
+            if called.endswith(".from_pretrained") and not called.startswith("PreTrainedTokenizerFast"):
+                needs = "trust_remote_code=False"
+            if needs and needs not in said or "allow_pickle=True" in said:
+                loose.append(f"{path.name}: {said}")
+    assert loose == []
