@@ -190,11 +190,15 @@ def test_what_dead_runs_have_left(monkeypatch, tmp_path):
     (tmp_path / "ray" / "session_1" / "logs").mkdir(parents=True)
     (tmp_path / "ray" / "session_1" / "logs" / "x").write_bytes(b"x" * 9000)
     (tmp_path / "ray" / "session_latest").symlink_to(tmp_path / "ray" / "session_1")
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], env={raynode.MARK: mark}) as orphan:
-        processes, sessions = clusters.leftovers(tmp_path / "ray")
-        assert processes.status == "warn" and str(orphan.pid) in processes.found
-        assert orphan.poll() is None
-        orphan.kill()
+    sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(99)"]
+    with subprocess.Popen(sleep, env={raynode.MARK: mark}, stdout=subprocess.PIPE) as orphan:
+        try:
+            orphan.stdout.readline()  # Linux shows a process's environment only once its program has begun.
+            processes, sessions = clusters.leftovers(tmp_path / "ray")
+            assert processes.status == "warn" and str(orphan.pid) in processes.found
+            assert orphan.poll() is None
+        finally:
+            orphan.kill()
     assert sessions.status == "warn" and sessions.found.startswith("1 session folder")
     assert str(tmp_path / "ray") in sessions.next_step
 
