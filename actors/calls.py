@@ -1,8 +1,4 @@
-"""What the actors of one crew were asked for: the last one of each, and how calls were lost.
-
-Owns these records. Promises that a death report asks no actor for anything. Refuses to
-make calls.
-"""
+"""What the actors of one crew were asked for: the last one of each, and how calls were lost."""
 
 from __future__ import annotations
 

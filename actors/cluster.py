@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.watch import servers
+from ssp.base.errors import InputError, SspError
+from ssp.base.printable import say
 from ssp.config.cluster import RayConfig
-from ssp.errors import InputError, SspError
-from ssp.printable import say
 
 _watches: list[servers.Watch] = []
 """What looks at Ray's servers until this process leaves."""

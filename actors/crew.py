@@ -27,8 +27,8 @@ from ray.exceptions import (
 )
 
 from actors.calls import Asked, Calls
-from ssp.errors import Fault, SspError
-from ssp.selfplay.crew import PAYLOAD_METHODS
+from ssp.base.crew import PAYLOAD_METHODS
+from ssp.base.errors import Fault, SspError
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Member:
 
 
 class RayCrew:
-    """`ssp.selfplay.crew.Crew` over actor handles.
+    """`ssp.base.crew.Crew` over actor handles.
 
     `again`: starts another actor in the place of one that ended, up to `restarts` times, for actors with a state. Ray must
     not restart these: one that it restarted between two calls would answer the next one without its state.

@@ -22,15 +22,15 @@ from ray.exceptions import GetTimeoutError, RayError
 from actors.crew import last_line
 from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living, names
 from actors.retriever import EncoderActor, ShardActor, placed
-from ssp import corpora
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError, InvariantError, SspError
+from ssp.capacity.memory import services
 from ssp.config.schema import Config
-from ssp.episode import Document
-from ssp.errors import Fault, InputError, InvariantError, SspError
-from ssp.index import budget
-from ssp.memory import services
-from ssp.rollout import Search
+from ssp.game import corpora
+from ssp.game.rollout import Search
 from ssp.search.flights import Flights
 from ssp.search.hits import Answers, Hits, Knobs, Rows, Vectors
+from ssp.search.index import budget
 from ssp.search.router import DOWN, Corpus, Options, Router
 
 INLINE = 100_000

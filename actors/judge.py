@@ -7,13 +7,13 @@ from typing import Any
 import ray
 
 from actors.process import Guarded
-from ssp.memory import threads
-from ssp.workers.judge import Judge
+from ssp.capacity.memory import threads
+from ssp.selfplay.workers.judge import Judge
 
 
 @ray.remote
 class JudgeActor(Guarded, Judge):
-    """See `ssp.workers.judge.Judge`."""
+    """See `ssp.selfplay.workers.judge.Judge`."""
 
     def share(self, *args: Any) -> int:
         """See `Calm.share`."""

@@ -11,10 +11,10 @@ import ray
 
 from actors.process import Alive, Calm
 from actors.transfer import Hosted
+from ssp.capacity.memory import threads
 from ssp.config.schema import Config
-from ssp.memory import threads
-from ssp.workers.learner import Learner
-from ssp.workers.simulated import SimulatedLearner
+from ssp.selfplay.workers.learner import Learner
+from ssp.selfplay.workers.simulated import SimulatedLearner
 
 
 class _Learning(Calm):
@@ -27,12 +27,12 @@ class _Learning(Calm):
 
 @ray.remote
 class LearnerActor(Hosted, _Learning, Learner):
-    """See `ssp.workers.learner.Learner`."""
+    """See `ssp.selfplay.workers.learner.Learner`."""
 
 
 @ray.remote
 class SimulatedLearnerActor(Hosted, Alive, SimulatedLearner):
-    """See `ssp.workers.simulated.SimulatedLearner`."""
+    """See `ssp.selfplay.workers.simulated.SimulatedLearner`."""
 
 
 class _Waiting(Learner):
@@ -53,7 +53,7 @@ class RankActor(Hosted, _Learning, _Waiting):
 
     def open(self, host: str) -> tuple[str, int]:
         """As rank 0: the address where the group will form."""
-        from ssp.learning.ranks import listen
+        from ssp.learning.backends.ranks import listen
 
         self._opened = listen(host)
         address, port = self._opened.getsockname()
@@ -61,7 +61,7 @@ class RankActor(Hosted, _Learning, _Waiting):
 
     def form(self, address: tuple[str, int], seconds: float) -> None:
         """Meet the other ranks at `address` and make the learner; a collective may take `seconds`."""
-        from ssp.learning.ranks import join
+        from ssp.learning.backends.ranks import join
 
         world = self._cfg.block(self._role).learner.ranks
         group = join(self._rank, world, address, seconds, self._opened)

@@ -23,9 +23,9 @@ from actors import restarts
 from actors.calls import Asked, Calls
 from actors.crew import ENDED, Patience, RayCrew, last_line
 from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
+from ssp.base.crew import PAYLOAD_METHODS
+from ssp.base.errors import Fault, OutOfMemory, SspError
 from ssp.config.schema import Config
-from ssp.errors import Fault, OutOfMemory, SspError
-from ssp.selfplay.crew import PAYLOAD_METHODS
 
 FIRST_ONLY = frozenset({"place", "publish_by", "listen", "join", "send", "leave", "close", "nbytes"})
 """Methods about publications, which are rank 0's alone."""
@@ -38,7 +38,7 @@ Options = Callable[[int], dict[str, Any]]
 
 
 class LearnerCrew:
-    """`ssp.selfplay.crew.Crew` of one worker, which is `ranks` actors."""
+    """`ssp.base.crew.Crew` of one worker, which is `ranks` actors."""
 
     size = 1
 
@@ -121,7 +121,7 @@ class LearnerCrew:
     async def _form(self) -> None:
         """Rank 0 opens a port, and all meet there: on this machine's own network where one node has all of them."""
         places = await asyncio.gather(*[_value(handle.node.remote()) for handle in self.handles])
-        from ssp.learning.ranks import LOOPBACK  # here, since it imports torch
+        from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
 
         host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
         address = await _value(self.handles[0].open.remote(host))

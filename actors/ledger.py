@@ -6,9 +6,9 @@ from __future__ import annotations
 import ray
 
 from actors.process import Alive
-from ssp.ledger import HomeLedger
+from ssp.record.ledger import HomeLedger
 
 
 @ray.remote
 class LedgerActor(HomeLedger, Alive):
-    """See `ssp.ledger.HomeLedger`."""
+    """See `ssp.record.ledger.HomeLedger`."""

@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from ray.util.metrics import Counter, Gauge
 
 from actors.crew import RayCrew
-from ssp.telemetry.activity import Activity
+from ssp.selfplay.workers.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
 from ssp.telemetry.queuelog import QueueLog
 

@@ -11,12 +11,12 @@ from actors.crew import RayCrew
 from actors.fleet import connect_search
 from actors.process import Guarded
 from actors.transfer import Hosted
+from ssp.base.crew import PAYLOAD_METHODS
+from ssp.base.episode import SOLVER
+from ssp.capacity.memory import threads
 from ssp.config.schema import Config
-from ssp.episode import SOLVER
-from ssp.memory import threads
-from ssp.selfplay.crew import PAYLOAD_METHODS
-from ssp.workers.pair import PlayerPair
-from ssp.workers.player import Player
+from ssp.selfplay.workers.pair import PlayerPair
+from ssp.selfplay.workers.player import Player
 
 
 class _Player(Hosted, Player):
@@ -25,7 +25,7 @@ class _Player(Hosted, Player):
 
 @ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)  # type: ignore[call-overload]
 class PairActor(Guarded, PlayerPair):
-    """See `ssp.workers.pair.PlayerPair`: a thread for each role in which it plays, and one in which it takes weights."""
+    """`PlayerPair`: a thread for each role in which it plays, and one in which it takes weights."""
 
     def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, models, connect_search(cfg, run), episodes_dir, _Player)
@@ -46,7 +46,7 @@ class PairActor(Guarded, PlayerPair):
 
 
 class RoleCrew:
-    """`ssp.selfplay.crew.Crew` of the players of one role, over a crew of pairs."""
+    """`ssp.base.crew.Crew` of the players of one role, over a crew of pairs."""
 
     def __init__(self, pairs: RayCrew, role: str) -> None:
         self.name, self.size = role, pairs.size

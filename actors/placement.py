@@ -3,7 +3,7 @@
 Owns the groups of one run. Promises that actors go to the GPUs that the plan says (a node that is gone is replaced by
 another one with room), that what the cluster lacks is named within seconds where it never had it, and within
 ray.start_timeout where others have taken it, and that the groups are gone when the run is. Refuses to plan
-(`ssp.placement`). A plan without GPUs makes no group: actors ask Ray for CPUs only.
+(`ssp.capacity.placement`). A plan without GPUs makes no group: actors ask Ray for CPUs only.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from actors.process import TOLD
+from ssp.base.errors import InputError
+from ssp.capacity.placement import Node, Plan, Seat, Unit, machine, make, parse
 from ssp.config.schema import Config
-from ssp.errors import InputError
-from ssp.placement import Node, Plan, Seat, Unit, machine, make, parse
 
 Where = Callable[[str, int], dict[str, Any]]
 """(process, number) → the options of its actor that say where it goes; empty for one on CPUs."""

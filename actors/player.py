@@ -13,13 +13,13 @@ import ray
 from actors.fleet import connect_search
 from actors.process import Guarded
 from actors.transfer import TRANSFER, Receiving
+from ssp.capacity.memory import threads
 from ssp.config.schema import Config
-from ssp.memory import threads
-from ssp.workers.player import Player
+from ssp.selfplay.workers.player import Player
 
 
 class _Player(Receiving, Guarded, Player):  # type: ignore[misc]
-    """See `ssp.workers.player.Player`. It searches over the retriever actors of `run`."""
+    """See `ssp.selfplay.workers.player.Player`. It searches over the retriever actors of `run`."""
 
     def share(self, *args: Any) -> int:
         """See `Calm.share`."""

@@ -9,9 +9,9 @@ import traceback
 from typing import Any
 
 from actors import reaper
+from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.engines import orders
-from ssp.memory import threads
 
 
 class Alive:

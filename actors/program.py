@@ -27,13 +27,13 @@ from actors.placement import Groups, nowhere, unused
 from actors.player import ProposerActor, SolverActor
 from actors.queue import QueueActor
 from actors.retriever import placed
+from ssp.base.crew import Crew
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.capacity.memory.processes import FLEET
+from ssp.capacity.placement import Plan
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER
-from ssp.memory.processes import FLEET
-from ssp.placement import Plan
 from ssp.selfplay.cast import Cast, at_once, proposers, ranks
 from ssp.selfplay.cast import learners as learners_of
-from ssp.selfplay.crew import Crew
 from ssp.selfplay.turns import takes_turns, venues
 
 CLOSING = 5.0

@@ -1,9 +1,4 @@
-"""What an actor starts ends with it: a supervisor that kills the actor's processes when the actor is gone.
-
-Owns one small process beside the actor. Promises that whatever the actor started, directly or not, is killed within a
-second of the actor's end, however that came (a crash, SIGKILL, Ray's restart); vLLM's workers on further GPUs would else
-keep their memory. Refuses to touch anything that is not of the actor's own process group. Linux only (pidfd).
-"""
+"""What an actor starts ends with it: a supervisor that kills the actor's processes when the actor is gone."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from ssp.errors import SspError
+from ssp.base.errors import SspError
 
 _SUPERVISOR = """
 import os, select, signal, sys

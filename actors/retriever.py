@@ -19,12 +19,12 @@ import ray
 
 from actors import restarts
 from actors.process import Alive, Calm
-from ssp import corpora
+from ssp.base.episode import Document
 from ssp.config.schema import Config
-from ssp.episode import Document
-from ssp.index import budget
+from ssp.game import corpora
 from ssp.search.batcher import Batcher
 from ssp.search.hits import Hits, Knobs, Rows, Vectors
+from ssp.search.index import budget
 
 CALLS = 128
 """Calls that one actor works on at once; almost all of them wait for their batch. More wait outside."""

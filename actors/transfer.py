@@ -1,8 +1,4 @@
-"""Ray's part of weight transfer: where a process is, and the thread in which a player takes weights while it plays.
-
-Owns the concurrency group of transfers. Promises that taking weights never waits for `play` to end, and that torch keeps to
-the actor's share of the cores in each of its threads. Refuses to know what weights are.
-"""
+"""Ray's part of weight transfer: where a process is, and the thread in which a player takes weights while it plays."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from typing import Any
 
 import ray
 
-from ssp.memory import threads
+from ssp.capacity.memory import threads
 
 TRANSFER = {"transfer": 1}
 """The concurrency group of a player beside the one of `play`: one thread."""
@@ -30,7 +26,7 @@ class Receiving(Hosted):
     _threads: int
 
     def play(self, *args: Any) -> Any:
-        """See `ssp.workers.player.Player.play`."""
+        """See `ssp.selfplay.workers.player.Player.play`."""
         threads.use(self._threads)  # with OpenMP the number belongs to the thread, which is not the constructor's
         return super().play(*args)  # type: ignore[misc]
 

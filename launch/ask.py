@@ -17,17 +17,18 @@ from rich.console import Console
 from launch import policy
 from launch.cli import Parsed, Parser, parse, temperature
 from launch.records import transcript
-from ssp import build, corpora, protocols
+from ssp.base.episode import SOLVER, Episode, Outcome, Task
+from ssp.base.errors import InputError
+from ssp.base.printable import say
+from ssp.base.seeds import derive
+from ssp.base.tokenlog import Kind
+from ssp.capacity.memory import threads
 from ssp.config.schema import Config
-from ssp.episode import SOLVER, Episode, Outcome, Task
-from ssp.errors import InputError
-from ssp.memory import threads
-from ssp.printable import say
-from ssp.protocols import Protocol
-from ssp.rollout.table import Told
-from ssp.seeds import derive
+from ssp.game import corpora, protocols
+from ssp.game.protocols import Protocol
+from ssp.game.rollout.table import Told
+from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
-from ssp.tokenlog import Kind
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

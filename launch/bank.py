@@ -13,18 +13,18 @@ from pathlib import Path
 
 from launch import policy
 from launch.cli import Parser, whole
-from ssp import protocols
-from ssp.bank.records import Filter, Record
+from ssp.base.errors import InputError
+from ssp.base.models import existing
 from ssp.config import load
-from ssp.errors import InputError
-from ssp.models import existing
-from ssp.referee.referee import CHECKS
-from ssp.referee.rules import RULES
-from ssp.runfolder import RunFolder
+from ssp.game import protocols
+from ssp.game.referee.referee import CHECKS
+from ssp.game.referee.rules import RULES
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.questions.records import Filter, Record
 from ssp.telemetry.terminal import Terminal
 
 FORMATS = ("bank", "search-r1")
-"""What --export writes: the names of `ssp.bank.files.WRITERS`."""
+"""What --export writes: the names of `ssp.views.bank.files.WRITERS`."""
 
 SHORTEST_ID = 4
 """Characters of an id that may stand for it."""
@@ -48,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Here, because --help needs none of it.
     from launch.questions import export
     from launch.questions.tables import episodes, show, summary
-    from ssp.bank import files, reader
+    from ssp.selfplay.questions import reader
+    from ssp.views.bank import files
 
     place = Path(args.bank)
     run = None if files.is_bank(place) else RunFolder(existing(args.bank))

@@ -2,7 +2,7 @@
 FILE`: the dashboard of all figures that Ray's metrics hold.
 
 Owns the command. Promises that a run is only read, and that nobody but this machine is answered.
-Refuses to know what is shown (`ssp.board`).
+Refuses to know what is shown (`ssp.views.board`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.cli import Parser, end_politely, whole
-from ssp.errors import InputError
-from ssp.models import existing
-from ssp.printable import say
-from ssp.runfolder import RunFolder
+from ssp.base.errors import InputError
+from ssp.base.models import existing
+from ssp.base.printable import say
+from ssp.record.runfolder import RunFolder
 
 HOST, PORT = "127.0.0.1", 8600
 
@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise InputError("--save names an HTML file", args.save, "let the name end in .html")
     # Here, because --help needs none of it.
     from launch.serve import bind
-    from ssp.board.data import Board
-    from ssp.board.server import Server, save
+    from ssp.views.board.data import Board
+    from ssp.views.board.server import Server, save
 
     board = Board(RunFolder(existing(args.run)))
     board.look()

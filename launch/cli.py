@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from ssp.errors import InputError
-from ssp.printable import say
+from ssp.base.errors import InputError
+from ssp.base.printable import say
 
 if TYPE_CHECKING:
     from ssp.config.schema import Config
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise, where argparse would print the usage and leave."""
-        from ssp.migration import advice
+        from ssp.config.migration import advice
 
         rule, unknown, typed = message.partition("unrecognized arguments: ")
         # What was typed for an option that nobody knows may be a secret.
@@ -83,7 +83,7 @@ def parse(
 
 def from_environment(config: str, overrides: Sequence[str]) -> tuple[str, ...]:
     """Settings that SSP's environment variables make, each said on stderr; they go below what is typed."""
-    from ssp import migration
+    from ssp.config import migration
     from ssp.config.load import stated
 
     if not any(os.environ.get(name) for name in migration.VARIABLES):

@@ -25,9 +25,9 @@ from launch.nodes import code, ports, raynode, token
 from launch.nodes.meeting import Meeting
 from launch.nodes.member import Member
 from launch.nodes.raynode import RayNode
+from ssp.base.errors import InputError, SspError
+from ssp.base.printable import say
 from ssp.config.schema import Config
-from ssp.errors import InputError, SspError
-from ssp.printable import say
 
 MASTER_PORT = 6379
 """Ray's port on the head, unless MASTER_PORT names another; the nodes meet at the next one."""
@@ -106,7 +106,7 @@ def read_seat(env: Mapping[str, str], seconds: float) -> Seat:
 
 def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
     """Start the head, wait for the others, train, say goodbye."""
-    from ssp import runfolder
+    from ssp.record import runfolder
 
     runfolder.check(cfg, parsed.config)  # before anybody waits
     for port in (seat.port, seat.port + 1):

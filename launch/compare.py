@@ -1,8 +1,4 @@
-"""`ssp compare RUN...`: runs beside each other, differences of pairs, and each run's best checkpoint.
-
-Owns the command. Promises to write nothing, and that a best value is said to be the best of how many. Refuses to compute:
-that is `ssp.compare`'s.
-"""
+"""`ssp compare RUN...`: runs beside each other, differences of pairs, and each run's best checkpoint."""
 
 from __future__ import annotations
 
@@ -11,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from launch.cli import Parser
-from ssp.compare.best import METRIC, PLAIN, usual
-from ssp.errors import InputError
-from ssp.models import existing
-from ssp.printable import say
-from ssp.runfolder import RunFolder
+from ssp.base.errors import InputError
+from ssp.base.models import existing
+from ssp.base.printable import say
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.best import METRIC, PLAIN, usual
 from ssp.telemetry.terminal import Terminal
 
 
@@ -29,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
     # Here, because --help needs none of it.
     from launch.records import compared
-    from ssp.compare.pairs import paired
-    from ssp.compare.runs import Run
+    from ssp.views.compare.pairs import paired
+    from ssp.views.compare.runs import Run
 
     folders = [existing(text).absolute() for text in args.runs]
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)

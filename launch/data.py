@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from launch.cli import Parser
-from ssp import protocols
+from ssp.base.errors import InputError
+from ssp.base.printable import say
 from ssp.data import merge, rag, writers
-from ssp.errors import InputError
-from ssp.printable import say
+from ssp.game import protocols
 
 WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
     "search-r1": writers.write_search_r1,

@@ -17,17 +17,17 @@ from rich.text import Text
 from launch.checks import clusters, machine, needs, places
 from launch.checks.check import FAIL, OK, WARN, Check
 from launch.cli import Parsed, Parser, parse
+from ssp.base.episode import State
+from ssp.base.errors import InputError, InvariantError
+from ssp.base.models import existing
+from ssp.base.printable import say
+from ssp.capacity.memory import size
+from ssp.capacity.placement import Plan, make, short, tables
+from ssp.capacity.placement.machine import nodes
+from ssp.capacity.placement.plan import beside
 from ssp.config.schema import Config
-from ssp.episode import State
-from ssp.errors import InputError, InvariantError
-from ssp.ledger import Ledger
-from ssp.memory import size
-from ssp.models import existing
-from ssp.placement import Plan, make, short, tables
-from ssp.placement.machine import nodes
-from ssp.placement.plan import beside
-from ssp.printable import say
-from ssp.runfolder import RunFolder
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
 from ssp.telemetry.terminal import Terminal
 
 
@@ -152,7 +152,7 @@ def _transcripts(ledger: Ledger) -> list[str] | None:
     run = RunFolder(ledger.path.parent)
     if not (run.config.is_file() or run.episodes.is_dir()):
         return None
-    from ssp.telemetry import episodes
+    from ssp.record import episodes
 
     return [
         f"{run.episodes / file} is {what}" for file, what in episodes.damaged(run.episodes, ledger.placed()).items()

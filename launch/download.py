@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.cli import Parser
-from ssp import models
+from ssp.base import models
+from ssp.base.errors import InputError
+from ssp.base.printable import say
 from ssp.data.published import PUBLISHED, Published
-from ssp.errors import InputError
-from ssp.printable import say
 
 TYPES = ("dataset", "model")
 

@@ -18,22 +18,23 @@ from pathlib import Path
 from launch import policy
 from launch.cli import Parsed, Parser, parse, temperature, whole
 from launch.records import evaltable
-from ssp import build, corpora, evaluation
+from ssp.base.episode import SOLVER
+from ssp.base.errors import InputError
+from ssp.base.printable import say
+from ssp.capacity.memory import find, size, threads
+from ssp.capacity.memory.engine import engine, fitting
+from ssp.capacity.placement import machine
 from ssp.config import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
-from ssp.episode import SOLVER
-from ssp.errors import InputError
-from ssp.evaluation import Kept, Play, Row, methods, predictions
-from ssp.judge import AnswerJudge, Item
-from ssp.memory import find, size, threads
-from ssp.memory.engine import engine, fitting
-from ssp.placement import machine
-from ssp.printable import say
-from ssp.rollout import Search, lengths
+from ssp.game import corpora, evaluation
+from ssp.game.evaluation import Kept, Play, Row, methods, predictions
+from ssp.game.judge import AnswerJudge, Item
+from ssp.game.rollout import Search, lengths
+from ssp.game.world import files
 from ssp.search.recorded import RecordedSearch
+from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Seen, Terminal, followed
-from ssp.world import files
 
 BATCH, CACHE_SHARE = 256, 0.5
 """Questions at once, at most: as many as keep their cache in this share of the free memory. No result depends on it."""

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.cli import Parser, whole
-from ssp import models
-from ssp.errors import InputError
-from ssp.index import builder, store
-from ssp.index.builder import IndexPlan
-from ssp.printable import say
+from ssp.base import models
+from ssp.base.errors import InputError
+from ssp.base.printable import say
+from ssp.search.index import builder, store
+from ssp.search.index.builder import IndexPlan
 from ssp.search.shard import BM25, DENSE, HYBRID, KINDS
 from ssp.telemetry.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ssp.encoders.encoder import EncoderSpec
+    from ssp.search.encoders.encoder import EncoderSpec
 
 NEVER = 2**62
 ABOUT = """Search-R1's index_builder.py in these words: --retrieval_method bm25 is --kind bm25, any other is --kind dense
@@ -84,7 +84,7 @@ def _plan(args: Any) -> IndexPlan:
 
 def _encoder(args: Any) -> tuple[Path, EncoderSpec]:
     """Folder and use of the encoder. A folder is noted as an absolute path: the index is used from elsewhere."""
-    from ssp.encoders.encoder import detect
+    from ssp.search.encoders.encoder import detect
 
     folder = models.folder(args.encoder, "--encoder")
     given = {"pooling": args.pooling, "passage_length": args.max_length}

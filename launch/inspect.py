@@ -16,16 +16,16 @@ from rich.text import Text
 from launch import policy
 from launch.cli import Parser
 from launch.records import transcript
-from ssp import build
+from ssp.base.errors import InputError
+from ssp.base.models import existing
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.errors import InputError
-from ssp.models import existing
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ssp.replay.record import Found
+    from ssp.views.replay.record import Found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
     # Here, because --help needs none of it.
     from launch.records import shown
-    from ssp.replay import priced
+    from ssp.views.replay import priced
 
     found = find(args.episode)
     cfg = load(str(found.run.config), trusted=args.trust_code)
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def find(text: str) -> Found:
     """The episode that `text` names. InputError when there is none."""
-    from ssp.replay import record
+    from ssp.views.replay import record
 
     before, colon, after = text.rpartition(":") if text.rpartition(":")[0].endswith(".parquet") else text.partition(":")
     if not colon or not after:

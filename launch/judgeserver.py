@@ -23,8 +23,8 @@ import httpx
 
 from launch.cli import Parser, whole
 from launch.serve import bind
-from ssp.errors import InputError, SspError
-from ssp.printable import say
+from ssp.base.errors import InputError, SspError
+from ssp.base.printable import say
 
 KEY = "VLLM_API_KEY"
 """Where vLLM looks for the key that it asks of its clients."""

@@ -22,8 +22,8 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from ssp import __version__
-from ssp.errors import InputError, InvariantError, SspError
-from ssp.printable import say
+from ssp.base.errors import InputError, InvariantError, SspError
+from ssp.base.printable import say
 
 COMMANDS = {
     "train": "play the duel and train both policies",

@@ -1,7 +1,4 @@
-"""`ssp plan`: what a configuration would do on so many GPUs, simulated with the program's own scheduling.
-
-Owns the command's arguments. Starts nothing.
-"""
+"""`ssp plan`: what a configuration would do on so many GPUs, simulated with the program's own scheduling."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.cli import Parser, parse
-from ssp.printable import say
+from ssp.base.printable import say
 
 MOST = 4096
 """GPUs of one plan."""
@@ -21,8 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = parse(argv, "plan", "Simulate the schedule of a configuration, on any number of GPUs.", _flags)
     cfg = parsed.load()
     # Here, because --help needs none of it.
-    from ssp.plan.costs import Costs
-    from ssp.plan.report import describe
+    from ssp.capacity.plan.costs import Costs
+    from ssp.capacity.plan.report import describe
 
     say(describe(cfg, parsed.flags.gpus, Costs.typed(parsed.flags.assume)))
     return 0

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.cli import DEFAULT_CONFIG, Parser, from_environment
-from ssp import build
+from ssp.base.episode import ROLES, SOLVER
+from ssp.base.errors import InputError
+from ssp.base.models import existing
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.episode import ROLES, SOLVER
-from ssp.errors import InputError
-from ssp.models import existing
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.workers import build
 
 _SERVER = ("http://", "https://")
 

@@ -1,7 +1,7 @@
 """`ssp replay RUN:EPISODE`: an episode of a run again, forced along its record.
 
 Owns the command: which episodes are meant, and the exit code. Promises to write nothing, and that what is left out
-is said. Refuses to compare: that is `ssp.replay`'s.
+is said. Refuses to compare: that is `ssp.views.replay`'s.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from rich.text import Text
 from launch import policy
 from launch.cli import Parser, whole
 from launch.inspect import find
-from ssp.episode import ROLES, SOLVER
-from ssp.errors import InputError
-from ssp.memory import threads
-from ssp.models import existing
-from ssp.replay.compared import BOUNDS
-from ssp.runfolder import RunFolder
+from ssp.base.episode import ROLES, SOLVER
+from ssp.base.errors import InputError
+from ssp.base.models import existing
+from ssp.capacity.memory import threads
+from ssp.record.runfolder import RunFolder
 from ssp.telemetry.terminal import Terminal
+from ssp.views.replay.compared import BOUNDS
 
 if TYPE_CHECKING:  # what --help does without
-    from ssp.replay.record import Found, Records, Row
+    from ssp.views.replay.record import Found, Records, Row
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _replay(console: Console, args: Namespace, records: Records, found: list[Found]) -> int:
     """One run's episodes."""
     from launch.records import replayed
-    from ssp.replay.forced import Forced
+    from ssp.views.replay.forced import Forced
 
     threads.use(threads.player(records.cfg, SOLVER))
     checked = Forced(records, args.bound).check(found)
@@ -52,7 +52,7 @@ def _replay(console: Console, args: Namespace, records: Records, found: list[Fou
 
 def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]]]:
     """The episodes that were typed, by run; with --all those of the run whose weights are still there."""
-    from ssp.replay.record import Records, chosen
+    from ssp.views.replay.record import Records, chosen
 
     if not args.all:
         runs: dict[Path, list[Found]] = {}
@@ -72,7 +72,7 @@ def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]
 
 def _there(console: Console, records: Records, rows: list[Row]) -> list[Row]:
     """The rows whose versions all have weights; says how many have not. InputError when none has."""
-    from ssp.replay.weights import KEEP, Weights
+    from ssp.views.replay.weights import KEEP, Weights
 
     weights = Weights(records.run, records.cfg, records.versions)
     found = weights.there(rows)

@@ -2,7 +2,7 @@
 
 Owns the command's flags, the load of what is served, and the life of the process. Promises that a corpus is searched
 exactly as training searches it, that SIGTERM and Ctrl-C finish what is under way, and that a taken port, a bad corpus
-and bad flags are InputError. Refuses to know the HTTP forms (`ssp.serving`).
+and bad flags are InputError. Refuses to know the HTTP forms (`ssp.search.serving`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 import uvicorn
 
 from launch.cli import Parser, whole
-from ssp import corpora
+from ssp.base.errors import InputError
+from ssp.base.printable import say
 from ssp.config import rules, tables
 from ssp.config.schema import Config
-from ssp.errors import InputError
-from ssp.printable import say
+from ssp.game import corpora
 from ssp.search.router import Router
+from ssp.search.serving.api import CORPUS, SearchApi, Served
+from ssp.search.serving.connection import Connection
+from ssp.search.serving.forms import MAX_TOPK
 from ssp.search.shard import BM25
-from ssp.serving.api import CORPUS, SearchApi, Served
-from ssp.serving.connection import Connection
-from ssp.serving.forms import MAX_TOPK
 
 BACKLOG = 512
 KEEP_ALIVE = 75

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from launch.cli import Parsed, Parser, end_politely, on_hangup, parse
+from ssp.base.errors import SspError
+from ssp.base.printable import say
+from ssp.capacity.memory import threads
+from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.rules import warnings
 from ssp.config.schema import Config
-from ssp.errors import SspError
-from ssp.memory import threads
-from ssp.placement import DoesNotFit, Plan, machine, make, short
-from ssp.printable import say
-from ssp.tiny.settings import shrunk
+from ssp.learning.tiny.settings import shrunk
 
 EXIT_INTERRUPTED = 130
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = configured(parsed)
     if parsed.flags.dry_run:
         return dry_run(cfg, parsed.config)
-    # Code that sets no number of threads (ssp.memory.threads) computes on one; set before torch is imported anywhere.
+    # Code that sets no number of threads computes on one; set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     end_politely()
     return train(cfg, parsed.config)
@@ -49,7 +49,7 @@ def configured(parsed: Parsed) -> Config:
 def dry_run(cfg: Config, config_name: str) -> int:
     """Print what would start, and start nothing. InputError for a run folder that `train` would refuse."""
     from launch.checks.dryrun import describe
-    from ssp import runfolder
+    from ssp.record import runfolder
 
     _warn(warnings(cfg))
     for section in describe(cfg):
@@ -62,7 +62,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     """One run of a checked config, from its folder to its final table. `lost` is called before the process ends because Ray
     is gone."""
     from actors import cluster
-    from ssp import runfolder
+    from ssp.record import runfolder
     from ssp.selfplay.checkpoint import check_resumable, go_back
     from ssp.selfplay.scene import read_scene
     from ssp.telemetry import wandb_log
@@ -106,7 +106,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
             say(f"dashboard: http://{connection.dashboard}")
             say(f"metrics: {metrics.endpoint()}")
         code = asyncio.run(_play(scene, folder, console, plan))
-        from ssp.board.server import leave_page
+        from ssp.views.board.server import leave_page
 
         if cfg.curriculum.yardstick:
             threads.use(threads.alone(cfg))
@@ -159,7 +159,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     sites = Sites(scene.models, folder.ledger, folder.episodes)
     program = Program(cfg, folder.name, sites, console.event, plan)
     # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
-    from ssp.telemetry.activity import watched
+    from ssp.selfplay.workers.activity import watched
     from ssp.telemetry.display import Display
 
     metrics = RayMetrics(folder.name)

@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.cli import Parser, end_politely, on_hangup, parse
-from ssp import build, protocols, runfolder
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import InputError
+from ssp.base.printable import say
+from ssp.capacity.memory import threads
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.errors import InputError
-from ssp.memory import threads
-from ssp.printable import say
-from ssp.record import check_files
+from ssp.game import protocols
+from ssp.learning.warmup import loop, traces
+from ssp.learning.warmup.saves import Saves, began, lessons
+from ssp.record import runfolder
+from ssp.record.manifest import check_files
+from ssp.selfplay.workers import build
 from ssp.telemetry.console import Console
-from ssp.warmup import loop, traces
-from ssp.warmup.saves import Saves, began, lessons
 
 COPIES = 6
 """A save and the one before it: weights and two moments each, in float32."""
@@ -35,8 +37,8 @@ UNUSED = ("referee.verifier=none", "referee.evidence=none", "referee.rules=[]")
 """A warm start asks no referee, so nothing of it can be wrong."""
 
 if TYPE_CHECKING:
-    from ssp.episode import Episode
-    from ssp.selfplay.crew import Crew
+    from ssp.base.crew import Crew
+    from ssp.base.episode import Episode
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +80,7 @@ def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
     renderer, limits = build.renderer(cfg, role, folder), cfg.block(role).limits.at(None)
     data = runfolder.resolve(cfg.warmup.data, "warmup.data")
     if data.is_dir():
-        from ssp.warmup import runs  # pyarrow
+        from ssp.learning.warmup import runs  # pyarrow
 
         return loop.enough(runs.episodes(data, role, cfg.warmup.least_reward, renderer), cfg.warmup)
     found = [trace for trace in traces.read(data) if trace.role == role]

@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 
-from ssp.encoders.encoder import EncoderSpec
-from ssp.index.builder import IndexPlan
+from ssp.search.encoders.encoder import EncoderSpec
+from ssp.search.index.builder import IndexPlan
 
 DIM = 16
 SPEC = EncoderSpec("fake/encoder")

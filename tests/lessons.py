@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ssp.world import World
+from ssp.game.world import World
 
 
 def rows(count: int, seed: int = 5) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainruns import Left, Run, until
 
-from ssp.episode import ROLES
+from ssp.base.episode import ROLES
 
 NOW = "(SELECT max(version) FROM versions WHERE role = 'run')"
 """The incarnation that plays."""

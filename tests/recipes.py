@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ssp.config import load  # noqa: E402
 from ssp.config.load import dotted  # noqa: E402
-from ssp.migration import facts, values  # noqa: E402
-from ssp.migration.script import Override  # noqa: E402
+from ssp.config.migration import facts, values  # noqa: E402
+from ssp.config.migration.script import Override  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "recipes.md"

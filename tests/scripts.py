@@ -9,13 +9,13 @@ import families
 import numpy as np
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ssp import protocols
+from ssp.base.episode import Document, Episode, Task
+from ssp.base.errors import Fault
 from ssp.config.role import LimitsConfig
 from ssp.engines import Engine, ScriptedEngine
-from ssp.episode import Document, Episode, Task
-from ssp.errors import Fault
-from ssp.protocols.renderer import Renderer
-from ssp.rollout import Settings, rollout
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
 
 QWEN, LLAMA = families.qwen(tools=False), families.llama()
 SEARCH_R1 = Renderer(protocols.get("search-r1"), QWEN)

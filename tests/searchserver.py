@@ -12,11 +12,11 @@ import httpx
 import uvicorn
 
 from launch import serve
-from ssp.episode import Document
-from ssp.errors import Fault
+from ssp.base.episode import Document
+from ssp.base.errors import Fault
 from ssp.search import Answers, in_memory, local
 from ssp.search.router import Options, Router
-from ssp.serving.api import CORPUS, SearchApi, Served
+from ssp.search.serving.api import CORPUS, SearchApi, Served
 
 DOCUMENTS = [
     Document("pota", '"pota"\npota a company . pota seat vure .'),

@@ -17,11 +17,11 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ssp import protocols, rewards
 from ssp.config import Config, tables
 from ssp.config.role import RoleConfig
-from ssp.referee.rules import RULES
-from ssp.runfolder import MAY_CHANGE
+from ssp.game import protocols, rewards
+from ssp.game.referee.rules import RULES
+from ssp.record.runfolder import MAY_CHANGE
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 ROLES = ("defaults", "proposer", "solver")

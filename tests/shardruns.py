@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ssp import corpora
+from ssp.base.episode import Document
+from ssp.base.errors import Fault
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.episode import Document
-from ssp.errors import Fault
+from ssp.game import corpora
 from ssp.search.hits import Knobs, merge
 
 K = 5

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ssp import causes
+from ssp.base import causes
 from ssp.selfplay.settle import TOO_FEW
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [path for room in ("ssp", "actors", "launch") for path in sorted((ROOT / room).rglob("*.py"))]
 PASSED_ON = {
     "ssp/search/router.py: cause",
-    "ssp/judge/endpoint.py: self._breaker.why.cause",
-    "ssp/services.py: self._down",
-    "ssp/services.py: self._wrong",
+    "ssp/game/judge/endpoint.py: self._breaker.why.cause",
+    "ssp/base/services.py: self._down",
+    "ssp/base/services.py: self._wrong",
 }
 """Where a cause comes in a variable, from a place that is looked at too."""
 MAKERS = ("Fault", "Trouble", "Service")

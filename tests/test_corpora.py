@@ -8,9 +8,10 @@ import folders
 import pytest
 
 from launch.checks.dryrun import describe
-from ssp import config, corpora
-from ssp.errors import InputError
-from ssp.index.builder import build_index
+from ssp import config
+from ssp.base.errors import InputError
+from ssp.game import corpora
+from ssp.search.index.builder import build_index
 
 
 @pytest.fixture(scope="module")

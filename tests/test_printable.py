@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ssp.printable import printable, say
+from ssp.base.printable import printable, say
 from ssp.telemetry.console import Console
 from ssp.telemetry.terminal import Terminal, bar
 

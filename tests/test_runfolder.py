@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
+from ssp.base.errors import InputError, InvariantError
 from ssp.config.schema import Config, RunConfig
-from ssp.errors import InputError, InvariantError
-from ssp.runfolder import RunFolder, check_space, locate, open_run, resolve
+from ssp.record.runfolder import RunFolder, check_space, locate, open_run, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ def test_one_process_plays_in_a_folder(home):
     folder = with_state(open_run(cfg, "q"))
     before = folder.config.read_text()
     other = (
-        "import sys; from ssp.config.schema import Config, RunConfig; from ssp.runfolder import open_run\n"
+        "import sys; from ssp.config.schema import Config, RunConfig; from ssp.record.runfolder import open_run\n"
         "print(open_run(Config(steps=9, resume='auto', run=RunConfig(dir='x')), 'q').resumed)"
     )
 

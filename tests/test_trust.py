@@ -11,22 +11,21 @@ from pathlib import Path
 import pytest
 
 from launch.main import main
-from ssp import own
-from ssp.config import load
+from ssp.base.episode import Episode
+from ssp.base.errors import InputError
+from ssp.base.printable import printable
+from ssp.base.services import key_from
+from ssp.config import load, own
 from ssp.config.load import to_yaml
-from ssp.episode import Episode
-from ssp.errors import InputError
-from ssp.judge.endpoint import Endpoint
-from ssp.printable import printable
-from ssp.services import key_from
+from ssp.game.judge.endpoint import Endpoint
 from tests.replay.replayruns import play, put, rewrite, rows
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIL = """
 from pathlib import Path
 Path(__file__).with_name("executed").touch()
-from ssp.algorithms.grpo import Grpo
-from ssp.losses import ppo_clip as loss
+from ssp.learning.algorithms.grpo import Grpo
+from ssp.learning.losses import ppo_clip as loss
 class Estimator(Grpo):
     pass
 def reward(response, golds):
@@ -174,7 +173,7 @@ def test_a_config_that_is_typed_is_executed(evil: Path) -> None:
     assert (evil / "executed").exists()
 
 
-@pytest.mark.parametrize("place", ["evil.py:reward", "os:system", "os.path.join", "ssp.files:whole"])
+@pytest.mark.parametrize("place", ["evil.py:reward", "os:system", "os.path.join", "ssp.base.files:whole"])
 def test_a_sealed_place_is_never_found(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.yaml").write_text(f"solver:\n  reward: {place}\n")
     cfg = load(str(tmp_path / "config.yaml"), trusted=False)
@@ -184,8 +183,8 @@ def test_a_sealed_place_is_never_found(place: str, tmp_path: Path, monkeypatch: 
 
 def test_typed_settings_are_trusted_over_a_sealed_file(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("solver:\n  reward: evil.py:reward\n  loss: pg\n")
-    cfg = load(str(tmp_path / "config.yaml"), ["solver.reward=ssp.rewards.match:em"], trusted=False)
-    assert (cfg.solver.reward, cfg.solver.loss) == ("ssp.rewards.match:em", "pg")
+    cfg = load(str(tmp_path / "config.yaml"), ["solver.reward=ssp.game.rewards.match:em"], trusted=False)
+    assert (cfg.solver.reward, cfg.solver.loss) == ("ssp.game.rewards.match:em", "pg")
 
 
 def test_secrets_of_the_environment_are_not_read_into_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 REPO = Path(__file__).parent.parent
 MARK = "SSP_TEST_MARK"
-POLICY = REPO / "ssp" / "coldstart" / "artefact"
+POLICY = REPO / "ssp" / "learning" / "coldstart" / "artefact"
 """The shipped policy as a folder: tests never train a cold start, also while its recipe is being changed."""
 LONG = "steps=4000"
 """More than any test needs: it stops the run when it has seen enough."""
@@ -205,7 +205,7 @@ def run(folder: Path, *settings: str, **how: Any) -> Iterator[Run]:
 
 def ledger_is_sound(made: Left, roles: Sequence[str] = ("proposer", "solver")) -> None:
     """Law 3 over a finished run: conservation, every episode final, trained once by a live commit, voids without value."""
-    from ssp.ledger import Ledger
+    from ssp.record.ledger import Ledger
 
     ledger = Ledger(made.folder / "ledger.db", readonly=True)
     tally = ledger.check()

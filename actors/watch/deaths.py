@@ -30,7 +30,7 @@ from ray.core.generated import common_pb2, gcs_pb2
 from actors.calls import Asked
 from actors.crew import memory_line
 from actors.restarts import Restart
-from ssp.services import SECRET
+from ssp.base.services import SECRET
 
 EVERY = 2.0
 """Seconds between two looks: how old the memory in a report may be."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
-from ssp.errors import SspError
-from ssp.printable import say
+from ssp.base.errors import SspError
+from ssp.base.printable import say
 
 EVERY = 0.2
 """Seconds between two looks."""

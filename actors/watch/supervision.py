@@ -1,8 +1,4 @@
-"""What looks after a run while it plays.
-
-Owns its start and end. Promises that supervision which fails is said, and never ends the run. Refuses to know what it looks
-at.
-"""
+"""What looks after a run while it plays."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from actors import restarts
 from actors.program import Program
 from actors.watch.deaths import Deaths
 from ssp.config.schema import Config
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
 
 
 @asynccontextmanager

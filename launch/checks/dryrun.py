@@ -1,23 +1,24 @@
 """What `ssp train --dry-run` prints: the resolved config, the actor graph, where each process goes, what it needs.
 
 Owns the picture of a run before it exists. Promises to start nothing, to import neither Ray nor torch, and to show the plan
-before it refuses what would not fit. Refuses to plan (`ssp.placement`) and to measure: memory is computed (`ssp.memory`).
+before it refuses what would not fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ssp import build, corpora
+from ssp.base.episode import PROPOSER
+from ssp.capacity.memory import Process, notes, processes
+from ssp.capacity.placement import Plan, fits, lay, machine, short, tables
+from ssp.capacity.placement.nodes import smallest_gpu
+from ssp.capacity.placement.plan import beside
+from ssp.capacity.placement.tables import table
 from ssp.config import to_yaml
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER
-from ssp.memory import Process, notes, processes
-from ssp.placement import Plan, fits, lay, machine, short, tables
-from ssp.placement.nodes import smallest_gpu
-from ssp.placement.plan import beside
-from ssp.placement.tables import table
-from ssp.world import files
+from ssp.game import corpora
+from ssp.game.world import files
+from ssp.selfplay.workers import build
 
 
 def describe(cfg: Config) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Python, packages, cores, GPUs and shared memory of this machine.
 
 Owns the list of packages that must be there. Promises to start nothing but `nvidia-smi`. Refuses to judge whether a run
-fits: that is the plan's (`ssp.placement`).
+fits: that is the plan's (`ssp.capacity.placement`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from launch.checks.check import FAIL, OK, WARN, Check, room
+from ssp.capacity.memory import size
+from ssp.capacity.placement import machine
+from ssp.capacity.placement.plan import beside
 from ssp.config.schema import Config
-from ssp.memory import size
-from ssp.placement import machine
-from ssp.placement.plan import beside
 
 NEEDED = (
     "torch transformers tokenizers huggingface_hub safetensors numpy ray omegaconf bm25s pyarrow tensorboardX rich "

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from launch.checks import machine
 from launch.checks.check import FAIL, OK, WARN, Check
-from ssp import build, corpora, models
+from ssp.base import models
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER
-from ssp.errors import InputError
-from ssp.runfolder import resolve
-from ssp.world.files import world_seed
+from ssp.game import corpora
+from ssp.game.world.files import world_seed
+from ssp.record.runfolder import resolve
+from ssp.selfplay.workers import build
 
 SECONDS = 5.0
 """How long a judge may think."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from launch.checks import machine
 from launch.checks.check import FAIL, OK, WARN, Check, room
+from ssp.capacity.memory.learner import width
+from ssp.capacity.memory.shapes import find
 from ssp.config.schema import Config
-from ssp.ledger.home import file_system, shared
-from ssp.memory.learner import width
-from ssp.memory.shapes import find
-from ssp.runfolder import START_BYTES, resolve
+from ssp.record.ledger.home import file_system, shared
+from ssp.record.runfolder import START_BYTES, resolve
 from ssp.selfplay.cast import learners
 
 

@@ -2,7 +2,7 @@
 
 Owns the command line, the table and the config's file. Promises that the script is only read, that each of its keys has a
 row, and that what is written loads: nothing is written otherwise, and no file is replaced. Refuses to know what a value
-means (`ssp.migration.values`).
+means (`ssp.config.migration.values`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import yaml
 
 from launch.cli import Parser
+from ssp.base.errors import InputError
+from ssp.base.files import whole
+from ssp.base.printable import printable, say
 from ssp.config import load
 from ssp.config.load import dotted, layered
-from ssp.errors import InputError
-from ssp.files import whole
-from ssp.migration import environment, script, sections, values
-from ssp.migration.facts import recipe, system
-from ssp.printable import printable, say
+from ssp.config.migration import environment, script, sections, values
+from ssp.config.migration.facts import recipe, system
 
 ABOUT = """The script is read, never run; its variables are filled in from its own lines alone. The settings lie over
 the recipe of its system, or over --config, so that what the script leaves to its system's defaults is the recipe's."""

@@ -15,10 +15,11 @@ from omegaconf import OmegaConf
 import actors
 import launch
 import ssp
-from ssp import cache, own
+from ssp.base import cache
+from ssp.base.errors import InputError
+from ssp.config import own
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
-from ssp.errors import InputError
 
 SHOWN = 4
 """Differences that a message names; the rest is a number."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from launch.nodes import code, token
 from launch.nodes.line import BEAT, Gone, Line, Message
-from ssp.errors import InputError, SspError
+from ssp.base.errors import InputError, SspError
 
 GREETING = 20.0
 """Seconds in which whoever connects says who it is."""

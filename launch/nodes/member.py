@@ -17,7 +17,7 @@ from contextlib import suppress
 from launch.nodes import code, token
 from launch.nodes.line import BEAT, Gone, Line
 from launch.nodes.meeting import END, GREETING, JOINED, LEAVING, RAY, REFUSED, WAIT
-from ssp.errors import InputError, SspError
+from ssp.base.errors import InputError, SspError
 
 
 class Member:

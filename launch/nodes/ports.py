@@ -1,7 +1,4 @@
-"""Ports of a node: which are free, and who holds one that is not.
-
-Owns `ray.node_ports`. Refuses to know what listens there.
-"""
+"""Ports of a node: which are free, and who holds one that is not."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import psutil
 
 from actors.cluster import free
 from launch.nodes.raynode import MARK
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 
 NAMED = (
     "node-manager-port",

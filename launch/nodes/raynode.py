@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from ssp.errors import InputError, SspError
+from ssp.base.errors import InputError, SspError
 
 MARK = "SSP_NODE"
 """In the environment of each process of a node: `<process id>-<start time>` of the launcher. Ray's agents overwrite theirs

@@ -1,8 +1,4 @@
-"""Ray's token on this node: who is in the cluster may run code there, so several nodes share one.
-
-Owns where it lies and the proof that a process has it. Promises that it is never shown and never sent.
-Refuses to bring it to another node: that is the user's way (a shared home, scp, a secret of the cluster).
-"""
+"""Ray's token on this node: who is in the cluster may run code there, so several nodes share one."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 
 MODE, VALUE, PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 

@@ -1,6 +1,6 @@
 """`ssp bank RUN --curriculum` and `--yardstick K`: what a run's questions were like, from its files.
 
-Owns the tables. Promises the figures that the run logged. Refuses to compute: that is `ssp.curriculum`'s.
+Owns the tables. Promises the figures that the run logged. Refuses to compute: that is `ssp.selfplay.curriculum`'s.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from rich.table import Table
 
 from launch import policy
 from launch.questions.regrade import played_in
-from ssp import build
+from ssp.base.episode import SOLVER
+from ssp.capacity.memory import threads
 from ssp.config import load
-from ssp.curriculum import watch, yardstick
-from ssp.curriculum.yardstick import Gap
-from ssp.episode import SOLVER
-from ssp.memory import threads
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.curriculum import watch, yardstick
+from ssp.selfplay.curriculum.yardstick import Gap
+from ssp.selfplay.workers import build
 
 SHOWN = {
     "learnability": "learn.",

@@ -1,6 +1,6 @@
 """`ssp bank RUN --export FILE|DIR`: questions as a file or a data set.
 
-Owns what is left out and changed on the way, and says so. Refuses to know layouts (`ssp.bank.files`, `ssp.data.writers`).
+Owns what is left out and changed on the way, and says so. Refuses to know layouts (`ssp.data.writers`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ssp.bank import files, reader
-from ssp.bank.records import VALID, Record
+from ssp.base.errors import InputError
+from ssp.base.printable import say
 from ssp.data.writers import SCORED, fits_search_r1
-from ssp.errors import InputError
-from ssp.printable import say
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.questions import reader
+from ssp.selfplay.questions.records import VALID, Record
+from ssp.views.bank import files
 
 
 def check(args: Namespace) -> None:

@@ -1,9 +1,4 @@
-"""`ssp bank RUN --ask QUESTION`: a banked question, asked again of another policy: what would have come of it.
-
-Owns the comparison with what is on record. Promises the rollout of training (law 8) with the policy's own protocol, limits
-and temperature, as many attempts as the run's games have, and the run's corpus, search and judge; and that nothing is
-written. Refuses to count a void attempt.
-"""
+"""`ssp bank RUN --ask QUESTION`: a banked question, asked again of another policy: what would have come of it."""
 
 from __future__ import annotations
 
@@ -14,16 +9,17 @@ from rich.text import Text
 
 from launch import policy
 from launch.records import transcript
-from ssp import build, corpora
-from ssp.bank.records import Record
+from ssp.base.episode import SOLVER, Outcome, Task
+from ssp.base.seeds import derive
+from ssp.capacity.memory import threads
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.episode import SOLVER, Outcome, Task
-from ssp.judge import Item
-from ssp.memory import threads
-from ssp.rewards.proposer import win_rate
-from ssp.runfolder import RunFolder
-from ssp.seeds import derive
+from ssp.game import corpora
+from ssp.game.judge import Item
+from ssp.game.rewards.proposer import win_rate
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.questions.records import Record
+from ssp.selfplay.workers import build
 
 
 def ask(console: Console, args: Namespace, run: RunFolder, record: Record) -> int:

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from launch.records import transcript
-from ssp.bank.reader import Reading
-from ssp.bank.records import VALID, Attempt, Play, Record
-from ssp.episode import PROPOSER, SOLVER
-from ssp.protocols import Protocol
-from ssp.tokenlog import Kind
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.tokenlog import Kind
+from ssp.game.protocols import Protocol
+from ssp.selfplay.questions.reader import Reading
+from ssp.selfplay.questions.records import VALID, Attempt, Play, Record
 
 SHOWN, NEWEST = 9, 3
 """Of a question: characters of an id, and win rates."""

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ssp.compare.pairs import Pair, Versus, repeated
-from ssp.compare.runs import Kept, Point, Run, differing
-from ssp.evaluation.summary import DRAWS, Estimate
+from ssp.game.evaluation.summary import DRAWS, Estimate
+from ssp.views.compare.pairs import Pair, Versus, repeated
+from ssp.views.compare.runs import Kept, Point, Run, differing
 
 HIDDEN = ("run", "resume", "ray", "telemetry")
 """Settings of where a run is and who watches it."""

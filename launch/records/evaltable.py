@@ -15,9 +15,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ssp import evaluation
-from ssp.evaluation import DRAWS, Estimate, Line, Row
-from ssp.files import whole
+from ssp.base.files import whole
+from ssp.game import evaluation
+from ssp.game.evaluation import DRAWS, Estimate, Line, Row
 
 SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge"}
 WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}

@@ -1,7 +1,4 @@
-"""Replays on the console: every comparison of one episode, a line each of many.
-
-Owns what is shown of them. Refuses to decide what is the same.
-"""
+"""Replays on the console: every comparison of one episode, a line each of many."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ssp.replay.compared import Measured, Result, Untold
-from ssp.replay.record import Found
+from ssp.views.replay.compared import Measured, Result, Untold
+from ssp.views.replay.record import Found
 
 
 def forced(console: Console, found: Sequence[Found], results: Sequence[Sequence[Result]]) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from launch.records import transcript
-from ssp import protocols
+from ssp.base.episode import Episode
+from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
-from ssp.episode import Episode
-from ssp.protocols.renderer import decode
-from ssp.replay.record import Found
-from ssp.tokenlog import Kind, TokenLog
+from ssp.game import protocols
+from ssp.game.protocols.renderer import decode
+from ssp.views.replay.record import Found
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,16 +1,12 @@
-"""Transcripts on the console, in colours: `ssp ask` while they come about, `ssp inspect` afterwards.
-
-Owns labels and colours. Promises the parser of training (law 8), and that every character of an episode's text is
-shown, tags aside. Refuses to know tokens, engines, the ledger.
-"""
+"""Transcripts on the console, in colours: `ssp ask` while they come about, `ssp inspect` afterwards."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
-from ssp.episode import Episode, Outcome
-from ssp.protocols import Protocol, Segment
-from ssp.tokenlog import Kind
+from ssp.base.episode import Episode, Outcome
+from ssp.base.tokenlog import Kind
+from ssp.game.protocols import Protocol, Segment
 
 OBSERVED = "dim"
 COLOURS = {

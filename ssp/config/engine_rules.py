@@ -1,7 +1,7 @@
 """Which settings of an engine go with which kind of it.
 
 Owns the rules about `{role}.engine.*`. Promises that a key which the chosen kind would ignore is refused. Refuses to look
-at the machine: whether vLLM is installed is for `ssp.build.check_engines`, so that a plan can be made anywhere.
+at the machine: whether vLLM is installed is for `check_engines`, so that a plan can be made anywhere.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, LearnerConfig, SimulatedConfig
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
-from ssp.episode import PROPOSER
-from ssp.errors import InputError
 
 KEYS = {
     "lanes": ("torch",),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.errors import InputError
 
 
 def questions_have_a_source(cfg: Config) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.errors import InputError
 
 JSON_VERDICT = 64
 """Tokens that a JSON verdict takes, at least."""

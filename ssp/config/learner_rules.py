@@ -1,7 +1,7 @@
 """Which settings of a learner's program may stand together: backend, ranks, adapters, and the two roles of a shared policy.
 
 Owns the rules, each small and named by what it guards. Promises that a setting which would have no effect is refused.
-Refuses to read files, and to know whether something fits into memory (`ssp.memory`).
+Refuses to read files, and to know whether something fits into memory (`ssp.capacity.memory`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
-from ssp import own
+from ssp.base.episode import SOLVER
+from ssp.base.errors import InputError
+from ssp.config import own
 from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
 from ssp.config.schema import Config
 from ssp.config.tables import TRUST_REGION
-from ssp.episode import SOLVER
-from ssp.errors import InputError
 
 RATE = ("lr", "warmup_steps", "schedule")
 """Settings of an optimizer step's rate, which each role's own step may have of its own."""

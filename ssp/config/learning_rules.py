@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ssp import own
-from ssp.config import learner_rules
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError
+from ssp.config import learner_rules, own
 from ssp.config.learner_rules import trusted
 from ssp.config.schema import Config
 from ssp.config.tables import DISTRIBUTION_KL, GROUP_BASELINE, TRUST_REGION
-from ssp.episode import PROPOSER
-from ssp.errors import InputError
 
 MARKED = ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
 SEQUENCE_CLIP = 0.1
@@ -29,7 +28,7 @@ def own_code_is_there(cfg: Config) -> None:
         places = [name for name in (block.algorithm, block.loss) if own.is_own(name)]
         if block.policy != "frozen" and places and not any(map(own.sealed, places)):
             # Here, because they import torch, which a dry run does without.
-            from ssp import algorithms, losses
+            from ssp.learning import algorithms, losses
 
             algorithms.get(block.algorithm, block.gamma, block.lam, block.baseline)
             losses.get(block.loss)

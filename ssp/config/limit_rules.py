@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ssp.base.errors import InputError
 from ssp.config.role import LimitsConfig
 from ssp.config.schema import Config
-from ssp.errors import InputError
 
 
 def stages_follow_each_other(cfg: Config) -> None:

@@ -24,10 +24,9 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ssp import migration, own
-from ssp.config import rules
+from ssp.base.errors import InputError
+from ssp.config import migration, own, rules
 from ssp.config.schema import Config
-from ssp.errors import InputError
 
 Raw = dict[str, Any]
 _SUFFIXES = (".yaml", ".yml")
@@ -44,7 +43,7 @@ def load(name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True)
     """The checked configuration. `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
 
     `overrides`: `key=value` texts, values as in YAML. `trusted`: False for the config.yaml of a run that is looked at, of
-    which nothing is executed or sent: its places of code and of keys are sealed (`ssp.own`), interpolations refused. Raises
+    which nothing is executed or sent: its places of code and of keys are sealed, interpolations refused. Raises
     InputError for a missing file, broken YAML, an unknown key, a wrong type or range, and values that contradict each other.
     """
     path = find(name_or_file)

@@ -1,24 +1,24 @@
 """Which settings of placement may stand together.
 
 Owns the rules about layouts and shares of GPUs. Promises that a share which could have no effect is refused. Refuses to
-count GPUs: whether they suffice is the plan's word (`ssp.placement`).
+count GPUs: whether they suffice is the plan's word (`ssp.capacity.placement`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import InputError
-from ssp.vllm.setup import LORA_RANKS
+from ssp.engines.vllm.setup import LORA_RANKS
 
 
 def nodes_are_readable(cfg: Config) -> None:
     """`placement.nodes` describes a cluster."""
     if cfg.placement.nodes:
         # Here, because the plan reads configurations.
-        from ssp.placement.nodes import parse
+        from ssp.capacity.placement.nodes import parse
 
         parse(cfg.placement.nodes)
 

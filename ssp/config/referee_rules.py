@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.errors import InputError
 
 WORLD_PROTOCOL = "mini"
 WORLD_EVIDENCE = ("verbatim", "chain")
@@ -25,7 +25,7 @@ def natural(protocol: str) -> bool:
 def rules_are_known(cfg: Config) -> None:
     """A rule that does not exist would check nothing; one that is asked twice was meant to be another one."""
     # Here, because it reads the schema, whose package this module belongs to.
-    from ssp.referee.rules import RULES as KNOWN
+    from ssp.game.referee.rules import RULES as KNOWN
 
     for rule in cfg.referee.rules:
         if rule not in KNOWN:

@@ -1,24 +1,19 @@
-"""Which rewards can be paid: known names or importable functions, with options that they take.
-
-Owns the rules about `{role}.reward` and `{role}.reward_options`, and the warnings about prices that are allowed but have
-gone wrong for others. Promises that a reward which could not be computed is refused before a run starts.
-Refuses to know formulas (`ssp.rewards`).
-"""
+"""Which rewards can be paid: known names or importable functions, with options that they take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ssp import own
+from ssp.base.episode import PROPOSER
+from ssp.config import own
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER
 
-# ssp.rewards is imported where it is used: it reads the schema, whose package this module belongs to.
+# ssp.game.rewards is imported where it is used: it reads the schema, whose package this module belongs to.
 
 
 def solver_reward_exists(cfg: Config) -> None:
     """A known name or an importable function, and options that it takes."""
-    from ssp import rewards
+    from ssp.game import rewards
 
     if not own.sealed(cfg.solver.reward):
         rewards.check(cfg.solver.reward, cfg.solver.reward_options)
@@ -26,7 +21,7 @@ def solver_reward_exists(cfg: Config) -> None:
 
 def proposer_options_fit(cfg: Config) -> None:
     """Options that the proposer's kind of reward takes."""
-    from ssp.rewards import proposer
+    from ssp.game.rewards import proposer
 
     if PROPOSER in cfg.roles and not own.sealed(cfg.proposer.reward):
         proposer.check(cfg.proposer.reward, cfg.proposer.reward_options)
@@ -34,8 +29,8 @@ def proposer_options_fit(cfg: Config) -> None:
 
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
-    from ssp import rewards
-    from ssp.rewards.options import takes
+    from ssp.game import rewards
+    from ssp.game.rewards.options import takes
 
     found = []
     if cfg.judge.kind != "exact" and not takes(rewards.get(cfg.solver.reward), "judged"):

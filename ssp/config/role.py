@@ -218,8 +218,8 @@ class RoleConfig:
     one, or an attempt without an answer, earns `invalid_reward`. `algorithm`, `loss`: see docs/algorithms.md.
 
     `template`: how prompts are laid out; "" is the protocol's own way, else plain, chatml, llama3, or tokenizer (the
-    model's own chat template). `reward`: of the proposer a kind of `ssp.rewards.proposer`, of the solver a name of
-    `ssp.rewards` or a function's dotted path, given `reward_options`. `target_difficulty`: the share of wrong attempts for
+    model's own chat template). `reward`: of the proposer a kind that docs/rewards.md names, of the solver a name
+    there or a function's dotted path, given `reward_options`. `target_difficulty`: the share of wrong attempts for
     which reward=target_difficulty pays most.
     While the step is at most `warmup_steps`, only this role learns; after step `freeze_after` (0 = never) it learns no more.
     `clip_low`/`clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for

@@ -15,32 +15,26 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from ssp import own, protocols
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import InputError, Refusals
+from ssp.base.printable import printable
+from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config import (
     engine_rules,
     game_rules,
     judge_rules,
     learning_rules,
     limit_rules,
+    own,
     placement_rules,
     referee_rules,
     reward_rules,
     transfer_rules,
 )
 from ssp.config.schema import Config
-from ssp.config.tables import (
-    CHOICES,
-    COLDEST,
-    INF,
-    PLACES,
-    PRESETS,
-    RANGES,
-)
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import InputError, Refusals
-from ssp.league import rules as league_rules
-from ssp.printable import printable
-from ssp.tokenlog import BYTES_A_TOKEN
+from ssp.config.tables import CHOICES, COLDEST, INF, PLACES, PRESETS, RANGES
+from ssp.game import protocols
+from ssp.selfplay.league import rules as league_rules
 
 MOST_COUNTED = 10**12
 """Where a whole number has no other end."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.cluster import PlacementConfig, QueueConfig, RayConfig, TransferConfig
+from ssp.config.curriculum import CurriculumConfig
+from ssp.config.league import LeagueConfig
 from ssp.config.role import RoleConfig
-from ssp.curriculum.config import CurriculumConfig
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.league.config import LeagueConfig
 
 
 @dataclass
@@ -124,7 +124,7 @@ class GameConfig:
 
 @dataclass
 class RefereeConfig:
-    """Question checks. `rules`: ids of `ssp.referee.rules`, in the order in which they are asked.
+    """Question checks. `rules`: ids of `ssp.game.referee.rules`, in the order in which they are asked.
 
     `verifier`, who must answer the question from the proposer's evidence: frozen (start checkpoint), solver (live
     policy), judge (the endpoint of `judge.*`), none. `evidence`: verbatim (each quote is a sentence of the proposer's

@@ -1,8 +1,4 @@
-"""The tables of allowed values: names by key, names that a later release knows, ranges of every number.
-
-Owns data only, so that a new feature adds a line in choices.json or ranges.json, and a function where it lives. Promises
-that every number of the schema has a range (a test counts them). Refuses to judge combinations (`ssp.config.rules`).
-"""
+"""The tables of allowed values: names by key, names that a later release knows, ranges of every number."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ CHOICES = {key: tuple(names) for key, names in _read("choices.json").items()}
 """Names that are built in, by key, from choices.json."""
 
 PLACES = ("{role}.algorithm", "{role}.loss", "proposer.reward")
-"""Those of them that take a user's own code too (`ssp.own`), as solver.reward does."""
+"""Those of them that take a user's own code too (`ssp.config.own`), as solver.reward does."""
 
 INF = math.inf
 ACTED = ("scripted", "simulated")

@@ -2,16 +2,16 @@
 
 Owns the rules about `transfer.*` and `schedule.in_flight`. Promises that weights change in the middle of play only where
 every law allows it. Refuses to look at the machine: whether processes share a node or a GPU is found out at the start
-(`ssp.transfer.choose`).
+(`ssp.selfplay.transfer.choose`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import InputError
 
 
 def in_flight_needs_live_engines(cfg: Config) -> None:

@@ -40,9 +40,9 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
+from ssp.base.errors import Fault, InputError
+from ssp.base.files import whole
 from ssp.data.published import Published
-from ssp.errors import Fault, InputError
-from ssp.files import whole
 
 NOTE = ".ssp-download.json"
 """Says which repository a folder was filled from; the process that fills it keeps it locked."""

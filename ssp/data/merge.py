@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ssp.base.errors import InputError
 from ssp.data.readers import Question, Target, read_questions, read_targets
 from ssp.data.rows import rows
-from ssp.errors import InputError
 
 SPLITS = ("test", "dev", "train")
 """The order in which a test set is looked for (reference seeds.md 1.1.5)."""

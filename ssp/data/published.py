@@ -1,8 +1,4 @@
-"""What the reference systems published on the Hugging Face hub, by short name.
-
-Owns the table. Promises nothing about the hub: a revision or sha256 stands here only where it is known, and is then
-required of what is fetched. Refuses to fetch (`ssp.data.hub`).
-"""
+"""What the reference systems published on the Hugging Face hub, by short name."""
 
 from __future__ import annotations
 

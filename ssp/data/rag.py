@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ssp.base.episode import SOLVER, Document
+from ssp.base.errors import InputError
 from ssp.data.readers import Question
 from ssp.data.rows import show
-from ssp.episode import SOLVER, Document
-from ssp.errors import InputError
-from ssp.protocols import Protocol
+from ssp.game.protocols import Protocol
 
 TOPK = 3
 """Documents in a prompt, as in Search-R1's data."""
@@ -34,7 +34,7 @@ def read_found(paths: Sequence[Path]) -> list[list[Document]]:
 def traces(
     questions: Sequence[Question], found: Sequence[Sequence[Document]], protocol: Protocol, topk: int = TOPK
 ) -> list[dict[str, Any]]:
-    """One trace a question (see `ssp.warmup.traces`), with the best `topk` documents that were found for it.
+    """One trace a question (see `ssp.learning.warmup.traces`), with the best `topk` documents that were found for it.
 
     InputError: more or fewer results than questions, a question for which nothing was found, an answer that `protocol`
     cannot hand in.

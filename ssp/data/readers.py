@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeVar
 
 import orjson
 
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
 from ssp.data.rows import Row, lines, parse, rows, show
-from ssp.episode import Document
-from ssp.errors import InputError
-from ssp.judge import normalise
+from ssp.game.judge import normalise
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 
 ROW_BYTES = 1_000_000
 """Longest line, and longest text of a column; a longer one is a file of another kind, or a document in one piece."""

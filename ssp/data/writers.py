@@ -16,12 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssp import protocols
+from ssp.base.episode import SOLVER
+from ssp.base.errors import InputError
+from ssp.base.files import whole
 from ssp.data.readers import MARKER, Question, Target, asked
-from ssp.episode import SOLVER
-from ssp.errors import InputError
-from ssp.files import whole
-from ssp.judge import normalise
+from ssp.game import protocols
+from ssp.game.judge import normalise
 
 ABILITY = "fact-reasoning"
 SCORED = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
@@ -110,7 +110,7 @@ def write_plain(path: str | Path, questions: Sequence[Question]) -> None:
 
 
 def write_traces(path: str | Path, traces: Sequence[dict[str, Any]]) -> None:
-    """Traces of a warm start, one JSON object a line (see `ssp.warmup.traces`); `path` ends in .jsonl."""
+    """Traces of a warm start, one JSON object a line (see `ssp.learning.warmup.traces`); `path` ends in .jsonl."""
     if Path(path).suffix != ".jsonl":
         raise InputError("a file of traces ends in .jsonl", path, "give it such a name")
     _write(path, traces)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Engine, Generation, Sampling, StopWords
 from ssp.engines.scripted import Script, ScriptedEngine
-from ssp.errors import InputError
 
 
 def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:
@@ -27,7 +27,7 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
 
         return TorchEngine(model_dir, config.dtype, prefix_cache=config.prefix_cache)
     if config.kind == "vllm":
-        from ssp.vllm.engine import VllmEngine
+        from ssp.engines.vllm.engine import VllmEngine
 
         return VllmEngine(model_dir, config, sleeps=sleeps)
     raise InputError(
@@ -40,7 +40,7 @@ def faces(
 ) -> dict[str, Engine]:
     """An engine for each role of `adapters`, over one vLLM with the base model of the folder `model_dir`. Each generates
     once it has loaded an adapter. InputError as `create`."""
-    from ssp.vllm.engine import VllmEngine
+    from ssp.engines.vllm.engine import VllmEngine
 
     return dict(VllmEngine(model_dir, config, sleeps=sleeps, adapters=adapters).faces)
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ssp.errors import InvariantError
+from ssp.base.errors import InvariantError
 
 if TYPE_CHECKING:
     import numpy as np

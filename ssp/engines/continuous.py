@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.engines.base import Generation, Sampling, check_step
 from ssp.engines.folder import read_weights
 from ssp.engines.orders import OrderThread
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
-from ssp.errors import Fault, InputError, InvariantError
 
 
 class ContinuousEngine:

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ssp.base.errors import InputError
 from ssp.engines.families import Architecture
-from ssp.errors import InputError
 
 
 @dataclass

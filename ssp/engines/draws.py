@@ -1,8 +1,4 @@
-"""Random numbers and sampling of the torch engine.
-
-Owns one uniform stream a slot, counter-based: number i of a seed is a hash of (seed, i), whatever else is in the batch.
-Promises the log-prob of exactly what it drew. Refuses to hold state.
-"""
+"""Random numbers and sampling of the torch engine."""
 
 from __future__ import annotations
 

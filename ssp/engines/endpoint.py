@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ssp.base.errors import Fault, InputError
+from ssp.base.services import Service
 from ssp.engines.base import Generation, Sampling, StopWords, check_step
-from ssp.errors import Fault, InputError
-from ssp.services import Service
 
 DOWN, REFUSED = "engine_down", "engine_refused"
 _LARGEST_ID = 2**31

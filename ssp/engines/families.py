@@ -1,6 +1,6 @@
 """The families of models that the embedded engine computes, read from a Hugging Face configuration.
 
-Owns what tells them apart beside their sizes (`ssp.shape`): norms, rotary frequencies, contexts.
+Owns what tells them apart beside their sizes (`ssp.base.shape`): norms, rotary frequencies, contexts.
 Promises Llama (llama3 rope scaling too), Qwen2 and Qwen3, with tied or own output matrix; anything else is an InputError.
 Refuses to compute.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ssp.errors import InputError
-from ssp.shape import Shape
+from ssp.base.errors import InputError
+from ssp.base.shape import Shape
 
 FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 _NEXT = "use a Llama, Qwen2 or Qwen3 checkpoint, or another engine.kind"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from ssp.errors import Fault, SspError
+from ssp.base.errors import Fault, SspError
 
 T = TypeVar("T")
 Order = Callable[[Fault | None], None]

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ssp.base.errors import InputError
 from ssp.engines.decoder import Cache, Decoder, Piece
 from ssp.engines.families import Architecture
 from ssp.engines.folder import read_config
-from ssp.errors import InputError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _PREFILL_TOKENS = 512  # tokens in one prefill call, about: large enough for the matrices, small enough for the cache

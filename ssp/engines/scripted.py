@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ssp.base.errors import InvariantError
 from ssp.engines.base import Generation, Sampling, check_step
-from ssp.errors import InvariantError
 
 if TYPE_CHECKING:
     import numpy as np

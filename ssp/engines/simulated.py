@@ -14,10 +14,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ssp.base.errors import Fault, InvariantError
 from ssp.engines.base import Generation, Sampling, check_step
 from ssp.engines.decoding import Decoding, Pace
 from ssp.engines.scripted import Script, ScriptedEngine
-from ssp.errors import Fault, InvariantError
 
 if TYPE_CHECKING:
     import numpy as np

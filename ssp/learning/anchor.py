@@ -13,7 +13,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from ssp.errors import InvariantError
+from ssp.base.errors import InvariantError
 
 Named = Iterable[tuple[str, Tensor]]
 """Tensors by name: whole weights, or one rank's shards of them. What is not of floating type is passed over."""

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssp.episode import Episode, Outcome
-from ssp.errors import InvariantError
-from ssp.tokenlog import TokenLog
+from ssp.base.episode import Episode, Outcome
+from ssp.base.errors import InvariantError
+from ssp.base.tokenlog import TokenLog
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Batch:
     versions long [N, T], -1 off the mask; graders long [N] or None: the version that graded each row, for baselines by
     version (law 4); source long [N] or None: the row of the episode that each row continues, its own number for an
     episode's first row, which come first (None: no row continues another); token_rewards and values float [N, T] or
-    None: what a learner adds for its estimator (`ssp.algorithms`); baseline_rewards float32 [N] or None: what the greedy
+    None: what a learner adds for its estimator ; baseline_rewards float32 [N] or None: what the greedy
     answer to the same question earned.
     """
 

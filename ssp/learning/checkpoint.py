@@ -22,10 +22,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from ssp.errors import InputError, InvariantError
-from ssp.files import sync
-from ssp.learning.ranks import SOLO, Ranks
-from ssp.record import EXACT, RECORD, check_files, digest, protocol_of, read_record
+from ssp.base.errors import InputError, InvariantError
+from ssp.base.files import sync
+from ssp.learning.backends.ranks import SOLO, Ranks
+from ssp.record.manifest import EXACT, RECORD, check_files, digest, protocol_of, read_record
 
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files

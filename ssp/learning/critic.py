@@ -15,9 +15,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ssp.base.errors import InvariantError
 from ssp.config.role import CriticConfig, LearnerConfig
-from ssp.errors import InvariantError
-from ssp.learning import backend, checkpoint
+from ssp.learning import checkpoint
+from ssp.learning.backends import backend
+from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.batch import Batch, lengths
 from ssp.learning.figures import Figures
 from ssp.learning.forward import states
@@ -25,7 +27,6 @@ from ssp.learning.memory import Memory
 from ssp.learning.packing import enable_packing
 from ssp.learning.pieces import measured, pieces
 from ssp.learning.policy import checkpoint_layers
-from ssp.learning.ranks import SOLO, Ranks
 
 
 class ValueNet(nn.ModuleDict):

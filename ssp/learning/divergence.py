@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ssp import kl
 from ssp.config.role import KlConfig
-from ssp.kl_full import TopK, importance
+from ssp.learning import kl
 from ssp.learning.anchor import Average, Named
-from ssp.learning.backend import Backend
+from ssp.learning.backends.backend import Backend
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.forward import Versus
+from ssp.learning.kl_full import TopK, importance
 from ssp.learning.memory import Memory
 from ssp.learning.pieces import measured
 from ssp.learning.policy import scores

@@ -1,8 +1,4 @@
-"""From a batch to one advantage a token: the estimator, the critic's targets, and a KL that counts as reward.
-
-Owns the order of these. Promises that only an episode's first row enters the estimate, that its continuations get its
-advantage, and 0 off the model tokens of valid rows. Refuses to know models.
-"""
+"""From a batch to one advantage a token: the estimator, the critic's targets, and a KL that counts as reward."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ssp.algorithms.base import Algorithm, over_tokens, token_rewards, whiten
+from ssp.learning.algorithms.base import Algorithm, over_tokens, token_rewards, whiten
 from ssp.learning.batch import Batch
 
 

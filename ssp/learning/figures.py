@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 import torch
 from torch import Tensor
 
-from ssp.learning.ranks import Ranks
-from ssp.losses import Tokens
+from ssp.learning.backends.ranks import Ranks
+from ssp.learning.losses import Tokens
 
 OCTAVES = (-33, 7)
 """Powers of 2 between which sizes of log-ratios are told apart: 1e-10 (float32 noise is above) to 128 nats."""

@@ -21,18 +21,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from ssp.base.errors import InvariantError
 from ssp.config.role import RoleConfig
-from ssp.errors import InvariantError
-from ssp.learning import backend, checkpoint, store
+from ssp.learning import checkpoint, store
+from ssp.learning.backends import backend
+from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.flops import Work, matrix_rate
 from ssp.learning.memory import Memory
 from ssp.learning.packing import enable_packing
 from ssp.learning.policy import Policy, checkpoint_layers
-from ssp.learning.ranks import SOLO, Ranks
 from ssp.learning.school import Lesson, School, Turn
-from ssp.record import protocol_of
+from ssp.record.manifest import protocol_of
 
 
 class Learner:

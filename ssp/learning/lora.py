@@ -21,15 +21,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ssp.base.errors import InputError
 from ssp.config.role import LoraConfig
-from ssp.errors import InputError
 
 NAME = "default"
 PREFIX = "base_model.model."
 """What peft puts before the names of an adapter's tensors in a file."""
 
 Whole = Callable[[Sequence[nn.Parameter]], AbstractContextManager[Any]]
-"""See `ssp.learning.backend.Backend.whole`."""
+"""See `ssp.learning.backends.backend.Backend.whole`."""
 
 
 def _peft(config: LoraConfig) -> PeftConfig:

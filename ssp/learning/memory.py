@@ -1,9 +1,4 @@
-"""How many tokens a micro-batch may have, and what happens when memory does not suffice after all.
-
-Owns that number. Promises that it is halved at most once in the life of a learner, that the work is then
-done again from the start, and that a second shortage ends the run with what to change (law 6: nothing smaller is
-tried in silence). Refuses to know what is computed.
-"""
+"""How many tokens a micro-batch may have, and what happens when memory does not suffice after all."""
 
 from __future__ import annotations
 
@@ -13,8 +8,8 @@ from typing import TypeVar
 
 import torch
 
-from ssp.errors import OutOfMemory
-from ssp.printable import say
+from ssp.base.errors import OutOfMemory
+from ssp.base.printable import say
 
 T = TypeVar("T")
 

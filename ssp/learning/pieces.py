@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ssp.learning.backends.ranks import Ranks, deal
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.memory import Memory
-from ssp.learning.ranks import Ranks, deal
 
 
 @dataclass(frozen=True)

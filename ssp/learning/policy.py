@@ -1,9 +1,4 @@
-"""The policy as one module: what a backend wraps, hooks and calls.
-
-Owns the model in training and the reference that its KL is measured to. Promises that every forward pass of either one
-goes through this module, so that a backend which keeps parameters in parts (ZeRO 3) can put them together first, and that
-parameters keep their Hugging Face names. Refuses to know losses, optimizers and ranks.
-"""
+"""The policy as one module: what a backend wraps, hooks and calls."""
 
 from __future__ import annotations
 

@@ -20,10 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ssp import algorithms, losses
+from ssp.base.errors import InvariantError
 from ssp.config.role import RoleConfig
-from ssp.errors import InvariantError
-from ssp.learning.backend import Backend
+from ssp.learning import algorithms, losses
+from ssp.learning.backends.backend import Backend
+from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.batch import Batch, lengths, mini_batches
 from ssp.learning.critic import Critic
 from ssp.learning.divergence import Divergence
@@ -32,7 +33,6 @@ from ssp.learning.figures import Figures
 from ssp.learning.memory import Memory
 from ssp.learning.pieces import Piece, measured, pieces
 from ssp.learning.policy import scores
-from ssp.learning.ranks import SOLO, Ranks
 
 
 @dataclass

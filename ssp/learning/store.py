@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
 from ssp.learning import checkpoint
 from ssp.learning.anchor import named
-from ssp.learning.backend import Backend
+from ssp.learning.backends.backend import Backend
 from ssp.learning.policy import Policy
-from ssp.record import RECORD, read_record
+from ssp.record.manifest import RECORD, read_record
 
 if TYPE_CHECKING:
     from ssp.learning.learner import Learner

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from ssp.errors import Fault
+from ssp.base.errors import Fault
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -3,7 +3,7 @@
 Owns the scored sparse matrix (tokens x documents; bm25s's score with statistics of the whole corpus) and its queries.
 Promises that a shard is a row slice of that matrix: merged shards give the ids, scores and ties (by row) of the whole,
 and that what a query skips could not have been among its best.
-Refuses to know files (`ssp.index.store`), other corpora, and who asks.
+Refuses to know files (`index.store`), other corpora, and who asks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ssp.episode import Document
-from ssp.errors import InputError
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
 from ssp.search.hits import Hits, Rows
 from ssp.search.tokens import tokenise
 
@@ -54,7 +54,7 @@ def fingerprint(documents: Sequence[Document]) -> str:
 
 
 class Bm25Index:
-    """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build`, `shard` or `ssp.index.store`.
+    """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build` or `shard`.
 
     `data [nnz] float32`, `local [nnz] int32` (row minus `first`, ascending in a column), `indptr [tokens + 1] int64`
     are the columns of the scored matrix; `vocabulary` maps a token to its column. Safe to call from several threads.

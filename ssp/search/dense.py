@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 from ssp.search.hits import NO_ROW, Hits, Knobs, Rows, Vectors, merge
 
 Matrix = npt.NDArray[np.float32] | npt.NDArray[np.float16]

@@ -1,8 +1,4 @@
-"""Work under way, shared by all who ask for the same.
-
-Owns the table of keys that somebody works on now. Promises that of several callers who want a key at the same time one
-works and the others get its result or its exception. Refuses to keep a result any longer.
-"""
+"""Work under way, shared by all who ask for the same."""
 
 from __future__ import annotations
 

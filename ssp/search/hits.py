@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ssp.episode import Document
-from ssp.errors import InvariantError
+from ssp.base.episode import Document
+from ssp.base.errors import InvariantError
 
 Rows = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]

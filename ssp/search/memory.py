@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ssp.episode import Document
+from ssp.base.episode import Document
 from ssp.search.bm25 import build, fingerprint
 from ssp.search.shard import HeldDocuments, Shard
 

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ssp.episode import Document
-from ssp.errors import Fault, InputError
-from ssp.rollout.table import Search
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError
+from ssp.game.rollout.table import Search
 from ssp.search.hits import Answers
 from ssp.search.source import sendable
 

@@ -17,8 +17,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ssp.episode import Document
-from ssp.errors import Fault, InputError, InvariantError
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.search.hits import NO_ROW, Answers, Hits, Knobs, Rows, Vectors, fuse, merge
 from ssp.search.shard import BM25, HYBRID, Encoder, Reranker, Shard
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ssp.episode import Document
+from ssp.base.episode import Document
 from ssp.search.hits import Hits, Knobs, Rows, Vectors
 
 BM25, DENSE, HYBRID = "bm25", "dense", "hybrid"

@@ -15,16 +15,16 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ssp.episode import Document
-from ssp.errors import Fault, InputError
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError
+from ssp.base.services import BACKOFF, TRIES, Service
 from ssp.search.hits import Answers
 from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
-from ssp.services import BACKOFF, TRIES, Service
 
 if TYPE_CHECKING:
     import httpx
 
-    from ssp.rollout import Search
+    from ssp.game.rollout import Search
 
 SCHEMA = "retriever_schema"
 REST = 10.0

@@ -1,9 +1,4 @@
-"""The tokeniser of the index: one stated function for documents and for queries.
-
-Owns the map from text to index tokens. Promises that the result depends on the text alone, that no token contains
-white space, and that letters, combining marks and digits of every script are kept. Refuses stop words, stemming and
-languages.
-"""
+"""The tokeniser of the index: one stated function for documents and for queries."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import groupby
 
+from ssp.base.errors import VoidLimit
 from ssp.config.schema import VoidConfig
-from ssp.errors import VoidLimit
 
 PLAY, VERIFY, GRADE = "play", "verify", "grade"
 """Stages of which the gate hears."""

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ssp.base.episode import SOLVER
+from ssp.base.seeds import generator
 from ssp.config.schema import GameConfig
-from ssp.episode import SOLVER
-from ssp.seeds import generator
 from ssp.selfplay.records import Game
 
 REPLAY = ("replay", "replay_reset")

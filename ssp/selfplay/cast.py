@@ -1,16 +1,12 @@
-"""The program as a value: every crew of a run, by name.
-
-Owns the list of parts that the coordinator is wired to. Promises that whoever builds a `Cast` (one process or a
-cluster) gives the coordinator the same interface. Refuses to start anything.
-"""
+"""The program as a value: every crew of a run, by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssp.base.crew import Crew
+from ssp.base.episode import PROPOSER
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER
-from ssp.selfplay.crew import Crew
 
 
 @dataclass(frozen=True)

@@ -16,20 +16,20 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ssp import build
-from ssp.compare.best import best
+from ssp.base.episode import SOLVER
+from ssp.base.errors import InputError, InvariantError
 from ssp.config.schema import Config
-from ssp.episode import SOLVER
-from ssp.errors import InputError, InvariantError
-from ssp.health.limits import Memory
-from ssp.league import lineup
-from ssp.ledger import Ledger
-from ssp.record import check_files, read_record, state_digest
-from ssp.runfolder import STEP, RunFolder, step_of
+from ssp.record import episodes as transcripts
+from ssp.record.ledger import Ledger
+from ssp.record.manifest import check_files, read_record, state_digest
+from ssp.record.runfolder import STEP, RunFolder, step_of
+from ssp.selfplay.best import best
 from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.health.limits import Memory
+from ssp.selfplay.league import lineup
 from ssp.selfplay.lost import call_learner
 from ssp.selfplay.targets import Targets
-from ssp.telemetry import episodes as transcripts
+from ssp.selfplay.workers import build
 
 SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""

@@ -13,33 +13,34 @@ import asyncio
 import time
 from typing import Any
 
-from ssp import own, protocols
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import Fault, SspError, VoidLimit
+from ssp.config import own
 from ssp.config.schema import Config
-from ssp.curriculum.watch import Watch
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import Fault, SspError, VoidLimit
-from ssp.health.junk import JunkWatch
-from ssp.health.limits import Collapse, HealthWatch
-from ssp.league.lineup import Lineup, first
-from ssp.queues import Channel
-from ssp.runfolder import RunFolder
+from ssp.game import protocols
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.checkpoint import Checkpoints
+from ssp.selfplay.curriculum.watch import Watch
 from ssp.selfplay.evaluator import Evaluator
+from ssp.selfplay.health.junk import JunkWatch
+from ssp.selfplay.health.limits import Collapse, HealthWatch
+from ssp.selfplay.league.lineup import Lineup, first
 from ssp.selfplay.learning import Schooling, tickets, whole
 from ssp.selfplay.lost import GONE, LearnerLost
+from ssp.selfplay.queues import Channel
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Hand, Stages
 from ssp.selfplay.targets import Targets
+from ssp.selfplay.transfer.courier import Courier
 from ssp.selfplay.turns import Turns
 from ssp.selfplay.versions import Published, WeightStore
-from ssp.telemetry.activity import STEP
+from ssp.selfplay.workers.activity import STEP
 from ssp.telemetry.clock import Clock
-from ssp.transfer.courier import Courier
 
 TURN = "turn"
 """The track of the pace that keeps finished rounds in order."""

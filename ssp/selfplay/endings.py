@@ -1,15 +1,11 @@
-"""How long the episodes of a step were and how they ended; and the sentence for a policy that cannot play.
-
-Owns these figures, counted from the episodes alone, and when they are said aloud. Promises that a void is in none (law 2).
-Refuses to change the run.
-"""
+"""How long the episodes of a step were and how they ended; and the sentence for a policy that cannot play."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ssp.episode import Outcome
+from ssp.base.episode import Outcome
 from ssp.selfplay.records import Brief
 
 PATIENCE = 3

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ssp import evaluation
+from ssp.base.episode import Outcome
 from ssp.config.schema import Config
 from ssp.data.readers import Question
-from ssp.episode import Outcome
-from ssp.evaluation.summary import Scored
-from ssp.judge import same
+from ssp.game import evaluation
+from ssp.game.evaluation.summary import Scored
+from ssp.game.judge import same
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.versions import Published
 from ssp.telemetry.clock import Clock

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ssp.base.episode import SOLVER, State
+from ssp.base.errors import Fault
 from ssp.config.schema import Config
 from ssp.config.tables import GROUP_BASELINE
-from ssp.episode import SOLVER, State
-from ssp.errors import Fault
-from ssp.queues import Channel, Ticket
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.lost import GONE, LearnerLost, call_learner
+from ssp.selfplay.queues import Channel, Ticket
 from ssp.selfplay.records import Block, PlanItem, TrainBatch, TrainItem
 from ssp.selfplay.versions import ANCHORS, Published, WeightStore
 

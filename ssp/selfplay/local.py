@@ -1,25 +1,21 @@
-"""The whole program in one process: the same `Cast`, with workers that are plain objects.
-
-Owns the wiring. Promises the cluster's behaviour without its transport: same ids, seeds, batches and ledger.
-Refuses to be fast: calls run one after the other.
-"""
+"""The whole program in one process: the same `Cast`, with workers that are plain objects."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from ssp.base.crew import LocalCrew
+from ssp.base.episode import PROPOSER, SOLVER
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER
-from ssp.ledger import HomeLedger
-from ssp.queues import Queue
-from ssp.rollout import Search
+from ssp.game.rollout import Search
+from ssp.record.ledger import HomeLedger
 from ssp.selfplay.cast import Cast, learners, proposers
-from ssp.selfplay.crew import LocalCrew
-from ssp.workers.judge import Judge
-from ssp.workers.learner import Learner
-from ssp.workers.player import Player
-from ssp.workers.simulated import SimulatedLearner
+from ssp.selfplay.queues import Queue
+from ssp.selfplay.workers.judge import Judge
+from ssp.selfplay.workers.learner import Learner
+from ssp.selfplay.workers.player import Player
+from ssp.selfplay.workers.simulated import SimulatedLearner
 
 
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:

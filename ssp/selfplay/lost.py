@@ -1,13 +1,10 @@
-"""Calls to learners, whose state dies with them.
-
-Owns the fault that a learner's death is. Refuses to repeat a call.
-"""
+"""Calls to learners, whose state dies with them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ssp.errors import Fault, SspError
+from ssp.base.errors import Fault, SspError
 from ssp.selfplay.cast import Cast
 
 GONE = "payload_lost"

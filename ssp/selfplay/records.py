@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ssp.episode import PROPOSER, Episode, Grade, Outcome, State
-from ssp.tokenlog import Kind
+from ssp.base.episode import PROPOSER, Episode, Grade, Outcome, State
+from ssp.base.tokenlog import Kind
 
 Ref = Any
 """A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
@@ -114,7 +114,7 @@ class Game:
     it. One of a data set has neither. `golds` are all right answers: the target alone, or those of the data set.
     `hints` is what the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline.
     `grades` is by attempt id. `frozen`: the role that a past version of it plays here, whose episodes nobody learns from
-    (`ssp.league.lineup`); a past proposer is `asked_by` too.
+    (`ssp.selfplay.league.lineup`); a past proposer is `asked_by` too.
     """
 
     id: str

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from ssp.episode import PROPOSER, SOLVER
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.game.world import World
 from ssp.selfplay import endings
 from ssp.selfplay.endings import ColdWatch
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played
 from ssp.telemetry.clock import Clock
-from ssp.world import World
 
 WAIT = 0.001
 """Seconds from which a wait is shown."""

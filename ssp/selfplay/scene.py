@@ -12,19 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ssp import build, corpora, own, protocols, runfolder
-from ssp.bank.given import given
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError
+from ssp.config import own
 from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
 from ssp.data.readers import Target, read_questions, read_targets
-from ssp.episode import PROPOSER
-from ssp.errors import InputError
-from ssp.rollout import lengths
+from ssp.game import corpora, protocols
+from ssp.game.rollout import lengths
+from ssp.game.world import files
+from ssp.game.world.generator import World
+from ssp.record import runfolder
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.evaluator import QuestionSet
+from ssp.selfplay.questions.given import given
 from ssp.selfplay.targets import Item, Targets
-from ssp.world import files
-from ssp.world.generator import World
+from ssp.selfplay.workers import build
 
 
 @dataclass(frozen=True)

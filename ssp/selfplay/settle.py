@@ -11,12 +11,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
+from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Outcome, State
-from ssp.rewards import proposer as proposer_rewards
-from ssp.rewards.overlong import penalty
+from ssp.game.rewards import proposer as proposer_rewards
+from ssp.game.rewards.overlong import penalty
 from ssp.selfplay.records import Brief, Game, Played, TrainItem
-from ssp.tokenlog import BYTES_A_TOKEN
 
 TOO_FEW = "too_few_attempts"
 """Void of a proposal of which fewer than half the attempts were scored."""

@@ -14,20 +14,20 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from ssp.base.crew import Crew, split
+from ssp.base.episode import PROPOSER, SOLVER, Grade, Outcome, State, Task, Verdict
+from ssp.base.errors import Fault, SspError
+from ssp.base.seeds import derive
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Grade, Outcome, State, Task, Verdict
-from ssp.errors import Fault, SspError
-from ssp.seeds import derive
 from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.crew import Crew, split
 from ssp.selfplay.lost import GONE
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.settle import all_played
+from ssp.selfplay.transfer.courier import LOST
 from ssp.selfplay.versions import Published, WeightStore
+from ssp.selfplay.workers.player import PlayOrder
 from ssp.telemetry.clock import Clock
-from ssp.transfer.courier import LOST
-from ssp.workers.player import PlayOrder
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssp.errors import InputError, InvariantError
-from ssp.seeds import generator
+from ssp.base.errors import InputError, InvariantError
+from ssp.base.seeds import generator
 from ssp.selfplay.records import Game
 
 

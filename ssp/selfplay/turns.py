@@ -15,11 +15,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ssp.base.crew import Crew
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import Fault, SspError
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import Fault, SspError
 from ssp.selfplay.cast import Cast, learners
-from ssp.selfplay.crew import Crew
 
 Turn = AbstractAsyncContextManager[None]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from ssp.errors import InputError
-from ssp.selfplay.crew import Crew
+from ssp.base.crew import Crew
+from ssp.base.errors import InputError
 from ssp.selfplay.records import Ref
-from ssp.transfer.courier import Courier
+from ssp.selfplay.transfer.courier import Courier
 
 ANCHORS = 2**30
 """Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""

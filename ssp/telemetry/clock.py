@@ -1,9 +1,4 @@
-"""Where the time of a round goes.
-
-Owns the seconds of one round by kind of work, on its critical path (the slowest worker of each stage), of searches also
-by their own stages, and the busy seconds of all workers. Promises that shares and overhead add up to the step's wall time
-when rounds do not overlap. Refuses to know what the stages do.
-"""
+"""Where the time of a round goes."""
 
 from __future__ import annotations
 

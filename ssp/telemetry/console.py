@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ssp.printable import say
+from ssp.base.printable import say
 from ssp.telemetry.terminal import Terminal
 
 SHOWN = {

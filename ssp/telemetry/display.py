@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ssp import causes
+from ssp.base import causes
 from ssp.config.schema import Config
-from ssp.runfolder import RunFolder
-from ssp.telemetry.activity import Activity
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.workers.activity import Activity
 from ssp.telemetry.console import Console, Row
 from ssp.telemetry.queuelog import QueueLog
 from ssp.telemetry.runlog import RunLog

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ssp.errors import InvariantError
+from ssp.base.errors import InvariantError
 
 GAUGE, COUNTER = "gauge", "counter"
 

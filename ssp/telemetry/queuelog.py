@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ssp.files import whole
+from ssp.base.files import whole
 from ssp.telemetry.runlog import cut_half_line
 
 MOST = 10_000

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
 
 Sink = Callable[[int, str, dict[str, float]], None]
 """(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the cluster."""

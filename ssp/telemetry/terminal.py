@@ -1,7 +1,7 @@
 """The one door to a terminal for what is drawn by rich: tables, colours, live pictures.
 
 Owns that nothing is read as markup or emoji. Promises that text reaches the terminal as `printable` makes it, whoever wrote
-it. Refuses to know what is shown. Plain lines go through `ssp.printable.say`.
+it. Refuses to know what is shown. Plain lines go through `ssp.base.printable.say`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from ssp.printable import printable, say
-from ssp.tokenlog import Kind
+from ssp.base.printable import printable, say
+from ssp.base.tokenlog import Kind
 
 PULSE = 60.0
 """Seconds between two lines of progress where there is no terminal."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 
 LIMIT = 200_000_000
 """Bytes of one file."""

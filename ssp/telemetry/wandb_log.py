@@ -18,9 +18,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from omegaconf import OmegaConf
 
+from ssp.base.errors import InputError
+from ssp.base.services import SECRET
 from ssp.config.schema import Config
-from ssp.errors import InputError
-from ssp.services import SECRET
 
 
 def check(mode: str) -> None:

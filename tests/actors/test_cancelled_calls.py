@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.crew import Patience, RayCrew
-from ssp.errors import Fault, SspError
+from ssp.base.errors import Fault, SspError
 
 
 def _crew(answer: Callable[[], Any], seconds: float = 10.0) -> RayCrew:

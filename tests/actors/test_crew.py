@@ -22,8 +22,8 @@ from actors.process import Alive
 from actors.program import Program, Sites, needed_cpus
 from actors.queue import QueueActor
 from actors.retriever import ShardActor
+from ssp.base.errors import Fault, InputError, SspError
 from ssp.config import load
-from ssp.errors import Fault, InputError, SspError
 from ssp.selfplay.scene import concrete
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

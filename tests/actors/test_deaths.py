@@ -20,8 +20,8 @@ from actors.process import Alive
 from actors.restarts import RAY, Policy, Restart
 from actors.watch import deaths
 from actors.watch.deaths import Death, Deaths, clean
+from ssp.base.errors import Fault
 from ssp.config import load
-from ssp.errors import Fault
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -14,10 +14,10 @@ from trainruns import PATIENCE
 from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Guarded
+from ssp.base.errors import Fault
 from ssp.config import load
 from ssp.config.schema import Config
 from ssp.engines.orders import OrderThread
-from ssp.errors import Fault
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -20,13 +20,13 @@ from actors import learners, restarts
 from actors.cluster import connect, disconnect
 from actors.crew import Patience
 from actors.process import Alive
+from ssp.base.episode import Episode, Outcome
+from ssp.base.errors import Fault, InvariantError, OutOfMemory, SspError
+from ssp.base.tokenlog import Kind
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.episode import Episode, Outcome
-from ssp.errors import Fault, InvariantError, OutOfMemory, SspError
-from ssp.tokenlog import Kind
-from ssp.transfer.parcel import OBJECT_STORE, Plan
-from ssp.workers.learner import Learner
+from ssp.selfplay.transfer.parcel import OBJECT_STORE, Plan
+from ssp.selfplay.workers.learner import Learner
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 TWO = ("solver.learner.kind=deepspeed", "solver.learner.ranks=2")

@@ -17,8 +17,8 @@ from trainruns import MARK, PATIENCE, Cluster
 from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
+from ssp.base.errors import Fault
 from ssp.config import load
-from ssp.errors import Fault
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import OutOfMemoryError
 
 from actors.crew import Patience, RayCrew, last_line, memory_line
-from ssp.errors import Fault
+from ssp.base.errors import Fault
 
 USERS = "".join(f"{pid}\t{9.0 - pid:.2f}\tray::solver-{pid}.play --with-words {'x ' * 1200}\n" for pid in range(1, 9))
 REPORT = (

@@ -18,10 +18,10 @@ from ray.util import placement_group_table
 
 from actors import placement, reaper
 from actors.cluster import disconnect, environment
+from ssp.base.errors import InputError
+from ssp.capacity.memory import GB
+from ssp.capacity.placement import Node, make
 from ssp.config.schema import Config
-from ssp.errors import InputError
-from ssp.memory import GB
-from ssp.placement import Node, make
 
 pytestmark = pytest.mark.ray
 PATIENCE = 60

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from actors.retriever import ShardActor
+from ssp.base.errors import InputError
 from ssp.config import load
-from ssp.errors import InputError
 
 
 def test_a_replica_beyond_those_of_the_start_asks_for_free_memory(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from actors import restarts
 from actors.learner import LearnerActor, RankActor
 from actors.ledger import LedgerActor
-from ssp import causes
+from ssp.base import causes
 from ssp.config import load
 from ssp.config.schema import Config
 

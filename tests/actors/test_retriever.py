@@ -21,12 +21,12 @@ from trainruns import PATIENCE, REPO, Cluster, until
 from actors.cluster import connect, disconnect
 from actors.fleet import connect_router, connect_search, join, leave
 from actors.members import SHARD, Members, names
-from ssp import corpora
+from ssp.base.errors import Fault, InputError
 from ssp.config import load
-from ssp.encoders.families import detect
-from ssp.errors import Fault, InputError
-from ssp.index.builder import IndexPlan, build_index
+from ssp.game import corpora
+from ssp.search.encoders.families import detect
 from ssp.search.hits import Knobs
+from ssp.search.index.builder import IndexPlan, build_index
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 ROWS = 2001

@@ -17,8 +17,8 @@ from trainruns import LONG, PAIRS, PATIENCE, ledger_is_sound, run
 from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
+from ssp.base.errors import Fault
 from ssp.config import load
-from ssp.errors import Fault
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 

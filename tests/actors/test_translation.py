@@ -12,8 +12,8 @@ from ray.exceptions import ObjectLostError, RayTaskError
 
 from actors import cluster
 from actors.crew import Patience, RayCrew
+from ssp.base.errors import Fault, InputError
 from ssp.config.cluster import RayConfig
-from ssp.errors import Fault, InputError
 
 
 def call(raised: Exception) -> Any:

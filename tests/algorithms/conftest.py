@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ssp.episode import Episode, Outcome
-from ssp.tokenlog import Kind
+from ssp.base.episode import Episode, Outcome
+from ssp.base.tokenlog import Kind
 
 
 @pytest.fixture

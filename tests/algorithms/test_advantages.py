@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ssp import algorithms
-from ssp.algorithms.base import episode_rewards, token_rewards
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
+from ssp.learning import algorithms
+from ssp.learning.algorithms.base import episode_rewards, token_rewards
 from ssp.learning.batch import collate
 
 NAN = float("nan")

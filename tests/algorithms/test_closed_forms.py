@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ssp import algorithms
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
+from ssp.learning import algorithms
 
 NAN = float("nan")
 GAMMA, LAM, EPS = 0.9, 0.8, 1e-6

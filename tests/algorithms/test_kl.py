@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from ssp import kl
-from ssp.errors import InputError
-from ssp.kl_full import TopK, importance
+from ssp.base.errors import InputError
+from ssp.learning import kl
+from ssp.learning.kl_full import TopK, importance
 
 VOCAB = 6
 EVERY = torch.arange(VOCAB)

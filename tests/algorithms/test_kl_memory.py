@@ -9,9 +9,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from ssp import kl
-from ssp.kl_full import TopK
+from ssp.learning import kl
 from ssp.learning.forward import Versus, score
+from ssp.learning.kl_full import TopK
 
 WORDS, CELLS = 8192, 8192 * 8
 

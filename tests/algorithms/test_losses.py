@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from ssp import losses
+from ssp.base.errors import InputError
 from ssp.config.role import CorrectionConfig
-from ssp.errors import InputError
+from ssp.learning import losses
 
 
 def run(name, logprobs, behaviour, advantages, proximal=None, rows=None, dtype=torch.float32, **options):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ssp import algorithms
+from ssp.learning import algorithms
 
 WORDS = 6
 DOUBLE = torch.float64

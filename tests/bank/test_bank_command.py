@@ -14,13 +14,14 @@ import pytest
 from launch import bank, doctor, inspect
 from launch.main import COMMANDS, run
 from launch.questions import tables
-from ssp import corpora, protocols
-from ssp.bank import files, reader
+from ssp.base.errors import InputError
+from ssp.base.models import called
 from ssp.data.readers import read_questions
-from ssp.errors import InputError
-from ssp.ledger import Ledger
-from ssp.models import called
+from ssp.game import corpora, protocols
+from ssp.record.ledger import Ledger
+from ssp.selfplay.questions import reader
 from ssp.telemetry.terminal import Terminal
+from ssp.views.bank import files
 from tests.bank.banked import played
 from tests.selfplay import fakes
 from tests.trainruns import POLICY

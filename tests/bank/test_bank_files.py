@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from ssp.bank import files, groups, reader
-from ssp.bank.given import answered, given
-from ssp.bank.records import FIELDS, Attempt, Play, Record
+from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.data.readers import read_questions
-from ssp.errors import InputError
+from ssp.selfplay.questions import groups, reader
+from ssp.selfplay.questions.given import answered, given
+from ssp.selfplay.questions.records import FIELDS, Attempt, Play, Record
 from ssp.selfplay.scene import read_items
+from ssp.views.bank import files
 from tests.bank.banked import played
 from tests.selfplay import fakes
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ssp.bank import groups
-from ssp.bank.groups import NEAR, features, group, similarity
+from ssp.selfplay.questions import groups
+from ssp.selfplay.questions.groups import NEAR, features, group, similarity
 
 
 def test_features_are_words_and_neighbours_folded() -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from launch import bank
 from launch.main import run
-from ssp.bank import files, reader
-from ssp.bank.records import Attempt, Play, Record, identify
 from ssp.config.load import to_yaml
 from ssp.data.readers import read_questions
-from ssp.runfolder import RunFolder
-from ssp.tiny.settings import shrunk
+from ssp.learning.tiny.settings import shrunk
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.questions import reader
+from ssp.selfplay.questions.records import Attempt, Play, Record, identify
+from ssp.views.bank import files
 from tests.replay.replayruns import alone, rows
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ssp.bank import reader
-from ssp.bank.records import FIELDS, Attempt, Filter, Play, Record, identify
-from ssp.episode import Outcome
-from ssp.errors import InputError
-from ssp.ledger import Ledger
-from ssp.rewards.proposer import win_rate
-from ssp.runfolder import RunFolder
-from ssp.telemetry import episodes as transcripts
+from ssp.base.episode import Outcome
+from ssp.base.errors import InputError
+from ssp.game.rewards.proposer import win_rate
+from ssp.record import episodes as transcripts
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.questions import reader
+from ssp.selfplay.questions.records import FIELDS, Attempt, Filter, Play, Record, identify
 from tests.bank.banked import played
 from tests.selfplay import fakes
 

@@ -43,10 +43,10 @@ PARTS = ("ledger", "laws", "figures", "transcripts")
 
 
 def made(engine: Any, renderer: Any, search: Any, tasks: list[Any], settings: Any) -> tuple[list[Any], Any]:
-    """In place of `ssp.rollout.rollout`: an episode a task, in no time. The question is its answer backwards; half the
+    """In place of `ssp.game.rollout.rollout`: an episode a task, in no time. The question is its answer backwards; half the
     attempts know that."""
-    from ssp.episode import Episode
-    from ssp.tokenlog import Kind, TokenLog
+    from ssp.base.episode import Episode
+    from ssp.base.tokenlog import Kind, TokenLog
 
     block = []
     for task in tasks:
@@ -169,7 +169,7 @@ def _wired(args: argparse.Namespace) -> list[Meter]:
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             if free:
-                from ssp.workers import player as module
+                from ssp.selfplay.workers import player as module
 
                 module.rollout = made  # type: ignore[assignment]
 

@@ -32,10 +32,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ssp.encoders.encoder import TextEncoder, detect  # noqa: E402
-from ssp.index.vectors import CONSTRUCTION  # noqa: E402
 from ssp.search.dense import FaissIndex, FlatIndex, faiss  # noqa: E402
+from ssp.search.encoders.encoder import TextEncoder, detect  # noqa: E402
 from ssp.search.hits import NO_ROW, Hits, Knobs  # noqa: E402
+from ssp.search.index.vectors import CONSTRUCTION  # noqa: E402
 
 FACTORIES = "Flat HNSW32 IVF1024,Flat IVF1024,SQ8 IVF1024,PQ96 SQfp16"
 BATCHES = (1, 32, 128)

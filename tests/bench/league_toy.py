@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE.parents[1] / "league"), str(HERE.parents[2])]
 
 from toys import play, toy  # noqa: E402
 
-from ssp.league.config import LeagueConfig, LeagueShares  # noqa: E402
+from ssp.config.league import LeagueConfig, LeagueShares  # noqa: E402
 
 ARMS: dict[str, LeagueConfig] = {
     "self": toy("self"),

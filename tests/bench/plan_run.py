@@ -35,8 +35,8 @@ SLOW = [
 
 def edge(config: str, typed: list[str]) -> int:
     """Steps that are left out at both ends, of both: rounds in flight, and one."""
+    from ssp.capacity.plan.simulate import WARM
     from ssp.config import load
-    from ssp.plan.simulate import WARM
 
     cfg = load(config, typed)
     return WARM + 1 + max(getattr(cfg.schedule.max_staleness, role) for role in cfg.roles)
@@ -45,10 +45,10 @@ def edge(config: str, typed: list[str]) -> int:
 def planned(config: str, typed: list[str], rounds: int) -> tuple[float, dict[str, float]]:
     """Seconds a step, and mean staleness by role, as planned, over the rounds that are played too: their lengths are drawn
     from the same seeds."""
+    from ssp.capacity.plan.costs import Costs
+    from ssp.capacity.plan.simulate import simulate
+    from ssp.capacity.plan.split import own
     from ssp.config import load
-    from ssp.plan.costs import Costs
-    from ssp.plan.simulate import simulate
-    from ssp.plan.split import own
 
     cfg, costs = load(config, typed), Costs(search_s=0.01)
     found = simulate(cfg, own(cfg, costs), costs, rounds)

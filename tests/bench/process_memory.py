@@ -73,7 +73,7 @@ def amount(kind: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def shape(name: str) -> Any:
     """The planner's picture of a model here."""
-    from ssp.shape import Shape
+    from ssp.base.shape import Shape
 
     one = SHAPES[name]
     return Shape(
@@ -84,9 +84,9 @@ def shape(name: str) -> Any:
 
 def plan(asked: dict[str, Any]) -> int:
     """MB that the planner gives to such a process, the process itself included."""
+    from ssp.capacity.memory import Model, Process, engine, learner
+    from ssp.capacity.memory.services import base
     from ssp.config.role import RoleConfig
-    from ssp.memory import Model, Process, engine, learner
-    from ssp.memory.services import base
 
     size = shape(asked["model"])
     block, model = RoleConfig(), Model(asked["model"], size.parameters, size)

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from actors.ledger import LedgerActor  # noqa: E402
 from actors.process import Alive  # noqa: E402
-from ssp.queues import Queue, Ticket  # noqa: E402
+from ssp.selfplay.queues import Queue, Ticket  # noqa: E402
 
 ROLE, LEASE, WAIT = "solver", 60.0, 5.0
 BLOCK = 64

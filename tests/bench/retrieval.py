@@ -210,7 +210,7 @@ def _row(case: str, name: str, loads: list[Load], ours: list[Load] | None) -> No
 def in_process(args: argparse.Namespace, queries: Queries) -> None:
     """The lines of the index, and of the exact one."""
     from ssp.config.schema import Config
-    from ssp.corpora import search
+    from ssp.game.corpora import search
     from ssp.search import Answers, Router
 
     opened: dict[str, Router] = {}

@@ -25,15 +25,16 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ssp import build, corpora  # noqa: E402
+from ssp.base.episode import SOLVER, Task  # noqa: E402
 from ssp.config import load  # noqa: E402
 from ssp.data.readers import read_questions  # noqa: E402
-from ssp.episode import SOLVER, Task  # noqa: E402
-from ssp.rollout import Search, Settings, rollout  # noqa: E402
+from ssp.game import corpora
+from ssp.game.rollout import Search, Settings, rollout  # noqa: E402
+from ssp.game.world import files  # noqa: E402
+from ssp.learning.tiny.settings import shrunk  # noqa: E402
 from ssp.search import Answers, HttpSearch, Options  # noqa: E402
 from ssp.selfplay.scene import concrete  # noqa: E402
-from ssp.tiny.settings import shrunk  # noqa: E402
-from ssp.world import files  # noqa: E402
+from ssp.selfplay.workers import build  # noqa: E402
 
 
 class Late:
@@ -53,7 +54,7 @@ def serve(seconds: float, port: Connection) -> None:
     import uvicorn
 
     from launch.serve import bind
-    from ssp.serving.api import SearchApi, Served
+    from ssp.search.serving.api import SearchApi, Served
 
     cfg = concrete(load("quickstart", []))
     with bind("127.0.0.1", 0) as listener:

@@ -17,11 +17,11 @@ import os
 import sys
 import time
 
+from ssp.capacity.plan.costs import Costs
+from ssp.capacity.plan.simulate import Measured, simulate
+from ssp.capacity.plan.split import Split, work
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.plan.costs import Costs
-from ssp.plan.simulate import Measured, simulate
-from ssp.plan.split import Split, work
 
 FREE = Costs(search_s=0.0, judge_s=0.0)
 ATTEMPTS, A_GPU, GOAL = 16, 64, 0.85

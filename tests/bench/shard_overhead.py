@@ -30,11 +30,11 @@ from shardruns import configured, questions, shards, write_corpus  # noqa: E402
 
 from actors.cluster import connect, disconnect  # noqa: E402
 from actors.fleet import connect_router  # noqa: E402
-from ssp import corpora  # noqa: E402
 from ssp.config.schema import Config  # noqa: E402
-from ssp.encoders.families import EncoderSpec  # noqa: E402
-from ssp.index.builder import IndexPlan, build_index  # noqa: E402
+from ssp.game import corpora  # noqa: E402
 from ssp.search import LocalFleet, Options  # noqa: E402
+from ssp.search.encoders.families import EncoderSpec  # noqa: E402
+from ssp.search.index.builder import IndexPlan, build_index  # noqa: E402
 from ssp.search.router import Corpus  # noqa: E402
 
 WIDTH = 384

@@ -43,9 +43,9 @@ from moments import MOMENTS, kill_at  # noqa: E402
 from trainruns import Cluster, Left, Run, ledger_is_sound, marked, run  # noqa: E402
 
 from actors.watch import deaths  # noqa: E402
+from ssp.base.episode import ROLES  # noqa: E402
 from ssp.config import load  # noqa: E402
-from ssp.episode import ROLES  # noqa: E402
-from ssp.ledger import Ledger  # noqa: E402
+from ssp.record.ledger import Ledger  # noqa: E402
 
 SETTINGS = [
     "placement.proposers=1",

@@ -18,14 +18,14 @@ import alone  # noqa: E402
 import outages as o  # noqa: E402
 import run  # noqa: E402
 
-from ssp import losses  # noqa: E402
-from ssp.corpora import TRAIN  # noqa: E402
-from ssp.episode import Document  # noqa: E402
-from ssp.errors import Fault  # noqa: E402
-from ssp.judge import Item  # noqa: E402
-from ssp.judge.judges import PROBE  # noqa: E402
-from ssp.judge.verdict import prompt  # noqa: E402
-from ssp.world import World  # noqa: E402
+from ssp.base.episode import Document  # noqa: E402
+from ssp.base.errors import Fault  # noqa: E402
+from ssp.game.corpora import TRAIN  # noqa: E402
+from ssp.game.judge import Item  # noqa: E402
+from ssp.game.judge.judges import PROBE  # noqa: E402
+from ssp.game.judge.verdict import prompt  # noqa: E402
+from ssp.game.world import World  # noqa: E402
+from ssp.learning import losses  # noqa: E402
 
 FOUND = Document("d", '"d"\nfound')
 

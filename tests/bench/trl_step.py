@@ -36,13 +36,13 @@ import psutil  # noqa: E402
 import torch  # noqa: E402
 from transformers import Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
+from ssp.base.episode import Episode, Outcome  # noqa: E402
+from ssp.base.tokenlog import Kind  # noqa: E402
 from ssp.config.role import RoleConfig  # noqa: E402
 from ssp.engines.base import Engine, Sampling  # noqa: E402
 from ssp.engines.torch_engine import TorchEngine  # noqa: E402
-from ssp.episode import Episode, Outcome  # noqa: E402
 from ssp.learning.batch import collate  # noqa: E402
 from ssp.learning.learner import Learner  # noqa: E402
-from ssp.tokenlog import Kind  # noqa: E402
 
 VOCAB, SPECIALS, OPEN, CLOSE = 1024, 10, 5, 6
 SIZES = {"tiny": (128, 512, 4, 4, 2), "small": (512, 1536, 8, 8, 2)}  # hidden, mlp, layers, heads, kv heads

@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 import ray
 
-from ssp.transfer.broadcast import Call
-from ssp.transfer.inbox import Inbox
-from ssp.transfer.outbox import Outbox
-from ssp.transfer.parcel import Plan
+from ssp.selfplay.transfer.broadcast import Call
+from ssp.selfplay.transfer.inbox import Inbox
+from ssp.selfplay.transfer.outbox import Outbox
+from ssp.selfplay.transfer.parcel import Plan
 
 WARM = 2
 TENSORS = 50

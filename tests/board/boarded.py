@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ssp.board.data import Board
 from ssp.config.load import to_yaml
-from ssp.ledger import Ledger
-from ssp.runfolder import RunFolder
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
 from ssp.telemetry.runlog import RunLog
 from ssp.telemetry.timeline import Timeline
+from ssp.views.board.data import Board
 from tests.selfplay import fakes
 
 GOLDEN = Path(__file__).parent / "golden.json"

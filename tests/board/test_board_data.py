@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from launch import doctor
-from ssp.bank import reader
-from ssp.board import flow, standing
-from ssp.board.data import Board
-from ssp.board.detail import details, pieces
-from ssp.board.tail import Tail
-from ssp.errors import InputError
-from ssp.league import payoff
-from ssp.ledger import Ledger
-from ssp.protocols import get
-from ssp.runfolder import RunFolder
-from ssp.telemetry.episodes import step_of
+from ssp.base.errors import InputError
+from ssp.game.protocols import get
+from ssp.record.episodes import step_of
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.league import payoff
+from ssp.selfplay.questions import reader
+from ssp.views.board import flow, standing
+from ssp.views.board.data import Board
+from ssp.views.board.detail import details, pieces
+from ssp.views.board.tail import Tail
 from tests.board.boarded import GOLDEN, by_hand, looked, played, rows, scrubbed
 from tests.selfplay import fakes
 
@@ -295,9 +295,7 @@ def test_who_plays_is_seen_and_not_disturbed(tmp_path: Path) -> None:
     run = by_hand(tmp_path / "run", ["why ?"])
     board = looked(run)
     assert rows(board)["run", ""]["live"] is False
-    program = (
-        "import sys; from ssp.runfolder import RunFolder; RunFolder(sys.argv[1]).hold(); print(); sys.stdin.read()"
-    )
+    program = "import sys; from ssp.record.runfolder import RunFolder; RunFolder(sys.argv[1]).hold(); print(); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", program, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:

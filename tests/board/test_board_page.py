@@ -21,7 +21,7 @@ import pytest
 from launch import board as command
 from launch.main import COMMANDS, run
 from launch.serve import bind
-from ssp.board.server import NOTHING, PAGE, Server, leave_page, save
+from ssp.views.board.server import NOTHING, PAGE, Server, leave_page, save
 from tests.board.boarded import HOSTILE, by_hand, looked, played
 from tests.selfplay import fakes
 
@@ -135,9 +135,9 @@ def test_a_page_is_whole_or_absent(
 def test_there_is_room_for_some_transcripts_only(
     stage: fakes.Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ssp.board.server.KEPT", 5)
+    monkeypatch.setattr("ssp.views.board.server.KEPT", 5)
     assert save(looked(stage.folder), tmp_path / "few.html") == 5
-    monkeypatch.setattr("ssp.board.server.BYTES", 10_000)
+    monkeypatch.setattr("ssp.views.board.server.BYTES", 10_000)
     assert 1 <= save(looked(stage.folder), tmp_path / "fewer.html") < 5
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from launch.serve import bind
-from ssp.board.data import Board
-from ssp.board.server import Server, save
-from ssp.curriculum.yardstick import FILE
-from ssp.ledger import Ledger
-from ssp.runfolder import RunFolder
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.curriculum.yardstick import FILE
 from ssp.telemetry.runlog import RunLog
+from ssp.views.board.data import Board
+from ssp.views.board.server import Server, save
 from tests.board.boarded import HOSTILE, by_hand, looked, played
 from tests.board.chrome import Chrome
 from tests.selfplay import fakes

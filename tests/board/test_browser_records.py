@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ssp.board.server import save
 from ssp.config.load import to_yaml
 from ssp.config.schema import EvalSet
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
 from ssp.telemetry.runlog import RunLog
+from ssp.views.board.server import save
 from tests.board.boarded import by_hand, looked, played
 from tests.board.chrome import Chrome
 from tests.selfplay import fakes

@@ -9,17 +9,17 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from ssp import coldstart
-from ssp.coldstart import model as policy
-from ssp.coldstart import sft, store
-from ssp.coldstart.gate import Examiner
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError
 from ssp.config.schema import ColdStartConfig, RefereeConfig
-from ssp.episode import PROPOSER
-from ssp.errors import InputError
-from ssp.judge import AnswerJudge
-from ssp.referee import EngineVerifier, Referee
-from ssp.world import World
-from ssp.world.vocabulary import VOCABULARY
+from ssp.game.judge import AnswerJudge
+from ssp.game.referee import EngineVerifier, Referee
+from ssp.game.world import World
+from ssp.game.world.vocabulary import VOCABULARY
+from ssp.learning import coldstart
+from ssp.learning.coldstart import model as policy
+from ssp.learning.coldstart import sft, store
+from ssp.learning.coldstart.gate import Examiner
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from ssp.coldstart import model as policy
-from ssp.coldstart import sft, traces
-from ssp.coldstart.store import GATES
-from ssp.coldstart.traces import Trace
 from ssp.config.schema import ColdStartConfig
-from ssp.world import World
-from ssp.world.vocabulary import FIRST_NAME_ID, NAMES, VOCABULARY
+from ssp.game.world import World
+from ssp.game.world.vocabulary import FIRST_NAME_ID, NAMES, VOCABULARY
+from ssp.learning.coldstart import model as policy
+from ssp.learning.coldstart import sft, traces
+from ssp.learning.coldstart.store import GATES
+from ssp.learning.coldstart.traces import Trace
 
 
 def small(monkeypatch: pytest.MonkeyPatch, steps: int = 6) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ssp import protocols
-from ssp.coldstart import traces
-from ssp.coldstart.traces import Trace, TraceMaker
+from ssp.game import protocols
+from ssp.game.world import World
+from ssp.learning.coldstart import traces
+from ssp.learning.coldstart.traces import Trace, TraceMaker
 from ssp.search import Router, in_memory, local
-from ssp.world import World
 
 MINI = protocols.get("mini")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ssp.compare.best import METRIC, PLAIN, best
-from ssp.record import RECORD, read_record
-from ssp.runfolder import RunFolder
+from ssp.record.manifest import RECORD, read_record
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.best import METRIC, PLAIN, best
 from ssp.telemetry.runlog import read_metrics
 from tests.replay.replayruns import play
 

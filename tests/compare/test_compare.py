@@ -14,18 +14,18 @@ from rich.console import Console
 
 from launch import compare
 from launch.records import compared
-from ssp.compare.answers import difference
-from ssp.compare.pairs import paired
-from ssp.compare.runs import Run, differing
+from ssp.base.episode import Episode, State
+from ssp.base.errors import InputError
 from ssp.config import load
 from ssp.config.load import to_yaml
-from ssp.episode import Episode, State
-from ssp.errors import InputError
-from ssp.ledger import Ledger
-from ssp.runfolder import LOCK, RunFolder
+from ssp.record import episodes as transcripts
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import LOCK, RunFolder
 from ssp.selfplay.versions import ANCHORS
-from ssp.telemetry import episodes as transcripts
 from ssp.telemetry.runlog import RunLog
+from ssp.views.compare.answers import difference
+from ssp.views.compare.pairs import paired
+from ssp.views.compare.runs import Run, differing
 
 HOPS = {f"q{i}": 1 + i % 3 for i in range(60)}
 Curve = dict[int, dict[int, float]]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ssp.base.errors import InputError, Refusals
 from ssp.config import load, rules
 from ssp.config.schema import Config
 from ssp.config.tables import TRUST_REGION
-from ssp.errors import InputError, Refusals
 
 
 def refused(*overrides: str) -> InputError:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.base.errors import InputError
 from ssp.config import load
-from ssp.errors import InputError
 
 DATASET = ("game.questions=dataset", "data.questions=world:train")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.base.errors import InputError
 from ssp.config.load import load
 from ssp.config.rules import warnings
-from ssp.errors import InputError
 
 KL = "solver.kl.coef=0.1"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.base.errors import InputError
 from ssp.config import load
 from ssp.config.referee_rules import RULES, SSP_RULES, world_checks_need_the_world
 from ssp.config.schema import Config, RefereeConfig
-from ssp.errors import InputError
 
 
 def refused(*typed: str) -> InputError:

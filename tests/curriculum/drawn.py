@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from ssp.curriculum.figures import Curriculum, Setting
-from ssp.curriculum.records import PROPOSED, Asked
+from ssp.selfplay.curriculum.figures import Curriculum, Setting
+from ssp.selfplay.curriculum.records import PROPOSED, Asked
 
 LATER = 24
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from ssp.bank.groups import NEAR, Recent, features, similarity
-from ssp.curriculum.figures import BANDS, EARLIER, Curriculum, Setting, Window, band
-from ssp.curriculum.records import GIVEN, PROPOSED, REPLAYED, Asked
+from ssp.selfplay.curriculum.figures import BANDS, EARLIER, Curriculum, Setting, Window, band
+from ssp.selfplay.curriculum.records import GIVEN, PROPOSED, REPLAYED, Asked
+from ssp.selfplay.questions.groups import NEAR, Recent, features, similarity
 
 
 def asked(at: int, rate: float | None, kind: str = PROPOSED, target: str = "", **more: object) -> Asked:

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
-from ssp.curriculum import records
-from ssp.curriculum.watch import Narrow, Watch, again, setting
-from ssp.curriculum.yardstick import chosen
-from ssp.errors import InputError
-from ssp.league import lineup
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.curriculum import records
+from ssp.selfplay.curriculum.watch import Narrow, Watch, again, setting
+from ssp.selfplay.curriculum.yardstick import chosen
+from ssp.selfplay.league import lineup
 from ssp.telemetry.figures import find
 from tests.board.boarded import played
 from tests.selfplay import fakes
@@ -121,7 +121,7 @@ def test_nothing_that_is_wrong_with_figures_stops_a_run(
     tmp_path: Path, scripted: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, said = played(tmp_path / "run", steps=1), list[str]()
-    monkeypatch.setattr("ssp.curriculum.watch.read", lambda *_: iter([(1, [None])]))
+    monkeypatch.setattr("ssp.selfplay.curriculum.watch.read", lambda *_: iter([(1, [None])]))
     Watch(stage.cfg, stage.folder, said.append).restart(1)
     assert len(said) == 1 and "begin anew after step 1" in said[0]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ssp.curriculum.alarms import Alarm
+from ssp.selfplay.curriculum.alarms import Alarm
 from tests.curriculum.drawn import Stream, played
 
 WITHIN = 3

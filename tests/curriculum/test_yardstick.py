@@ -12,16 +12,16 @@ import pytest
 
 from launch import bank
 from launch.main import run as command
-from ssp.board.data import Board
-from ssp.board.server import leave_page
+from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
-from ssp.curriculum import yardstick
-from ssp.curriculum.records import PROPOSED, REPLAYED, Asked
-from ssp.curriculum.yardstick import FILE, Gap, Measured, chosen, drift, measure
 from ssp.data.readers import Question
-from ssp.errors import InputError
-from ssp.ledger import Ledger
-from ssp.runfolder import RunFolder
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.curriculum import yardstick
+from ssp.selfplay.curriculum.records import PROPOSED, REPLAYED, Asked
+from ssp.selfplay.curriculum.yardstick import FILE, Gap, Measured, chosen, drift, measure
+from ssp.views.board.data import Board
+from ssp.views.board.server import leave_page
 from tests.board.boarded import by_hand, looked, played, rows
 from tests.selfplay import fakes
 

@@ -12,9 +12,9 @@ import pytest
 from launch import data
 from launch.main import COMMANDS
 from launch.main import main as console
+from ssp.base.errors import InputError
 from ssp.data.readers import Question, Target, read_questions, read_targets
 from ssp.data.writers import write_flashrag
-from ssp.errors import InputError
 
 
 def flashrag(folder: Path, **splits: int) -> Path:

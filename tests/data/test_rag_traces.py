@@ -10,12 +10,12 @@ import pytest
 import scripts
 
 from launch import data
-from ssp import protocols
-from ssp.errors import InputError
-from ssp.protocols.renderer import Renderer
-from ssp.protocols.template import FAMILIES, PLAIN
-from ssp.tokenlog import Kind
-from ssp.warmup import traces
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import Kind
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.protocols.template import FAMILIES, PLAIN
+from ssp.learning.warmup import traces
 
 GOLDEN = Path(__file__).with_name("golden") / "rag.txt"
 QUESTIONS = [

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
 from ssp.data.readers import Question, Target, asked, read_corpus, read_questions, read_targets
 from ssp.data.rows import ROW_BYTES
-from ssp.episode import Document
-from ssp.errors import InputError
 
 DOC = {"id": "d1", "contents": '"Pota"\npota a company .'}
 SOURCE = {"sys_question_example": "Question 1: who?", "ground_truth": "vure", "search_turns": "2"}

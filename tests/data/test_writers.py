@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ssp import protocols
+from ssp.base.episode import SOLVER
+from ssp.base.errors import InputError
 from ssp.data.readers import Question, Target, read_questions, read_targets
 from ssp.data.writers import SCORED, write_flashrag, write_plain, write_search_r1, write_ssp
-from ssp.episode import SOLVER
-from ssp.errors import InputError
-from ssp.judge import normalise
+from ssp.game import protocols
+from ssp.game.judge import normalise
 
 NQ = [Question(f"nq/test/{i}", f"who {i}?", (f"x{i}", "y z"), 0, "nq", "test") for i in range(3)]
 HOTPOT = [Question(f"hotpotqa/dev/{i}", f"where {i}?", (f"x{i}",), 0, "hotpotqa", "dev") for i in range(2)]

@@ -8,11 +8,10 @@ import pytest
 
 from launch import policy
 from launch.main import main
-from ssp import migration
-from ssp.config import Config, load
+from ssp.base.errors import InputError
+from ssp.config import Config, load, migration
 from ssp.config.load import _all_keys, stated
-from ssp.errors import InputError
-from ssp.migration import page
+from ssp.config.migration import page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / migration.PAGE
@@ -36,7 +35,7 @@ def test_every_key_of_ours_is_in_the_schema() -> None:
 
 def test_the_page_has_the_tables() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert page.page(text) == text, "python -m ssp.migration.page"
+    assert page.page(text) == text, "python -m ssp.config.migration.page"
     assert page.tables() in text
 
 

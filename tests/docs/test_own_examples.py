@@ -18,8 +18,10 @@ from trainruns import POLICY, Left, Run
 
 from launch import main as program
 from launch import train
-from ssp import corpora, own, runfolder
+from ssp.config import own
 from ssp.config.schema import Config
+from ssp.game import corpora
+from ssp.record import runfolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.local import local_cast

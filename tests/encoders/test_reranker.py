@@ -11,9 +11,9 @@ import torch
 from tinymodels import save
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from ssp.encoders.reranker import CrossEncoder
-from ssp.episode import Document
-from ssp.errors import InputError
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
+from ssp.search.encoders.reranker import CrossEncoder
 
 QUERIES = ["who founded the city of pota", "vure", "a river in the city of vure , a company ?"]
 DOCUMENTS = [

@@ -39,7 +39,7 @@ def _continuous(folder: Path, prefix_cache: bool) -> Engine:
 
 
 def _vllm(folder: Path, prefix_cache: bool) -> Engine:
-    from ssp.vllm.engine import VllmEngine
+    from ssp.engines.vllm.engine import VllmEngine
 
     return VllmEngine(folder, EngineConfig(kind="vllm", kv_mb=64, sequences=64, prefix_cache=prefix_cache, eager=True))
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from suite_models import STOP, VOCAB, arrays, logprobs, network
 
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.engines import Generation, Sampling
 from ssp.engines.base import LiveEngine
 from ssp.engines.continuous import ContinuousEngine
 from ssp.engines.torch_engine import TorchEngine
-from ssp.errors import Fault, InputError, InvariantError
 
 MODEL = "qwen2-tied"
 NET = network(MODEL)

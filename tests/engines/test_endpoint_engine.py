@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from ssp.base.errors import Fault, InputError
+from ssp.base.services import key_from
 from ssp.engines.base import FreeEngine, Sampling, StopWords
 from ssp.engines.endpoint import EndpointEngine
-from ssp.errors import Fault, InputError
-from ssp.services import key_from
 
 Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
 
@@ -104,7 +104,7 @@ def test_a_server_without_ids_or_model_is_refused_at_the_start(server: Server) -
 
 
 def test_failures_are_faults_and_passing_ones_are_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssp.services.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("ssp.base.services.time.sleep", lambda seconds: None)
     engine = EndpointEngine(server.url, "m", key="SENTINEL")
     fails = iter([503, 429])
     server.reply = lambda body: (status, {}) if (status := next(fails, 0)) else told(body)

@@ -13,9 +13,9 @@ from factories import FACTORIES
 from suite_models import STOP, VOCAB, after_switch, arrays, greedy, logprobs, network, save
 from vllmfactory import needs_vllm
 
+from ssp.base.errors import Fault, InvariantError
 from ssp.engines import Engine, Generation, Sampling, StopWords
 from ssp.engines.base import LiveEngine
-from ssp.errors import Fault, InvariantError
 
 MODEL = "qwen2-tied"  # tied: an engine that packs its output head apart must pack it again
 CLOSE = 1e-4

@@ -10,8 +10,8 @@ from suite_models import LLAMA3, network
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
+from ssp.base.errors import InputError
 from ssp.engines.families import Architecture, Rope
-from ssp.errors import InputError
 
 LLAMA: dict[str, Any] = network("llama-own").config.to_dict()
 

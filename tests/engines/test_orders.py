@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from ssp.base.errors import Fault, InputError
 from ssp.engines import orders
 from ssp.engines.orders import OrderThread
-from ssp.errors import Fault, InputError
 
 
 class Work:

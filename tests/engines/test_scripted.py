@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import EngineConfig
 from ssp.engines import Sampling, ScriptedEngine, create
-from ssp.errors import InputError, InvariantError
 
 
 def count_up(history: list[int], seed: int, turn: int) -> list[int]:

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from ssp.base.errors import Fault, InvariantError
 from ssp.engines.base import LiveEngine, Sampling
 from ssp.engines.decoding import Pace
 from ssp.engines.simulated import SimulatedEngine
-from ssp.errors import Fault, InvariantError
 
 END = 9
 SAMPLING = Sampling(1.0, 10_000, (END,))

@@ -8,13 +8,14 @@ import pytest
 from transformers import AutoTokenizer
 from vllmfactory import needs_vllm
 
-from ssp import build, protocols
-from ssp.coldstart.store import ARTEFACT
+from ssp.game import protocols
+from ssp.game.world import World
+from ssp.game.world.tokenizer import save
+from ssp.game.world.vocabulary import VOCABULARY
 from ssp.learning.checkpoint import load_model, write_policy
-from ssp.tiny import policy
-from ssp.world import World
-from ssp.world.tokenizer import save
-from ssp.world.vocabulary import VOCABULARY
+from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.tiny import policy
+from ssp.selfplay.workers import build
 
 TEXTS = (
     " ".join(VOCABULARY[:200]),

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.role import EngineConfig
 from ssp.engines import Sampling, create
 from ssp.engines.torch_engine import TorchEngine
-from ssp.errors import Fault, InputError, InvariantError
 
 VOCAB, STOP = 61, 7
 

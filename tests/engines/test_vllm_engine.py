@@ -17,8 +17,8 @@ import torch
 from trainruns import REPO, until
 from vllmfactory import VOCAB, arrays, engine, model, needs_vllm, saved
 
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.engines.base import LiveEngine, Readable, Sampling
-from ssp.errors import Fault, InputError, InvariantError
 
 pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]
 
@@ -70,7 +70,7 @@ def test_without_the_repair_the_head_would_be_stale(made: Any, monkeypatch: pyte
     """Why `repair_head` is there; when this fails, vLLM has repaired it itself."""
     made.load(arrays(FIRST), 20)
     with monkeypatch.context() as patch:
-        patch.setattr("ssp.vllm.worker.repair_head", lambda net: None)
+        patch.setattr("ssp.engines.vllm.worker.repair_head", lambda net: None)
         made.load(arrays(SECOND), 21)
     assert worst(made, SECOND) > 0.1
     with pytest.raises(InvariantError, match="not reloaded"):
@@ -181,7 +181,7 @@ def _rounded(array: np.ndarray) -> np.ndarray:
 
 def test_models_that_vllm_cannot_run_are_refused_at_the_start(tmp_path: Path) -> None:
     from ssp.config.role import EngineConfig
-    from ssp.vllm.engine import VllmEngine
+    from ssp.engines.vllm.engine import VllmEngine
 
     narrow = saved(model(3, hidden_size=32), tmp_path / "narrow")
     with pytest.raises(InputError, match="heads are 32"):

@@ -13,13 +13,13 @@ import pytest
 import torch
 from vllmfactory import needs_vllm
 
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Comparable, FreeEngine, LiveEngine, Sampling, Sleeper
-from ssp.errors import Fault, InputError, InvariantError
 
 pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]
 
-BASE = Path(__file__).resolve().parents[2] / "ssp" / "coldstart" / "artefact"
+BASE = Path(__file__).resolve().parents[2] / "ssp" / "learning" / "coldstart" / "artefact"
 CLOSE = 1e-4
 LORAS = {
     "proposer": LoraConfig(rank=5, alpha=13.0),
@@ -59,7 +59,7 @@ class Trained:
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Any]:
     """One engine with a face for each role, for tests that leave it usable."""
-    from ssp.vllm.engine import VllmEngine
+    from ssp.engines.vllm.engine import VllmEngine
 
     made = VllmEngine(BASE, EngineConfig(kind="vllm", kv_mb=32), sleeps=True, adapters=LORAS)
     try:

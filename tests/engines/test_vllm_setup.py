@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from vllmfactory import model, saved
 
-from ssp import build
+from ssp.base.errors import Fault, InputError
 from ssp.config import load
 from ssp.config.role import EngineConfig, LoraConfig
-from ssp.errors import Fault, InputError
-from ssp.vllm import setup as vllm_setup
-from ssp.vllm.worker import RESIDUAL_MB, check_residual
+from ssp.engines.vllm import setup as vllm_setup
+from ssp.engines.vllm.worker import RESIDUAL_MB, check_residual
+from ssp.selfplay.workers import build
 
 MB = 2**20
 

@@ -10,10 +10,10 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
+from ssp.base.episode import Document
+from ssp.base.errors import Fault
 from ssp.data.readers import Question
 from ssp.engines import ScriptedEngine
-from ssp.episode import Document
-from ssp.errors import Fault
 
 QUESTIONS = [Question(f"one{i}", f"What is the code of item {i}?", (f"c{i}",), hops=1) for i in range(10)] + [
     Question(f"two{i}", f"What is the code of the friend of item {i}?", (f"c{(i + 1) % 10}",), hops=2)

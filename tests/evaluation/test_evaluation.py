@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ssp import evaluation
+from ssp.base.episode import Document, Episode, Task
+from ssp.base.errors import InvariantError
+from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
-from ssp.episode import Document, Episode, Task
-from ssp.errors import InvariantError
-from ssp.evaluation import Kept, Row
-from ssp.judge import Decision
-from ssp.tokenlog import Kind
+from ssp.game import evaluation
+from ssp.game.evaluation import Kept, Row
+from ssp.game.judge import Decision
 
 QUESTIONS = [Question(f"q{i}", f"pota rel{i} ?", (f"o{i}",), hops=1 + i % 3) for i in range(9)]
 

@@ -9,18 +9,18 @@ from dataclasses import replace
 import pytest
 from benchfakes import QUESTIONS, Library, document, read, reader, tokenizer
 
-from ssp import evaluation, protocols
+from ssp.base.episode import Episode, Outcome, Task
+from ssp.base.errors import Fault, InputError
+from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig
 from ssp.engines import Generation, Sampling
-from ssp.episode import Episode, Outcome, Task
-from ssp.errors import Fault, InputError
-from ssp.evaluation import methods
-from ssp.evaluation.bench import Bench
-from ssp.evaluation.rows import played_row
-from ssp.protocols.renderer import Renderer
-from ssp.rollout import Settings, rollout
-from ssp.tokenlog import Kind
-from ssp.world import tokenizer as words
+from ssp.game import evaluation, protocols
+from ssp.game.evaluation import methods
+from ssp.game.evaluation.bench import Bench
+from ssp.game.evaluation.rows import played_row
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
+from ssp.game.world import tokenizer as words
 
 TOKENS = tokenizer()
 LIMITS = LimitsConfig(searches=4, turn_tokens=200, observation_tokens=2000, total_tokens=4000)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ssp import evaluation
+from ssp.base.errors import InputError
 from ssp.data.readers import Question
-from ssp.errors import InputError
-from ssp.evaluation import Row, predictions
+from ssp.game import evaluation
+from ssp.game.evaluation import Row, predictions
 
 
 def write(path: Path, *rows: dict[str, Any]) -> Path:

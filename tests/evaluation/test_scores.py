@@ -6,10 +6,10 @@ from itertools import combinations
 
 import pytest
 
-from ssp import evaluation
-from ssp.errors import InputError, InvariantError
-from ssp.evaluation import Row, scores
-from ssp.rewards import match
+from ssp.base.errors import InputError, InvariantError
+from ssp.game import evaluation
+from ssp.game.evaluation import Row, scores
+from ssp.game.rewards import match
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ssp.base.shape import Shape
+from ssp.capacity.memory.learner import rank
+from ssp.capacity.memory.shapes import PUBLIC, find
 from ssp.config.cluster import RayConfig
 from ssp.config.role import EngineConfig, RoleConfig
 from ssp.learning.batch import Batch
 from ssp.learning.checkpoint import shapes
 from ssp.learning.learner import Learner
-from ssp.memory.learner import rank
-from ssp.memory.shapes import PUBLIC, find
-from ssp.shape import Shape
 
 MFU, MEMORY = 0.45, 0.10
 """Targets for 3B: model operations of an update against the measured rate; peak memory against the plan."""
@@ -179,7 +179,7 @@ def _freed() -> None:
 def vllm(folder: Path, dry: bool) -> dict[str, Any]:
     """Tokens a second of the engine alone: many slots, one turn."""
     from ssp.engines.base import Sampling
-    from ssp.vllm.engine import VllmEngine
+    from ssp.engines.vllm.engine import VllmEngine
 
     slots, prompt, new = (4, 16, 16) if dry else (256, 512, 256)
     shape = find(str(folder)).shape
@@ -206,8 +206,8 @@ def transfer(kind: str, folder: Path) -> dict[str, Any]:
     import ray
 
     from actors import cluster
-    from ssp.transfer.outbox import Outbox
-    from ssp.transfer.parcel import Plan
+    from ssp.selfplay.transfer.outbox import Outbox
+    from ssp.selfplay.transfer.parcel import Plan
 
     weights = {name: np.full(shape, 0.5, np.float32) for name, shape in shapes(folder).items()}
     nbytes, gpu = sum(array.nbytes for array in weights.values()), torch.cuda.is_available()
@@ -243,7 +243,7 @@ class Receiver:
 
     def take(self, parcel: Any) -> float:
         """The sum of the first number of each tensor."""
-        from ssp.transfer.inbox import Inbox
+        from ssp.selfplay.transfer.inbox import Inbox
 
         place = "cuda" if torch.cuda.is_available() else "cpu"
         if parcel is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ssp.errors import InputError
-from ssp.index import budget
-from ssp.index.budget import Component, check
+from ssp.base.errors import InputError
+from ssp.search.index import budget
+from ssp.search.index.budget import Component, check
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from folders import DIM, Encode, corpus, dense
 
+from ssp.base.errors import InputError
 from ssp.data.readers import read_corpus
-from ssp.errors import InputError
-from ssp.index import builder, postings, store, vectors
-from ssp.index.builder import IndexPlan, build_index
 from ssp.search import bm25
 from ssp.search.hits import Knobs, merge
+from ssp.search.index import builder, postings, store, vectors
+from ssp.search.index.builder import IndexPlan, build_index
 
 ROWS = 150
 ROOT = Path(__file__).parents[2]
@@ -358,7 +358,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import faiss
 from folders import Encode, dense
-from ssp.index import builder, documents, postings, store, vectors
+from ssp.search.index import builder, documents, postings, store, vectors
 faiss.omp_set_num_threads(1)
 postings.RUN_TOKENS, vectors.SAVE_SECONDS, vectors.KEEP_SECONDS, vectors.ADDED = 120, 0, 0, 16
 encode, calls = Encode(), 0

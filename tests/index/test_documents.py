@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
 from ssp.data import readers
 from ssp.data.readers import decode, read_corpus, stream_corpus
 from ssp.data.rows import parse
-from ssp.episode import Document
-from ssp.errors import InputError
-from ssp.index import documents
-from ssp.index.documents import MappedDocuments
 from ssp.search import fingerprint
+from ssp.search.index import documents
+from ssp.search.index.documents import MappedDocuments
 
 CORPUS = [
     Document("a", '"Pota"\npota a company . pota seat vure .'),

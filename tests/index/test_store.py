@@ -14,13 +14,13 @@ from folders import Encode, corpus, dense
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ssp import cache
+from ssp.base import cache
+from ssp.base.errors import InputError
 from ssp.data.readers import read_corpus
-from ssp.errors import InputError
-from ssp.index import store
-from ssp.index.builder import IndexPlan, build_index
 from ssp.search import in_memory
 from ssp.search.hits import Knobs, merge
+from ssp.search.index import store
+from ssp.search.index.builder import IndexPlan, build_index
 
 ROWS = 200
 ASKED = ["word3 town", "é5", "row17 word1", "nothing", "row199 row0", "title"]
@@ -302,5 +302,5 @@ def test_what_fits_is_read_when_it_is_opened_and_the_rest_is_warned_about(made, 
 
 def test_a_folder_without_vectors_is_opened_without_faiss(made, tmp_path):
     build_index(made / "c.jsonl", tmp_path / "words", IndexPlan())
-    script = "import sys; from ssp.index import store; store.open_shard(sys.argv[1]); assert 'faiss' not in sys.modules"
+    script = "import sys; from ssp.search.index import store; store.open_shard(sys.argv[1]); assert 'faiss' not in sys.modules"
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "words")], check=True, timeout=60)

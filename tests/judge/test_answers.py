@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from ssp.errors import InputError
-from ssp.judge import AnswerJudge, Decision, Item
+from ssp.base.errors import InputError
+from ssp.game.judge import AnswerJudge, Decision, Item
 
 
 class Asked:

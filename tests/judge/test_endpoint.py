@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from fakejudge import HANG, FakeJudge, Reply, serving
 
-from ssp import build
+from ssp.base.errors import Fault, InputError
+from ssp.base.services import is_loopback
 from ssp.config.schema import Config, JudgeConfig
-from ssp.errors import Fault, InputError
-from ssp.judge import Decision, Item
-from ssp.judge import endpoint as endpoint_module
-from ssp.judge.endpoint import LONGEST_PAUSE, LONGEST_REPLY, Breaker, Endpoint, Trouble
-from ssp.judge.judges import PROBE, LlmJudge
-from ssp.services import is_loopback
+from ssp.game.judge import Decision, Item
+from ssp.game.judge import endpoint as endpoint_module
+from ssp.game.judge.endpoint import LONGEST_PAUSE, LONGEST_REPLY, Breaker, Endpoint, Trouble
+from ssp.game.judge.judges import PROBE, LlmJudge
+from ssp.selfplay.workers import build
 
 NO_KEY = "SSP_TEST_NO_SUCH_KEY"
 KEY = "SSP_TEST_KEY"

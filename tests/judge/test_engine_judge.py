@@ -10,12 +10,12 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ssp import build
+from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, JudgeConfig
 from ssp.engines import ScriptedEngine
-from ssp.errors import Fault, InputError
-from ssp.judge import Decision, Item
-from ssp.judge.judges import EngineJudge
+from ssp.game.judge import Decision, Item
+from ssp.game.judge.judges import EngineJudge
+from ssp.selfplay.workers import build
 
 CHAT = "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}<s>assistant:"
 

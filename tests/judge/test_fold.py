@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ssp import evaluation
+from ssp.base.episode import SOLVER, Episode
 from ssp.config.role import RoleConfig
 from ssp.data.readers import Question
-from ssp.episode import SOLVER, Episode
-from ssp.evaluation import Kept, row_of
-from ssp.evaluation.rows import played_row
-from ssp.judge import AnswerJudge, Decision, Item, plain, same
-from ssp.referee.words import names
-from ssp.rewards.score import graded
+from ssp.game import evaluation
+from ssp.game.evaluation import Kept, row_of
+from ssp.game.evaluation.rows import played_row
+from ssp.game.judge import AnswerJudge, Decision, Item, plain, same
+from ssp.game.referee.words import names
+from ssp.game.rewards.score import graded
 
 SAME = [
     *[(f"Nuku{mark}alofa", "Nuku'alofa") for mark in "'‘’‛′`´ʻʼʾʿ＇"],

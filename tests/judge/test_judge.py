@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ssp.errors import InputError
-from ssp.judge import normalise, same
+from ssp.base.errors import InputError
+from ssp.game.judge import normalise, same
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssp.judge import Item
-from ssp.judge.verdict import ANSWER_CHARS, prompt, verdict
+from ssp.game.judge import Item
+from ssp.game.judge.verdict import ANSWER_CHARS, prompt, verdict
 
 
 @pytest.mark.parametrize(

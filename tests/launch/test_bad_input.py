@@ -14,11 +14,12 @@ from fakejudge import Reply, serving
 
 from launch import train
 from launch.main import run
-from ssp import protocols, runfolder
-from ssp.coldstart.store import ARTEFACT
 from ssp.config import load
-from ssp.judge import endpoint
-from ssp.ledger import Ledger
+from ssp.game import protocols
+from ssp.game.judge import endpoint
+from ssp.learning.coldstart.store import ARTEFACT
+from ssp.record import runfolder
+from ssp.record.ledger import Ledger
 from ssp.selfplay.checkpoint import check_resumable
 from ssp.selfplay.scene import read_scene
 

@@ -17,8 +17,8 @@ from actors.cluster import connect
 from launch import cluster, main
 from launch.nodes import ports, raynode
 from launch.nodes.raynode import MARK
+from ssp.base.errors import InputError
 from ssp.config import load
-from ssp.errors import InputError
 
 FOUR = {"NNODES": "4", "MASTER_ADDR": "127.0.0.1"}
 

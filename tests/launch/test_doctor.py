@@ -15,9 +15,9 @@ import pytest
 from launch import doctor
 from launch.checks import clusters, machine, needs, places
 from launch.nodes import raynode
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.errors import InputError
-from ssp.ledger import Ledger, home
+from ssp.record.ledger import Ledger, home
 
 
 @pytest.fixture

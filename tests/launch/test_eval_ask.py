@@ -18,19 +18,20 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from launch import ask
 from launch import eval as evaluate
 from launch.records import transcript
-from ssp import build, corpora, protocols
+from ssp.base.episode import SOLVER, Document, Episode, Task
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import Kind
 from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.engines import ScriptedEngine
-from ssp.episode import SOLVER, Document, Episode, Task
-from ssp.errors import InputError
-from ssp.evaluation import Play, methods
-from ssp.judge import Decision, Item
-from ssp.tokenlog import Kind
-from ssp.transfer.parcel import Parcel
-from ssp.workers.player import Player, PlayOrder
-from ssp.world import tokenizer as words
+from ssp.game import corpora, protocols
+from ssp.game.evaluation import Play, methods
+from ssp.game.judge import Decision, Item
+from ssp.game.world import tokenizer as words
+from ssp.selfplay.transfer.parcel import Parcel
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers.player import Player, PlayOrder
 
 TINY = ["steps=1", "solver.limits.turn_tokens=6"]
 

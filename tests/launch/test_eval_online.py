@@ -10,11 +10,11 @@ import pytest
 from webfakes import KEY, link, serving
 
 from launch import eval as evaluate
-from ssp import build
-from ssp.coldstart.store import ARTEFACT
+from ssp.base.errors import InputError
 from ssp.engines import ScriptedEngine
-from ssp.errors import InputError
-from ssp.world import tokenizer as words
+from ssp.game.world import tokenizer as words
+from ssp.learning.coldstart.store import ARTEFACT
+from ssp.selfplay.workers import build
 
 ASKED = ["--policy", str(ARTEFACT), "--data", "world:train", "--per-hop", "2", "--corpus", "world:train"]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from launch import main as console
-from ssp import corpora
+from ssp.game import corpora
 
 SMALL = [
     "solver.model=tiny", "retriever.topk=1", "solver.engine.kind=torch", "solver.engine.dtype=float32",

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from launch import eval as evaluate
-from ssp import build
+from ssp.base.episode import Episode, Task
+from ssp.base.errors import InputError
+from ssp.capacity.memory import MB
+from ssp.capacity.placement import machine
 from ssp.config import load
 from ssp.data.readers import Question
-from ssp.episode import Episode, Task
-from ssp.errors import InputError
-from ssp.evaluation import Kept, Play, row_of
-from ssp.memory import MB
-from ssp.placement import machine
+from ssp.game.evaluation import Kept, Play, row_of
+from ssp.selfplay.workers import build
 from ssp.telemetry import terminal
 
 QUESTIONS = [Question(f"q{n}", "vene mayor ?", (f"a{n}",)) for n in range(7)]

@@ -14,12 +14,13 @@ import pytest
 
 from launch import eval as evaluate
 from launch import train
-from ssp import build, corpora
-from ssp.coldstart.store import ARTEFACT
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
-from ssp.errors import InputError
-from ssp.world import tokenizer as words
+from ssp.game import corpora
+from ssp.game.world import tokenizer as words
+from ssp.learning.coldstart.store import ARTEFACT
+from ssp.selfplay.workers import build
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 ASKED = ["--policy", str(ARTEFACT), "--data", "world:train", "--per-hop", "4"]

@@ -13,8 +13,8 @@ import pytest
 
 from launch import ask
 from launch import eval as evaluate
-from ssp.errors import InputError
-from ssp.world import tokenizer as words
+from ssp.base.errors import InputError
+from ssp.game.world import tokenizer as words
 
 TOKENS = words.build()
 

@@ -20,23 +20,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launch import main as console
-from ssp.bank import files as bank
+from ssp.base.errors import Fault, InputError
+from ssp.base.printable import printable
+from ssp.capacity.memory import shapes
 from ssp.config import load
-from ssp.curriculum import yardstick
 from ssp.data import rag, readers
-from ssp.encoders.families import read_json
 from ssp.engines import folder as models
-from ssp.errors import Fault, InputError
-from ssp.evaluation import predictions
-from ssp.index import store
-from ssp.ledger import Ledger
-from ssp.memory import shapes
-from ssp.printable import printable
-from ssp.protocols import load as protocols
-from ssp.record import read_record, read_state
-from ssp.runfolder import RunFolder
-from ssp.telemetry import episodes, queuelog, runlog, timeline
-from ssp.warmup import traces
+from ssp.game.evaluation import predictions
+from ssp.game.protocols import load as protocols
+from ssp.learning.warmup import traces
+from ssp.record import episodes
+from ssp.record.ledger import Ledger
+from ssp.record.manifest import read_record, read_state
+from ssp.record.runfolder import RunFolder
+from ssp.search.encoders.families import read_json
+from ssp.search.index import store
+from ssp.selfplay.curriculum import yardstick
+from ssp.telemetry import queuelog, runlog, timeline
+from ssp.views.bank import files as bank
 
 FILES, COMMANDS = 1500, 700
 """Inputs of the long layer; the fast one draws a few."""

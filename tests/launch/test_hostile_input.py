@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from launch import main as console
+from ssp.base.errors import InputError
+from ssp.base.printable import printable
 from ssp.config import load, to_yaml
 from ssp.data.readers import read_corpus, read_questions, stream_corpus
-from ssp.errors import InputError
-from ssp.printable import printable
 
 NESTED = 3000
 LISTS, OBJECTS = "[" * NESTED + "]" * NESTED, '{"a":' * NESTED + "1" + "}" * NESTED
@@ -221,9 +221,9 @@ def test_results_replace_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_the_board_answers_whatever_it_is_asked(host: str, path: str, run: Path) -> None:
     from io import BytesIO
 
-    from ssp.board.data import Board
-    from ssp.board.server import Server, _Handler
-    from ssp.runfolder import RunFolder
+    from ssp.record.runfolder import RunFolder
+    from ssp.views.board.data import Board
+    from ssp.views.board.server import Server, _Handler
 
     class Asked(_Handler):
         def setup(self) -> None:

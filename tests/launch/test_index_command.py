@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from launch import index
+from ssp.base.errors import InputError
 from ssp.data.readers import read_corpus
-from ssp.encoders.encoder import TextEncoder
-from ssp.errors import InputError
-from ssp.index import store
 from ssp.search import in_memory
+from ssp.search.encoders.encoder import TextEncoder
 from ssp.search.hits import Knobs, merge
+from ssp.search.index import store
 
 ROOT = Path(__file__).parents[2]
 TOWNS = ("Rome", "Paris", "Berlin", "Oslo", "Lima", "Cairo")
@@ -145,7 +145,7 @@ def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, mo
 @pytest.mark.ray
 def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(corpus, tmp_path):
     script = (
-        "import os, signal, sys; from ssp.index import postings; from launch import main\n"
+        "import os, signal, sys; from ssp.search.index import postings; from launch import main\n"
         "inner = postings.merge_runs\n"
         "def merge_runs(*some):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from launch import inspect, replay
-from ssp import protocols
+from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Outcome, State, Task
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import Kind
 from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
-from ssp.episode import PROPOSER, SOLVER, Document, Episode, Outcome, State, Task
-from ssp.errors import InputError
-from ssp.judge import Decision
-from ssp.ledger.book import Ledger
-from ssp.protocols.renderer import Renderer
-from ssp.rewards.score import graded
-from ssp.rollout import Settings, rollout
-from ssp.telemetry import episodes as transcripts
-from ssp.tokenlog import Kind
-from ssp.world import tokenizer as words
+from ssp.game import protocols
+from ssp.game.judge import Decision
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rewards.score import graded
+from ssp.game.rollout import Settings, rollout
+from ssp.game.world import tokenizer as words
+from ssp.record import episodes as transcripts
+from ssp.record.ledger.book import Ledger
 
 TOKENS = words.build()
 WORDS = [word for word in TOKENS.get_vocab() if word.isalpha() and len(word) == 4]

@@ -24,10 +24,10 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
 from launch import judgeserver, serve
-from ssp import build
+from ssp.base.errors import InputError, SspError
 from ssp.config import load
-from ssp.errors import InputError, SspError
-from ssp.judge import Item
+from ssp.game.judge import Item
+from ssp.selfplay.workers import build
 
 sys.path.append(str(Path(__file__).parents[1] / "engines"))
 from vllmfactory import VOCAB, model, needs_vllm, saved

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 from trainruns import POLICY, ledger_is_sound, run
 
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.league.payoff import read
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.selfplay.league.payoff import read
 
 pytestmark = pytest.mark.ray
 

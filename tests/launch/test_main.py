@@ -18,12 +18,12 @@ from launch import main as console
 from launch.checks.dryrun import describe
 from launch.cli import Parser, parse
 from ssp import __version__
+from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.capacity.memory import processes
+from ssp.capacity.memory.services import BASE_MB
+from ssp.capacity.placement import machine, make, short
 from ssp.config import load, to_yaml
-from ssp.errors import Fault, InputError, InvariantError
-from ssp.index.builder import IndexPlan, build_index
-from ssp.memory import processes
-from ssp.memory.services import BASE_MB
-from ssp.placement import machine, make, short
+from ssp.search.index.builder import IndexPlan, build_index
 
 
 def raising(error: BaseException) -> Callable[[Sequence[str]], int]:

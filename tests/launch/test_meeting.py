@@ -14,8 +14,8 @@ from trainruns import free_port, until
 from launch.nodes import code, line, meeting, token
 from launch.nodes.meeting import Meeting
 from launch.nodes.member import Member
+from ssp.base.errors import InputError, SspError
 from ssp.config.schema import Config
-from ssp.errors import InputError, SspError
 
 PRINT = {"python": "3.11.7", "ssp/game.py": "ab"}
 
@@ -225,7 +225,7 @@ def test_the_print_names_code_versions_and_settings() -> None:
     first, second = Config(), Config()
     second.steps, second.ray.cpus = 99, 7
     here, there = code.printed(first), code.printed(second)
-    assert {"python", "ray", "ssp/runfolder.py", "actors/crew.py", "launch/nodes/code.py"} <= here.keys()
+    assert {"python", "ray", "ssp/record/runfolder.py", "actors/crew.py", "launch/nodes/code.py"} <= here.keys()
     assert {name for name in here if here[name] != there[name]} == {"steps"}  # ray.* is each node's own
     assert code.digest(here) != code.digest(there)
     with pytest.raises(InputError, match=f"steps is 99 here and {first.steps} on the head"):

@@ -10,12 +10,11 @@ import pytest
 from recipes import PUBLISHED, recipe, rows
 
 from launch.main import main
-from ssp import migration
-from ssp.config import Config, load
+from ssp.base.errors import InputError
+from ssp.config import Config, load, migration
 from ssp.config.load import dotted
 from ssp.config.load import stated as stated_in
-from ssp.errors import InputError
-from ssp.migration import facts, script, special, values
+from ssp.config.migration import facts, script, special, values
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

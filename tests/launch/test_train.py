@@ -13,8 +13,8 @@ import pytest
 from trainruns import PAIRS, Left, Run, ledger_is_sound, marked, run, until
 
 from launch import doctor
-from ssp.episode import ROLES
-from ssp.telemetry import episodes
+from ssp.base.episode import ROLES
+from ssp.record import episodes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 

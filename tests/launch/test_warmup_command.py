@@ -25,8 +25,8 @@ from launch import warmup
 from launch.cli import Parsed
 from launch.main import COMMANDS
 from launch.main import main as console
-from ssp import protocols
-from ssp.errors import InputError
+from ssp.base.errors import InputError
+from ssp.game import protocols
 
 CHEAP = [f"defaults.model={POLICY}", "warmup.batch=8", "warmup.heldout=0.2", "solver.learner.lr=2e-3"]
 

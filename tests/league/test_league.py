@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from toys import QUIZ, published
 
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.league import league as rules
-from ssp.league.config import LeagueConfig
-from ssp.league.league import DOUBT, League
-from ssp.league.payoff import Result
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.config.league import LeagueConfig
+from ssp.selfplay.league import league as rules
+from ssp.selfplay.league.league import DOUBT, League
+from ssp.selfplay.league.payoff import Result
 
 
 def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[Any, ...]]:

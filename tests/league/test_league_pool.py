@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssp.errors import InvariantError
-from ssp.league.pool import Pool
+from ssp.base.errors import InvariantError
+from ssp.selfplay.league.pool import Pool
 
 
 def gain(more: float, error: float = 0.0) -> object:

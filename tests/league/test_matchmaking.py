@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ssp.league.matchmaking import KINDS, draw, pfsp, weights
+from ssp.selfplay.league.matchmaking import KINDS, draw, pfsp, weights
 
 CHANCES, RATINGS, MEMBERS = [0.9, 0.5, 0.2, 0.5], [10.0, 70.0, 70.0, -5.0], [3, 8, 12, 20]
 DRAWS = 4000

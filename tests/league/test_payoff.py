@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ssp.episode import PROPOSER, SOLVER, Outcome, State
-from ssp.errors import InputError, InvariantError
-from ssp.league.payoff import PayoffTable, Result, read, wilson
-from ssp.ledger import Ledger
+from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
+from ssp.base.errors import InputError, InvariantError
+from ssp.record.ledger import Ledger
+from ssp.selfplay.league.payoff import PayoffTable, Result, read, wilson
 
 
 def test_counts_add_up_and_a_stranger_has_none() -> None:

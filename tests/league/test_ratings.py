@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import InvariantError
-from ssp.league.payoff import PayoffTable, Result
-from ssp.league.ratings import ELO, PRIOR, Ratings, fit
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import InvariantError
+from ssp.selfplay.league.payoff import PayoffTable, Result
+from ssp.selfplay.league.ratings import ELO, PRIOR, Ratings, fit
 
 SEEDS = range(8)
 

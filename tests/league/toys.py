@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.league.config import LeagueConfig
-from ssp.league.league import League
-from ssp.league.payoff import Result
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.config.league import LeagueConfig
+from ssp.selfplay.league.league import League
+from ssp.selfplay.league.payoff import Result
 
 RPS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
 QUIZ = 0.5 + 0.5 * RPS
@@ -55,7 +55,7 @@ def exploitability(payoff: np.ndarray, rows: np.ndarray, columns: np.ndarray) ->
     return float((payoff @ columns).max() - (rows @ payoff).min())
 
 
-@patch("ssp.league.league.RECENT", RECENT)
+@patch("ssp.selfplay.league.league.RECENT", RECENT)
 def play(
     settings: LeagueConfig,
     seed: int,

@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from ssp.base.episode import Episode, Outcome
+from ssp.base.tokenlog import Kind
 from ssp.config.role import RoleConfig
-from ssp.episode import Episode, Outcome
 from ssp.learning.batch import Batch, collate
 from ssp.learning.forward import score
-from ssp.tokenlog import Kind
 
 VOCAB = 40
 

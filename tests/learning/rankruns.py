@@ -143,7 +143,7 @@ def job(model, out, name, settings, phase, group):
 def main(model: Path, out: Path, phase: str, rank: int) -> None:
     import torch
 
-    from ssp.learning import ranks
+    from ssp.learning.backends import ranks
 
     torch.set_num_threads(1)
     listener, place = None, out / f"{phase}.address"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ssp.config.role import RoleConfig
+from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.learner import Learner
-from ssp.learning.ranks import SOLO, Ranks
 
 
 class SoloLearner:

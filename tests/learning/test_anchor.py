@@ -8,7 +8,7 @@ import torch
 from solo import SoloLearner
 from torch import nn
 
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
 from ssp.learning.anchor import Average, named
 
 

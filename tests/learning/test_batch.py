@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from ssp.episode import Episode, Outcome
-from ssp.errors import InvariantError
+from ssp.base.episode import Episode, Outcome
+from ssp.base.errors import InvariantError
+from ssp.base.tokenlog import Kind
 from ssp.learning.batch import collate, lengths, micro_batches
-from ssp.tokenlog import Kind
 
 
 def test_collate_copies_the_log_and_pads_right(make_episodes):

@@ -12,10 +12,11 @@ import torch
 from solo import SoloLearner
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from ssp import build, record
+from ssp.base.errors import InputError, InvariantError
 from ssp.config.schema import Config
-from ssp.errors import InputError, InvariantError
 from ssp.learning import checkpoint
+from ssp.record import manifest
+from ssp.selfplay.workers import build
 
 META = {"role": "solver", "version": 7, "incarnation": 1}
 
@@ -160,7 +161,7 @@ def test_a_flipped_byte_is_refused_wherever_weights_are_taken(saved, kind):
     with pytest.raises(InputError) as refused:
         take()
     message = str(refused.value)
-    assert str(file) in message and expected in message and record.digest(file) in message
+    assert str(file) in message and expected in message and manifest.digest(file) in message
 
 
 @pytest.mark.parametrize(

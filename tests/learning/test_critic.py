@@ -9,7 +9,7 @@ import pytest
 import torch
 from solo import SoloLearner
 
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
 from ssp.learning.critic import Critic
 from ssp.learning.figures import Figures
 

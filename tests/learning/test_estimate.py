@@ -8,10 +8,10 @@ import pytest
 import torch
 from solo import SoloLearner
 
-from ssp import algorithms
+from ssp.base.tokenlog import Kind
+from ssp.learning import algorithms
 from ssp.learning.batch import Batch, collate, mini_batches
 from ssp.learning.estimate import estimate
-from ssp.tokenlog import Kind
 
 
 def batch_of(rewards, mask, **extra):

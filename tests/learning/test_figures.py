@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ssp.learning.figures import Figures
-from ssp.losses import LossOptions, Tokens, ppo_clip
+from ssp.learning.losses import LossOptions, Tokens, ppo_clip
 
 
 def tokens(n: int, spread: float, seed: int = 0) -> Tokens:

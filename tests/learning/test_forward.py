@@ -9,9 +9,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from ssp import kl
-from ssp.kl_full import TopK
+from ssp.learning import kl
 from ssp.learning.forward import Versus, score
+from ssp.learning.kl_full import TopK
 
 
 class Largest(TorchDispatchMode):

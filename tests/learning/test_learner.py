@@ -12,8 +12,8 @@ import torch
 from solo import SoloLearner
 from transformers import AutoModelForCausalLM
 
-from ssp import losses
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
+from ssp.learning import losses
 from ssp.learning.batch import collate
 from ssp.learning.forward import score
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from solo import SoloLearner
 
+from ssp.base.episode import Episode, Outcome
+from ssp.base.tokenlog import Kind
 from ssp.engines.base import Sampling
 from ssp.engines.torch_engine import TorchEngine
-from ssp.episode import Episode, Outcome
 from ssp.learning.batch import collate
-from ssp.tokenlog import Kind
 
 
 def play(engine, n, temperature):

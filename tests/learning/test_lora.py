@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 from solo import SoloLearner
 from transformers import AutoModelForCausalLM
 
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.errors import InputError
 from ssp.learning import lora
 from ssp.learning.forward import score
-from ssp.workers import learner as workers
+from ssp.selfplay.workers import learner as workers
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import torch
 from solo import SoloLearner
 from transformers import AutoModelForCausalLM
 
-from ssp import losses
 from ssp.config.role import CorrectionConfig
+from ssp.learning import losses
 
 
 def parameters(learner):

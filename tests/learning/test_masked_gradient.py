@@ -11,12 +11,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ssp import algorithms, kl, losses
 from ssp.config.role import CorrectionConfig
-from ssp.kl_full import TopK
+from ssp.learning import algorithms, kl, losses
 from ssp.learning.batch import Batch
 from ssp.learning.estimate import estimate
 from ssp.learning.forward import Versus, score, states
+from ssp.learning.kl_full import TopK
 
 NAN = float("nan")
 

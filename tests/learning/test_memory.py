@@ -7,7 +7,7 @@ import pytest
 import torch
 from solo import SoloLearner
 
-from ssp.errors import OutOfMemory, SspError
+from ssp.base.errors import OutOfMemory, SspError
 from ssp.learning.memory import Memory, is_shortage
 
 SHORT = [

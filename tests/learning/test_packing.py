@@ -18,12 +18,12 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from ssp import kl
-from ssp.errors import InputError, InvariantError
-from ssp.kl_full import TopK
+from ssp.base.errors import InputError, InvariantError
+from ssp.learning import kl
 from ssp.learning.attention import Segments, attend, rotate
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.forward import Versus, score, states
+from ssp.learning.kl_full import TopK
 from ssp.learning.packing import enable_packing, lay_out, packs
 
 VOCAB = 50

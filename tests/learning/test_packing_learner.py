@@ -8,7 +8,7 @@ import pytest
 import torch
 from solo import SoloLearner
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 from ssp.learning.critic import Critic
 
 

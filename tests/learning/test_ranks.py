@@ -10,11 +10,11 @@ import torch
 from rankruns import ALONE, JOBS, role, spawn
 from transformers import AutoModelForCausalLM
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
+from ssp.learning.backends.ranks import SOLO, deal
 from ssp.learning.learner import Learner
 from ssp.learning.memory import Memory
 from ssp.learning.pieces import pieces
-from ssp.learning.ranks import SOLO, deal
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 from ssp.learning.learner import Learner
 
 

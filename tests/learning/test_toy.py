@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from solo import SoloLearner
 
-from ssp import algorithms
+from ssp.base.episode import Episode, Outcome
+from ssp.base.tokenlog import Kind
 from ssp.config.role import CorrectionConfig
 from ssp.engines.base import Sampling
 from ssp.engines.torch_engine import TorchEngine
-from ssp.episode import Episode, Outcome
+from ssp.learning import algorithms
 from ssp.learning.batch import Batch, collate
-from ssp.tokenlog import Kind
 
 GOOD = frozenset(range(6))
 """Of 40 words; the second word must be one of these."""

@@ -6,9 +6,9 @@ import sqlite3
 
 import pytest
 
-from ssp.episode import Outcome, State
-from ssp.errors import InputError, InvariantError
-from ssp.ledger import Ledger
+from ssp.base.episode import Outcome, State
+from ssp.base.errors import InputError, InvariantError
+from ssp.record.ledger import Ledger
 
 
 @pytest.fixture

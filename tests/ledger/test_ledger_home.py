@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ssp.errors import InputError
-from ssp.ledger import HomeLedger, Ledger, home
+from ssp.base.errors import InputError
+from ssp.record.ledger import HomeLedger, Ledger, home
 
 
 @pytest.fixture

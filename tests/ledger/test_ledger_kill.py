@@ -6,11 +6,11 @@ import subprocess
 import sys
 import time
 
-from ssp.ledger import Ledger
+from ssp.record.ledger import Ledger
 
 WRITER = """
 import itertools, sys
-from ssp.ledger import Ledger
+from ssp.record.ledger import Ledger
 ledger = Ledger(sys.argv[1])
 for call in itertools.count():
     ids = [f"{call}-{i}" for i in range(50)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ssp.errors import InputError
-from ssp.ledger import Ledger
+from ssp.base.errors import InputError
+from ssp.record.ledger import Ledger
 
 
 def create(ledger: Ledger, *names: str) -> None:

@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ssp.episode import State
-from ssp.errors import InvariantError
-from ssp.ledger import Ledger
+from ssp.base.episode import State
+from ssp.base.errors import InvariantError
+from ssp.record.ledger import Ledger
 
 NAMES = st.integers(0, 39).map(lambda i: f"e{i:02}")
 ROLES = ("proposer", "solver")

@@ -9,7 +9,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ssp.config.role import LearnerConfig
-from ssp.learning import backend
+from ssp.learning.backends import backend
 from ssp.learning.policy import Policy
 
 

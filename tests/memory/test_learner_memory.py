@@ -14,14 +14,15 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from ssp.base.shape import Shape
+from ssp.capacity.memory import activations, learner
+from ssp.capacity.memory.needs import Need
+from ssp.capacity.memory.shapes import PUBLIC, Model
 from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
-from ssp.learning import backend, forward, lora
+from ssp.learning import forward, lora
+from ssp.learning.backends import backend
 from ssp.learning.packing import enable_packing
 from ssp.learning.policy import Policy, checkpoint_layers
-from ssp.memory import activations, learner
-from ssp.memory.needs import Need
-from ssp.memory.shapes import PUBLIC, Model
-from ssp.shape import Shape
 
 SMALL = {
     "vocab_size": 300, "hidden_size": 128, "intermediate_size": 448, "num_hidden_layers": 3, "num_attention_heads": 8,
@@ -53,7 +54,7 @@ def model_of(module: Any) -> Model:
 
 
 def test_constants_are_those_of_the_modules_that_import_torch() -> None:
-    from ssp.learning import deepspeed_backend
+    from ssp.learning.backends import deepspeed_backend
 
     assert activations.CELLS == forward.CELLS and learner.BUCKET == deepspeed_backend.BUCKET
 

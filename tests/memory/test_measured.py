@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from ssp.base.shape import Shape
+from ssp.capacity.memory import Model, engine
 from ssp.config.role import RoleConfig
 from ssp.engines.torch_engine import TorchEngine
-from ssp.memory import Model, engine
-from ssp.shape import Shape
 
 BENCH = Path(__file__).parents[1] / "bench" / "process_memory.py"
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("measured.json").read_text())

@@ -12,11 +12,11 @@ import torch
 from safetensors.numpy import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from ssp.base.errors import InputError
+from ssp.base.shape import Shape
+from ssp.capacity.memory.shapes import PUBLIC, find
 from ssp.config.role import LoraConfig
-from ssp.errors import InputError
 from ssp.learning import lora
-from ssp.memory.shapes import PUBLIC, find
-from ssp.shape import Shape
 
 FAMILIES: dict[str, Any] = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.capacity.memory import processes, threads
 from ssp.config import load
-from ssp.memory import processes, threads
 
 LARGE = "defaults.model=Qwen/Qwen2.5-0.5B"
 

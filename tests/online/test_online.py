@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from webfakes import ANSWERS, KEY, VARIABLES, WEB, Answer, Server, link, serpapi, serving
 
-from ssp import corpora
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config
-from ssp.episode import Document
-from ssp.errors import Fault, InputError
-from ssp.online.engines import ENGINES, long_segments, sanitised
-from ssp.online.search import AT_ONCE, OnlineSearch
+from ssp.game import corpora
+from ssp.search.online.engines import ENGINES, long_segments, sanitised
+from ssp.search.online.search import AT_ONCE, OnlineSearch
 
 ALL = sorted(ENGINES)
 each = pytest.mark.parametrize("name", ALL)

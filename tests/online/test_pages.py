@@ -12,10 +12,10 @@ import httpx
 import pytest
 from webfakes import KEY, serving
 
-from ssp.episode import Document
-from ssp.online import pages
-from ssp.online.pages import Pages, paragraph, paragraphs, public_address
-from ssp.online.search import OnlineSearch
+from ssp.base.episode import Document
+from ssp.search.online import pages
+from ssp.search.online.pages import Pages, paragraph, paragraphs, public_address
+from ssp.search.online.search import OnlineSearch
 
 PAGE = """<!doctype html><html><head><title>Emma</title><style>p { color: red }</style>
 <script>document.write("<p>written by a script about the novel Emma</p>")</script></head><body><nav><a href=x>Home</a></nav>

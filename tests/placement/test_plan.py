@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launch import main as console
-from ssp import config, memory
+from ssp import config
+from ssp.base.errors import InputError
+from ssp.capacity import memory
+from ssp.capacity.memory import GB
+from ssp.capacity.memory.services import published
+from ssp.capacity.placement import DoesNotFit, Node, Plan, Seat, Slot, Unit, assign, make, parse, units
+from ssp.capacity.placement.units import needs_of
 from ssp.config import placement_rules
 from ssp.config.schema import Config
-from ssp.errors import InputError
-from ssp.memory import GB
-from ssp.memory.services import published
-from ssp.placement import DoesNotFit, Node, Plan, Seat, Slot, Unit, assign, make, parse, units
-from ssp.placement.units import needs_of
 
 
 def laid(plan: Plan) -> list[list[list[str]]]:

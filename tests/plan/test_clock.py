@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ssp.errors import InvariantError
-from ssp.plan import clock
+from ssp.base.errors import InvariantError
+from ssp.capacity.plan import clock
 
 
 def test_timers_come_in_their_order_and_take_no_time() -> None:

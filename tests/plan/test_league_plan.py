@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.capacity.plan.costs import Costs
+from ssp.capacity.plan.simulate import simulate
+from ssp.capacity.plan.split import Split, work
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.plan.costs import Costs
-from ssp.plan.simulate import simulate
-from ssp.plan.split import Split, work
 
 
 def config(match: str, *typed: str) -> Config:

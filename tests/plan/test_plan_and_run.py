@@ -10,10 +10,10 @@ import pytest
 from traces import busy, trace
 from trainruns import SMALL, Run, ledger_is_sound, run
 
+from ssp.capacity.plan.costs import Costs
+from ssp.capacity.plan.simulate import simulate
+from ssp.capacity.plan.split import own
 from ssp.config import load
-from ssp.plan.costs import Costs
-from ssp.plan.simulate import simulate
-from ssp.plan.split import own
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 STEPS, BOUND = 8, 1
@@ -31,7 +31,7 @@ SLEEPING = [
     "defaults.limits.total_tokens=1400",
     "proposer.algorithm=grpo",
     "proposer.loss=ppo_clip",
-    "solver.reward=ssp.tiny.reward:letters",
+    "solver.reward=ssp.learning.tiny.reward:letters",
     "referee.verifier=none",
     "referee.evidence=none",
     "referee.rules=[malformed, empty, leakage]",

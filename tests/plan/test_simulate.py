@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ssp.capacity.plan.costs import Costs
+from ssp.capacity.plan.simulate import Measured, simulate
+from ssp.capacity.plan.split import Split, capped, choose, own, work
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.plan.costs import Costs
-from ssp.plan.simulate import Measured, simulate
-from ssp.plan.split import Split, capped, choose, own, work
 
 FREE = Costs(search_s=0.0, judge_s=0.0)
 STEP, EACH, TOKEN = 0.006, 0.00007, 0.00016

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import families
 
-from ssp import protocols
-from ssp.episode import Document
-from ssp.protocols import Protocol
-from ssp.protocols.renderer import Renderer
-from ssp.protocols.template import FAMILIES, PLAIN
-from ssp.referee.verifier import natural
+from ssp.base.episode import Document
+from ssp.game import protocols
+from ssp.game.protocols import Protocol
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.protocols.template import FAMILIES, PLAIN
+from ssp.game.referee.verifier import natural
 
 FOLDER = Path(__file__).with_name("golden")
 FIELDS = {

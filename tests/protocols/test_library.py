@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from golden_texts import DOCUMENTS, FOLDER, golden
 
-from ssp import protocols
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
 from ssp.config.load import load
-from ssp.episode import Document
-from ssp.errors import InputError
-from ssp.protocols.template import lay_out
+from ssp.game import protocols
+from ssp.game.protocols.template import lay_out
 from ssp.selfplay.scene import concrete
 
 SHIPPED = {"search-r1", "ssp", "qwen2p5", "llama3p1", "r-search", "research", "ssrl", "recall", "chat-tools", "mini"}

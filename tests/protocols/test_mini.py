@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from ssp import protocols
-from ssp.episode import Document
-from ssp.errors import InputError
-from ssp.protocols import Segment
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
+from ssp.game import protocols
+from ssp.game.protocols import Segment
 
 MINI = protocols.get("mini")
 

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from ssp import protocols
-from ssp.protocols import Protocol, Segment, calls
+from ssp.game import protocols
+from ssp.game.protocols import Protocol, Segment, calls
 
 STRINGS = 2500
 NAMES = ("search-r1", "ssp", "research", "recall", "chat-tools", "mini")

@@ -9,10 +9,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ssp import protocols
-from ssp.episode import Document
-from ssp.errors import InputError
-from ssp.protocols.renderer import Renderer
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
 
 QWEN, LLAMA = families.qwen(), families.llama()
 QUESTION = {"question": "Which river?"}

@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ssp.ledger import Ledger
-from ssp.queues import LeaseQueue, Ticket
+from ssp.record.ledger import Ledger
+from ssp.selfplay.queues import LeaseQueue, Ticket
 
 LEASE = 5.0
 

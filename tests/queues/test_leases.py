@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ssp.errors import InvariantError
-from ssp.queues import LeaseQueue, Ticket, leases
+from ssp.base.errors import InvariantError
+from ssp.selfplay.queues import LeaseQueue, Ticket, leases
 
 ITEMS, BYTES = 10, 100
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ssp.errors import InvariantError
-from ssp.queues import Queue, Ticket
+from ssp.base.errors import InvariantError
+from ssp.selfplay.queues import Queue, Ticket
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

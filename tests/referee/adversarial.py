@@ -23,8 +23,8 @@ if __name__ == "__main__":
 
 from proposals import MINI, NOISE, POTA, VURE, Line, behind, proposal, referee
 
-from ssp.episode import PROPOSER, Document, Episode
-from ssp.referee import CHECKS, RULES
+from ssp.base.episode import PROPOSER, Document, Episode
+from ssp.game.referee import CHECKS, RULES
 
 FILE = Path(__file__).with_name("adversarial.jsonl")
 VALID = "valid"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ssp import protocols
+from ssp.base.episode import Document, Episode
+from ssp.base.errors import Fault
 from ssp.config.schema import RefereeConfig
 from ssp.engines import Generation, Sampling, ScriptedEngine
-from ssp.episode import Document, Episode
-from ssp.errors import Fault
-from ssp.judge import AnswerJudge
-from ssp.protocols.renderer import Renderer
-from ssp.referee import EndpointVerifier, EngineVerifier, Referee
+from ssp.game import protocols
+from ssp.game.judge import AnswerJudge
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.referee import EndpointVerifier, EngineVerifier, Referee
 
 MINI = protocols.get("mini")
 POTA = Document("d1", '"Pota"\npota a company . pota seat vure .')

@@ -8,7 +8,7 @@ import adversarial
 import pytest
 from adversarial import VALID, Rates, markdown, rates, rows, verdict
 
-from ssp.referee import CHECKS, RULES
+from ssp.game.referee import CHECKS, RULES
 
 DOCS = Path(__file__).parents[2] / "docs" / "referee.md"
 ERRS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from proposals import MINI, POTA, VURE, proposal
 
+from ssp.base.episode import Document
 from ssp.config.tables import CHOICES
-from ssp.episode import Document
-from ssp.referee.evidence import EVIDENCE
+from ssp.game.referee.evidence import EVIDENCE
 
 FOUNDED = Document("d1", '"Pota"\npota a company . pota seat vure . pota founder bino .')
 TUPOLEV = Document(

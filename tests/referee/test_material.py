@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from proposals import NOISE, POTA, VURE, proposal
 
-from ssp.episode import Document
-from ssp.referee.material import fit, own_documents, pick_noise, pick_trajectories
+from ssp.base.episode import Document
+from ssp.game.referee.material import fit, own_documents, pick_noise, pick_trajectories
 
 
 def ids(documents: list[Document]) -> list[str]:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from proposals import GOOD, MINI, NOISE, POTA, VURE, Broken, Line, behind, noise, on, proposal, referee
 
+from ssp.base.episode import Document, Verdict
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.schema import RefereeConfig
 from ssp.engines import ScriptedEngine
-from ssp.episode import Document, Verdict
-from ssp.errors import Fault, InputError, InvariantError
-from ssp.judge import AnswerJudge, Decision, Item
-from ssp.referee import CHECKS, RULES, Referee
+from ssp.game.judge import AnswerJudge, Decision, Item
+from ssp.game.referee import CHECKS, RULES, Referee
 
 VALID = Verdict(valid=True)
 

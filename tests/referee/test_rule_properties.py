@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proposals import MINI, proposal
 
+from ssp.base.episode import Document
 from ssp.config.schema import RefereeConfig
-from ssp.episode import Document
-from ssp.referee.evidence import EVIDENCE
-from ssp.referee.rules import RULES, broken_rule
-from ssp.referee.words import count, fold, length, names, words
+from ssp.game.referee.evidence import EVIDENCE
+from ssp.game.referee.rules import RULES, broken_rule
+from ssp.game.referee.words import count, fold, length, names, words
 
 PIECES = st.sampled_from(
     [

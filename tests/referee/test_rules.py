@@ -6,7 +6,7 @@ import pytest
 from proposals import MINI, proposal
 
 from ssp.config.schema import RefereeConfig
-from ssp.referee.rules import RULES, broken_rule
+from ssp.game.referee.rules import RULES, broken_rule
 
 CFG = RefereeConfig()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ssp.referee.words import count, fold, length, names, tokens, words
+from ssp.game.referee.words import count, fold, length, names, tokens, words
 
 
 @pytest.mark.parametrize(

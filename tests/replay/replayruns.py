@@ -12,8 +12,8 @@ from typing import Any
 from trainruns import REPO, SMALL
 
 from launch.main import run
-from ssp.episode import Episode
-from ssp.telemetry import episodes as transcripts
+from ssp.base.episode import Episode
+from ssp.record import episodes as transcripts
 
 KEPT = ["save.every=1", "save.keep=1000", "void.limit=1.0", "referee.alarm_patience=1000"]
 

@@ -12,16 +12,16 @@ import pytest
 from replayruns import copied, play, put, rewrite, rows
 
 from launch import replay
-from ssp import build
-from ssp.episode import PROPOSER, Episode
-from ssp.errors import InputError
-from ssp.replay.compared import Untold
-from ssp.replay.forced import BOUNDS, Forced
-from ssp.replay.record import Records
-from ssp.runfolder import RunFolder
+from ssp.base.episode import PROPOSER, Episode
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import Kind
+from ssp.record import episodes as transcripts
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.stages import EVAL
-from ssp.telemetry import episodes as transcripts
-from ssp.tokenlog import Kind
+from ssp.selfplay.workers import build
+from ssp.views.replay.compared import Untold
+from ssp.views.replay.forced import BOUNDS, Forced
+from ssp.views.replay.record import Records
 
 
 @pytest.fixture(scope="module")

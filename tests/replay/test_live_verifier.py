@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ssp.config import load
-from ssp.replay import verdicts
-from ssp.replay.verdicts import Verdicts
+from ssp.views.replay import verdicts
+from ssp.views.replay.verdicts import Verdicts
 
 ROWS = [
     ("solver-000002-i1-0.0.parquet", 3),

@@ -10,7 +10,7 @@ from replayruns import KEPT, play, rows
 from test_forced_replay import all_same
 from trainruns import ledger_is_sound, run
 
-from ssp.replay.forced import BOUNDS
+from ssp.views.replay.forced import BOUNDS
 
 NO_VLLM = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
 IN_FLIGHT = [

@@ -20,13 +20,13 @@ import test_rollout
 import test_sources
 import test_turns
 
-from ssp import rollout as room
+from ssp.base.episode import Document, Episode, Outcome, Task
+from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig, SourceConfig
-from ssp.episode import Document, Episode, Outcome, Task
-from ssp.protocols.renderer import Renderer
-from ssp.replay.tape import along
-from ssp.rollout import Settings
-from ssp.tokenlog import Kind
+from ssp.game import rollout as room
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings
+from ssp.views.replay.tape import along
 
 PLAYED = (scripts, test_chat_tools, test_overflow, test_rollout, test_sources, test_turns)
 PLAYING = {

@@ -13,17 +13,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
 
 from suite_models import arrays, logprobs, network, save
 
-from ssp import build
+from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config import load
 from ssp.engines.base import Sampling
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
-from ssp.league.lineup import member
-from ssp.replay.logprobs import recompute
-from ssp.replay.weights import Weights
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.league.lineup import member
 from ssp.selfplay.versions import ANCHORS
-from ssp.tokenlog import Kind, TokenLog
+from ssp.selfplay.workers import build
+from ssp.views.replay.logprobs import recompute
+from ssp.views.replay.weights import Weights
 
 MODEL = "qwen2-tied"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.base.episode import PROPOSER, Episode
+from ssp.base.errors import InputError, InvariantError
 from ssp.config import load
 from ssp.config.role import RoleConfig
-from ssp.episode import PROPOSER, Episode
-from ssp.errors import InputError, InvariantError
-from ssp.rewards import proposer
+from ssp.game.rewards import proposer
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.settle import settle
 

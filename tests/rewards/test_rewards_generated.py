@@ -10,9 +10,9 @@ import oracle
 import pytest
 from oracle import GOLDS
 
-from ssp import rewards
-from ssp.judge import normalise
-from ssp.rewards.ssrl import form
+from ssp.game import rewards
+from ssp.game.judge import normalise
+from ssp.game.rewards.ssrl import form
 
 COUNT = 2200
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ssp import rewards
+from ssp.game import rewards
 
 T, A = "<think>so</think>", "<answer>Paris</answer>"
 SI = "<search>capital</search>\n<information>{}</information>"

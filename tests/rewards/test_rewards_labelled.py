@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ssp import rewards
-from ssp.errors import InputError
+from ssp.base.errors import InputError
+from ssp.game import rewards
 
 # answer, golds, EM, subEM, F1
 LABELLED = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ssp import rewards
-from ssp.rewards.ssrl import form
+from ssp.game import rewards
+from ssp.game.rewards.ssrl import form
 
 MEGABYTE = 1_000_000
 TAGS = ["<answer>", "<think>", "<search>", "<information>", "<result>", "<", "\\boxed{", "<eos>"]

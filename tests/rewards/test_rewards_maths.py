@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ssp import rewards
-from ssp.errors import Fault, InputError
-from ssp.rewards import maths
-from ssp.rewards.maths import Comparer
+from ssp.base.errors import Fault, InputError
+from ssp.game import rewards
+from ssp.game.rewards import maths
+from ssp.game.rewards.maths import Comparer
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from launch import train
-from ssp import rewards
+from ssp.base.errors import InputError
 from ssp.config import load
 from ssp.config.reward_rules import warnings
-from ssp.errors import InputError
+from ssp.game import rewards
 
 OWN = """
 import random

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ssp import rewards
+from ssp.base.episode import SOLVER, Episode
+from ssp.base.errors import Fault, InputError
 from ssp.config.role import RoleConfig
-from ssp.episode import SOLVER, Episode
-from ssp.errors import Fault, InputError
-from ssp.judge import AnswerJudge, Decision, same
-from ssp.judge.answers import Item
-from ssp.rewards.score import graded, score
+from ssp.game import rewards
+from ssp.game.judge import AnswerJudge, Decision, same
+from ssp.game.judge.answers import Item
+from ssp.game.rewards.score import graded, score
 
 PROMPT = "Write <answer> Beijing </answer>. Question: where?"
 RIGHT = "<think>so</think><answer>Paris</answer>"

@@ -7,14 +7,14 @@ import pytest
 from scripts import LIMITS, Books, encode, pieces, play, tasks
 from transformers import PreTrainedTokenizerBase
 
-from ssp import protocols
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
 from ssp.config import load
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
-from ssp.episode import Document
-from ssp.errors import InputError
-from ssp.protocols.renderer import TOOLS, Renderer
-from ssp.rollout import Settings, rollout
+from ssp.game import protocols
+from ssp.game.protocols.renderer import TOOLS, Renderer
+from ssp.game.rollout import Settings, rollout
 
 CHAT = protocols.get("chat-tools")
 FAMILIES = {

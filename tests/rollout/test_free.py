@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, encode, scripted, search, tasks
 
+from ssp.base.episode import Document, Episode, Outcome
+from ssp.base.errors import Fault
 from ssp.config.role import LimitsConfig
 from ssp.engines import Generation, Sampling, ScriptedEngine
 from ssp.engines.base import FreeEngine
-from ssp.episode import Document, Episode, Outcome
-from ssp.errors import Fault
-from ssp.rollout import Settings, rollout
+from ssp.game.rollout import Settings, rollout
 
 N = 64
 
@@ -160,7 +160,9 @@ class SlowBooks(Books):
 @pytest.mark.parametrize("free", [False, True])
 def test_who_takes_too_long_is_void(free: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("ssp.rollout.table.time", SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: 0.0))
+    monkeypatch.setattr(
+        "ssp.game.rollout.table.time", SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: 0.0)
+    )
     limits = LimitsConfig(**{**vars(LIMITS), "seconds": 90.0})
     turns = [[search("a"), search("b"), ANSWER], [ANSWER]]
     engine = scripted(turns)

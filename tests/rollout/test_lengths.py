@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scripts import QWEN, SEARCH_R1, encode
 
-from ssp import corpora, protocols
+from ssp.base.episode import Document
 from ssp.config.load import load
 from ssp.config.role import LimitsConfig, RoleConfig, SourceConfig
 from ssp.config.rules import warnings
-from ssp.episode import Document
-from ssp.index.builder import IndexPlan, build_index
-from ssp.protocols.renderer import Renderer
-from ssp.rollout.lengths import notes
+from ssp.game import corpora, protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout.lengths import notes
+from ssp.search.index.builder import IndexPlan, build_index
 from ssp.selfplay.scene import read_scene
 
 WIDE = LimitsConfig(searches=2, turn_tokens=500, observation_tokens=1300, prompt_tokens=1000, total_tokens=5100)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, Chain, encode, pieces, play, search, with_tokens
 
-from ssp import protocols
+from ssp.base.episode import Document, Episode
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import Kind
 from ssp.config.load import load
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
-from ssp.episode import Document, Episode
-from ssp.errors import InputError
-from ssp.protocols.renderer import Renderer
-from ssp.tokenlog import Kind
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
 
 LONG = [Document(str(n), f'"Title {n}"\n' + f"passage {n} " * 12) for n in range(3)]
 

@@ -8,15 +8,15 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from ssp import protocols
+from ssp.base.episode import Document, Episode, Outcome, Task
+from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
-from ssp.episode import Document, Episode, Outcome, Task
-from ssp.errors import Fault, InputError, InvariantError
-from ssp.protocols.renderer import Renderer
-from ssp.rollout import Settings, rollout
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
 from ssp.search.hits import Answers
-from ssp.tokenlog import Kind
 
 MINI = protocols.get("mini")
 TAGS = [f"<{slash}{kind}>" for kind in MINI.kinds for slash in ("", "/")]

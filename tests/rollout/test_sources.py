@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scripts import ANSWER, LIMITS, QWEN, Books, Chain, encode, play, tasks, with_tokens
 
-from ssp import protocols
+from ssp.base.episode import Episode
+from ssp.base.errors import InvariantError
+from ssp.base.tokenlog import Kind
 from ssp.config.role import SourceConfig
 from ssp.engines import Generation, Sampling, ScriptedEngine
-from ssp.episode import Episode
-from ssp.errors import InvariantError
-from ssp.protocols.renderer import Renderer
-from ssp.rollout import Settings, rollout, spans
-from ssp.rollout.source import Source, mean_entropy, sampled_entropy
-from ssp.tokenlog import Kind
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout, spans
+from ssp.game.rollout.source import Source, mean_entropy, sampled_entropy
 
 SSRL = Renderer(protocols.get("ssrl"), QWEN)
 SELF = SourceConfig(kind="self")

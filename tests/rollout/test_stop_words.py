@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scripts import LIMITS, Books, Chain, encode, play, tasks, with_tokens
 
-from ssp import protocols
+from ssp.base.episode import Episode
 from ssp.engines import Engine, ScriptedEngine
-from ssp.episode import Episode
-from ssp.protocols.renderer import Renderer
-from ssp.rollout import Settings, rollout
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
 
 FIRST = ["<search>", " city ", "</sea", "rch>\n\n"]
 SECOND = ["<answer> so ", "\\boxed{x}", " </ans", "wer>?", "<|im_end|>"]

@@ -7,12 +7,12 @@ import pytest
 from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, encode, pieces, play, scripted, search, tasks, teller
 from transformers import PreTrainedTokenizerFast
 
-from ssp import protocols
+from ssp.base.episode import Document, Episode, Outcome
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
-from ssp.episode import Document, Episode, Outcome
-from ssp.protocols.renderer import Renderer
-from ssp.rollout import Settings, rollout
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
 
 INFORMATION = '\n\n<information>Doc 1(Title: "Paris") Paris is the capital of France.</information>\n\n'
 RETRY = (
@@ -195,7 +195,7 @@ def test_bytes_that_are_no_text_are_kept_as_they_were_sampled() -> None:
 
 @pytest.mark.covers("SR-26")
 def test_seven_rows_over_four_workers_are_seven_rows() -> None:
-    from ssp.selfplay.crew import split
+    from ssp.base.crew import split
 
     shares = split(tasks(7), 4)
     turns = [[search(f"q{i}"), ANSWER] for i in range(7)]

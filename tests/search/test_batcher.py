@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssp.errors import Fault
+from ssp.base.errors import Fault
 from ssp.search.batcher import BUSY, Batcher, Outcome, settle
 
 PATIENCE = 20

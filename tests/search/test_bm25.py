@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssp.episode import Document
-from ssp.errors import InputError, InvariantError
+from ssp.base.episode import Document
+from ssp.base.errors import InputError, InvariantError
 from ssp.search import bm25, in_memory, local
 from ssp.search.bm25 import Bm25Index, at_least, build, fingerprint, shard_rows, slice_rows, top
 from ssp.search.hits import Hits, merge

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 from ssp.search import dense
 from ssp.search.dense import FaissIndex, FlatIndex, exact_scores, faiss, flat_vectors, open_index, to_gpu
 from ssp.search.hits import NO_ROW, Hits, Knobs, merge

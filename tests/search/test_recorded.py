@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ssp.episode import Document
-from ssp.errors import Fault, InputError
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError
 from ssp.search.hits import Answers
 from ssp.search.recorded import RecordedSearch
 

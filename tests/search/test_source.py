@@ -11,13 +11,13 @@ import httpx
 import numpy as np
 import pytest
 
-from ssp import services
-from ssp.episode import Document
-from ssp.errors import Fault, InputError
+from ssp.base import services
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError
+from ssp.base.services import Service, asked_pause
 from ssp.search import HttpSearch, source
 from ssp.search.router import DOWN
 from ssp.search.source import SCHEMA, Elsewhere, RemoteShards, remote
-from ssp.services import Service, asked_pause
 
 ITEM = {"document": {"id": "1", "contents": "x"}, "score": 1.5}
 

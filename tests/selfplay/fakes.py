@@ -20,27 +20,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ssp import build
+from ssp.base.crew import Crew
+from ssp.base.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
+from ssp.base.errors import Fault
+from ssp.base.seeds import generator
 from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.engines import ScriptedEngine
-from ssp.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
-from ssp.errors import Fault
-from ssp.ledger import Ledger
-from ssp.runfolder import RunFolder
+from ssp.game.world import tokenizer
+from ssp.game.world.generator import World
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
 from ssp.search import Corpus, LocalFleet, Router, Shard, in_memory
-from ssp.seeds import generator
 from ssp.selfplay import local
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.coordinator import SelfPlay
-from ssp.selfplay.crew import Crew
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
-from ssp.transfer.publishing import Publisher
-from ssp.world import tokenizer
-from ssp.world.generator import World
+from ssp.selfplay.transfer.publishing import Publisher
+from ssp.selfplay.workers import build
 
 SEED = 11
 FINAL = {state.value for state in State if state.final}

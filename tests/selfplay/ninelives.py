@@ -21,9 +21,9 @@ import conftest  # noqa: E402, F401  (one thread)
 import torch  # noqa: E402
 from fakes import Sink, Stage, config  # noqa: E402
 
-from ssp.coldstart.store import ARTEFACT  # noqa: E402
-from ssp.ledger import Ledger  # noqa: E402
-from ssp.runfolder import RunFolder  # noqa: E402
+from ssp.learning.coldstart.store import ARTEFACT  # noqa: E402
+from ssp.record.ledger import Ledger  # noqa: E402
+from ssp.record.runfolder import RunFolder  # noqa: E402
 
 STEPS = 6
 BLOCK = {"algorithm": "reinforce", "baseline": "running", "loss": "pg", "kl__coef": 0.1, "kl__target": 0.01}

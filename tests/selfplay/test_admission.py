@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssp.base.errors import VoidLimit
 from ssp.config.schema import VoidConfig
-from ssp.errors import VoidLimit
 from ssp.selfplay import admission
 from ssp.selfplay.admission import GRADE, VERIFY, Pace, VoidGate
 

@@ -12,15 +12,15 @@ import pytest
 import torch
 from fakes import FakeLearner, Stage, config
 
-from ssp import build
-from ssp.coldstart.store import ARTEFACT
+from ssp.base.episode import SOLVER
+from ssp.base.errors import InputError
 from ssp.config import learning_rules
 from ssp.engines import ScriptedEngine
-from ssp.episode import SOLVER
-from ssp.errors import InputError
+from ssp.learning.coldstart.store import ARTEFACT
 from ssp.selfplay import local
-from ssp.transfer.parcel import OBJECT_STORE, Parcel
-from ssp.workers import learner as learner_worker
+from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers import learner as learner_worker
 
 MOVING = {"solver__kl__coef": 0.01, "solver__kl__ema_tau": 0.9, "solver__kl__ema_every": 1}
 GIVEN = {"game__questions": "dataset", "solver__batch": 2, "solver__algorithm": "reinforce"}

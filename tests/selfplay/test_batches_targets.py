@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssp.base.errors import InputError
 from ssp.config.schema import GameConfig
-from ssp.errors import InputError
 from ssp.selfplay import batches
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.records import Game

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fakes import FaultyCrew, on_calls
 
-from ssp.errors import InvariantError, SspError
-from ssp.queues import Channel, Queue, Ticket
-from ssp.selfplay.crew import LocalCrew
+from ssp.base.crew import LocalCrew
+from ssp.base.errors import InvariantError, SspError
+from ssp.selfplay.queues import Channel, Queue, Ticket
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

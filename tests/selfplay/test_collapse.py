@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from fakes import FakeLearner, Stage, config, tokens
 
-from ssp import build
+from ssp.base.episode import ROLES, SOLVER
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
-from ssp.episode import ROLES, SOLVER
-from ssp.health.limits import Collapse
 from ssp.selfplay import local
 from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.health.limits import Collapse
+from ssp.selfplay.workers import build
 
 SPOILED = 8
 """The update that spoils the solver: batch 9 is the first that a spoiled policy played (at bound 0)."""

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from fakes import FakeLearner, FaultyCrew, Stage, config, scripted
 
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.errors import Fault
-from ssp.ledger import Ledger
+from ssp.base.crew import LocalCrew
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import Fault
+from ssp.record.ledger import Ledger
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.lost import LearnerLost
+from ssp.selfplay.transfer import files
+from ssp.selfplay.transfer.courier import Courier
+from ssp.selfplay.transfer.parcel import Parcel, Place
 from ssp.selfplay.versions import Published, WeightStore
-from ssp.transfer import files
-from ssp.transfer.courier import Courier
-from ssp.transfer.parcel import Parcel, Place
 
 KINDS = ("object_store", "shm", "disk")
 
@@ -29,7 +29,9 @@ KINDS = ("object_store", "shm", "disk")
 def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     scripted(monkeypatch)
     made = files.MemoryShelf
-    monkeypatch.setattr("ssp.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path))
+    monkeypatch.setattr(
+        "ssp.selfplay.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
+    )
 
 
 def played(path: Path, kind: str, **changes: Any) -> Stage:

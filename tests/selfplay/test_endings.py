@@ -10,13 +10,13 @@ import fakes
 import pytest
 from fakes import Stage, config
 
-from ssp import build
+from ssp.base.episode import SOLVER, Episode, Outcome
+from ssp.base.tokenlog import Kind
 from ssp.engines import ScriptedEngine
-from ssp.episode import SOLVER, Episode, Outcome
 from ssp.selfplay import endings
 from ssp.selfplay.endings import PATIENCE, ColdWatch
 from ssp.selfplay.records import Brief
-from ssp.tokenlog import Kind
+from ssp.selfplay.workers import build
 
 
 def brief(stopped: str, written: int, observed: int, **facts: Any) -> Brief:

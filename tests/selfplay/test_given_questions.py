@@ -13,14 +13,14 @@ import pytest
 from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls, tokens, world
 
 from launch import doctor
-from ssp import build
+from ssp.base.episode import Document
+from ssp.base.errors import InputError, VoidLimit
 from ssp.engines import ScriptedEngine
-from ssp.episode import Document
-from ssp.errors import InputError, VoidLimit
-from ssp.health import junk
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.health import junk
 from ssp.selfplay.scene import read_items
+from ssp.selfplay.workers import build
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,12 @@ import pytest
 from fakes import FakeLearner, Stage, config
 
 from launch import doctor
-from ssp import build, record
+from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
-from ssp.errors import InputError
-from ssp.runfolder import RunFolder, locate
+from ssp.record import manifest
+from ssp.record.runfolder import RunFolder, locate
 from ssp.selfplay.checkpoint import check_resumable, go_back
+from ssp.selfplay.workers import build
 
 KEEP = {"save__keep": 3, "steps": 4}
 
@@ -52,7 +53,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object], seal: bool = Fa
     body = json.loads(path.read_text())
     change(body)
     if seal:
-        body["sha256"] = record.state_digest(body)
+        body["sha256"] = manifest.state_digest(body)
     path.write_text(json.dumps(body))
 
 
@@ -62,7 +63,7 @@ def damage(run: RunFolder, step: int) -> Path:
     assert state is not None
     file = run.absolute(state["folders"]["solver"]) / "model.safetensors"
     file.write_bytes(b"weights")
-    edit(file.parent / "ssp.json", lambda body: body.update(sha256={file.name: record.digest(file)}))
+    edit(file.parent / "ssp.json", lambda body: body.update(sha256={file.name: manifest.digest(file)}))
     file.write_bytes(b"weightz")
     return file
 

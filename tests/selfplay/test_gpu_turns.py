@@ -12,16 +12,16 @@ import fakes
 import pytest
 from fakes import FakeLearner, Stage, config, scripted
 
-from ssp import build
+from ssp.base.crew import LocalCrew
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import Fault, InputError, InvariantError, SspError
 from ssp.config.rules import check
 from ssp.engines import Generation, ScriptedEngine
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.errors import Fault, InputError, InvariantError, SspError
 from ssp.selfplay import local, turns
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.turns import Turns, Venue, takes_turns, venues
-from ssp.workers.player import Player
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers.player import Player
 
 SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
 COLOCATE = {"placement__layout": "colocate", "placement__engine_gpus": 0.5, "placement__learner_gpus": 0.5}
@@ -57,7 +57,7 @@ def test_weights_do_not_wait_on_a_gpu_that_is_anothers_turn() -> None:
 def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     scripted(monkeypatch)
     monkeypatch.setattr(ScriptedEngine, "load_device", lambda *args: None, raising=False)
-    monkeypatch.setattr("ssp.transfer.parcel._device", lambda: "gpu-7")
+    monkeypatch.setattr("ssp.selfplay.transfer.parcel._device", lambda: "gpu-7")
     place: dict[str, Any] = {"placement__engine_gpus": 1.0}
     for changes, gpu in ((place, "gpu-7"), (COLOCATE, "")):
         player = Player(config(**changes), SOLVER, fakes.MODEL, fakes.search(), tmp_path)

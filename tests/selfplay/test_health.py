@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.schema import HealthConfig
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.health.limits import Alarm, HealthWatch
+from ssp.selfplay.health.limits import Alarm, HealthWatch
 
 WELL = {
     "logprob_mismatch/kl": 1e-6,

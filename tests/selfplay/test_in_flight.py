@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from fakes import MODEL, config, game, played, script, search, tasks, tokens
 
-from ssp import build
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import Fault, InputError
 from ssp.engines.base import Generation, LiveEngine, Sampling
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import Fault, InputError
 from ssp.selfplay.settle import settle
-from ssp.transfer.parcel import Parcel
-from ssp.workers.player import Player, PlayOrder
+from ssp.selfplay.transfer.parcel import Parcel
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers.player import Player, PlayOrder
 
 PATIENCE = 30.0
 

@@ -13,11 +13,11 @@ import pytest
 from fakejudge import HANG, FakeJudge, Reply, serving
 from fakes import Stage, config
 
+from ssp.base.episode import ROLES
+from ssp.base.errors import VoidLimit
 from ssp.config.schema import Config
-from ssp.episode import ROLES
-from ssp.errors import VoidLimit
-from ssp.judge import endpoint
-from ssp.judge.exact import same
+from ssp.game.judge import endpoint
+from ssp.game.judge.exact import same
 
 Answer = Callable[[dict[str, Any], int], Reply | str]
 CAUSES = {"judge_down", "judge_format"}

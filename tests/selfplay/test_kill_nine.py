@@ -15,7 +15,7 @@ import pytest
 import torch
 from ninelives import LIVES, STEPS
 
-from ssp.episode import ROLES
+from ssp.base.episode import ROLES
 
 TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu", "version")
 """Figures that differ between equal runs: what a clock says, and numbers that are never given twice."""

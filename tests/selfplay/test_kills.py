@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 from fakes import MODEL, FakeLearner, Stage, config, world
 
-from ssp.episode import Episode, Grade, Task, Verdict
-from ssp.errors import Fault
-from ssp.ledger import HomeLedger
-from ssp.queues import Queue
-from ssp.runfolder import RunFolder
+from ssp.base.crew import Crew, LocalCrew
+from ssp.base.episode import Episode, Grade, Task, Verdict
+from ssp.base.errors import Fault
+from ssp.record.ledger import HomeLedger
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay import local
 from ssp.selfplay.cast import Cast, learners
 from ssp.selfplay.coordinator import SelfPlay
-from ssp.selfplay.crew import Crew, LocalCrew
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.lost import GONE
+from ssp.selfplay.queues import Queue
 from ssp.selfplay.records import Brief, PlayReport
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Targets
-from ssp.transfer.parcel import Place, here
+from ssp.selfplay.transfer.parcel import Place, here
 
 
 class Killed(BaseException):

@@ -19,19 +19,19 @@ from fakes import FakeLearner, Stage, config, game
 from ninelives import die_at
 from safetensors.numpy import save_file
 
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import Fault, InputError
 from ssp.config.schema import RefereeConfig
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.errors import Fault, InputError
-from ssp.health import junk
-from ssp.health.junk import JunkAlarm, JunkWatch
-from ssp.health.limits import Collapse
-from ssp.league.lineup import Lineup, first
-from ssp.ledger import Ledger
-from ssp.record import digest
-from ssp.runfolder import RunFolder
+from ssp.record.ledger import Ledger
+from ssp.record.manifest import digest
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.health import junk
+from ssp.selfplay.health.junk import JunkAlarm, JunkWatch
+from ssp.selfplay.health.limits import Collapse
+from ssp.selfplay.league.lineup import Lineup, first
 from ssp.selfplay.settle import TOO_FEW, settle
-from ssp.transfer import flat
+from ssp.selfplay.transfer import flat
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 

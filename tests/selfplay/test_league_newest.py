@@ -9,9 +9,9 @@ import fakes
 import pytest
 from fakes import Sink, brief, config, game, played
 
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.league.lineup import _again
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.selfplay.batches import Batches
+from ssp.selfplay.league.lineup import _again
 from ssp.selfplay.records import Game
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import Settled

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from fakes import FakeLearner, Stage, config
 
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import InputError
 from ssp.engines import ScriptedEngine
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.errors import InputError
-from ssp.league.lineup import _made, first
-from ssp.league.payoff import PayoffTable, read
-from ssp.league.rules import RULES
-from ssp.runfolder import RunFolder
+from ssp.record import episodes as transcripts
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
+from ssp.selfplay.league.lineup import _made, first
+from ssp.selfplay.league.payoff import PayoffTable, read
+from ssp.selfplay.league.rules import RULES
 from ssp.selfplay.records import Game
-from ssp.telemetry import episodes as transcripts
-from ssp.transfer import flat
+from ssp.selfplay.transfer import flat
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 

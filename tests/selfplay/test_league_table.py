@@ -8,8 +8,8 @@ import fakes
 import pytest
 from fakes import Stage, config
 
-from ssp.league.payoff import read
-from ssp.league.ratings import fit
+from ssp.selfplay.league.payoff import read
+from ssp.selfplay.league.ratings import fit
 
 
 @pytest.mark.parametrize(("batch", "algorithm"), [("dummy", "grpo"), ("replay", "grpo"), ("dummy", "remax")])

@@ -17,22 +17,22 @@ from fakes import FakeLearner, FaultyCrew, config, on_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssp.base.crew import LocalCrew
+from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
+from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
 from ssp.config.tables import GROUP_BASELINE
-from ssp.episode import PROPOSER, ROLES, SOLVER, Episode
-from ssp.ledger import HomeLedger
-from ssp.queues import Channel, Queue
-from ssp.runfolder import RunFolder
+from ssp.record.ledger import HomeLedger
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.checkpoint import Checkpoints
-from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.learning import Schooling, tickets, whole
 from ssp.selfplay.lost import LearnerLost
+from ssp.selfplay.queues import Channel, Queue
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
+from ssp.selfplay.transfer.courier import Courier
+from ssp.selfplay.transfer.parcel import here
 from ssp.selfplay.versions import WeightStore
-from ssp.tokenlog import Kind
-from ssp.transfer.courier import Courier
-from ssp.transfer.parcel import here
 
 
 @pytest.fixture(autouse=True)

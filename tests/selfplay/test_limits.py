@@ -11,18 +11,18 @@ import pytest
 import torch
 from fakes import Stage, config, game, tokens
 
-from ssp import build
-from ssp.coldstart.store import ARTEFACT
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import Kind
 from ssp.config import limit_rules
 from ssp.config.role import LimitsConfig, StageConfig
 from ssp.engines import ScriptedEngine
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import InputError
+from ssp.learning.coldstart.store import ARTEFACT
+from ssp.record import episodes as transcripts
 from ssp.selfplay import local
 from ssp.selfplay.settle import settle
-from ssp.telemetry import episodes as transcripts
-from ssp.tokenlog import Kind
-from ssp.workers import learner as learner_worker
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers import learner as learner_worker
 
 STAGES = [StageConfig(2, 40, 600), StageConfig(4, 60, 960)]
 

@@ -11,8 +11,8 @@ import fakes
 import pytest
 from fakes import FakeLearner, Stage, config
 
-from ssp.episode import PROPOSER, ROLES, SOLVER
-from ssp.queues import Channel
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.selfplay.queues import Channel
 from ssp.selfplay.targets import Item, Targets
 
 LOST = "SELECT * FROM episodes WHERE cause = 'payload_lost' ORDER BY id"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fakes import FINAL, Stage, config, scripted
 
-from ssp.ledger import home
+from ssp.record.ledger import home
 
 
 def test_the_folder_has_every_episode_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,19 +10,19 @@ from fakes import Sink, brief, config, game, played
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ssp.base.crew import split
+from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
+from ssp.base.errors import InvariantError
 from ssp.config.schema import RefereeConfig
 from ssp.data.readers import Question
-from ssp.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
-from ssp.errors import InvariantError
-from ssp.health.junk import JunkWatch
-from ssp.selfplay.crew import split
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
+from ssp.selfplay.health.junk import JunkWatch
 from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import settle
 from ssp.selfplay.versions import Published
+from ssp.selfplay.workers.learner import Learner
 from ssp.telemetry.clock import KINDS, Clock
-from ssp.workers.learner import Learner
 
 # clock
 

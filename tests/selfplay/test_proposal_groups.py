@@ -9,9 +9,9 @@ import fakes
 import pytest
 from fakes import Stage, config, game, played
 
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError, InvariantError
 from ssp.config import game_rules, learning_rules
-from ssp.episode import PROPOSER
-from ssp.errors import InputError, InvariantError
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, settle
 from ssp.selfplay.targets import Item, Targets

@@ -10,15 +10,15 @@ import pytest
 import torch
 from fakes import Stage, config, game, played, void
 
-from ssp.coldstart.store import ARTEFACT
+from ssp.base.episode import SOLVER, Grade
+from ssp.base.errors import InputError
 from ssp.config import learning_rules
 from ssp.config.schema import Config
-from ssp.episode import SOLVER, Grade
-from ssp.errors import InputError
+from ssp.learning.coldstart.store import ARTEFACT
 from ssp.selfplay import local
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import settle
-from ssp.workers import learner as learner_worker
+from ssp.selfplay.workers import learner as learner_worker
 
 T, F = True, False
 

@@ -10,8 +10,8 @@ import fakes
 import pytest
 from fakes import Stage, config
 
-from ssp.replay import priced
-from ssp.telemetry import episodes as transcripts
+from ssp.record import episodes as transcripts
+from ssp.views.replay import priced
 
 
 @pytest.fixture(autouse=True)

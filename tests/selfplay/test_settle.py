@@ -9,13 +9,13 @@ from fakes import config, game, played, void
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssp import algorithms
+from ssp.base.episode import PROPOSER, SOLVER, Episode, Outcome
+from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Episode, Outcome
+from ssp.learning import algorithms
 from ssp.learning.batch import collate
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import all_played, settle
-from ssp.tokenlog import Kind, TokenLog
 
 T, F = True, False
 

@@ -11,12 +11,12 @@ import pytest
 from fakes import FakeLearner, Stage, config
 from safetensors.numpy import load_file
 
-from ssp import build
-from ssp.coldstart.store import ARTEFACT
-from ssp.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.learning.coldstart.store import ARTEFACT
 from ssp.selfplay import local
-from ssp.transfer import files
-from ssp.workers import learner as learner_worker
+from ssp.selfplay.transfer import files
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers import learner as learner_worker
 
 SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
 TOGETHER = {f"{role}__learner__combine": True for role in ROLES}
@@ -28,7 +28,9 @@ ENGINE, TOKENIZER = build.engine, build.tokenizer
 def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fakes.scripted(monkeypatch)
     made = files.MemoryShelf
-    monkeypatch.setattr("ssp.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path))
+    monkeypatch.setattr(
+        "ssp.selfplay.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
+    )
 
 
 def play(path: Path, **changes: Any) -> Stage:

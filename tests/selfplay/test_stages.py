@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from fakes import FaultyCrew, brief, config, on_calls
 
+from ssp.base.crew import LocalCrew
+from ssp.base.episode import PROPOSER, SOLVER, Grade, Outcome, Task, Verdict
+from ssp.base.errors import Fault, SspError, VoidLimit
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER, Grade, Outcome, Task, Verdict
-from ssp.errors import Fault, SspError, VoidLimit
-from ssp.ledger import Ledger
+from ssp.record.ledger import Ledger
 from ssp.selfplay.admission import VoidGate
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.crew import LocalCrew
 from ssp.selfplay.records import Game, PlayReport
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.transfer.courier import Courier
 from ssp.selfplay.versions import Published, WeightStore
 from ssp.telemetry.clock import Clock
-from ssp.transfer.courier import Courier
 
 
 class FakePlayer:

@@ -10,9 +10,9 @@ import fakes
 import pytest
 from fakes import Stage, config
 
-from ssp.coldstart.store import ARTEFACT
+from ssp.learning.coldstart.store import ARTEFACT
 from ssp.selfplay import local
-from ssp.workers import learner as learner_worker
+from ssp.selfplay.workers import learner as learner_worker
 
 
 @pytest.fixture(autouse=True)

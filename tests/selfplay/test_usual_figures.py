@@ -9,11 +9,11 @@ import fakes
 import pytest
 from fakes import Stage, config
 
-from ssp.coldstart.store import ARTEFACT
+from ssp.learning.coldstart.store import ARTEFACT
+from ssp.record import episodes
 from ssp.selfplay import local
-from ssp.telemetry import episodes
+from ssp.selfplay.workers import learner as learner_worker
 from ssp.telemetry.runlog import RunLog, read_metrics
-from ssp.workers import learner as learner_worker
 
 OURS = {
     "env/number_of_actions": ("game", "game/solver_searches"),

@@ -12,10 +12,10 @@ import fakes
 import pytest
 from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls
 
+from ssp.base.episode import ROLES
+from ssp.base.errors import SspError, VoidLimit
 from ssp.config.schema import Config
-from ssp.episode import ROLES
-from ssp.errors import SspError, VoidLimit
-from ssp.ledger import Ledger
+from ssp.record.ledger import Ledger
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from searchserver import create_app, get, post, running, tiny
 
 from ssp.search import Answers
 from ssp.search.router import Options
-from ssp.serving import api, connection
+from ssp.search.serving import api, connection
 
 HEAD = b"POST /retrieve HTTP/1.1\r\nHost: h\r\n"
 BODY = b'{"queries": ["vure"]}'

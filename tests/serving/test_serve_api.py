@@ -15,12 +15,12 @@ import pytest
 from searchserver import DOCUMENTS, Down, LongestFirst, create_app, get, post, running, tiny
 
 from launch import serve
-from ssp.errors import Fault
+from ssp.base.errors import Fault
 from ssp.search import Answers, Corpus, Hits, HttpSearch, Knobs, LocalFleet, Options, Router, in_memory
 from ssp.search.dense import refuse_knobs
 from ssp.search.hits import Vectors
-from ssp.serving.api import CORPUS, LOADING, SearchApi, Served
-from ssp.serving.forms import MAX_BODY, MAX_DOCUMENTS, MAX_QUERIES, MAX_QUERY
+from ssp.search.serving.api import CORPUS, LOADING, SearchApi, Served
+from ssp.search.serving.forms import MAX_BODY, MAX_DOCUMENTS, MAX_QUERIES, MAX_QUERY
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from searchserver import Down, create_app, get, post, running
 
-from ssp.episode import Document
+from ssp.base.episode import Document
 from ssp.search import in_memory, local
-from ssp.serving.api import CORPUS
+from ssp.search.serving.api import CORPUS
 
 DOCUMENTS = [Document(f"d{i}", f'"T{i}"\nword{i} common é') for i in range(20)]
 

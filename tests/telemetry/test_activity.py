@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from ssp.base.errors import Fault
 from ssp.config import load
-from ssp.errors import Fault
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.records import PlayReport
-from ssp.telemetry.activity import STEP, Activity, Watched, watched
-from ssp.workers.player import PlayOrder
+from ssp.selfplay.workers.activity import STEP, Activity, Watched, watched
+from ssp.selfplay.workers.player import PlayOrder
 
 
 class Crew:

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from ssp.config.schema import Config
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
 from ssp.telemetry.console import Console
 from ssp.telemetry.display import Display
 from ssp.telemetry.runlog import read_metrics

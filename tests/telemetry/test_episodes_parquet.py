@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ssp.episode import Document, Episode, Outcome
-from ssp.errors import InputError
-from ssp.telemetry import episodes as transcripts
-from ssp.tokenlog import Kind
+from ssp.base.episode import Document, Episode, Outcome
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import Kind
+from ssp.record import episodes as transcripts
 
 
 def episode(number: int, tokens: int = 40) -> Episode:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch import board
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
 from ssp.telemetry.figures import COUNTER, FIGURES, find
 from ssp.telemetry.published import documented, exported, grafana, tables
 

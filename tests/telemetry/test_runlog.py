@@ -7,7 +7,7 @@ import json
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from ssp.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError
 from ssp.telemetry.runlog import RunLog, read_metrics
 
 

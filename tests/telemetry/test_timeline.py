@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from traces import trace
 
-from ssp.errors import InputError
+from ssp.base.errors import InputError
 from ssp.telemetry.timeline import Timeline, read
 
 

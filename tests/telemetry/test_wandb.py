@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from ssp.base.errors import InputError
 from ssp.config import load
 from ssp.config.schema import Config
-from ssp.errors import InputError
-from ssp.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder
 from ssp.telemetry import wandb_log
 from ssp.telemetry.console import Console
 from ssp.telemetry.display import Display

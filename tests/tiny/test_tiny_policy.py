@@ -10,15 +10,17 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ssp import build, cache, protocols
+from ssp.base import cache
+from ssp.base.episode import PROPOSER, SOLVER, Task
 from ssp.config.role import LimitsConfig, RoleConfig
-from ssp.episode import PROPOSER, SOLVER, Task
-from ssp.protocols.renderer import Renderer
-from ssp.rollout import Settings, rollout
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
+from ssp.game.world import World
+from ssp.learning.tiny import policy
+from ssp.learning.tiny.reward import letters
 from ssp.search import in_memory, local
-from ssp.tiny import policy
-from ssp.tiny.reward import letters
-from ssp.world import World
+from ssp.selfplay.workers import build
 
 LIMITS = LimitsConfig(searches=3, turn_tokens=160, observation_tokens=128, prompt_tokens=2048, total_tokens=4096)
 

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.engines.base import Readable
-from ssp.errors import Fault, InputError, InvariantError
-from ssp.transfer import digest, files
-from ssp.transfer.broadcast import Call
-from ssp.transfer.choose import between_gpus, choose
-from ssp.transfer.digest import WeightsDiffer, check_arrived, check_loaded, digests, rounded
-from ssp.transfer.fittings import Fittings
-from ssp.transfer.inbox import Inbox
-from ssp.transfer.outbox import Outbox
-from ssp.transfer.parcel import Parcel, Place, Plan, here
+from ssp.selfplay.transfer import digest, files
+from ssp.selfplay.transfer.broadcast import Call
+from ssp.selfplay.transfer.choose import between_gpus, choose
+from ssp.selfplay.transfer.digest import WeightsDiffer, check_arrived, check_loaded, digests, rounded
+from ssp.selfplay.transfer.fittings import Fittings
+from ssp.selfplay.transfer.inbox import Inbox
+from ssp.selfplay.transfer.outbox import Outbox
+from ssp.selfplay.transfer.parcel import Parcel, Place, Plan, here
 
 PATIENCE = 60.0
 
@@ -40,7 +40,9 @@ def plan(tmp_path: Path, kind: str, verify: bool = False) -> Plan:
 @pytest.fixture(autouse=True)
 def _shelves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = files.MemoryShelf
-    monkeypatch.setattr("ssp.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path))
+    monkeypatch.setattr(
+        "ssp.selfplay.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
+    )
 
 
 def joined(out: Outbox, boxes: list[Inbox], seconds: float = PATIENCE) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from ssp.errors import Fault, InvariantError, SspError
-from ssp.transfer import files, flat
-from ssp.transfer.files import DiskShelf, MemoryShelf, sweep
-from ssp.vllm.faces import folder_in_memory
+from ssp.base.errors import Fault, InvariantError, SspError
+from ssp.engines.vllm.faces import folder_in_memory
+from ssp.selfplay.transfer import files, flat
+from ssp.selfplay.transfer.files import DiskShelf, MemoryShelf, sweep
 
 
 def weights(seed: int = 0) -> dict[str, np.ndarray]:
@@ -93,7 +93,7 @@ OWNER = """
 import sys, time
 import numpy as np
 from pathlib import Path
-from ssp.transfer.files import MemoryShelf
+from ssp.selfplay.transfer.files import MemoryShelf
 shelf = MemoryShelf("killed-run", "solver", 2, Path(sys.argv[1]))
 print(shelf.put(0, {"w": np.ones(3, np.float32)}), flush=True)
 time.sleep(600)
@@ -117,9 +117,9 @@ def test_leftovers_of_a_killed_learner_go_at_the_next_start_and_a_living_ones_st
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ssp.transfer import files
+from ssp.selfplay.transfer import files
 files.SHARED_MEMORY = Path(sys.argv[1])
-from ssp.vllm.faces import folder_in_memory
+from ssp.engines.vllm.faces import folder_in_memory
 with folder_in_memory({"adapter_config.json": {"r": 8}}) as folder:
     print(folder, flush=True)
     sys.stdin.read()

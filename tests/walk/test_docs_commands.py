@@ -19,8 +19,8 @@ from walk import Rules, Walk, commands
 
 from launch.cli import Parser
 from launch.main import COMMANDS
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.errors import InputError
 
 configs = importlib.import_module("ssp.config.load")  # the package has a function of that name
 

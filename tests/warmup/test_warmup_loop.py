@@ -12,14 +12,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ssp import build
+from ssp.base.crew import LocalCrew
+from ssp.base.episode import Episode, Outcome
+from ssp.base.errors import InputError
 from ssp.config import load
 from ssp.config.schema import Config, WarmupConfig
-from ssp.episode import Episode, Outcome
-from ssp.errors import InputError
-from ssp.selfplay.crew import LocalCrew
-from ssp.warmup import loop, traces
-from ssp.workers.learner import Learner
+from ssp.learning.warmup import loop, traces
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers.learner import Learner
 
 ROWS = 32
 

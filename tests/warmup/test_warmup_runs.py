@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 import scripts
 
-from ssp import protocols
+from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Outcome, State, Task
+from ssp.base.errors import InputError
 from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.engines import ScriptedEngine
-from ssp.episode import PROPOSER, SOLVER, Document, Episode, Outcome, State, Task
-from ssp.errors import InputError
-from ssp.ledger import Ledger
-from ssp.protocols.renderer import Renderer
-from ssp.rollout import Settings, rollout
-from ssp.runfolder import RunFolder
-from ssp.telemetry import episodes as transcripts
-from ssp.warmup import runs
-from ssp.world import World
-from ssp.world import tokenizer as words
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
+from ssp.game.world import World
+from ssp.game.world import tokenizer as words
+from ssp.learning.warmup import runs
+from ssp.record import episodes as transcripts
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
 
 TOKENS = words.build()
 RENDERER = Renderer(protocols.get("mini"), TOKENS)

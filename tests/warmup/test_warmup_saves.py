@@ -15,14 +15,14 @@ import pytest
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ssp import build
+from ssp.base.crew import LocalCrew
+from ssp.base.episode import Episode
+from ssp.base.errors import Fault, InputError
 from ssp.config import load
 from ssp.config.schema import Config, WarmupConfig
-from ssp.episode import Episode
-from ssp.errors import Fault, InputError
-from ssp.selfplay.crew import LocalCrew
-from ssp.warmup import loop, saves, traces
-from ssp.workers.learner import Learner
+from ssp.learning.warmup import loop, saves, traces
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers.learner import Learner
 
 WARMUP = WarmupConfig(data="x", epochs=2, batch=4, heldout=0.25)
 STEPS = 6

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import scripts
 
-from ssp.episode import Document, Outcome
-from ssp.errors import InputError
-from ssp.protocols.renderer import decode
-from ssp.tokenlog import Kind
-from ssp.warmup import traces
+from ssp.base.episode import Document, Outcome
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import Kind
+from ssp.game.protocols.renderer import decode
+from ssp.learning.warmup import traces
 
 PARIS = {"id": "1", "contents": '"Paris"\nParis is the capital of France.'}
 GOOD: dict[str, Any] = {

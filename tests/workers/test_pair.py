@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from actors.pair import RoleCrew
-from ssp import build
+from ssp.base.crew import LocalCrew
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.episode import PROPOSER, SOLVER
-from ssp.errors import InputError
-from ssp.selfplay.crew import LocalCrew
-from ssp.workers.pair import PlayerPair
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers.pair import PlayerPair
 
 BASE = Path("/models/base")
 

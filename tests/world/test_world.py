@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ssp import protocols
-from ssp.errors import InputError
-from ssp.world import World, files, tokenizer
-from ssp.world.vocabulary import COUNTS, FIRST_NAME_ID, NAMES, SCHEMA, VOCABULARY, WORDS
+from ssp.base.errors import InputError
+from ssp.game import protocols
+from ssp.game.world import World, files, tokenizer
+from ssp.game.world.vocabulary import COUNTS, FIRST_NAME_ID, NAMES, SCHEMA, VOCABULARY, WORDS
 
 
 def facts(world: World) -> set[tuple[str, str, str]]:

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def uncorrected() -> None:
     """From here on every ratio of this process is 1: gradients are those of episodes by the policy in training."""
-    from ssp.losses import Tokens
+    from ssp.learning.losses import Tokens
 
     Tokens.ratio = lambda self: (self.logprobs - self.logprobs.detach()).exp()  # type: ignore[method-assign]
 
@@ -56,8 +56,10 @@ def play(parsed: Parsed, services: ExitStack) -> int:
     """The run itself; a judge over HTTP lives as long as `services`."""
     from outages import FailingSearch, Outages, inject, judge, write
 
-    from ssp import corpora, runfolder
-    from ssp.episode import SOLVER
+    from ssp.base.episode import SOLVER
+    from ssp.game import corpora
+    from ssp.game.world import files
+    from ssp.record import runfolder
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
     from ssp.selfplay.local import local_cast
@@ -65,7 +67,6 @@ def play(parsed: Parsed, services: ExitStack) -> int:
     from ssp.selfplay.scene import read_scene
     from ssp.telemetry.console import Console
     from ssp.telemetry.display import Display
-    from ssp.world import files
 
     cfg = parsed.load()
     outages = None

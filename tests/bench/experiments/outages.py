@@ -19,17 +19,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ssp.base.crew import Crew, LocalCrew
+from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
+from ssp.base.errors import Fault
+from ssp.base.seeds import generator
 from ssp.config.schema import Config
-from ssp.corpora import TRAIN
-from ssp.episode import Document, Episode, Grade, Outcome, Verdict
-from ssp.errors import Fault
-from ssp.judge.judges import PROBE as HEALTH
-from ssp.rollout import Search
-from ssp.seeds import generator
+from ssp.game.corpora import TRAIN
+from ssp.game.judge.judges import PROBE as HEALTH
+from ssp.game.rollout import Search
+from ssp.game.world import World
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.crew import Crew, LocalCrew
-from ssp.workers.judge import Judge
-from ssp.world import World
+from ssp.selfplay.workers.judge import Judge
 from tests.fakejudge import Reply, serving
 
 SCHEDULE = {"retriever": (6, 14), "verifier": (18, 26), "judge": (30, 38)}

@@ -1,0 +1,1 @@
+"""What everything rests on: errors, seeds, episodes, files. Imports nothing of the rest."""

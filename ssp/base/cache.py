@@ -1,0 +1,42 @@
+"""Where made things are kept, and how they get there whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def root() -> Path:
+    """`$SSP_CACHE`, else `ssp` in `$XDG_CACHE_HOME`, else `~/.cache/ssp`. Not created here."""
+    if os.environ.get("SSP_CACHE"):
+        return Path(os.environ["SSP_CACHE"]).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "ssp"
+
+
+def digest(path: Path) -> str:
+    """sha256 of a file, hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def put(entry: Path, make: Callable[[Path], None], sound: Callable[[Path], bool]) -> Path:
+    """Fill the folder `entry` with `make(folder)`, written aside and renamed. An unsound `entry` is replaced.
+
+    When another process was first with a sound one, that one stays and ours is thrown away.
+    """
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
+    try:
+        made, old = aside / "made", aside / "old"
+        made.mkdir()
+        make(made)
+        if entry.exists() and not sound(entry):
+            entry.rename(old)
+        if not entry.exists():
+            made.rename(entry)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return entry

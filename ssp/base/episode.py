@@ -1,0 +1,158 @@
+"""The records of the game: documents, tasks, episodes, verdicts, and the life cycle of an episode.
+
+Owns the words of the design (episode, attempt, game, outcome, state) as types.
+Promises that a state only moves forward (`State.may_follow`) and that a void has no reward.
+Refuses to know who plays, where, or on what engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ssp.base.tokenlog import TokenLog
+
+PROPOSER, SOLVER = "proposer", "solver"
+ROLES = (PROPOSER, SOLVER)
+
+
+class State(str, Enum):
+    """Where an episode is. created → running → grading (proposers) → queued → one final state (law 3)."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    GRADING = "grading"
+    QUEUED = "queued"
+    TRAINED = "trained"
+    DROPPED = "dropped"
+    VOIDED = "voided"
+    KEPT = "kept"
+
+    @property
+    def rank(self) -> int:
+        """Position on the one-way road; all final states share the last one."""
+        return _RANKS.get(self, len(_RANKS))
+
+    @property
+    def final(self) -> bool:
+        """True for trained, dropped, voided, kept."""
+        return self not in _RANKS
+
+    def may_follow(self, earlier: State) -> bool:
+        """True when an episode in `earlier` may move to this state."""
+        return not earlier.final and self.rank > earlier.rank
+
+
+_RANKS = {state: rank for rank, state in enumerate((State.CREATED, State.RUNNING, State.GRADING, State.QUEUED))}
+
+
+class Outcome(str, Enum):
+    """How an episode ended. A void has no numeric value (law 2)."""
+
+    SCORED = "scored"
+    REJECTED = "rejected"
+    VOID = "void"
+
+
+@dataclass(frozen=True)
+class Document:
+    """One retrieved passage. `contents` is `"Title"` newline text (Search-R1's form); `score` is the index's."""
+
+    id: str
+    contents: str
+    score: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """First line of the contents, without its quotation marks."""
+        return self.contents.split("\n", 1)[0].strip().strip('"')
+
+    @property
+    def text(self) -> str:
+        """Everything after the title line."""
+        return self.contents.split("\n", 1)[1] if "\n" in self.contents else ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One episode to play. `fields` fills the protocol's prompt: {"target": ...} or {"question": ...}."""
+
+    id: str
+    game: str
+    role: str
+    attempt: int
+    seed: int
+    fields: dict[str, str]
+    corpus: str = "train"
+
+    def issued(self, again: int) -> Task:
+        """This task as it is issued, for the first time (0) or after faults: each time it is an episode of its own."""
+        return Task(f"{self.id}.{again}", self.game, self.role, self.attempt, self.seed, self.fields, self.corpus)
+
+
+@dataclass
+class Episode:
+    """One trajectory of one role.
+
+    `final` is what the policy handed in (proposer: the question, solver: the answer), None when it never did.
+    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `fault`.
+    `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
+    `invalid` counts its turns that neither searched nor handed in.
+    `queries` are the searches that were carried out; `hits` says of each how many documents it showed (0: none were
+    found, or the query was refused), and `documents` holds these, all in a row. `cuts` counts the searches that did not show
+    all that was found: passages were left out, or one was cut. `cut`: its last turn reached the limit of a turn's tokens.
+    `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
+    that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
+    during the rollout makes it void at once.
+    """
+
+    id: str
+    game: str
+    role: str
+    attempt: int
+    seed: int = 0
+    log: TokenLog = field(default_factory=TokenLog)
+    text: str = ""
+    response_at: int = 0
+    final: str | None = None
+    stopped: str = ""
+    invalid: int = 0
+    queries: list[str] = field(default_factory=list)
+    hits: list[int] = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
+    cuts: int = 0
+    cut: bool = False
+    outcome: Outcome | None = None
+    cause: str = ""
+
+    @property
+    def response(self) -> str:
+        """What followed the prompt: model and observations, as text."""
+        return self.text[self.response_at :]
+
+    def void(self, cause: str) -> None:
+        """Mark as a fault of ours."""
+        self.outcome, self.cause, self.stopped = Outcome.VOID, cause, "fault"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The referee's word on one question: valid, or the id of the rule that it broke, or void with a cause."""
+
+    valid: bool
+    rule: str = ""
+    void_cause: str = ""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The judge's word on one solver episode, and what the episode earned.
+
+    `right` None: the judge could not decide (law 2), `void_cause` says why, and `reward` has no meaning.
+    `by` is who decided: `exact`, `llm`, `engine`, or `rule` (no answer was handed in).
+    """
+
+    right: bool | None
+    reward: float = 0.0
+    void_cause: str = ""
+    by: str = "exact"

@@ -1,0 +1,37 @@
+"""Files that are there whole, or as they were before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk, so that the machine may fail."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def whole(path: Path, durable: bool = False) -> Iterator[Path]:
+    """Where to write: it becomes `path` when the block ends well, and is gone otherwise. Makes the folder.
+
+    `durable`: it has reached the disk before it is renamed, so that a machine may fail too.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield aside
+        if durable:
+            sync(aside)
+        os.replace(aside, path)
+        if durable:
+            sync(path.parent)
+    finally:
+        if os.path.exists(aside):  # False, where Path.exists raises for a name that is too long
+            aside.unlink()

@@ -1,0 +1,64 @@
+"""Where a model or a run lies on this machine."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from ssp.base import cache
+from ssp.base.errors import InputError
+from ssp.record import runfolder
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def existing(text: str) -> Path:
+    """The folder of a run or a policy: as typed, below $SSP_HOME, or below runs/ there. InputError when there is none."""
+    places = [Path(text).expanduser(), *(runfolder.resolve(place, "folder") for place in (text, f"runs/{text}"))]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        next_step = "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's, or role@RUN"
+        raise InputError("a run or a policy is an existing folder", text, next_step)
+    return found
+
+
+def called(folder: Path) -> str:
+    """What a user types for a run, as a word for a shell: its name where that finds it, else its path."""
+    try:
+        by_name = existing(folder.name).samefile(folder)
+    except InputError:
+        by_name = False
+    return shlex.quote(folder.name if by_name else str(folder.absolute()))
+
+
+def fetched(name: str) -> Path:
+    """Where `ssp download` puts `name`."""
+    return cache.root() / "hub" / name.replace("/", "--")
+
+
+def find(name: str, key: str) -> Path | None:
+    """The folder of the model that the setting `key` names, a folder or `organisation/name`; None: it is not here."""
+    given = runfolder.resolve(name, key)
+    if given.is_dir():
+        return given
+    if not _HUB_NAME.fullmatch(name):
+        return None
+    if fetched(name).is_dir():
+        return fetched(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+
+
+def folder(name: str, key: str) -> Path:
+    """As `find`; InputError when it is not here."""
+    found = find(name, key)
+    if found is None:
+        rule = f"{key} is an existing folder, or a model of the hub that was downloaded"
+        raise InputError(rule, name, f"ssp download {name} --type model, or set {key} to a folder")
+    return found

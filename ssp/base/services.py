@@ -1,0 +1,147 @@
+"""What every client of a service over HTTP needs: requests with a deadline and retries, its key, is it on this machine.
+
+Owns these. Promises that no message holds a key. Refuses to know what is asked, and what an answer means.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from ssp.base.errors import Fault, InputError
+from ssp.config import own
+
+if TYPE_CHECKING:
+    import httpx  # where it is used: a tenth of a second, which --help does without
+
+TRIES = 4
+BACKOFF = 0.2
+LONGEST_PAUSE = 5.0
+LONGEST_REPLY = 256 * 2**20
+SECRET = re.compile(r"(?i)(^|_)(key|token|secret|password|passwd|credentials?)$")
+"""Names of settings and variables whose values no log may hold."""
+
+_BUSY = (408, 409, 425, 429)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the address is this machine's own, by its host."""
+    import httpx
+
+    host = httpx.URL(url).host
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def key_from(variable: str) -> str:
+    """The key in an environment variable, "" when no variable is named. InputError when it is named and not set, or is
+    more than one word of ASCII."""
+    if own.sealed(variable):
+        rule = "a key goes to an address that a run's own config.yaml names only when that is trusted"
+        raise InputError(rule, variable.removeprefix(own.SEALED), "look where it would go, then add --trust-code")
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if variable and not key:
+        raise InputError("the endpoint's key is in the environment", f"{variable} is not set", f"export {variable}=...")
+    if not (key.isascii() and key.isprintable()):
+        raise InputError("a key is one line of ASCII characters", f"the value of {variable} is not", "export it again")
+    return key
+
+
+def asked_pause(header: str) -> float:
+    """Seconds that a Retry-After header asks for, given as seconds or as a date; 0 for anything else."""
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(header)
+        except (ValueError, OverflowError):
+            return 0.0
+        aware = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (aware - datetime.now(UTC)).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
+
+class Service:
+    """Requests to one HTTP service, each with a deadline and retries. Safe in several threads.
+
+    `causes`: of a Fault when nobody answers, and of one when the answer is too long. `timeout`: seconds for one request,
+    answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds (a server's Retry-After counts, up to
+    LONGEST_PAUSE). `allow` is called before every try, and may raise. `secret` is blotted out of messages. `client`: what
+    httpx.Client takes besides.
+    """
+
+    def __init__(
+        self,
+        causes: tuple[str, str],
+        timeout: float,
+        tries: int = TRIES,
+        backoff: float = BACKOFF,
+        transport: httpx.BaseTransport | None = None,
+        allow: Callable[[], None] = lambda: None,
+        secret: str = "",
+        **client: Any,
+    ) -> None:
+        self._down, self._wrong = causes
+        self._timeout, self._tries, self._backoff, self._allow = timeout, tries, backoff, allow
+        self._secret = secret
+        import httpx
+
+        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False, **client)
+
+    def ask(self, method: str, url: str, tries: int = 0, **request: Any) -> tuple[int, bytes]:
+        """Status (below 500) and content of the reply. `request`: what httpx takes. `tries` 0: as many as the service has.
+        Fault after the last try."""
+        import httpx
+
+        trouble, tries = "", tries or self._tries
+        for attempt in range(tries):
+            pause = min(self._backoff * 2**attempt, LONGEST_PAUSE)
+            self._allow()
+            try:
+                status, asked, content = self._once(method, url, request)
+            except (httpx.RequestError, httpx.InvalidURL) as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if status < 500 and status not in _BUSY:
+                    return status, content
+                trouble = f"status {status} {self.said(content)}".rstrip()
+                pause = min(max(pause, asked_pause(asked)), LONGEST_PAUSE)
+            if attempt + 1 < tries:
+                time.sleep(pause)
+        raise Fault(self._down, f"{url}: {self._blotted(trouble)} ({tries} tries)")
+
+    def said(self, content: bytes) -> str:
+        """What a server said, in one short line, without the secret."""
+        text = " ".join(self._blotted(content.decode("utf-8", "replace")).split())
+        return "".join(filter(str.isprintable, text))[:200]
+
+    def _blotted(self, text: str) -> str:
+        return text.replace(self._secret, "***") if self._secret else text
+
+    def _once(self, method: str, url: str, request: dict[str, Any]) -> tuple[int, str, bytes]:
+        """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
+        import httpx
+
+        deadline = time.monotonic() + self._timeout
+        content = bytearray()
+        with self._client.stream(method, url, **request) as reply:
+            for chunk in reply.iter_bytes():
+                content += chunk
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout(f"answer not complete after {self._timeout:g} s")
+                if len(content) > LONGEST_REPLY:
+                    raise Fault(self._wrong, f"{url}: answer above {LONGEST_REPLY:,} bytes")
+            return reply.status_code, reply.headers.get("retry-after", ""), bytes(content)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()

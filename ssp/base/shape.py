@@ -1,0 +1,114 @@
+"""The sizes of a decoder of the Llama family, and the counts that follow from them.
+
+Owns the names of its parameters. Promises to be light: the planner of memory and the embedded engine both read it, and the
+planner imports no torch. Refuses to know where a model is, and how it is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ssp.base.errors import InputError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Grouped-query attention, gated MLP, RMSNorm. `bias`: of the q, k, v projections; `qk_norm`: RMSNorm of each query and
+    key; `tied`: the output matrix is that of the embeddings."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    vocab: int
+    tied: bool
+    bias: bool = False
+    qk_norm: bool = False
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Shape:
+        """From a Hugging Face `config.json`. KeyError where it lacks a size."""
+        heads, hidden, kind = int(config["num_attention_heads"]), int(config["hidden_size"]), config.get("model_type")
+        return Shape(
+            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or (128 if kind == "qwen3" else hidden // heads)),
+            mlp=int(config["intermediate_size"]),
+            vocab=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings", False)),
+            bias=kind == "qwen2" or bool(config.get("attention_bias", False)),
+            qk_norm=kind == "qwen3",
+        )
+
+    @property
+    def query(self) -> int:
+        """Numbers in a token's queries."""
+        return self.heads * self.head_dim
+
+    @property
+    def key(self) -> int:
+        """Numbers in a token's keys, and in its values."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def linears(self) -> dict[str, tuple[int, int]]:
+        """Linear layers of one block: name → (inputs, outputs)."""
+        h = self.hidden
+        return {
+            "q_proj": (h, self.query),
+            "k_proj": (h, self.key),
+            "v_proj": (h, self.key),
+            "o_proj": (self.query, h),
+            "gate_proj": (h, self.mlp),
+            "up_proj": (h, self.mlp),
+            "down_proj": (self.mlp, h),
+        }
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Name of each parameter as Hugging Face writes it → its sizes; a tied output matrix is not among them."""
+        one: dict[str, tuple[int, ...]] = {
+            "input_layernorm.weight": (self.hidden,),
+            "post_attention_layernorm.weight": (self.hidden,),
+        }
+        for name, (inputs, outputs) in self.linears.items():
+            attention = name in ("q_proj", "k_proj", "v_proj", "o_proj")
+            where = f"self_attn.{name}" if attention else f"mlp.{name}"
+            one[f"{where}.weight"] = (outputs, inputs)
+            if self.bias and attention and name != "o_proj":
+                one[f"{where}.bias"] = (outputs,)
+        if self.qk_norm:
+            one |= {"self_attn.q_norm.weight": (self.head_dim,), "self_attn.k_norm.weight": (self.head_dim,)}
+        table: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab, self.hidden)}
+        for layer in range(self.layers):
+            table |= {f"model.layers.{layer}.{name}": size for name, size in one.items()}
+        table["model.norm.weight"] = (self.hidden,)
+        if not self.tied:
+            table["lm_head.weight"] = (self.vocab, self.hidden)
+        return table
+
+    @property
+    def parameters(self) -> int:
+        """All weights; a tied output matrix counts once."""
+        return sum(math.prod(size) for size in self.tensors().values())
+
+    @property
+    def kv_numbers(self) -> int:
+        """Numbers that one token puts into the KV cache."""
+        return 2 * self.layers * self.key
+
+    def adapter(self, rank: int, targets: Sequence[str]) -> int:
+        """Parameters of a LoRA of that rank on these linear layers: rank x (inputs + outputs) each.
+
+        InputError for a layer that the model has not.
+        """
+        if missing := [name for name in targets if name not in self.linears]:
+            known = ", ".join(self.linears)
+            raise InputError(f"learner.lora.targets names linear layers: {known}", missing[0], "leave it out")
+        return self.layers * sum(rank * sum(self.linears[name]) for name in targets)

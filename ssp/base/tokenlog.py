@@ -1,0 +1,157 @@
+"""The token log: what an episode's policy read and wrote, as ids, once (law 1).
+
+Owns one append-only sequence of segments (prompt, model, observation, template, recalled).
+Promises that ids are never re-tokenised, that model tokens carry the log-probability and the policy version they were
+sampled with, that `mask` is true on model tokens only, and that `views` gives every trained token the context in which
+it was sampled.
+Refuses to know text: encoding and decoding belong to the caller.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from ssp.base.errors import InvariantError
+
+BYTES_A_TOKEN = 32
+"""Rough size of one logged token with its share of the transcript, for the queues' byte budget."""
+
+
+class Kind(IntEnum):
+    """Who wrote a token. Only `MODEL` tokens are ever trained.
+
+    `RECALLED`: the policy wrote it where an observation would stand (information of its own), so it is not trained.
+    """
+
+    PROMPT = 0
+    MODEL = 1
+    OBSERVATION = 2
+    TEMPLATE = 3
+    RECALLED = 4
+
+
+_PACKED = {"ids": "i", "kinds": "b", "logprobs": "d", "versions": "i"}
+
+
+@dataclass
+class TokenLog:
+    """Four parallel lists of length T: ids, kinds, behaviour log-probs (0 off the model), versions (-1 off the model).
+
+    `drops`: (at, start, end), in order of `at`: tokens from position `at` on were sampled without [start, end).
+    A log that is done is packed, on its way to another process always: as bytes, which are lists again once someone looks.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    kinds: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    drops: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def packed(self) -> dict[str, bytes]:
+        """The lists' numbers as they lie in memory (int32, int8, float64, int32), in which form it keeps them."""
+        if "_bytes" not in self.__dict__:
+            found = {name: array(kind, getattr(self, name)).tobytes() for name, kind in _PACKED.items()}
+            self.__dict__ = {"_bytes": found, "drops": self.drops}
+        return self.__dict__["_bytes"]  # type: ignore[no-any-return]
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.packed()
+        return self.__dict__
+
+    def __getattr__(self, name: str) -> Any:
+        """One of the lists, of a log that is packed: from now on it is not."""
+        if name not in _PACKED or "_bytes" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        found = self.__dict__.pop("_bytes")
+        self.__dict__ |= {key: array(kind, found[key]).tolist() for key, kind in _PACKED.items()}
+        return self.__dict__[name]
+
+    def append(self, kind: Kind, ids: Sequence[int]) -> None:
+        """Add text that the policy did not write."""
+        if kind is Kind.MODEL:
+            raise InvariantError("model tokens need log-probs and a version: use append_model")
+        n = len(ids)
+        self.ids.extend(ids)
+        self.kinds.extend([int(kind)] * n)
+        self.logprobs.extend([0.0] * n)
+        self.versions.extend([-1] * n)
+
+    def append_model(self, ids: Sequence[int], logprobs: Sequence[float], version: int | Sequence[int]) -> None:
+        """Add sampled tokens: ids as the engine drew them, their log-probs, the version that drew them (all, or each)."""
+        versions = [version] * len(ids) if isinstance(version, int) else list(version)
+        if not len(ids) == len(logprobs) == len(versions):
+            raise InvariantError(f"{len(ids)} sampled ids but {len(logprobs)} log-probs and {len(versions)} versions")
+        self.ids.extend(ids)
+        self.kinds.extend([int(Kind.MODEL)] * len(ids))
+        self.logprobs.extend(logprobs)
+        self.versions.extend(versions)
+
+    def recall(self, start: int, end: int) -> None:
+        """Mark model tokens in [start, end) as information that the policy wrote itself."""
+        for at in range(start, end):
+            if self.kinds[at] == int(Kind.MODEL):
+                self.kinds[at] = int(Kind.RECALLED)
+
+    def drop(self, start: int, end: int) -> None:
+        """Leave [start, end) out of the context of everything that is appended from now on."""
+        if any(kind != int(Kind.OBSERVATION) for kind in self.kinds[start:end]) or not start < end:
+            raise InvariantError(f"only observations leave the context, not [{start}, {end})")
+        self.drops.append((len(self), start, end))
+
+    def context(self) -> list[int]:
+        """Ids that the next token is sampled after."""
+        return [self.ids[at] for at in self._visible(len(self))]
+
+    def views(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The contexts in which tokens were sampled: (positions int64 [L], trained bool [L]) each; one without drops.
+
+        Every model token is trained in exactly one view, the one whose earlier positions it was sampled after.
+        """
+        begins = [0, *dict.fromkeys(at for at, _, _ in self.drops)]
+        ends = [*begins[1:], len(self)]
+        mask, views = self.mask, []
+        for begin, end in zip(begins, ends, strict=True):
+            if end > begin:
+                positions = np.asarray([*self._visible(begin), *range(begin, end)], dtype=np.int64)
+                views.append((positions, mask[positions] & (positions >= begin)))
+        return views
+
+    def _visible(self, before: int) -> list[int]:
+        """Positions below `before` that a token at `before` sees."""
+        gone = {at for when, start, end in self.drops if when <= before for at in range(start, end)}
+        return [at for at in range(before) if at not in gone]
+
+    def stretches(self) -> list[tuple[Kind, int, int]]:
+        """Runs of tokens of one kind, in order: kind, start, end."""
+        found, at = [], 0
+        for kind, run in groupby(self.kinds):
+            length = len(list(run))
+            found.append((Kind(kind), at, at + length))
+            at += length
+        return found
+
+    @property
+    def mask(self) -> np.ndarray:
+        """bool [T], true on model tokens."""
+        kinds = self.__dict__["_bytes"]["kinds"] if "_bytes" in self.__dict__ else bytes(self.kinds)
+        return np.frombuffer(kinds, dtype=np.int8) == int(Kind.MODEL)
+
+    @property
+    def version_min(self) -> int:
+        """Version of the oldest model token, -1 when there is none."""
+        return min((v for v in set(self.versions) if v >= 0), default=-1)
+
+    @property
+    def version_max(self) -> int:
+        """Version of the newest model token, -1 when there is none."""
+        return max(self.versions, default=-1)

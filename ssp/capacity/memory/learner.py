@@ -1,0 +1,137 @@
+"""What one rank of a learner needs.
+
+Owns the sums over ZeRO stages, offload, adapters, reference, critic and activations. Promises that weights, gradients and
+optimizer states of a torch learner are exact (tests sum its tensors). Refuses to know placement.
+
+Sources: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3.1: AdamW holds 12 bytes a trained parameter in mixed precision
+(master weight, two moments), and stage 1 cuts these by the ranks, stage 2 the gradients too, stage 3 the weights too.
+Hu et al. 2021 (arXiv 2106.09685): adapters alone have gradients and states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ssp.capacity.memory import activations
+from ssp.capacity.memory.needs import Need
+from ssp.capacity.memory.shapes import Model
+from ssp.config.role import LearnerConfig, RoleConfig
+
+FLOAT32, BFLOAT16 = 4, 2
+BUCKET = 200_000_000
+"""Numbers that DeepSpeed communicates at a time, as its backend does (a test compares them)."""
+LIVE = 1_000_000_000
+"""Weights that stage 3 holds gathered at a time, and parameters that it steps at a time (DeepSpeed's own defaults)."""
+
+
+def width(dtype: str) -> int:
+    """Bytes of a number of that type."""
+    return BFLOAT16 if dtype == "bfloat16" else FLOAT32
+
+
+def stored(learner: LearnerConfig) -> int:
+    """Bytes of a weight while it trains: torch keeps float32 and computes in bfloat16 by autocast, DeepSpeed keeps both."""
+    return width(learner.dtype) if learner.kind == "deepspeed" else FLOAT32
+
+
+def rank(model: Model, blocks: Sequence[RoleConfig], gpu: bool = False) -> tuple[Need, ...]:
+    """The needs of one rank that trains `blocks`: a role, or two that share one policy (then the first one's learner)."""
+    learner, trained = blocks[0].learner, trainable(model, blocks[0].learner)
+    needs = [*states(model.parameters, trained, learner), *_reference(model, blocks, trained)]
+    if any(block.algorithm == "gae" for block in blocks):
+        needs.append(Need("critic", sum(need.bytes for need in states(critic(model), critic(model), learner))))
+    working = list(_activations(model, blocks, gpu))
+    step = _stepping(trained, learner) - sum(need.bytes for need in working)
+    if step > 0:  # the step begins when the activations are gone
+        working.append(Need("gradients in float32", step, turn=True))
+    # Each rank reads the whole model once. The first one publishes and saves it whole: from a GPU through two copies.
+    return (
+        *needs,
+        *working,
+        Need("whole weights", model.parameters * FLOAT32 * (2 if gpu else 1), host=True, after=True),
+    )
+
+
+def frozen(model: Model) -> tuple[Need, ...]:
+    """Of a learner whose policy does not learn: it only holds and publishes the weights."""
+    return (Need("weights", model.parameters * FLOAT32),)
+
+
+def trainable(model: Model, learner: LearnerConfig) -> int:
+    """Parameters that have a gradient."""
+    lora = learner.lora
+    if not lora.rank or model.shape is None:
+        return model.parameters
+    return model.shape.adapter(lora.rank, lora.targets)
+
+
+def critic(model: Model) -> int:
+    """Parameters of a value model: the policy's without its own output matrix, and a head."""
+    if model.shape is None:
+        return model.parameters
+    shape = model.shape
+    return model.parameters - (0 if shape.tied else shape.vocab * shape.hidden) + shape.hidden + 1
+
+
+def states(parameters: int, trained: int, learner: LearnerConfig) -> list[Need]:
+    """Weights, gradients and optimizer of one rank, and what DeepSpeed communicates with."""
+    numbers, away = stored(learner), learner.offload != "none"
+    weights = numbers * (parameters if trained == parameters else parameters + trained)
+    if learner.kind != "deepspeed":
+        return [
+            Need("weights", weights),
+            Need("gradients", numbers * trained, turn=True),
+            Need("moments", 2 * FLOAT32 * trained),
+        ]
+    cut = {stage: learner.ranks if learner.zero >= stage else 1 for stage in (1, 2, 3)}
+    third = learner.zero == 3
+    bucket = min(parameters, BUCKET) * numbers
+    needs = [
+        Need("weights", -(-weights // cut[3]), host=learner.offload == "all"),
+        # Stage 3 keeps its part of the gradient from one update to the next, and one bucket.
+        Need("gradients", -(-numbers * trained // cut[2]), host=third and away, turn=not third),
+        Need("master weights", -(-FLOAT32 * trained // cut[1]), host=away),
+        Need("moments", -(-2 * FLOAT32 * trained // cut[1]), host=away),
+        Need("buckets", bucket if third else 2 * bucket, turn=not third),
+    ]
+    if third:
+        needs.append(Need("gathered weights", min(parameters, LIVE) * numbers, turn=True))
+    if away:
+        needs.append(Need("gradients in float32", -(-FLOAT32 * trained // cut[1]), host=True))
+    return needs
+
+
+def _stepping(trained: int, learner: LearnerConfig) -> int:
+    """What a step of DeepSpeed's takes on the device: its part of the gradient in float32. With offload that is on the
+    host, and part of the states."""
+    if learner.kind != "deepspeed" or learner.offload != "none":
+        return 0
+    part = -(-trained // learner.ranks)
+    return FLOAT32 * (min(part, LIVE) if learner.zero == 3 else part)
+
+
+def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> Iterator[Need]:
+    """What forward and backward pass of the largest micro-batch take, all of it only in an update."""
+    learner, shape = blocks[0].learner, model.shape
+    if shape is None:
+        return
+    # An episode that is longer than the budget is a micro-batch of its own.
+    tokens = max(max(block.learner.token_budget, block.limits.total_tokens) for block in blocks)
+    way = activations.Way(stored(learner), width(learner.dtype), copies=learner.packing and not gpu)
+    kept = activations.kept(shape, tokens, way, learner.checkpointing)
+    yield Need("activations", kept + activations.passing(shape, tokens, way.product), turn=True)
+    yield Need("logits", activations.logits(shape, tokens), turn=True)
+    if way.product < way.stream:
+        yield Need("weights in bfloat16", way.product * model.parameters, turn=True)
+
+
+def _reference(model: Model, blocks: Sequence[RoleConfig], trained: int) -> list[Need]:
+    """The model that the KL is measured to, one for all roles of a policy; of a policy with adapters it is the base itself.
+    One that moves has float32 masters."""
+    learner, held = blocks[0].learner, [block.kl for block in blocks if block.kl.coef > 0]
+    if not held or trained < model.parameters:
+        return []
+    numbers = stored(learner)
+    moves = any(kl.ema_tau < 1 for kl in held) and numbers != FLOAT32
+    cut = learner.ranks if learner.kind == "deepspeed" and learner.zero == 3 else 1
+    return [Need("reference", -(-model.parameters * (numbers + (FLOAT32 if moves else 0)) // cut))]

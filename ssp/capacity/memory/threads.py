@@ -1,0 +1,54 @@
+"""How many torch threads a process computes with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.capacity.memory.shapes import find
+from ssp.config.schema import Config
+from ssp.selfplay import cast
+
+SMALL = 30_000_000
+"""Parameters below which one thread is as fast as several."""
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def use(count: int) -> None:
+    """Have torch compute with `count` threads, in this thread and those that begin later."""
+    import torch
+
+    torch.set_num_threads(count)
+
+
+def alone(cfg: Config, role: str = SOLVER, at_once: int = 1) -> int:
+    """Of a process that computes with the model of `role` beside no others: `placement.threads`, or for 0 one below `SMALL`
+    parameters and else this machine's cores, divided by those that compute `at_once`."""
+    if cfg.placement.threads:
+        return cfg.placement.threads
+    return 1 if find(cfg.block(role).model).parameters < SMALL else max(1, cores() // at_once)
+
+
+def player(cfg: Config, role: str) -> int:
+    """Of an engine of that role. vLLM has threads of its own."""
+    count = cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers
+    return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else cfg.placement.threads or 1
+
+
+def judge(cfg: Config) -> int:
+    """Of a judge, whose engines are of the solver's kind."""
+    return alone(cfg, SOLVER, cfg.placement.judges) if cfg.solver.engine.kind == "torch" else cfg.placement.threads or 1
+
+
+def learner(cfg: Config, role: str) -> int:
+    """Of a rank of the learner of `role`; all learners compute at once."""
+    return alone(cfg, role, sum(cast.ranks(cfg, name) for name in cast.learners(cfg)))
+
+
+def cores() -> int:
+    """Processors that this process may use: its affinity, and a container's limit."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    words = QUOTA.read_text().split() if QUOTA.is_file() else []
+    limit = int(words[0]) // int(words[1]) if len(words) == 2 and words[0].isdigit() else count
+    return max(1, min(count, limit))

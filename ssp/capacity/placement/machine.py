@@ -1,0 +1,45 @@
+"""This machine as a node of a plan: its GPUs and its memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from ssp.capacity.memory import MB
+from ssp.capacity.placement.nodes import Node, parse
+from ssp.config.schema import Config
+from ssp.search.index import budget
+
+SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+
+
+def nodes(cfg: Config) -> list[Node]:
+    """What `placement.nodes` describes, else this machine."""
+    return parse(cfg.placement.nodes) if cfg.placement.nodes else [here()]
+
+
+def here() -> Node:
+    """This machine: its GPUs, the memory that is free."""
+    gpus = gpu_bytes()
+    return Node("this machine", len(gpus), min(gpus, default=0), free_bytes(), float(os.cpu_count() or 1), free=True)
+
+
+def gpu_bytes() -> list[int]:
+    """Bytes of each GPU here; none without nvidia-smi."""
+    try:
+        done = subprocess.run(SMI, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [int(line) * MB for line in done.stdout.split() if line.isdigit()]
+
+
+def free_bytes() -> int:
+    """Free bytes: the machine's, or what a container's limit leaves."""
+    return int(budget.available_mb() * MB)
+
+
+def first_number(path: Path) -> int:
+    """The first number of a control file, 0 when there is no file or no limit."""
+    words = path.read_text().split() if path.is_file() else []
+    return int(words[0]) if words and words[0].isdigit() else 0

@@ -1,0 +1,50 @@
+"""An event loop whose time is simulated: it jumps to the next timer when nothing else is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from ssp.base.errors import InvariantError
+
+T = TypeVar("T")
+
+
+class _Jump(selectors.SelectSelector):
+    """Instead of waiting, adds what would be waited to `now`."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Nothing ever arrives."""
+        if timeout is None:
+            raise InvariantError("everybody waits for somebody: nothing will ever happen again")
+        self.now += max(0.0, timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """`time()` is in simulated seconds, from 0 on."""
+
+    def __init__(self) -> None:
+        self._jump = _Jump()
+        super().__init__(self._jump)
+
+    def time(self) -> float:
+        """Simulated seconds."""
+        return self._jump.now
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end in simulated time.
+
+    >>> async def nap() -> float:
+    ...     await asyncio.sleep(3600)
+    ...     return asyncio.get_running_loop().time()
+    >>> run(nap())
+    3600.0
+    """
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)

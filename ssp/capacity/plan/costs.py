@@ -1,0 +1,136 @@
+"""What everything costs, in seconds: the inputs of a simulation, and where each comes from.
+
+Owns the assumptions. Promises that a run without a model (engine.kind=simulated) is priced by its own settings alone, and
+that every other figure says how it was got. Refuses to know GPUs beyond the two rates below.
+
+Sources: a decode step reads all weights once, and of each sequence its keys and values (docs/plan.md: 6 ms and
+0.07 ms for 7B, which the rates below give); training takes 6 floating-point operations a parameter and token (Kaplan et al.
+2020, arXiv 2001.08361), 8 with checkpointed activations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError
+from ssp.capacity.memory.shapes import find
+from ssp.config.role import SimulatedConfig
+from ssp.config.schema import Config
+from ssp.config.tables import ACTED
+from ssp.engines.decoding import Pace
+from ssp.learning.tiny.actor import least_searches
+
+BANDWIDTH = 2.5e12
+"""Bytes a second that decoding reads from a GPU's memory (an H100 of 80 GB reaches three quarters of its 3.35e12)."""
+FLOPS = 2.85e14
+"""Floating-point operations a second that training reaches there (29 % of its peak in bfloat16)."""
+READS, COMPARES = 0.5, 0.005
+"""Seconds a block takes at a judge that asks a model, and at one that compares words."""
+SHORT = 12.0
+"""Tokens of a turn that is as short as its protocol lets it be."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What may be typed: `--assume key=value`. None: computed from the configuration."""
+
+    tokens: float | None = None
+    sigma: float = 0.8
+    step_ms: float | None = None
+    sequence_ms: float | None = None
+    token_ms: float | None = None
+    search_s: float = 0.05
+    judge_s: float | None = None
+    valid: float = 1.0
+    sync_s: float = 0.0
+    shard_qps: float = 100.0
+
+    MEANING: ClassVar[dict[str, str]] = {
+        "tokens": "mean tokens of a turn (lognormal)",
+        "sigma": "their spread",
+        "step_ms": "milliseconds of a decode step",
+        "sequence_ms": "and for each sequence that runs",
+        "token_ms": "milliseconds of one GPU a trained token",
+        "search_s": "seconds a search",
+        "judge_s": "seconds a block of questions or answers takes at a judge",
+        "valid": "share of questions that are valid",
+        "sync_s": "seconds that a new version's weights take to load",
+        "shard_qps": "searches a second that one retriever shard answers",
+    }
+
+    @classmethod
+    def typed(cls, words: list[str]) -> Costs:
+        """From `key=value` words. InputError for an unknown key or a value that is no number of at least 0."""
+        known = {item.name for item in fields(cls)}
+        found: dict[str, float] = {}
+        for word in words:
+            key, _, text = word.partition("=")
+            try:
+                value = float(text)
+            except ValueError:
+                value = -1.0
+            if key not in known or not 0 <= value < float("inf"):
+                rule = f"--assume takes one of {', '.join(sorted(known))} and a number of at least 0"
+                raise InputError(rule, word, "for example --assume tokens=500")
+            found[key] = value
+        return replace(cls(), **found)
+
+
+def judge_seconds(cfg: Config, costs: Costs) -> float:
+    """Seconds that one block takes at a judge."""
+    reads = cfg.judge.kind != "exact" or (PROPOSER in cfg.roles and cfg.referee.verifier != "none")
+    return (READS if reads else COMPARES) if costs.judge_s is None else costs.judge_s
+
+
+@dataclass(frozen=True)
+class RoleCosts:
+    """One role's: how fast its engines decode, how long its turns are, seconds of one GPU a trained token."""
+
+    pace: Pace
+    lengths: SimulatedConfig
+    searches: tuple[int, int]
+    cap: int
+    token: float
+    gpus: int
+
+
+def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
+    """The costs of `role`, typed ones first."""
+    block = cfg.block(role)
+    engine, limits = block.engine, block.limits
+    own = engine.kind in ACTED
+    tokens = costs.tokens
+    if tokens is None:
+        tokens = (engine.simulated.tokens or SHORT) if own else limits.turn_tokens / 2
+    step, each, token = _computed(cfg, role, tokens * (limits.searches + 1))
+    if own:
+        timed = engine.kind == "simulated"
+        step, each = (engine.simulated.step_ms, engine.simulated.sequence_ms) if timed else (0.0, 0.0)
+        token = block.learner.token_ms
+    sigma = engine.simulated.sigma if own else costs.sigma
+    step, each, token = (
+        computed if typed is None else typed
+        for typed, computed in ((costs.step_ms, step), (costs.sequence_ms, each), (costs.token_ms, token))
+    )
+    return RoleCosts(
+        Pace(step / 1e3, each / 1e3, engine.sequences),
+        SimulatedConfig(tokens=tokens, sigma=sigma),
+        (least_searches(cfg, role), limits.searches),
+        limits.turn_tokens,
+        token / 1e3,
+        engine.tensor_parallel,
+    )
+
+
+def _computed(cfg: Config, role: str, length: float) -> tuple[float, float, float]:
+    """Milliseconds of a decode step, of a sequence in it, of a trained token, from the model's size."""
+    block, place = cfg.block(role), cfg.block(role).engine.tensor_parallel
+    model = find(block.model)
+    context = block.limits.prompt_tokens + block.limits.searches * block.limits.observation_tokens + length
+    numbers = 0 if model.shape is None else model.shape.kv_numbers
+    step = 2 * model.parameters / BANDWIDTH / place
+    each = 2 * numbers * context / 2 / BANDWIDTH / place
+    token = (8 if block.learner.checkpointing else 6) * model.parameters / FLOPS
+    return 1e3 * step, 1e3 * each, 1e3 * token

@@ -1,0 +1,41 @@
+"""The tables of docs/migration.md: `python -m ssp.config.migration.page` writes them between the page's two marks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssp.config.migration import PAGE, TOLD, VARIABLES, sections
+
+MARKS = ("<!-- tables: made by python -m ssp.config.migration.page -->", "<!-- end of tables -->")
+
+
+def tables() -> str:
+    """Variables first, then each system's keys, as Markdown."""
+    lines = ["## Environment variables", "", "| theirs | ours | |", "|---|---|---|"]
+    lines += [f"| `{name}` | `{ours}` | {note} |" for name, (ours, note) in VARIABLES.items()]
+    lines += [f"| `{name}` | not taken: set `{ours}` | anybody's name |" for name, ours in TOLD.items()]
+    for section in sections().values():
+        lines += ["", f"## {section.title}", "", "| theirs | ours | values, meaning |", "|---|---|---|"]
+        for key in section.keys:
+            ours = ", ".join(f"`{name}`" for name in key.ours) or "-"
+            lines.append(f"| `{key.name}` | {ours} | {key.note} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str) -> str:
+    """The page with its tables made anew."""
+    before, _, rest = text.partition(MARKS[0])
+    return f"{before}{MARKS[0]}\n\n{tables()}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page of the repository in the working folder. Returns the exit code."""
+    path = Path(PAGE)
+    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""What a launch script sets: the `key=value` overrides and `--options` in its text, with its own variables filled in.
+
+Owns the little of bash that such scripts use: assignments, `$X`, `${X}`, `${X:-default}`, `$((arithmetic))`,
+`if [ a == b ]`, continued lines and comments. Promises that the text is only read: nothing in it runs, and no variable comes
+from the environment; a value that needs more than this is None. Refuses to know what a key means.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ssp.base.errors import InputError
+
+MOST = 1_000_000
+"""Characters of a script."""
+LONGEST = 10_000  # characters of a variable's value; a longer one counts as unknown
+_ASSIGNMENT = re.compile(r"(?:export\s+|local\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_]\w*(?:\.\w+)*=", re.ASCII)
+_DOTTED = re.compile(r"[+~]{0,2}[A-Za-z_]\w*(?:\.\w+)+=", re.ASCII)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^{}]*))?\})")
+_ARITHMETIC = re.compile(r"\$\(\((.{,200}?)\)\)(?!\))")
+_COMMENT = re.compile(r"(?:^|\s)#[^'\"]*$")
+_TEST = re.compile(r"\[\[?\s+(.+?)\s+(==|=|!=|-eq|-ne)\s+(.+?)\s+\]\]?")
+_ENDS = re.compile(r"[|;&<>]|\d?>.*")
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+@dataclass(frozen=True)
+class Override:
+    """One thing that a script sets: `key` as it stands there, without Hydra's +, and `value` (None: not in the script)."""
+
+    key: str
+    value: str | None
+
+
+@dataclass
+class _Reader:
+    known: dict[str, str | None] = field(default_factory=dict)
+    branches: list[tuple[bool | None, bool | None]] = field(default_factory=list)
+    """Of each open `if`: whether this branch is taken (None: unknown), and whether an earlier one was."""
+
+    def overrides(self, text: str, options: Sequence[str]) -> Iterator[Override]:
+        """As `read`."""
+        for line in _logical(text):
+            line = _ARITHMETIC.sub(lambda match: self._number(match[0], match[1]), line)
+            if self._branch(line) or any(taken is False for taken, _ in self.branches):
+                continue
+            if match := _ASSIGNMENT.fullmatch(line):
+                words = _words(match[2])
+                if len(words) <= 1:
+                    self.known[match[1]] = self._filled(words[0] if words else "")
+                    continue
+            if re.search(r"\bsource\b|\$\(|\beval\b", line) and not _DOTTED.search(line):
+                continue
+            yield from self._arguments(line, options)
+
+    def _arguments(self, line: str, options: Sequence[str]) -> Iterator[Override]:
+        words = [word for raw in _words(line) for word in self._split(raw)]
+        ours = any(_DOTTED.match(word) for word in words)
+        begun = False
+        for at, word in enumerate(words):
+            if _ENDS.fullmatch(word):
+                if begun:
+                    return
+            elif ours and _OVERRIDE.match(word) and (begun or _DOTTED.match(word)):
+                begun = True
+                key, _, value = word.partition("=")
+                yield Override(key.lstrip("+~"), self._filled(value))
+            elif (name := word.partition("=")[0]) in options and (ours or ".sh" in line):
+                value = word.partition("=")[2] if "=" in word else words[at + 1] if at + 1 < len(words) else ""
+                yield Override(name, self._filled(value))
+
+    def _split(self, word: str) -> list[str]:
+        """A variable that stands alone may hold several words."""
+        if _VARIABLE.fullmatch(word) and (value := self._filled(word)):
+            return _words(value)
+        return [word]
+
+    def _filled(self, text: str) -> str | None:
+        """The text with the script's own variables in it; None where one is unknown, or a command would have to run."""
+        missing = False
+
+        def value(match: re.Match[str]) -> str:
+            nonlocal missing
+            name, default = match[1] or match[2], match[3]
+            found = self.known.get(name, default) if self.known.get(name) != "" else default or ""
+            missing |= found is None
+            return found or ""
+
+        for _ in range(2):  # a default may be a variable
+            text = _VARIABLE.sub(value, text)
+        return None if missing or "$" in text or "`" in text or len(text) > LONGEST else text
+
+    def _number(self, text: str, inner: str) -> str:
+        """The value of whole numbers and variables under + - * / and brackets; `text` as it is for anything else."""
+        named = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", lambda match: self.known.get(match[1]) or "$", inner)
+        if not re.fullmatch(r"[\d+*/()\s-]*", named, re.ASCII):
+            return text
+        try:
+            return str(_value(ast.parse(named.strip().replace("/", "//"), mode="eval").body))
+        except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+            return text
+
+    def _branch(self, line: str) -> bool:
+        """Whether the line belongs to an `if`, which is followed where the script itself decides it."""
+        word = line.partition(" ")[0].rstrip(";")
+        if word == "if":
+            taken = self._holds(line)
+            self.branches.append((taken, taken))
+        elif word in ("elif", "else") and self.branches:
+            _, before = self.branches.pop()
+            holds = True if word == "else" else self._holds(line)
+            now = False if before else (None if before is None else holds)
+            self.branches.append((now, True if before else (None if before is None or now is None else now)))
+        elif word == "fi" and self.branches:
+            self.branches.pop()
+        else:
+            return False
+        return True
+
+    def _holds(self, line: str) -> bool | None:
+        match = _TEST.search(line)
+        if match is None:
+            return None
+        sides = [self._filled(" ".join(_words(side))) for side in (match[1], match[3])]
+        return None if None in sides else (sides[0] == sides[1]) == (match[2] in ("==", "=", "-eq"))
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a script sets: `overrides` in its order, of a key that comes twice the last; its own `variables` at its end."""
+
+    overrides: list[Override]
+    variables: dict[str, str]
+
+
+def read(text: str, options: Sequence[str] = ()) -> Script:
+    """What the text sets. `options`: names of `--options` that count.
+
+    InputError for a text of more than `MOST` characters.
+    """
+    if len(text) > MOST:
+        raise InputError("a launch script is a short text", f"{len(text):,} characters", "give the script alone")
+    found: dict[str, Override] = {}
+    reader = _Reader()
+    for override in reader.overrides(text, options):
+        found.pop(override.key, None)
+        found[override.key] = override
+    return Script(list(found.values()), {name: value for name, value in reader.known.items() if value is not None})
+
+
+def typed(words: Sequence[str]) -> list[Override]:
+    """Overrides as they are typed behind a command: `key=value`, `--option value` or `--option=value`.
+
+    InputError for a word that is none of these.
+    """
+    found: dict[str, Override] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        key, equals, value = word.partition("=")
+        if key.startswith("--") and not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        elif not key.startswith("--") and not _OVERRIDE.match(word):
+            raise InputError("what is migrated is a script's file, or key=value words", word, "see ssp migrate --help")
+        found[key.lstrip("+~")] = Override(key.lstrip("+~"), None if "$" in value else value)
+    return list(found.values())
+
+
+def _logical(text: str) -> Iterator[str]:
+    """Lines without comments, continued ones joined; indents and blank lines left out."""
+    text = "\n".join(_COMMENT.sub("", line) for line in text.splitlines() if not line.lstrip().startswith("#"))
+    for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
+        if line := line.strip():
+            yield line
+
+
+def _words(line: str) -> list[str]:
+    """Words as bash splits them, without their quotes; where the quotes do not match, those between blanks."""
+    lexer = shlex.shlex(line, posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return list(lexer)
+    except ValueError:
+        return line.split()
+
+
+def _value(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        value = _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+        if abs(value) < 10**15:
+            return int(value)
+    raise ValueError("no arithmetic of whole numbers")

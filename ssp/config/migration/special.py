@@ -1,0 +1,218 @@
+"""Values of theirs that need more than a word: put together from several keys, or used only beside another one.
+
+Owns one function a key: (value, all that the script says) → settings of ours, or a sentence why there are none ("": a person
+has to decide). Keys of `defaults` stand for the role that plays. Refuses to know how rows are printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ssp.config.migration.facts import Facts, Settings
+
+Made = Settings | str
+Special = Callable[[Any, Facts], Made]
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+KL = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3", "k3plusplus": "k3pp"}
+KL |= {"k4": "k4", "k5": "k5", "abs": "abs", "full_reverse": "topk_reverse", "full_forward": "topk_forward"}
+RECIPES = "as the recipe has it"
+
+
+def _clip(value: Any, facts: Facts) -> Made:
+    free = [side for side in ("low", "high") if facts.get(f"{ACTOR}clip_ratio_{side}") is None]
+    return {f"defaults.clip_{side}": value for side in free} or "clip_ratio_low and clip_ratio_high say it"
+
+
+def _minibatch(value: Any, facts: Facts) -> Made:
+    """Search-R1 and its fork count episodes, the others questions."""
+    attempts = 1 if facts.system == "search-r1" else facts.number(f"{ROLLOUT}n", facts.ours("game.attempts"))
+    return {"defaults.learner.minibatch": int(value * attempts)}
+
+
+def _ratio(value: Any, facts: Facts) -> Made:
+    if facts.number(f"{ACTOR}optim.lr_warmup_steps", -1) >= 0:
+        return "not used there beside lr_warmup_steps"
+    return {
+        "defaults.learner.warmup_steps": int(value * facts.number("trainer.total_training_steps", facts.ours("steps")))
+    }
+
+
+def _epochs(value: Any, facts: Facts) -> Made:
+    if facts.get("trainer.total_training_steps") is not None:
+        return "not used there beside total_training_steps"
+    batch = facts.get("data.train_batch_size", facts.ours("solver.batch"))
+    return f"by hand: steps = {value} x rows / {batch}; the recipe has {facts.ours('steps')}"
+
+
+def _tokens(value: Any, facts: Facts) -> Made:
+    if facts.get(f"{ACTOR}use_dynamic_bsz") is not True:
+        return "not used there without use_dynamic_bsz; the recipe's learner.token_budget stays"
+    return {"defaults.learner.token_budget": value}
+
+
+def _use_kl(value: Any, facts: Facts) -> Made:
+    if value is True:
+        return {"defaults.kl.place": "loss"}
+    in_reward = facts.system == "search-r1" or facts.get("algorithm.use_kl_in_reward") is True
+    return {"defaults.kl.place": _place(facts)} if in_reward else {"defaults.kl.coef": 0.0}
+
+
+def _kind(value: Any, facts: Facts) -> Made:
+    if str(value).startswith("full_") and facts.get(f"{ACTOR}kl_topk_tokens") is None:
+        return {"defaults.kl.kind": "full"} if value == "full_reverse" else ""
+    return {"defaults.kl.kind": KL[value]} if isinstance(value, str) and value in KL else ""
+
+
+def _of_loss(made: Special) -> Special:
+    return lambda value, facts: made(value, facts) if facts.kl_in_loss else "not used there without use_kl_loss"
+
+
+def _of_reward(made: Special) -> Special:
+    return lambda value, facts: made(value, facts) if facts.kl_in_reward else "not used there beside use_kl_loss"
+
+
+def _in_reward(value: Any, facts: Facts) -> Made:
+    return {"defaults.kl.place": _place(facts)} if value is True else RECIPES
+
+
+def _after(value: Any, facts: Facts) -> Made:
+    if value is not True or _place(facts) == "reward" or facts.get("algorithm.use_kl_in_reward") is not True:
+        return "off there: it counts with use_kl_in_reward and apply_kl_after_advantage"
+    return {"defaults.kl.place": _place(facts)}
+
+
+def _place(facts: Facts) -> str:
+    """Where a KL counts that is not in the loss."""
+    if facts.get("algorithm.apply_kl_after_advantage") is not True:
+        return "reward"
+    return "future" if facts.get("algorithm.use_future_kl_as_reward") is True else "advantage"
+
+
+def _offload(value: Any, facts: Facts) -> Made:
+    prefix = f"{ACTOR}fsdp_config."
+    if any(facts.get(prefix + name) is True for name in ("param_offload", "grad_offload", "offload_policy")):
+        return {"defaults.learner.offload": "all", "defaults.learner.zero": 3}
+    optimizer = facts.get(f"{prefix}optimizer_offload") is True
+    return {"defaults.learner.offload": "optimizer" if optimizer else "none"}
+
+
+def _prompt(value: Any, facts: Facts) -> Made:
+    """In Search-R1 the whole context, which is made as long as its turns and observations may be."""
+    if facts.system != "search-r1":
+        return _divided(facts)
+    turns = facts.number("max_turns", facts.limit("searches"))
+    turn = facts.number("data.max_response_length", facts.limit("turn_tokens"))
+    shown = facts.number("data.max_obs_length", facts.limit("observation_tokens"))
+    prompt = facts.number("data.max_start_length", facts.limit("prompt_tokens"))
+    return {"defaults.limits.total_tokens": int(max(value, prompt + turn * (turns + 1) + shown * turns))}
+
+
+def _response(value: Any, facts: Facts) -> Made:
+    return {"defaults.limits.turn_tokens": value} if facts.system == "search-r1" else _divided(facts)
+
+
+def _divided(facts: Facts) -> Made:
+    """The response's tokens, divided among turns and observations in the recipe's shares."""
+    before, total = facts.limit("prompt_tokens"), facts.limit("total_tokens")
+    prompt = int(facts.number("data.max_prompt_length", before))
+    room = int(facts.number("data.max_response_length", total - before))
+    there, here = facts.limit("searches"), _searches(facts)
+    scale = room / (total - before)
+    made: Settings = {"defaults.limits.prompt_tokens": prompt, "defaults.limits.total_tokens": prompt + room}
+    if not (here and there):
+        return made | {"defaults.limits.turn_tokens": room}
+    turn, shown = facts.limit("turn_tokens") * (there + 1), facts.limit("observation_tokens") * there
+    made["defaults.limits.turn_tokens"] = round(turn * scale) // (here + 1)
+    return made | {"defaults.limits.observation_tokens": round(shown * scale) // here}
+
+
+def _searches(facts: Facts) -> int:
+    """Searches of an episode: verl counts turns, of which the last one answers."""
+    for key in (f"{ROLLOUT}multi_turn.max_assistant_turns", "rllm.agent.max_steps"):
+        if (turns := facts.number(key, 0)) > 0:
+            return int(turns) - 1
+    return int(facts.number(f"{ROLLOUT}max_turns", facts.limit("searches")))
+
+
+def _files(value: Any, facts: Facts) -> Made:
+    files = value if isinstance(value, list) else [value]
+    if len(files) != 1:
+        return "by hand: put the files together (ssp data merge)"
+    return {"data.targets" if facts.system == "ssp" else "data.questions": str(files[0])}
+
+
+def _eval(value: Any, facts: Facts) -> Made:
+    files = value if isinstance(value, list) else [value]
+    corpus = "none" if facts.system == "ssrl" else facts.ours("data.corpus")
+    return {"data.eval": [{"name": f"set{i}", "file": str(f), "corpus": corpus} for i, f in enumerate(files, start=1)]}
+
+
+def _address(value: Any, facts: Facts) -> Made:
+    if not str(value).startswith(("http://", "https://")):
+        return "by hand: retriever.url, the address of a server that speaks /retrieve (ssp serve does)"
+    return {"retriever.url": str(value).removesuffix("/batch_search").removesuffix("/search")}
+
+
+def _nodes(value: Any, facts: Facts) -> Made:
+    nodes = int(facts.number("trainer.nnodes", 1))
+    return {"placement.nodes": f"{nodes}x{value}x{str(facts.ours('placement.nodes')).rpartition('x')[2] or 80}"}
+
+
+def _real(value: Any, facts: Facts) -> Made:
+    return (
+        {"solver.search.real": value} if facts.get("trainer.sim2real") is True else "of live search (trainer.sim2real)"
+    )
+
+
+def _format(name: str) -> Special:
+    return lambda value, facts: {"solver.reward": "format_em", f"solver.reward_options.{name}": float(value)}
+
+
+NUMBERS: dict[str, Special] = {
+    f"{ACTOR}clip_ratio": _clip,
+    f"{ACTOR}kl_loss_coef": _of_loss(lambda value, facts: {"defaults.kl.coef": value}),
+    f"{ACTOR}kl_topk_tokens": lambda value, facts: {"solver.kl.topk": value},
+    f"{ACTOR}optim.lr_warmup_steps": lambda value, facts: (
+        {"defaults.learner.warmup_steps": value} if value >= 0 else "below 0: the ratio counts"
+    ),
+    f"{ACTOR}optim.lr_warmup_steps_ratio": _ratio,
+    f"{ACTOR}ppo_max_token_len_per_gpu": _tokens,
+    f"{ACTOR}ppo_mini_batch_size": _minibatch,
+    f"{ROLLOUT}max_turns": lambda value, facts: {"defaults.limits.searches": value},
+    f"{ROLLOUT}multi_turn.max_assistant_turns": lambda value, facts: {"defaults.limits.searches": value - 1},
+    "algorithm.kl_ctrl.kl_coef": _of_reward(lambda value, facts: {"defaults.kl.coef": value}),
+    "data.max_prompt_length": _prompt,
+    "data.max_response_length": _response,
+    "data.max_turns": _real,
+    "max_turns": lambda value, facts: {"defaults.limits.searches": value, "defaults.limits.retries": value},
+    "reward_model.final_format_score": _format("final"),
+    "reward_model.retrieval_score": _format("retrieval"),
+    "reward_model.structure_format_score": _format("structure"),
+    "rllm.agent.max_steps": lambda value, facts: {"defaults.limits.searches": value - 1},
+    "trainer.n_gpus_per_node": _nodes,
+    "trainer.total_epochs": _epochs,
+}
+"""Keys whose value is a number; another one is a matter for a person."""
+
+SPECIAL: dict[str, Special] = {
+    **{f"{ACTOR}fsdp_config.{name}_offload": _offload for name in ("param", "grad", "optimizer")},
+    f"{ACTOR}fsdp_config.offload_policy": _offload,
+    f"{ACTOR}kl_loss_type": _of_loss(_kind),
+    f"{ACTOR}optim.betas": lambda value, facts: (
+        {"defaults.learner.beta1": value[0], "defaults.learner.beta2": value[-1]}
+        if isinstance(value, list) and value
+        else ""
+    ),
+    f"{ACTOR}use_kl_loss": _use_kl,
+    f"{ROLLOUT}search_url": _address,
+    "algorithm.apply_kl_after_advantage": _after,
+    "algorithm.kl_penalty": _of_reward(_kind),
+    "algorithm.use_future_kl_as_reward": _after,
+    "algorithm.use_kl_in_reward": _in_reward,
+    "data.search_url": _address,
+    "data.train_files": _files,
+    "data.val_files": _eval,
+    "trainer.logger": lambda value, facts: {"telemetry.wandb": "online" if "wandb" in str(value) else "none"},
+}

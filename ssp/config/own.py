@@ -1,0 +1,131 @@
+"""A user's own code by its place: `my_file.py:name`, or `package.module:name` for what Python can import.
+
+Owns the one way in which rewards, estimators and losses from outside the package are named, found and recorded. Promises
+that a place which leads nowhere is an `InputError` with the reason, that a file is read once a process, and that workers
+find it wherever they run: `locate` makes files absolute. Code that was sealed, because the configuration of a run that is
+looked at names it, is never found. Refuses to know what the code is for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import sys
+import traceback
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ssp.base.errors import InputError
+
+if TYPE_CHECKING:
+    from ssp.config.schema import Config
+
+KEYS = ("algorithm", "loss", "reward")
+"""Settings of a role block that may name a place."""
+
+SEALED = "untrusted:"
+"""Before a place of code, or of a key, that a run's own config.yaml gives to a command that looks at the run."""
+
+
+def is_own(value: str) -> bool:
+    """Whether `value` is a place: no name that is built in has a colon."""
+    place, _, name = value.partition(":")
+    return bool(place and name)
+
+
+def sealed(value: str) -> bool:
+    """Whether `value` may only be shown."""
+    return value.startswith(SEALED)
+
+
+def seal(block: dict[str, Any]) -> None:
+    """Seal the places in a role block as it was read. A name that is built in has neither a colon nor a point."""
+    for key in KEYS:
+        value = block.get(key)
+        if isinstance(value, str) and (":" in value or "." in value):
+            block[key] = SEALED + value
+
+
+def find(value: str, what: str, example: str) -> Any:
+    """What stands at the place `value`. `what` it is to be, for the message, and an `example` of its first line.
+
+    InputError when there is no such file, module or name, and for whatever the module raises while it is read.
+    """
+    if sealed(value):
+        rule = "code that a run's own config.yaml names runs only when it is trusted"
+        raise InputError(rule, value.removeprefix(SEALED), "read that code, then add --trust-code")
+    place, _, path = value.partition(":")
+    rule = f"{what} is at the place that its setting names"
+    try:
+        found: Any = _file(Path(place).expanduser().absolute()) if _is_file(place) else importlib.import_module(place)
+        for step in path.split("."):
+            found = getattr(found, step)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a user's module raises
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        line = f" (line {where.lineno})" if _is_file(place) and Path(where.filename).name == Path(place).name else ""
+        step_ = f"write `{example}` there, or correct the place"
+        if not _is_file(place):
+            step_ += "; a module's folder is on PYTHONPATH, and its file is named as my_file.py:name"
+        raise InputError(rule, f"{value}: {type(error).__name__}: {error}{line}", step_) from error
+    return found
+
+
+def title(value: str) -> str:
+    """A place without folders, as it is recorded: the same wherever the file lies."""
+    place, _, name = value.partition(":")
+    return f"{Path(place).name if _is_file(place) else place}:{name}"
+
+
+def locate(cfg: Config) -> None:
+    """Make every file among the places of `cfg` absolute: workers may have another working folder."""
+    for block in (cfg.defaults, cfg.proposer, cfg.solver):
+        for key in KEYS:
+            place, colon, name = str(getattr(block, key)).partition(":")
+            if colon and _is_file(place):
+                setattr(block, key, f"{Path(place).expanduser().absolute()}:{name}")
+
+
+def prints(cfg: Config) -> dict[str, str]:
+    """Setting → the place's title, and of a file the first 16 hex digits of its sha256, for every place that `cfg` names."""
+    found = {}
+    for role in cfg.roles:
+        for key in KEYS:
+            value = getattr(cfg.block(role), key)
+            if is_own(value) and not value.startswith("ssp."):  # ours is no one's own
+                path = Path(value.partition(":")[0]).expanduser()
+                code = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
+                found[f"{role}.{key}"] = f"{title(value)} {code}".rstrip()
+    return found
+
+
+def mark(cfg: Config) -> dict[str, dict[str, str]]:
+    """What a checkpoint keeps of the code that trained it; nothing where all of it is the package's."""
+    code = prints(cfg)
+    return {"own": code} if code else {}
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py")
+
+
+@functools.cache
+def _file(path: Path) -> ModuleType:
+    """The module in this file, read once, under a name that no other file's has."""
+    if not path.is_file():
+        raise InputError("a file of your own code exists", path, "check the path: it counts from the working folder")
+    name = f"ssp_own_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,393 @@
+"""The vLLM engine: real paged attention and continuous batching on CPU and GPUs, behind the engine interface.
+
+Owns the slots' ids, the thread that steps vLLM, and the turns under way. Promises token in, token out; a version on every
+token; that nothing computed by one version's weights is found by another's (caches carry the load's number as salt, and
+`load` empties them); that adapters of roles on one base have slots, versions and caches of their own (`faces`); and that a
+failure of vLLM is a Fault of the turns that it hit, never a value.
+Equal to the other engines in distribution only: its draws depend on the batch (law 7). Refuses to know text.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import math
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.seeds import derive
+from ssp.config.role import EngineConfig, LoraConfig
+from ssp.engines.base import Generation, Sampling, check_step
+from ssp.engines.folder import read_config
+from ssp.engines.orders import OrderThread
+from ssp.engines.vllm import setup, worker
+from ssp.engines.vllm.faces import Face, folder_in_memory
+from ssp.engines.vllm.records import Slot, Source, Turn
+
+DOWN, REFUSED, ABORTED, NONFINITE = "engine_down", "engine_refused", "aborted", "engine_nonfinite"
+_LIVE: weakref.WeakSet[VllmEngine] = weakref.WeakSet()
+"""Engines of this process: they share vLLM's global process groups, which the last one takes down."""
+
+
+class VllmEngine:
+    """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes of their own.
+
+    `model_dir`: an HF folder. `sleeps`: `sleep` and `wake` work. A live engine: see `LiveEngine`. With `adapters`, by role,
+    it has a face for each, and itself neither loads nor generates. InputError when vLLM is not installed or refuses it.
+    """
+
+    lora: Any = None
+    """The adapter of what it generates by itself: none."""
+
+    def __init__(
+        self,
+        model_dir: str | Path,
+        config: EngineConfig,
+        version: int = 0,
+        sleeps: bool = False,
+        adapters: Mapping[str, LoraConfig] | None = None,
+    ) -> None:
+        folder, adapters = Path(model_dir), adapters or {}
+        self.version = version
+        self._shapes = setup.shapes(folder)
+        self._tied = bool(read_config(folder).get("tie_word_embeddings"))
+        self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
+        self._vllm = setup.start(folder, config, sleeps, tuple(adapters.values()))
+        if self._ranks > 1:
+            self._vllm.collective_rpc(worker.watch)
+        else:
+            self._vllm.engine_core._finalizer.detach()  # would take down what other engines here use; see `stop`
+        self.context: int = self._vllm.model_config.max_model_len
+        self._vocabulary: int = self._vllm.model_config.get_vocab_size()
+        self._slots: dict[int, Slot] = {}
+        self._next, self._loads, self._opening = 0, 0, threading.Lock()
+        self.faces = {role: Face(self, role, lora, self._shapes) for role, lora in adapters.items()}
+        """The engine of each role that has an adapter here; each for a thread of its own."""
+        self._turns: dict[str, Turn] = {}
+        self._spoilt = False
+        _LIVE.add(self)
+        self._thread = OrderThread("vllm-step", lambda: bool(self._turns), self._advance, self._end)
+        atexit.register(_stop, weakref.ref(self))
+
+    def load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool = False) -> None:
+        """See `Engine.load`. With `keep`, turns under way keep their keys and values; a slot's later turns find whole
+        blocks of them again, and compute the rest with the new weights. InputError for a missing or misshapen weight.
+        """
+        if self.faces:
+            raise InvariantError("the base of adapters stays as it is")
+        self._check(weights)
+        self._thread.ask(lambda: self._load(weights, version, keep))
+
+    def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None:
+        """`load` from torch tensors on this engine's GPU. Never run on a GPU yet."""
+        self.load(tensors, version, keep)
+
+    def adopt(self, face: Face, files: Mapping[str, Any], version: int) -> None:
+        """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds), and forget its slots."""
+        self._thread.ask(lambda: self._adopt(face, files, version))
+
+    def differs(self, face: Face, weights: Mapping[str, np.ndarray]) -> str:
+        """See `Comparable.differs`: of the adapter that `face` generates with."""
+        self._check_readable()
+        given = (face.lora.lora_int_id, dict(weights), face.scaling)
+        found: str = self._thread.ask(lambda: self._vllm.collective_rpc(worker.adapter_differs, args=given)[0])
+        return found
+
+    def open(self, seeds: list[int], face: Face | None = None) -> list[int]:
+        """New empty slots, one a seed; of a face, with its adapter."""
+        source: Source = face or self
+        if self.faces and source.lora is None:  # vLLM's CPU kernels take another adapter for none (0.32)
+            raise InvariantError("who generates on a shared base has an adapter")
+        with self._opening:  # faces are used by threads of their own
+            slots = list(range(self._next, self._next + len(seeds)))
+            self._next += len(seeds)
+        salt = str(self._loads) if face is None else face.lora.lora_name
+        self._slots.update({slot: Slot([], seed, source, salt) for slot, seed in zip(slots, seeds, strict=True)})
+        return slots
+
+    def close(self, slots: list[int]) -> None:
+        """Forget slots; a turn under way there is aborted."""
+        self.abort(slots)
+        for slot in slots:
+            self._slots.pop(slot, None)
+
+    def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
+        """One turn of one slot; see `FreeEngine.submit`. The whole context goes along: the prefix cache knows it."""
+        check_step([slot], [pending], self._slots)
+        state = self._slots[slot]
+        if state.turn is not None:
+            raise InvariantError(f"slot {slot} has a turn under way")
+        if sampling.entropy:
+            rule = "vLLM gives no entropy of the whole distribution"
+            raise InputError(rule, "asked for", "set search.entropy=sampled, or engine.kind=torch")
+        begin = len(state.ids)
+        state.ids.extend(pending)
+        if pending and not 0 <= min(pending) <= max(pending) < self._vocabulary:
+            del state.ids[begin:]
+            rule = f"ids lie in the model's vocabulary of {self._vocabulary}"
+            raise InputError(rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model")
+        if not state.ids:
+            raise InputError("a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
+        most = min(sampling.max_tokens, self.context - len(state.ids))
+        turn = Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns), begin)
+        if most <= 0:
+            turn.future.set_result(Generation([], [], state.source.version, False))
+            return turn.future
+        state.turns += 1
+        state.turn = turn
+        self._thread.order(lambda over: self._begin(turn, over))
+        return turn.future
+
+    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+        """One turn of each slot, all at once."""
+        check_step(slots, pending, self._slots)
+        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
+        return [future.result() for future in futures]
+
+    def abort(self, slots: list[int]) -> None:
+        """End these slots' turns: their futures raise Fault `aborted`, and each slot is as it was before the turn."""
+        turns = [state.turn for slot in slots if (state := self._slots.get(slot)) and state.turn is not None]
+        if turns:
+            self._thread.ask(lambda: self._abort(turns))
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights that are computed with, by Hugging Face name, float32: for a comparison with what was sent."""
+        self._check_readable()
+        found: dict[str, np.ndarray] = self._thread.ask(lambda: self._vllm.collective_rpc(worker.read)[0])
+        if self._tied:
+            head = found.setdefault("lm_head.weight", found["model.embed_tokens.weight"])
+            if not np.array_equal(head, found["model.embed_tokens.weight"]):  # on a CPU each is packed for itself
+                raise InvariantError("the tied output head of vLLM is not the embedding matrix: it was not reloaded")
+        return found
+
+    def sleep(self) -> None:
+        """Empty the caches and take no turns until `wake`. On GPUs the memory of weights and cache is given back, which was
+        never run yet; on a CPU vLLM has no sleep, and all of it stays taken.
+
+        InputError unless the engine was made with `sleeps`; InvariantError with turns under way; Fault `engine_awake` when
+        too much of a GPU stays taken. An engine that sleeps already stays so.
+        """
+        self._sleeper()
+        self._thread.ask(self._sleep)
+
+    def wake(self) -> None:
+        """Take the memory again. Weights are as they were; caches are empty."""
+        self._sleeper()
+        self._thread.ask(self._wake)
+
+    def stop(self) -> None:
+        """End the thread, the worker processes and the turns under way; the memory is free for others."""
+        self._thread.stop()
+
+    def _sleeper(self) -> None:
+        if not self._sleeps:
+            rule = "an engine sleeps and wakes where it shares GPUs with learners (placement.layout)"
+            raise InputError(rule, "an engine that stays awake", "set placement.layout=separate")
+
+    def _check_readable(self) -> None:
+        if self._ranks > 1:
+            rule = "weights are read back from an engine of one rank"
+            raise InputError(rule, f"tensor_parallel={self._ranks}", "set transfer.verify=false")
+
+    def _check(self, weights: Mapping[str, np.ndarray]) -> None:
+        """vLLM itself only warns of weights that are missing."""
+        for name, shape in self._shapes.items():
+            if name not in weights or tuple(weights[name].shape) != shape:
+                found = f"{tuple(weights[name].shape)}" if name in weights else "missing"
+                raise InputError(f"weights hold {name} of shape {shape}", found, "publish weights of this model")
+        extra = set(weights) - set(self._shapes) - ({"lm_head.weight"} if self._tied else set())
+        if extra:
+            raise InputError("weights hold the model's parameters only", sorted(extra)[:3], "publish this model's")
+
+    # What follows runs on the step thread.
+
+    def _advance(self) -> None:
+        for output in self._vllm.step():
+            self._take(output)
+
+    def _begin(self, turn: Turn, over: Fault | None) -> None:
+        if over is not None or self._asleep:
+            return self._fail(turn, over or Fault(REFUSED, "the engine sleeps"))
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        asked = turn.sampling
+        try:
+            params = SamplingParams(
+                temperature=asked.temperature,
+                max_tokens=turn.most,
+                stop_token_ids=list(asked.stop_ids),
+                ignore_eos=True,  # which ids end a turn is `stop_ids` alone
+                logprobs=0,
+                seed=turn.seed,
+                detokenize=False,
+                output_kind=RequestOutputKind.DELTA,
+            )
+            prompt = {"prompt_token_ids": list(turn.slot.ids), "cache_salt": turn.slot.salt}
+            self._vllm.add_request(turn.name, prompt, params, lora_request=turn.slot.source.lora)
+        except ValueError as error:
+            return self._fail(turn, Fault(REFUSED, _short(error)))
+        self._turns[turn.name] = turn
+
+    def _take(self, output: Any) -> None:
+        """New tokens of one turn; ends it at a stop string, which vLLM does not see without text."""
+        turn = self._turns.get(output.request_id)
+        if turn is None:
+            return
+        words, made, version = turn.sampling.stop_words, output.outputs[0], turn.slot.source.version
+        for id_, logprobs in zip(made.token_ids, made.logprobs or [], strict=True):
+            logprob = logprobs[id_].logprob
+            if not math.isfinite(logprob):
+                self._spoilt = True
+                self._vllm.abort_request([turn.name])
+                detail = f"version {version} gives log-probs that are not numbers"
+                return self._fail(turn, Fault(NONFINITE, detail))
+            turn.ids.append(id_)
+            turn.logprobs.append(logprob)
+            turn.versions.append(version)
+            if words is not None and words.hit(turn.ids):
+                if not output.finished:
+                    self._vllm.abort_request([turn.name])
+                return self._finish(turn, True)
+        if output.finished:
+            if made.finish_reason not in ("stop", "length"):
+                return self._fail(turn, Fault(DOWN, f"vLLM ended the turn: {made.finish_reason}"))
+            self._finish(turn, made.finish_reason == "stop")
+
+    def _finish(self, turn: Turn, stopped: bool) -> None:
+        self._turns.pop(turn.name, None)
+        turn.slot.ids.extend(turn.ids)
+        turn.slot.turn = None
+        several = turn.versions if len(set(turn.versions)) > 1 else None
+        turn.future.set_result(Generation(turn.ids, turn.logprobs, turn.versions[-1], stopped, versions=several))
+
+    def _fail(self, turn: Turn, fault: Fault) -> None:
+        self._turns.pop(turn.name, None)
+        turn.slot.turn = None
+        del turn.slot.ids[turn.begin :]
+        if not turn.future.done():
+            turn.future.set_exception(fault)
+
+    def _abort(self, turns: list[Turn]) -> None:
+        under_way = [turn for turn in turns if turn.name in self._turns]
+        self._vllm.abort_request([turn.name for turn in under_way])
+        for turn in under_way:
+            self._fail(turn, Fault(ABORTED))
+
+    def _load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool) -> None:
+        self._check_awake()
+        if not keep:
+            self._forget(self)
+        self._reload(weights)
+        self._loads += 1
+        if not keep:
+            self._empty_cache()
+        self.version = version
+
+    def _adopt(self, face: Face, files: Mapping[str, Any], version: int) -> None:
+        from vllm.lora.request import LoRARequest
+
+        self._check_awake()
+        self._forget(face)
+        old, face.lora = face.lora, None
+        if old is not None:  # first: vLLM has room for one adapter a face, and would drop the one used least lately
+            self._vllm.remove_lora(old.lora_int_id)
+        self._loads += 1
+        with folder_in_memory(files) as folder:
+            new = LoRARequest(f"{face.role}-{self._loads}", self._loads, folder)
+            self._vllm.add_lora(new)
+        face.lora, face.version = new, version
+        if (
+            not self._turns
+        ):  # else other faces go on; their blocks, and those of before, cannot be found under this name
+            self._empty_cache()
+
+    def _forget(self, source: Source) -> None:
+        """Abort the turns and drop the slots that use the weights of `source`."""
+        self._abort([turn for turn in self._turns.values() if turn.slot.source is source])
+        for number, slot in list(self._slots.items()):
+            if slot.source is source:
+                self._slots.pop(number, None)
+
+    def _check_awake(self) -> None:
+        if self._asleep:
+            raise InvariantError("an engine that sleeps takes no weights")
+
+    def _reload(self, weights: Mapping[str, np.ndarray]) -> None:
+        if self._ranks == 1:
+            self._vllm.collective_rpc(worker.reload, args=(weights,))
+            return
+        with folder_in_memory({"weights.safetensors": _on_host(weights)}) as folder:
+            self._vllm.collective_rpc(worker.reload, args=(os.path.join(folder, "weights.safetensors"),))
+
+    def _empty_cache(self) -> None:
+        """Law 1 twice over: no block stays findable, though none could be found under the next load's salt."""
+        if not self._vllm.reset_prefix_cache():
+            raise InvariantError("vLLM keeps blocks of its prefix cache although no turn is under way")
+        if self._spoilt:
+            self._vllm.collective_rpc(worker.clear_cache)
+            self._spoilt = False
+
+    def _sleep(self) -> None:
+        if self._turns:
+            raise InvariantError(f"an engine falls asleep with {len(self._turns)} turns under way")
+        if self._asleep:
+            return
+        from vllm.platforms import current_platform
+
+        if current_platform.is_cpu():
+            self._empty_cache()
+            self._asleep = True
+            return
+        before = self._vllm.collective_rpc(worker.device_bytes)
+        self._vllm.sleep(level=1)
+        self._asleep = True
+        after = self._vllm.collective_rpc(worker.device_bytes)
+        worker.check_residual([(held, now - free) for (free, held), (now, _) in zip(before, after, strict=True)])
+
+    def _wake(self) -> None:
+        from vllm.platforms import current_platform
+
+        if self._asleep and not current_platform.is_cpu():
+            self._vllm.wake_up()
+        self._asleep = False
+
+    def _end(self, over: Fault) -> None:
+        """Fail what is under way; memory and processes back."""
+        for turn in list(self._turns.values()):
+            self._fail(turn, over)
+        _LIVE.discard(self)
+        client, runner = self._vllm.engine_core, None
+        if self._ranks == 1 and _LIVE:
+            runner = self._vllm.model_executor.driver_worker.worker.model_runner
+            runner.kv_caches.clear()
+            runner.compilation_config.static_forward_context.clear()
+            runner.model = None
+            gc.unfreeze()
+        else:
+            client.engine_core.shutdown()
+        del self._vllm, client, runner
+        gc.collect()
+
+
+def _on_host(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: value.float().cpu().numpy() if hasattr(value, "cpu") else value for name, value in weights.items()}
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def _stop(engine: weakref.ref[VllmEngine]) -> None:
+    """At the end of the process: a thread in the middle of vLLM must not outlive the interpreter."""
+    living = engine()
+    if living is not None:
+        living.stop()

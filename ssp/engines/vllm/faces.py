@@ -1,0 +1,118 @@
+"""Faces of a vLLM engine: one base model, and for each role an adapter (LoRA) with which it generates.
+
+Owns what an adapter must hold, and its files. Promises that each face is an engine like any other (slots, versions, turns),
+for a thread of its own; that a new adapter replaces the old one as a whole, while other faces' turns go on; and that what is
+not an adapter of this base, as configured, is refused (vLLM would take a missing tensor for zeros).
+Refuses weights in flight: a running turn keeps its adapter. Adapters are tensors by peft's names; source:
+Hu et al. 2021 (arXiv 2106.09685).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ssp.base.errors import InputError, InvariantError
+from ssp.config.role import LoraConfig
+from ssp.engines.base import Generation, Sampling
+from ssp.engines.vllm.worker import PEFT
+from ssp.selfplay.transfer import files as memory
+
+if TYPE_CHECKING:
+    from ssp.engines.vllm.engine import VllmEngine
+
+TENSORS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+"""The files of peft's layout."""
+
+
+class Face:
+    """One role's engine over a shared base: see `FreeEngine`, `Comparable`. It generates once it has loaded an adapter.
+
+    `shapes`: of the base's parameters.
+    """
+
+    def __init__(
+        self, engine: VllmEngine, role: str, config: LoraConfig, shapes: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.role, self.version = role, -1
+        self.lora: Any = None
+        """vLLM's name for the adapter that is loaded."""
+        self.scaling = config.alpha / config.rank
+        self._engine, self._config = engine, config
+        self._shapes = adapter_shapes(shapes, config)
+
+    def load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool = False) -> None:
+        """Replace the adapter (peft names, float32), and forget every slot of this face. InputError for other tensors."""
+        if keep:
+            raise InvariantError("a running turn keeps its adapter: nothing is in flight on a shared base")
+        found = {name: tuple(array.shape) for name, array in weights.items()}
+        if found != self._shapes:
+            odd = sorted(set(found.items()) ^ set(self._shapes.items()))[0]
+            rule = f"an adapter of rank {self._config.rank} for {', '.join(self._config.targets)} of this base"
+            raise InputError(rule, f"{odd[0]} of shape {found.get(odd[0], 'none')}", "publish adapters of this model")
+        config = {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "r": self._config.rank,
+            "lora_alpha": self._config.alpha,
+            "target_modules": list(self._config.targets),
+        }
+        self._engine.adopt(self, {TENSORS: weights, CONFIG: config}, version)
+
+    def differs(self, weights: Mapping[str, np.ndarray]) -> str:
+        """The first tensor with which it does not compute as this adapter would have it; "" for none."""
+        return self._engine.differs(self, weights)
+
+    def open(self, seeds: list[int]) -> list[int]:
+        """New empty slots, one a seed."""
+        return self._engine.open(seeds, self)
+
+    def close(self, slots: list[int]) -> None:
+        """Forget slots; a turn under way there is aborted."""
+        self._engine.close(slots)
+
+    def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
+        """One turn of one slot; see `FreeEngine.submit`."""
+        return self._engine.submit(slot, pending, sampling)
+
+    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+        """One turn of each slot, all at once."""
+        return self._engine.step(slots, pending, samplings)
+
+    def sleep(self) -> None:
+        """Have the whole engine sleep; see `VllmEngine.sleep`."""
+        self._engine.sleep()
+
+    def wake(self) -> None:
+        """Wake it; adapters are as they were."""
+        self._engine.wake()
+
+
+def adapter_shapes(shapes: Mapping[str, tuple[int, ...]], config: LoraConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the adapter's tensors on a base with parameters of these `shapes` ([outputs, inputs])."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        layer, _, what = name.rpartition(".")
+        if what == "weight" and layer.rpartition(".")[2] in config.targets:
+            found[f"{PEFT}{layer}.lora_A.weight"] = (config.rank, shape[1])
+            found[f"{PEFT}{layer}.lora_B.weight"] = (shape[0], config.rank)
+    return found
+
+
+@contextmanager
+def folder_in_memory(files: Mapping[str, Any]) -> Iterator[str]:
+    """A folder with these files, as long as the context lives: arrays by name as safetensors, anything else as JSON."""
+    from safetensors.numpy import save_file
+
+    with memory.folder() as folder:
+        for name, content in files.items():
+            if name.endswith(".safetensors"):
+                save_file({key: np.ascontiguousarray(array) for key, array in content.items()}, folder / name)
+            else:
+                (folder / name).write_text(json.dumps(content), encoding="utf-8")
+        yield str(folder)

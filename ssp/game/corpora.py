@@ -1,0 +1,284 @@
+"""The corpora of a run, and what answers a search in each: shards, a server, an engine of the web, a record.
+
+Owns the map from the configuration's names to these. Promises that training, evaluation, `ask` and `serve` search a
+corpus in the same way. Refuses to rank, and to know Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from ssp.base import models
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError
+from ssp.config.schema import Config, RetrieverConfig
+from ssp.data.readers import read_corpus
+from ssp.game.world import files
+from ssp.search.hits import Knobs
+from ssp.search.memory import in_memory
+from ssp.search.recorded import RecordedSearch
+from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
+from ssp.search.shard import BM25, DENSE, HYBRID, Shard
+from ssp.search.source import PROBE, Elsewhere, remote
+
+if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts without them
+    from ssp.game.rollout import Search
+    from ssp.search.encoders.encoder import TextEncoder
+    from ssp.search.encoders.reranker import CrossEncoder
+    from ssp.search.index.store import DensePart
+    from ssp.search.online.search import OnlineSearch
+
+T = TypeVar("T")
+
+TRAIN = "train"
+"""The name of data.corpus."""
+SAMPLE = 500
+"""Rows of a sample, at most."""
+KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
+"""Setting → what a factory names when its index has that knob."""
+
+
+def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
+    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world (`none`
+    has no file).
+
+    Default names: `train` and the corpora of data.eval. What is searched elsewhere has no file either. InputError for a
+    world that has no such name.
+    """
+    wanted = [TRAIN, *(item.corpus for item in cfg.data.eval)] if names is None else names
+    here = [name for name in wanted if name != NO_CORPUS and not elsewhere(cfg, name)]
+    specs = {name: cfg.data.corpus if name == TRAIN else name for name in here}
+    return {name: Path(files.resolve(spec, "corpus")) for name, spec in specs.items()}
+
+
+def elsewhere(cfg: Config, corpus: str) -> bool:
+    """Whether `retriever.url` or the online engine is searched for this corpus: they stand for data.corpus."""
+    remote = bool(cfg.retriever.url or cfg.retriever.online.engine)
+    return remote and corpus in (TRAIN, cfg.data.corpus)
+
+
+def check(cfg: Config, names: Iterable[str] | None = None) -> list[Document]:
+    """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the key
+    of the online engine. Returns a sample of the documents that are here.
+
+    InputError for a bad corpus row, an index folder that is broken or does not fit the settings, no answer, no key.
+    """
+    found = []
+    for path in dict.fromkeys(named(cfg, names).values()):
+        fits(path, cfg.retriever, cfg.retriever.shards)
+        if path.is_dir():
+            encoder(path, cfg.retriever, load=False)
+        found += sample(path)
+    reranker(cfg.retriever, load=False)
+    check_remote(cfg)
+    return found
+
+
+def spread(rows: Sequence[T]) -> list[T]:
+    """A sample of the rows, evenly over all of them."""
+    return [rows[int(at)] for at in np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows)))]
+
+
+def sample(path: Path) -> list[Document]:
+    """Documents of the corpus at `path`, evenly over all of it. InputError for a bad row."""
+    if not path.is_dir():
+        return spread(read_corpus(path))
+    from ssp.search.index import documents, store
+
+    rows = store.read_manifest(path).rows
+    offsets = store.array(path, store.OFFSETS, np.int64, (rows + 1,))
+    return documents.MappedDocuments(path / store.DOCUMENTS, offsets, 0, rows).gather(np.array(spread(range(rows))))
+
+
+def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
+    """Whether the corpus at `path` can be searched with these settings by so many shards; only a manifest is read.
+
+    InputError for a kind of search or a knob that it has not, and for parts that the shards cannot share.
+    """
+    if not path.is_dir():
+        kind((BM25,), cfg, path)
+        return
+    from ssp.search.index import store
+
+    if (part := dense(path, cfg)) is None:
+        return
+    store.check_parts(path, store.read_manifest(path), shards)
+    for knob, marks in KNOBS.items():
+        if getattr(cfg, knob) and not any(mark in part.factory for mark in marks):
+            found = f"{path} has {part.factory}"
+            raise InputError(f"an index has the knobs that are set: retriever.{knob}", found, f"leave {knob} at 0")
+
+
+def check_remote(cfg: Config) -> None:
+    """Search once at `retriever.url`, if there is one; of an online engine only the key is looked for, since searches cost.
+
+    InputError when the answer is not one, or the key is not set.
+    """
+    if cfg.retriever.online.engine:
+        _engine(cfg).close()
+    if not cfg.retriever.url:
+        return
+    try:
+        with_remote(cfg, Router({})).search([PROBE], cfg.retriever.topk, TRAIN)
+    except Fault as fault:
+        rule = "retriever.url answers Search-R1's POST /retrieve before it is relied on"
+        raise InputError(rule, fault, "start it (ssp serve --index DIR), or correct retriever.url") from fault
+
+
+def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
+    """Shard `i` of `n` of a corpus file (BM25, in memory) or an index folder. InputError for a bad one."""
+    if not path.is_dir():
+        return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
+    from ssp.search.index import store
+
+    wanted = kind(store.read_manifest(path).kinds, cfg, path)
+    return store.open_shard(path, i, n, wanted, gpu=cfg.gpus > 0, memory_mb=cfg.memory_mb)
+
+
+def kind(held: Sequence[str], cfg: RetrieverConfig, path: Path) -> str:
+    """How a corpus that holds these indexes is searched. InputError when `retriever.kind` asks for one it has not."""
+    wanted = cfg.kind or (HYBRID if len(held) > 1 else held[0])
+    if missing := {BM25: {BM25}, DENSE: {DENSE}, HYBRID: {BM25, DENSE}}[wanted] - set(held):
+        found = f"{path} has no {' and no '.join(sorted(missing))} index"
+        step = "build one: ssp index; without retriever.kind each corpus is searched with what it has"
+        raise InputError(f"retriever.kind={wanted} asks indexes that the corpus has", found, step)
+    return wanted
+
+
+def encoders(cfg: Config) -> int:
+    """How many encoder actors a run has: none where nothing is encoded or reranked."""
+    asked = cfg.retriever.reranker or any(dense(path, cfg.retriever) for path in paths(cfg))
+    return cfg.retriever.encoders if asked else 0
+
+
+def paths(cfg: Config) -> list[Path]:
+    """As the values of `named(cfg)`, each once, but nothing is made: a generated world is a path that is not there."""
+    names = [TRAIN, *(item.corpus for item in cfg.data.eval)]
+    found = [cfg.data.corpus if name == TRAIN else name for name in names if not elsewhere(cfg, name)]
+    return [Path(path) for path in dict.fromkeys(found) if path != NO_CORPUS]
+
+
+def check_faiss(cfg: Config) -> None:
+    """InputError when a corpus is searched by vectors here and faiss is not installed. Reads no index."""
+    here = [path for path in paths(cfg) if path.exists()]
+    asked = (cfg.retriever.kind in (DENSE, HYBRID) and paths(cfg)) or any(dense(path, cfg.retriever) for path in here)
+    if asked and util.find_spec("faiss") is None:
+        step = "pip install 'ssp[cpu]' ('ssp[gpu]' with CUDA), or search by words: retriever.kind=bm25"
+        raise InputError("search by vectors needs faiss", "not installed", step)
+
+
+def dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:
+    """The dense index that is searched for the corpus at `path`, if one is."""
+    if not path.is_dir():
+        return None
+    from ssp.search.index import store
+
+    manifest = store.read_manifest(path)
+    return None if kind(manifest.kinds, cfg, path) == BM25 else manifest.dense
+
+
+def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder | None:
+    """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked for.
+
+    InputError when its folder is not here.
+    """
+    part = dense(path, cfg)
+    if part is None:
+        return None
+    spec = part.encoder
+    folder = models.folder(cfg.encoder or spec.model, "retriever.encoder")
+    if not load:
+        return None
+    from ssp.search.encoders.encoder import TextEncoder
+
+    return TextEncoder(folder, spec, cfg.dtype, "cuda" if cfg.gpus else "cpu")
+
+
+def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
+    """The configured cross-encoder, if there is one. InputError when its folder is not here."""
+    if not cfg.reranker:
+        return None
+    folder = models.folder(cfg.reranker, "retriever.reranker")
+    if not load:
+        return None
+    from ssp.search.encoders.reranker import CrossEncoder
+
+    return CrossEncoder(folder, cfg.dtype, "cuda" if cfg.gpus else "cpu")
+
+
+def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
+    """How a corpus that holds these indexes is searched by default."""
+    knobs = Knobs(cfg.ef_search, cfg.nprobe)
+    return Options(kind(held, cfg, path), knobs, cfg.rerank if cfg.reranker else 0, cfg.depth)
+
+
+def router(cfg: Config, corpora: dict[str, Corpus]) -> Router:
+    """A router with the configured limits."""
+    return Router(corpora, cfg.retriever.min_coverage, cfg.retriever.cache)
+
+
+def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
+    """Search in this process over `named(cfg, names)`, each as one shard; with `retriever.url` the server there for what it
+    stands for, after a first search (InputError when that fails)."""
+    check_remote(cfg)
+    opened: dict[Path, Corpus] = {}
+    corpora: dict[str, Corpus] = {}
+    shared = reranker(cfg.retriever)
+    for name, path in named(cfg, names).items():
+        if path not in opened:
+            fits(path, cfg.retriever, 1)
+            whole = shard(path, cfg.retriever, 0, 1)
+            fleet: Fleet = LocalFleet([whole])
+            chosen = options(cfg.retriever, whole.kinds, path)
+            opened[path] = Corpus(whole.retriever, fleet, chosen, encoder(path, cfg.retriever), shared)
+        corpora[name] = opened[path]
+    return with_remote(cfg, router(cfg, corpora))
+
+
+def with_remote(cfg: Config, otherwise: Search) -> Search:
+    """`otherwise`, with what is searched elsewhere for the corpus that it stands for, if the configuration names it."""
+    block = cfg.retriever
+    if not (block.url or block.online.engine):
+        return otherwise
+    there = remote(block.url, block.timeout, block.min_coverage) if block.url else _engine(cfg)
+    return Elsewhere(there, (TRAIN, cfg.data.corpus), otherwise)
+
+
+def _engine(cfg: Config) -> OnlineSearch:
+    from ssp.search.online import search as online
+
+    return online.connect(cfg.retriever, cfg.seed)
+
+
+def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
+    """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
+    block = cfg.retriever
+    retrievers = {NO_CORPUS: NO_CORPUS}
+    retrievers |= {name: _remote_retriever(cfg) for name in names if elsewhere(cfg, name)}
+    for name, path in named(cfg, names).items():
+        if not path.exists():
+            raise InputError("a corpus is a readable file or an index folder", path, "check the path")
+        retrievers[name] = _retriever(path, block)
+    return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)
+
+
+def _remote_retriever(cfg: Config) -> str:
+    """All that is known here of what decides the answers of a server or an engine of the web."""
+    block = cfg.retriever.online
+    varied = f"{cfg.seed}" if block.vary else ""
+    return cfg.retriever.url or f"{block.engine} {block.url} {block.site} pages={block.pages} varied={varied}"
+
+
+def _retriever(path: Path, cfg: RetrieverConfig) -> str:
+    """All that decides the answers of the corpus at `path`, without loading it."""
+    if not path.is_dir():
+        return f"bm25 k1={cfg.k1:g} b={cfg.b:g} {path.absolute()} {path.stat().st_size}"
+    from ssp.search.index import store
+
+    manifest = store.read_manifest(path)
+    return f"{manifest.sha256[:16]} {options(cfg, manifest.kinds, path)} {cfg.encoder} {cfg.dtype} {cfg.reranker}"

@@ -1,0 +1,183 @@
+"""Summaries of rows: the periodic evaluation's figures, and the table's estimates with their intervals.
+
+Owns both. Promises that a void leaves the estimate and is counted (law 2), that the unit of every interval is the
+question, and that intervals depend on the seed and the rows only. Refuses to know how rows were made or are shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ssp.base.seeds import generator
+from ssp.game.evaluation import scores
+from ssp.game.evaluation.rows import Row
+from ssp.game.judge import plain, same
+
+DRAWS = 1000
+"""Bootstrap samples behind an interval."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a periodic summary needs of a row; `correct` is None when the episode is void."""
+
+    hops: int
+    correct: bool | None
+    searches: int
+
+
+def summarise(rows: Sequence[Scored]) -> dict[str, float]:
+    """Figures of the scored rows; `void` counts the rows left out.
+
+    `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop`; `accuracy_mean123`: mean of 1, 2 and 3 hops, when
+    all three are there; `searches`: mean a question. Shares lie in [0, 1]. Without a scored row an estimate is absent.
+    """
+    scored = [row for row in rows if row.correct is not None]
+    summary = {"items": float(len(scored)), "void": float(len(rows) - len(scored))}
+    if not scored:
+        return summary
+    summary["searches"] = sum(row.searches for row in scored) / len(scored)
+    summary.update(_share(scored, ""))
+    for hops in sorted({row.hops for row in scored} - {0}):
+        summary.update(_share([row for row in scored if row.hops == hops], f"_{hops}hop"))
+    first = [f"accuracy_{hops}hop" for hops in (1, 2, 3)]
+    if all(name in summary for name in first):
+        summary["accuracy_mean123"] = sum(summary[name] for name in first) / 3
+    return summary
+
+
+def _share(rows: Sequence[Scored], suffix: str) -> dict[str, float]:
+    p, n = sum(bool(row.correct) for row in rows) / len(rows), len(rows)
+    return {f"accuracy{suffix}": p, f"stderr{suffix}": math.sqrt(p * (1 - p) / n), f"items{suffix}": float(n)}
+
+
+def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
+    """The summary under its documented names: `eval/accuracy` ..., or `eval/<set_name>/accuracy` ... when one is given.
+
+    The first evaluation set goes without a name.
+    """
+    prefix = f"eval/{set_name}/" if set_name else "eval/"
+    return {prefix + name: value for name, value in summary.items()}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over questions with its 95 % interval (percentile bootstrap); `draws` [DRAWS] are what that is cut from.
+
+    The interval of questions that all agree has no width.
+    """
+
+    mean: float
+    draws: np.ndarray = field(repr=False)
+
+    @property
+    def low(self) -> float:
+        """Lower end."""
+        return float(np.quantile(self.draws, 0.025))
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return float(np.quantile(self.draws, 0.975))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: a set, its questions of one hop count, or the macro average over sets.
+
+    `rows` counts samples, `void` and `failures` those that a fault or the judge left without a score; `estimates` by
+    metric name.
+    """
+
+    label: str
+    rows: int
+    void: int
+    failures: int
+    estimates: dict[str, Estimate]
+
+
+def lines(name: str, rows: Sequence[Row], seed: int, ks: Sequence[int] = (), fold: bool = False) -> list[Line]:
+    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k;
+    `fold`: see `ssp.game.judge.plain`."""
+    hops = sorted({row.hops for row in rows} - {0})
+    parts = [(f"{name} {hop}hop", [row for row in rows if row.hops == hop]) for hop in hops] if len(hops) > 1 else []
+    return [_line(label, part, seed, ks, fold) for label, part in [*parts, (name, list(rows))]]
+
+
+def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int], fold: bool) -> Line:
+    questions: dict[str, list[Row]] = {}
+    for row in rows:
+        questions.setdefault(row.id, []).append(row)
+    values: dict[str, list[float]] = {}
+    for samples in questions.values():
+        for metric, value in question_values([row for row in samples if row.scored], ks, fold).items():
+            values.setdefault(metric, []).append(value)
+    return Line(
+        label,
+        rows=len(rows),
+        void=sum(not row.scored for row in rows),
+        failures=sum(bool(row.judge_failure) for row in rows),
+        estimates={metric: estimate(found, seed, label) for metric, found in values.items()},
+    )
+
+
+def question_values(samples: Sequence[Row], ks: Sequence[int] = (), fold: bool = False) -> dict[str, float]:
+    """What one question adds to each metric, by its scored samples; a metric that it cannot tell is absent.
+
+    `pass@k` (see `scores.pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by EM, with k samples.
+    """
+    if not samples:
+        return {}
+    fields: dict[str, list[float | None]] = {
+        "em": [row.em for row in samples],
+        "sub_em": [row.sub_em for row in samples],
+        "f1": [row.f1 for row in samples],
+        "judge": [row.judge for row in samples],
+        "recall": [row.recall for row in samples],
+        "searches": [row.searches for row in samples],
+        "turns": [row.turns for row in samples],
+        "words": [row.words for row in samples],
+    }
+    known = {name: [float(value) for value in found if value is not None] for name, found in fields.items()}
+    values = {name: sum(found) / len(found) for name, found in known.items() if found}
+    right = known["em"]
+    for k in ks:
+        if k <= len(right):
+            vote = scores.majority([row.prediction and plain(row.prediction, fold) for row in samples[:k]])
+            values[f"pass@{k}"] = scores.pass_at(len(right), int(sum(right)), k)
+            values[f"mean@{k}"] = sum(right[:k]) / k
+            values[f"maj@{k}"] = float(same(vote or "", samples[0].golden_answers, fold))
+    return values
+
+
+def estimate(values: Sequence[float], seed: int, label: str) -> Estimate:
+    """The mean of `values`, one a question; draws depend on `seed` and `label`."""
+    rng, array = generator(seed, "bootstrap", label), np.asarray(values)
+    n, at_once = len(array), max(1, 1_000_000 // len(array))
+    sizes = [min(at_once, DRAWS - start) for start in range(0, DRAWS, at_once)]
+    return Estimate(
+        float(array.mean()), np.concatenate([array[rng.integers(0, n, (size, n))].mean(axis=1) for size in sizes])
+    )
+
+
+def mean(estimates: Sequence[Estimate]) -> Estimate:
+    """The unweighted mean of estimates over different questions."""
+    draws = np.mean([one.draws for one in estimates], axis=0)
+    return Estimate(sum(one.mean for one in estimates) / len(estimates), draws)
+
+
+def macro(sets: Mapping[str, Line]) -> Line:
+    """The unweighted mean over sets, of every metric that all of them have."""
+    found = list(sets.values())
+    shared = [name for name in found[0].estimates if all(name in line.estimates for line in found)]
+    return Line(
+        "macro average",
+        rows=sum(line.rows for line in found),
+        void=sum(line.void for line in found),
+        failures=sum(line.failures for line in found),
+        estimates={name: mean([line.estimates[name] for line in found]) for name in shared},
+    )

@@ -1,0 +1,46 @@
+"""Answers as they are compared: normalisation, and equality after it."""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Sequence
+
+from ssp.base.errors import InputError
+
+_PLAIN = str.maketrans("øØłŁđĐı‘’‚‛′`´ʻʼʽʹʾʿꞌ＇", "oOlLdDi" + 15 * "'") | str.maketrans(
+    {"ß": "ss", "æ": "ae", "Æ": "ae", "œ": "oe", "Œ": "oe"}
+)
+_MARKS = re.compile("[\u0300-\u036f]")
+"""Accents of Latin, Greek and Cyrillic letters; the marks of other scripts make other words."""
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalise(text: str) -> str:
+    """`text` in the form in which answers are compared; may be empty."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def plain(text: str, fold: bool = True) -> str:
+    """`text` without accents, all its apostrophes alike (`judge.fold`), so that São Paulo is Sao Paulo and every spelling of
+    Nuku'alofa one; as it is without `fold`."""
+    if not fold or text.isascii():
+        return text
+    return unicodedata.normalize("NFC", _MARKS.sub("", unicodedata.normalize("NFD", text.translate(_PLAIN))))
+
+
+def same(answer: str, golds: Sequence[str], fold: bool = False) -> bool:
+    """True when `answer` equals any gold answer after normalisation, or with `fold` after `plain` too. InputError for a
+    gold that leaves nothing."""
+    answer, golds = plain(answer, fold), [plain(gold, fold) for gold in golds]
+    wanted = [normalise(gold) for gold in golds]
+    if not wanted or not all(wanted):
+        raise InputError(
+            "a gold answer must keep a word after normalisation (lower case, no punctuation, no a/an/the)",
+            list(golds),
+            "remove or correct this row of the data",
+        )
+    return normalise(answer) in wanted

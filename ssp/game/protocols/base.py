@@ -1,0 +1,258 @@
+"""What a tag protocol is: prompts, turns, searches and final tags as text.
+
+Owns the one parser that training, evaluation, `ask` and the board share (law 8).
+Promises that a protocol is plain data, that `parse` never raises and loses no text, and that a turn asks for one kind of
+thing: its last segment decides. Refuses to know token ids, models, rewards or whether a question is any good.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
+from ssp.game.protocols import calls
+from ssp.game.protocols.template import CONTROL, Message, lay_out
+
+TEXT = "text"
+HOLE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A typed piece of text. `kind` is the tag's name, or `text` outside every tag; `text` is stripped.
+
+    `closed` is False when the closing tag is missing: cut off, or another tag opened first. `begin` and `end` are its
+    place in what was parsed, its tags included.
+    """
+
+    kind: str
+    text: str
+    closed: bool
+    begin: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
+
+    @property
+    def inner(self) -> tuple[int, int]:
+        """The place of what stands between the tags."""
+        if self.kind == TEXT:
+            return self.begin, self.end
+        return self.begin + len(self.kind) + 2, self.end - (len(self.kind) + 3) * self.closed
+
+
+@dataclass(frozen=True)
+class Action:
+    """What a turn asks for: searches (in order), or the role's result; neither when the turn is invalid."""
+
+    queries: tuple[str, ...] = ()
+    final: str | None = None
+
+
+@dataclass(frozen=True)
+class Role:
+    """How one role is spoken to: system and user text with `{field}` holes; `final`: the tag of its result.
+
+    `boxed`: the result is what the last `\\boxed{}` inside that tag holds (ReSearch). `stops`: strings that end a turn;
+    none: the closing tags of a search and of the result.
+    """
+
+    user: str
+    final: str
+    system: str = ""
+    boxed: bool = False
+    stops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SearchForm:
+    """How a policy searches: between the tags `tag`. `form`: text (one query), lines or list (several; a JSON list), or
+    tool (the JSON of a tool call); or how a call is written, with the hole {query}, such as `search("{query}")`."""
+
+    tag: str = "search"
+    form: str = "text"
+
+
+@dataclass(frozen=True)
+class ObservationForm:
+    """What follows a search. `document` has the holes {n}, {id}, {title}, {text}, {first_line}, {contents}; `text` has
+    {documents}: the documents of one query, without white space around them.
+
+    `join`: what stands between two documents, `between`: between the results of two queries of one turn. `nothing`: in
+    place of no document. `as_turn`: a message of its own (role `tool`), not text inside the policy's turn.
+    """
+
+    tag: str = "information"
+    document: str = "Doc {n}(Title: {first_line}) {text}\n"
+    join: str = ""
+    text: str = "\n\n<information>{documents}</information>\n\n"
+    between: str = "\n---\n"
+    nothing: str = ""
+    as_turn: bool = False
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One tag protocol as data; `ssp.game.protocols.library` holds them as files.
+
+    `kinds`: tag names that `parse` knows. `fields`: what a prompt says where the task says nothing. `template`: how a
+    prompt is laid out when the model's settings do not say. `plain`: the layout of `template=plain`. `one_line`: every
+    text is squeezed to one line with single spaces. `question_mark`: a question without one gets one. `retry`: what an
+    invalid turn is told, with the hole {final}; "" when that ends it. `end`: end-of-turn string of the model family, ""
+    for those of the layout.
+    """
+
+    id: str
+    version: int
+    kinds: tuple[str, ...]
+    roles: dict[str, Role]
+    search: SearchForm = field(default_factory=SearchForm)
+    observation_form: ObservationForm = field(default_factory=ObservationForm)
+    fields: dict[str, str] = field(default_factory=dict)
+    template: str = "tokenizer"
+    plain: str = "{system}{user}"
+    one_line: bool = False
+    question_mark: bool = False
+    retry: str = ""
+    end: str = ""
+
+    @property
+    def mark(self) -> dict[str, str | int]:
+        """What a checkpoint keeps of the protocol that its policy speaks."""
+        return {"protocol": self.id, "protocol_version": self.version}
+
+    @property
+    def offers_tool(self) -> bool:
+        """Whether a search is a call of a tool that the model's own chat template describes."""
+        return self.search.form == "tool" and self.observation_form.as_turn
+
+    def messages(self, role: str, fields: dict[str, str]) -> list[Message]:
+        """The prompt of `role` as chat messages. InputError for an unknown role or a missing field."""
+        spoken = self.role(role)
+        if self.question_mark and "question" in fields and not fields["question"].rstrip().endswith(("?", "？")):
+            fields = {**fields, "question": fields["question"].rstrip() + "?"}
+        texts = [("system", spoken.system), ("user", spoken.user)]
+        return [{"role": who, "content": self._fill(role, text, fields)} for who, text in texts if text]
+
+    def render(self, role: str, fields: dict[str, str], template: str = "") -> str:
+        """The prompt of `role` as text, in `template` (default: the protocol's own). InputError as in `messages`, and
+        for `tokenizer`, which needs a tokenizer (`ssp.game.protocols.Renderer`)."""
+        return lay_out(self.messages(role, fields), template or self.template, self.plain)
+
+    def parse(self, text: str) -> list[Segment]:
+        """Typed segments in order; a tag that opens inside another one ends that one unclosed. Never raises."""
+        segments: list[Segment] = []
+        kind, begin, start = TEXT, 0, 0
+
+        def push(closes: bool, stop: int, end: int) -> None:
+            content = self._uncontrolled(text[start:stop]).strip()
+            if kind != TEXT or content:
+                segments.append(Segment(kind, content, closes or kind == TEXT, begin, end))
+
+        for tag in self._tags.finditer(text):
+            closing = bool(tag.group(1))
+            closes = closing and tag.group(2) == kind
+            if closing and not closes and kind != TEXT:
+                continue  # a stray closing tag is part of the segment's text
+            push(closes, tag.start(), tag.end() if closes else tag.start())
+            kind, begin = (TEXT, tag.end()) if closing else (tag.group(2), tag.start())
+            start = tag.end()
+        push(False, len(text), len(text))
+        return segments
+
+    def stops(self, role: str, searching: bool = True) -> tuple[str, ...]:
+        """Strings that end a turn of `role`; `searching` False: a search of its own does not (self-search).
+
+        A turn's text contains the string that ended it. The end of turn of the model's family comes on top; it alone
+        ends a turn whose search is answered by a message.
+        """
+        spoken, search = self.role(role), f"</{self.search.tag}>"
+        named = spoken.stops or (f"</{spoken.final}>", *(() if self.observation_form.as_turn else (search,)))
+        return named if searching else tuple(stop for stop in named if stop != search)
+
+    def action(self, role: str, turn: str) -> Action:
+        """What `turn` asks for: its last segment decides, text outside the tags aside. Never raises."""
+        queries = self.queries(turn)
+        return Action(queries) if queries else Action(final=self.final(role, turn))
+
+    def final(self, role: str, turn: str) -> str | None:
+        """What `turn` hands in: its last segment, when that is the closed, non-empty final tag."""
+        spoken, last = self.role(role), self._last(turn)
+        found = last.text if last is not None and last.kind == spoken.final and last.closed else ""
+        return ((calls.boxed(found) or "").strip() if spoken.boxed else found) or None
+
+    def queries(self, turn: str) -> tuple[str, ...]:
+        """What `turn` searches for, none when it does not search or when what it asks for cannot be read."""
+        last = self.last_search(turn)
+        if self.search.form != "tool":
+            return calls.split(last.text, self.search.form) if last is not None and last.text else ()
+        if last is None:
+            return calls.bare_call(self._uncontrolled(turn))
+        return calls.tool_queries([s.text for s in self.parse(turn) if s.kind == self.search.tag and s.closed])
+
+    def last_search(self, turn: str) -> Segment | None:
+        """The search that `turn` ends with."""
+        last = self._last(turn)
+        return last if last is not None and last.kind == self.search.tag and last.closed else None
+
+    def _last(self, turn: str) -> Segment | None:
+        return next((segment for segment in reversed(self.parse(turn)) if segment.kind != TEXT), None)
+
+    def bodies(self, documents: Sequence[Document]) -> str:
+        """The documents as this protocol shows them, without any of its tags and any model's control strings.
+
+        A tag inside a document would let the corpus speak for the environment, so tags are taken out.
+        """
+        shown = [self._shown(n, document) for n, document in enumerate(documents, start=1)]
+        return self._tidy(self.observation_form.join.join(shown))
+
+    def observation(self, *results: Sequence[Document]) -> str:
+        """The text that follows a turn's searches, one result list a query."""
+        form = self.observation_form
+        texts = [self.bodies(documents).strip() or form.nothing for documents in results]
+        return self._tidy(form.text.replace("{documents}", form.between.join(texts)))
+
+    def role(self, name: str) -> Role:
+        """How `name` is spoken to. InputError when this protocol does not know it."""
+        if name not in self.roles:
+            raise InputError(
+                f"protocol {self.id} knows the roles {', '.join(sorted(self.roles))}", name, "use one of these roles"
+            )
+        return self.roles[name]
+
+    def _shown(self, n: int, document: Document) -> str:
+        first_line = document.contents.split("\n", 1)[0]
+        values = {"id": document.id, "title": document.title, "text": document.text, "first_line": first_line}
+        values["contents"] = document.contents
+        values = {name: self._uncontrolled(self._tags.sub(" ", value)) for name, value in values.items()} | {
+            "n": str(n)
+        }
+        return HOLE.sub(lambda hole: values[hole.group(1)], self.observation_form.document)
+
+    def _fill(self, role: str, template: str, fields: dict[str, str]) -> str:
+        known = {**self.fields, **{name: self._uncontrolled(value) for name, value in fields.items()}}
+        missing = sorted(set(HOLE.findall(template)) - set(known))
+        if missing:
+            raise InputError(
+                f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}",
+                f"fields {sorted(fields)}",
+                "give every field of the prompt",
+            )
+        return self._tidy(HOLE.sub(lambda hole: known[hole.group(1)], template))
+
+    def _uncontrolled(self, text: str) -> str:
+        """`text` without what a tokenizer would read as a control token of its own."""
+        return self._control.sub(" ", text)
+
+    def _tidy(self, text: str) -> str:
+        return " ".join(text.split()) if self.one_line else text
+
+    @functools.cached_property
+    def _tags(self) -> re.Pattern[str]:
+        return re.compile(rf"<(/?)({'|'.join(map(re.escape, self.kinds))})>")
+
+    @functools.cached_property
+    def _control(self) -> re.Pattern[str]:
+        return re.compile("|".join([CONTROL, *([re.escape(self.end)] if self.end else [])]))

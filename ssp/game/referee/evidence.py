@@ -1,0 +1,127 @@
+"""The evidence check: does what the verifier wrote prove its answer from the proposer's own documents?
+
+Owns the kinds of evidence (`EVIDENCE`), one interface: what was quoted must *stand* in documents that the proposer's own
+searches showed, and must *lead* to the target. It keeps a weak verifier from completing a false fact with the target.
+Promises that every check is pure, takes any string, and fails when there is nothing to read (law 6).
+Refuses to know engines, prompts and noise: a noise document is no evidence.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import regex
+
+from ssp.base.episode import Document, Episode
+from ssp.game.judge import same
+from ssp.game.protocols import Protocol
+from ssp.game.referee.words import count, names, tokens, within, words
+
+Test = Callable[[Episode, str, Protocol, str], bool]
+
+FEWEST_WORDS = 3
+"""A shorter quote proves nothing by standing somewhere, unless it is the answer."""
+
+_QUOTE = regex.compile(r"<quote\s+id\s*=\s*([\"'])((?:(?!\1)[^<>])*)\1\s*>((?:(?!</?quote\b).)*)</quote>", regex.S)
+_OPENING = regex.compile(r"<quote\b")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One kind of evidence. Each test takes (episode, target, protocol, the verifier's output); True: it is proven.
+
+    `stands`: something was quoted, and all that was stands in the proposer's own documents. `leads`: it says the target.
+    """
+
+    stands: Test
+    leads: Test
+
+
+def taken_on_trust(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
+    """Nothing is asked for."""
+    return True
+
+
+def are_sentences(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
+    """Each `<think>` holds one whole sentence of the documents, word for word (the generated world)."""
+    known = _sentences(episode.documents, protocol)
+    quotes = [segment for segment in protocol.parse(output) if segment.kind == "think"]
+    return bool(quotes) and all(quote.closed and tuple(quote.text.split()) in known for quote in quotes)
+
+
+def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
+    """Sentence i says `e_i relation_i e_i+1`: from the question's first word by its relations, in order, to the target.
+
+    Sentences that are true but answer another question fail here.
+    """
+    place, *relations = words(episode.final or "") or [""]
+    quotes = [segment.text.split() for segment in protocol.parse(output) if segment.kind == "think"]
+    for relation, quote in itertools.zip_longest(relations, quotes):
+        if relation is None or quote is None or quote[:-1] != [place, relation]:
+            return False
+        place = quote[-1]
+    return same(place, [target])
+
+
+def are_spans(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
+    """Each `<quote id="...">span</quote>` names a document of the proposer's, in which the span stands, spelling aside.
+
+    A span has at least `FEWEST_WORDS` words, or is the target itself.
+    """
+    quotes = _quotes(output)
+    known = {document.id: [tokens(document.title), tokens(document.text)] for document in episode.documents}
+    return bool(quotes) and all(
+        (count(span) >= FEWEST_WORDS or names(span, target))
+        and any(within(_core(span), part) for part in known.get(id, ()))
+        for id, span in quotes
+    )
+
+
+def name_the_target(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
+    """At least one quoted span names the target."""
+    return any(names(span, target) for _, span in _quotes(output))
+
+
+EVIDENCE: dict[str, Evidence] = {
+    "none": Evidence(taken_on_trust, taken_on_trust),
+    "verbatim": Evidence(are_sentences, taken_on_trust),
+    "chain": Evidence(are_sentences, are_a_chain),
+    "quoted": Evidence(are_spans, name_the_target),
+}
+"""`referee.evidence` → its kind."""
+
+
+def _quotes(output: str) -> list[tuple[str, str]]:
+    """(document id, span) of each quote; none at all when one of them cannot be read."""
+    found = [(id.strip(), span) for _, id, span in _QUOTE.findall(output)]
+    return found if len(found) == len(_OPENING.findall(output)) else []
+
+
+def _core(span: str) -> list[str]:
+    """The span's tokens without the marks around it: writers end a quote with a full stop of their own."""
+    parts = tokens(span)
+    while parts and not words(parts[-1]):
+        parts.pop()
+    while parts and not words(parts[0]):
+        parts.pop(0)
+    return parts
+
+
+def _sentences(documents: Sequence[Document], protocol: Protocol) -> set[tuple[str, ...]]:
+    """Every sentence `e rel o .` of the documents' bodies as tokens, without its full stop.
+
+    A document is read on its own, so that no sentence runs from one into the next; text after the last full stop is
+    not a sentence.
+    """
+    found: set[tuple[str, ...]] = set()
+    for document in documents:
+        sentence: list[str] = []
+        for token in protocol.bodies([document]).split():
+            if token == ".":
+                found.add(tuple(sentence))
+                sentence = []
+            else:
+                sentence.append(token)
+    return found - {()}

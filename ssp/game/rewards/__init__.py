@@ -1,0 +1,85 @@
+"""Rewards by name: `get("em")(response, golds)`.
+
+Owns the register of answer rewards and the way to a user's own one. Promises that a reward reads the response only (never
+the prompt) and that an unknown name is refused with the known ones named.
+Refuses to score faults: a void never gets here (law 2).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ssp.base.errors import InputError
+from ssp.config import own
+from ssp.game.rewards.format_em import format_em
+from ssp.game.rewards.match import em, f1, sub_em
+from ssp.game.rewards.maths import math
+from ssp.game.rewards.options import check_options
+from ssp.game.rewards.research import research
+from ssp.game.rewards.self_play import ssp
+from ssp.game.rewards.ssrl import ssrl
+
+Reward = Callable[..., float]
+
+GIVEN = ("answer", "judged", "ended", "observed")
+"""What the game fills in for a function that takes it: see `ssp.game.rewards.score`."""
+
+_KNOWN: dict[str, Reward] = {
+    "em": em,
+    "sub_em": sub_em,
+    "f1": f1,
+    "format_em": format_em,
+    "research": research,
+    "ssrl": ssrl,
+    "ssp": ssp,
+    "math": math,
+}
+
+
+def names() -> list[str]:
+    """The known reward names, sorted."""
+    return sorted(_KNOWN)
+
+
+def get(name: str) -> Reward:
+    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`.
+
+    `name` is a known one, or the place of a user's function (also `package.module.function`). InputError if it
+    is neither.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name]
+    module, _, path = name.partition(":") if ":" in name else name.rpartition(".")
+    if module and path:
+        return _imported(name, module, path)
+    raise InputError(
+        f"a reward (solver.reward) is one of {', '.join(names())}, or a function's place such as my_file.py:function",
+        name or "''",
+        "use one of these names",
+    )
+
+
+def check(name: str, options: Mapping[str, Any], key: str = "solver.reward_options") -> None:
+    """InputError unless `name` is a reward that takes `options`. `key` names them in the message."""
+    check_options(get(name), options, key, GIVEN)
+
+
+def _imported(name: str, module: str, path: str) -> Reward:
+    rule = f"the reward {name} is a function"
+    found = own.find(f"{module}:{path}", f"the reward {name}", "def reward(response, golds):")
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError) as error:
+        raise InputError(rule, str(error), "name a function") from error
+    try:
+        signature.bind_partial("", [])
+    except TypeError as error:
+        raise InputError(f"{rule}, called with (response, golds)", f"{name}{signature}", "correct it") from error
+    if inspect.iscoroutinefunction(found):
+        raise InputError(f"{rule}, called without await", f"{name} is async", "make it a plain function")
+    return found  # type: ignore[no-any-return]
+
+
+__all__ = ["GIVEN", "check", "get", "names"]

@@ -1,0 +1,105 @@
+"""What a proposer earns for a valid question, from the solver's win rate on it.
+
+Owns the four kinds of `proposer.reward`, the way to a user's own, and the rule when a game counts at all. Promises that a
+game without enough scored attempts has no win rate (law 2). Refuses to price invalid questions: that is the config's
+`invalid_reward`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ssp.base.errors import InputError, InvariantError
+from ssp.config import own
+from ssp.config.role import RoleConfig
+from ssp.game.rewards.options import check_options, number, takes
+
+GIVEN = ("question", "target", "searches")
+"""What the game fills in for a user's function that takes it."""
+
+
+def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
+    """Share of right attempts among the scored ones; None (the game is void) when fewer than ceil(n/2) are scored.
+
+    `outcomes`: right, wrong, or None for a void attempt; `n`: attempts that the game was to have.
+    """
+    if n < 1 or len(outcomes) > n:
+        raise InvariantError(f"a game of {n} attempts cannot have {len(outcomes)} outcomes")
+    scored = [outcome for outcome in outcomes if outcome is not None]
+    return sum(scored) / len(scored) if len(scored) >= (n + 1) // 2 else None
+
+
+def _adversarial(rate: float, cfg: RoleConfig) -> float:
+    """1 - s (SSP)."""
+    return 1.0 - rate
+
+
+def _intermediate(rate: float, cfg: RoleConfig, left: float = 0.0, right: float = 1.0) -> float:
+    """4 (left + s) (right - s), and 0 at both ends (SSP): with its left=0 and right=1, 1 at an even game."""
+    return 4.0 * (left + rate) * (right - rate) if 0.0 < rate < 1.0 else 0.0
+
+
+def _target(rate: float, cfg: RoleConfig) -> float:
+    """1 at difficulty 1 - s = `target_difficulty`, falling linearly to 0 at the farther end of [0, 1]."""
+    goal = cfg.target_difficulty
+    return 1.0 - abs((1.0 - rate) - goal) / max(goal, 1.0 - goal)
+
+
+def _format_only(rate: float, cfg: RoleConfig) -> float:
+    """1 for every valid question (SSP)."""
+    return 1.0
+
+
+_KINDS: dict[str, Callable[..., float]] = {
+    "1-acc": _adversarial,
+    "intermediate_difficulty": _intermediate,
+    "target_difficulty": _target,
+    "format_only": _format_only,
+}
+
+
+def names() -> list[str]:
+    """The known kinds, sorted."""
+    return sorted(_KINDS)
+
+
+def check(kind: str, options: Mapping[str, Any]) -> None:
+    """InputError for an unknown kind, for an option that it does not take, and for a place that leads to no function."""
+    theirs = own.is_own(kind)
+    check_options(_kind(kind), options, "proposer.reward_options", GIVEN if theirs else (), 1 if theirs else 2)
+
+
+def reward(kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | None = None) -> float:
+    """What a valid question earns that the solver wins with `rate`: in [0, 1], unless `cfg.reward_options` move the ends.
+
+    `facts`: what a user's own function may take by the names of `GIVEN`. InputError for an unknown kind, and for a user's
+    function that raises or returns no finite number; InvariantError for a rate outside [0, 1].
+    """
+    function = _kind(kind)
+    if not 0.0 <= rate <= 1.0:
+        raise InvariantError(f"a win rate lies in [0, 1], not {rate}")
+    if not own.is_own(kind):
+        return function(rate, cfg, **cfg.reward_options)
+    given = {name: value for name, value in (facts or {}).items() if takes(function, name)}
+    return number(kind, lambda: function(rate, **given, **cfg.reward_options))
+
+
+def _kind(kind: str) -> Callable[..., float]:
+    if own.is_own(kind):
+        example = "def reward(win_rate):"
+        found: Callable[..., float] = own.find(kind, f"the reward {kind}", example)
+        try:
+            inspect.signature(found).bind_partial(0.5)
+        except (TypeError, ValueError) as error:
+            rule = f"the reward {kind} is a function, called with (win_rate)"
+            raise InputError(rule, str(error), f"write `{example}`") from error
+        return found
+    if kind not in _KINDS:
+        raise InputError(
+            f"proposer.reward must be one of {', '.join(names())}, or my_file.py:function",
+            kind,
+            "set proposer.reward to one of these",
+        )
+    return _KINDS[kind]

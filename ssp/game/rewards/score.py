@@ -1,0 +1,56 @@
+"""What one solver episode earns: the configured reward, applied to what the episode said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ssp.base.episode import Episode, Grade
+from ssp.base.errors import Fault
+from ssp.config.role import RoleConfig
+from ssp.game import rewards
+from ssp.game.judge import Decision, plain
+from ssp.game.rewards.options import number, takes
+from ssp.game.rewards.text import OBSERVATIONS
+
+CUT_OFF = "tokens"
+"""How an episode stops that the policy did not end by itself."""
+
+
+def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Decision, **facts: Any) -> Grade:
+    """The grade of an episode that the judge came to `decision` on; `role` names the reward, `facts` are for `score`.
+
+    Undecided stays undecided, and a Fault of the reward makes it so (law 2).
+    """
+    if decision.right is None:
+        return Grade(None, void_cause=decision.cause, by=decision.by)
+    try:
+        reward = score(role.reward, role.reward_options, episode, golds, decision.right, **facts)
+    except Fault as fault:
+        return Grade(None, void_cause=fault.cause, by=decision.by)
+    return Grade(decision.right, reward, by=decision.by)
+
+
+def score(
+    name: str,
+    options: Mapping[str, Any],
+    episode: Episode,
+    golds: Sequence[str],
+    right: bool,
+    observed: Sequence[str] = OBSERVATIONS,
+    fold: bool = False,
+) -> float:
+    """The reward called `name` on the episode's response. `right`: the judge's word; `observed`: the protocol's tags of
+    observations; `fold`: response, answer and golds are compared without accents (`ssp.game.judge.plain`).
+
+    A function that has a parameter `answer`, `judged`, `ended` or `observed` gets the answer handed in ("" when there is
+    none), the judge's word, whether the policy ended by itself, or these tags. InputError for a result that is not a
+    finite number, and for an exception other than a Fault.
+    """
+    function = rewards.get(name)
+    ended = episode.stopped != CUT_OFF
+    known = {"answer": plain(episode.final or "", fold), "judged": right, "ended": ended, "observed": tuple(observed)}
+    given = {fact: value for fact, value in known.items() if takes(function, fact)}
+    return number(
+        name, lambda: function(plain(episode.response, fold), [plain(gold, fold) for gold in golds], **given, **options)
+    )

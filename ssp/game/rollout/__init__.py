@@ -1,0 +1,10 @@
+"""The rollout: tasks in, episodes out, by turns of policy and search (laws 1, 2, 8).
+
+loop.py drives the turns, table.py knows what a turn does to an episode, source.py who answers a search,
+passages.py what of its passages is shown.
+"""
+
+from ssp.game.rollout.loop import Settings, rollout
+from ssp.game.rollout.table import Search
+
+__all__ = ["Search", "Settings", "rollout"]

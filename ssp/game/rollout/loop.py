@@ -1,0 +1,122 @@
+"""Who takes a turn when: in lock step, or each episode as fast as its engine and its searches let it.
+
+Owns the order of turns. Training, evaluation and `ask` all use it (law 8). Promises that every slot is closed again, and
+that with a lock-step engine the batch of every step is fixed by the tasks alone (law 7). Refuses to know what a turn does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from ssp.base.episode import Episode, Task
+from ssp.base.errors import Fault, InvariantError
+from ssp.engines.base import Engine, FreeEngine, Generation
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout.table import Found, Search, Seat, Settings, Table, Told
+
+_SEARCHES = 64
+"""Searches of free-running episodes that are under way at once, at most."""
+
+
+def rollout(
+    engine: Engine | FreeEngine,
+    renderer: Renderer,
+    search: Search,
+    tasks: Sequence[Task],
+    settings: Settings,
+    told: Told = lambda episode, kind, text: None,
+) -> tuple[list[Episode], dict[str, float]]:
+    """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`; of the
+    latter `search/<stage>`; with them the least `search/coverage`).
+
+    Ends of an episode (`stopped`): `final` (it handed in), `turns` (it asked for one more search than it has), `tokens`
+    (a turn or the whole is too long), `malformed` (one invalid turn too many), `fault` (void: a Fault of search hits the
+    episodes of that call, one of the engine all that it hit, `deadline` those that took too long). `Episode.documents`
+    are those that the policy was shown. `told` hears of each piece of text at once.
+    """
+    if not tasks:
+        return [], {"generate": 0.0, "search": 0.0}
+    if len({task.role for task in tasks}) > 1:
+        raise InvariantError("the tasks of one rollout belong to one role")
+    table = Table(engine, renderer, search, tasks, settings, told)
+    try:
+        if isinstance(engine, FreeEngine):
+            _free(engine, table)
+        else:
+            _lock_step(engine, table, settings.lanes)
+    finally:
+        table.close()
+    return table.episodes(), table.seconds
+
+
+def _lock_step(engine: Engine, table: Table, lanes: int) -> None:
+    """Lane after lane takes one turn; while a lane's searches are under way, the next lane generates."""
+    size = -(-len(table.seats) // lanes)
+    waiting: deque[tuple[list[Seat], list[Seat], Future[Found] | None]] = deque(
+        (table.seats[at : at + size], [], None) for at in range(0, len(table.seats), size)
+    )
+    with ThreadPoolExecutor(lanes) as pool:
+        while waiting:
+            going, asking, found = waiting.popleft()
+            if found is not None:
+                going = sorted([*going, *table.show(asking, found.result())], key=lambda seat: seat.place)
+            going = _generate(engine, table, [seat for seat in going if table.may_go_on(seat)])
+            asking = [seat for seat in going if seat.asked]
+            if going:
+                rest = [seat for seat in going if not seat.asked]
+                waiting.append((rest, asking, pool.submit(table.find, asking) if asking else None))
+
+
+def _generate(engine: Engine, table: Table, seats: list[Seat]) -> list[Seat]:
+    """One turn of every seat, in one step for all that are sampled alike; returns those that go on."""
+    going = []
+    for sampling in dict.fromkeys(table.sampling(seat) for seat in seats):
+        alike = [seat for seat in seats if table.sampling(seat) == sampling]
+        began = time.perf_counter()
+        try:
+            generations = engine.step([s.slot for s in alike], [s.pending for s in alike], sampling)
+        except Fault as fault:
+            for seat in alike:
+                seat.episode.void(fault.cause)
+            continue
+        finally:
+            table.seconds["generate"] += time.perf_counter() - began
+        going += [seat for seat, turn in zip(alike, generations, strict=True) if table.read(seat, turn)]
+    return going
+
+
+def _free(engine: FreeEngine, table: Table) -> None:
+    """Every episode on its own: its next turn is asked for as soon as what it waits for is there."""
+    flying: dict[Future[Any], Seat] = {}
+    began = time.perf_counter()
+
+    def go(seat: Seat) -> None:
+        if table.may_go_on(seat):
+            flying[engine.submit(seat.slot, seat.pending, table.sampling(seat))] = seat
+
+    with ThreadPoolExecutor(min(_SEARCHES, len(table.seats))) as pool:
+        for seat in table.seats:
+            go(seat)
+        while flying:
+            done, _ = wait(flying, return_when=FIRST_COMPLETED)
+            for future in done:
+                seat = flying.pop(future)
+                result: Generation | Found
+                try:
+                    result = future.result()
+                except Fault as fault:
+                    seat.episode.void(fault.cause)
+                    continue
+                if not isinstance(result, Generation):
+                    for shown in table.show([seat], result):
+                        go(shown)
+                elif table.read(seat, result):
+                    if seat.asked:
+                        flying[pool.submit(table.find, [seat])] = seat
+                    else:
+                        go(seat)
+    table.seconds["generate"] = time.perf_counter() - began

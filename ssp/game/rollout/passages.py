@@ -1,0 +1,59 @@
+"""Passages made to fit: whole ones go first, and what is too long alone is cut at a token border."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ssp.base.episode import Document
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+T = TypeVar("T")
+Results = list[list[Document]]
+"""The passages of each query."""
+
+
+def fit(
+    results: Sequence[Sequence[Document]],
+    most: int,
+    tokenizer: PreTrainedTokenizerBase,
+    show: Callable[[Results], T],
+    size: Callable[[T], int],
+) -> T:
+    """What `show` makes of as much of `results` as has at most `most` tokens (`size` counts them); of nothing if need be.
+
+    Passages go from the end of the longest result. What is left, one of each query, is cut to as many tokens as fit.
+    """
+    kept = [list(documents) for documents in results]
+    shown = show(kept)
+    while size(shown) > most and max(map(len, kept), default=0) > 1:
+        max(kept, key=len).pop()
+        shown = show(kept)
+    if size(shown) <= most or not any(kept):
+        return shown
+    borders = {document: _borders(document.contents, most, tokenizer) for documents in kept for document in documents}
+    low, high, shown = 0, most, show([[] for _ in kept])
+    while low < high and size(shown) <= most:  # `low` tokens of each fit, more than `high` do not
+        tokens = (low + high + 1) // 2
+        trial = show([[cut for document in documents for cut in _cut(document, borders, tokens)] for documents in kept])
+        if size(trial) <= most:
+            low, shown = tokens, trial
+        else:
+            high = tokens - 1
+    return shown
+
+
+def _cut(document: Document, borders: dict[Document, list[int]], tokens: int) -> list[Document]:
+    """The document up to its border `tokens`, whole where it has fewer; none where its title alone would be left."""
+    ends = borders[document]
+    cut = document if tokens >= len(ends) else replace(document, contents=document.contents[: ends[tokens]])
+    return [cut] if (cut.text if document.text.strip() else cut.contents).strip() else []
+
+
+def _borders(text: str, most: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The character at which each of the first `most` tokens of `text` begins."""
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return [begin for begin, _ in spans[: most + 1]]

@@ -1,0 +1,54 @@
+"""Who answers a policy's searches: the retriever, the policy itself, or first the one and then the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ssp.config.role import SourceConfig
+
+
+class Source:
+    """The decision for one episode."""
+
+    def __init__(self, cfg: SourceConfig) -> None:
+        self._cfg = cfg
+        self._asked = 0
+        self._before = math.inf
+
+    @property
+    def searching(self) -> bool:
+        """Whether a search ends the next turn; else the policy goes on writing."""
+        return self._cfg.kind != "self" and (self._cfg.kind != "first_k" or self._asked < self._cfg.real)
+
+    @property
+    def recalls(self) -> bool:
+        """Whether information in the policy's own words is marked as such, and not trained."""
+        return self._cfg.kind != "retriever" and not self._cfg.train_recalled
+
+    @property
+    def measures(self) -> bool:
+        """Whether `real` wants the entropies of the query's tokens."""
+        return self._cfg.kind == "entropy"
+
+    @property
+    def true_entropy(self) -> bool:
+        """Whether these are of the whole distribution, which the engine must give."""
+        return self.measures and self._cfg.entropy == "full"
+
+    def real(self, uncertainty: float = 0.0) -> bool:
+        """Whether this search goes out. `uncertainty`: `mean_entropy` of its query; a tie is not a rise."""
+        first, risen = self._asked == 0, uncertainty > self._before
+        self._asked += 1
+        self._before = uncertainty
+        return not self.measures or first or risen
+
+
+def sampled_entropy(logprobs: Sequence[float]) -> list[float]:
+    """-p log2 p of each sampled token, in bits: what SSRL calls entropy; it only sees the token that was drawn."""
+    return [-math.exp(logprob) * logprob / math.log(2) for logprob in logprobs]
+
+
+def mean_entropy(entropies: Sequence[float]) -> float:
+    """Mean over the query's tokens; 0 for none."""
+    return sum(entropies) / len(entropies) if entropies else 0.0

@@ -1,0 +1,302 @@
+"""What a turn does to an episode: reading it, answering it, keeping it within its limits.
+
+Owns the seats of one rollout, one an episode. Promises that the log holds exactly the ids that the engine sampled and
+each observation encoded once, that a fault voids the episodes it hit and no other, and that the question never leaves
+the context. Refuses to know rewards, verdicts, weights, or in which order seats take their turns.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol as Interface
+
+from ssp.base.episode import Document, Episode, Task
+from ssp.base.errors import Fault, InvariantError
+from ssp.base.seeds import derive
+from ssp.base.tokenlog import Kind
+from ssp.config.role import LimitsConfig, SourceConfig
+from ssp.engines.base import Engine, Generation, Sampling
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import passages, spans
+from ssp.game.rollout.source import Source, mean_entropy, sampled_entropy
+from ssp.search.hits import COVERAGE, STAGE, Answers
+
+Told = Callable[[Episode, Kind, str], None]
+"""Hears of every piece of text as soon as it is in an episode's log."""
+
+
+class Search(Interface):
+    """What answers searches."""
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        """At most `k` documents for each query, best first. Fault when the service fails."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a role plays: its limits, who answers its searches, sampling temperature, documents a query.
+
+    `lanes`: a lock-step engine's episodes in this many groups, so that one generates while another searches.
+    """
+
+    limits: LimitsConfig
+    temperature: float
+    topk: int
+    source: SourceConfig = field(default_factory=SourceConfig)
+    lanes: int = 1
+
+
+@dataclass
+class Seat:
+    """One running episode: its place in the rollout, its task, its slot, the ids that the engine has not read yet.
+
+    `asked` is what it searches for now, after a turn that searches.
+    `ended`: the turn closed with an end of turn. `turns` counts searches and invalid turns; `deadline` is on the
+    monotonic clock, in seconds.
+    """
+
+    place: int
+    task: Task
+    episode: Episode
+    slot: int
+    pending: list[int]
+    source: Source
+    deadline: float
+    turns: int = 0
+    asked: tuple[str, ...] = ()
+    ended: bool = False
+
+
+Found = dict[str, dict[str, list[Document]] | Fault]
+"""Corpus → query → documents, or the fault that hit the whole call."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An observation as it goes into a log: its documents a query, its text, its ids; [`begin`, `end`) of these are its
+    own, the others its frame, which stays when the observation is dropped. `cuts`: queries of which it does not show all."""
+
+    results: list[list[Document]]
+    text: str
+    ids: list[int]
+    begin: int
+    end: int
+    cuts: int = 0
+
+
+class Table:
+    """The seats of one rollout, and what happens to them."""
+
+    def __init__(
+        self, engine: Engine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings, told: Told
+    ) -> None:
+        self.engine, self._renderer, self._search, self._told = engine, renderer, search, told
+        self._protocol, self._role = renderer.protocol, tasks[0].role
+        self._settings, self._limits = settings, settings.limits
+        self._ends = [[end] for end in renderer.ends]
+        self._stops = {searching: renderer.stops(self._role, searching) for searching in (True, False)}
+        # With them what the answers tell: seconds of their stages, under STAGE, and the least coverage.
+        self.seconds = {"generate": 0.0, "search": 0.0}
+        self._adding = threading.Lock()
+        texts = [renderer.prompt(task.role, task.fields) for task in tasks]
+        prompts = renderer.encode(texts)
+        slots = engine.open([task.seed for task in tasks])
+        deadline = time.monotonic() + self._limits.seconds if self._limits.seconds else float("inf")
+        self.seats = []
+        rows = zip(tasks, slots, texts, prompts, renderer.decode_all(prompts), strict=True)
+        for place, (task, slot, text, ids, shown) in enumerate(rows):
+            episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed, response_at=len(shown))
+            episode.log.append(Kind.PROMPT, ids)
+            told(episode, Kind.PROMPT, text)
+            self.seats.append(Seat(place, task, episode, slot, ids, Source(settings.source), deadline))
+
+    def sampling(self, seat: Seat) -> Sampling:
+        """How the seat's next turn is drawn."""
+        ids, words = self._stops[seat.source.searching]
+        return Sampling(self._settings.temperature, self._limits.turn_tokens, ids, words, seat.source.true_entropy)
+
+    def may_go_on(self, seat: Seat) -> bool:
+        """Whether the next turn fits in time and context; with overflow=drop the oldest observations make room."""
+        if time.monotonic() > seat.deadline:
+            seat.episode.void("deadline")
+            return False
+        log = seat.episode.log
+        most = self._limits.total_tokens - self._limits.turn_tokens
+        length = len(log.context()) if log.drops else len(log)
+        if length > most and self._limits.overflow == "drop":
+            length = self._make_room(seat, length, most)
+        if length > most:
+            seat.episode.stopped = "tokens"
+        return length <= most
+
+    def _make_room(self, seat: Seat, length: int, most: int) -> int:
+        """Drop the oldest observations until the context has at most `most` tokens; the engine reads it anew."""
+        log = seat.episode.log
+        gone = {start for _, start, _ in log.drops}
+        for kind, start, end in log.stretches():
+            if length <= most:
+                break
+            if kind is Kind.OBSERVATION and start not in gone:
+                log.drop(start, end)
+                length -= end - start
+        self.engine.close([seat.slot])
+        (seat.slot,) = self.engine.open([derive(seat.task.seed, "overflow", len(log.drops))])
+        seat.pending = log.context()
+        return length
+
+    def read(self, seat: Seat, generation: Generation) -> bool:
+        """Log a turn and see what it asks for. True: the seat goes on, to search when `seat.asked` says for what."""
+        episode = seat.episode
+        begin = len(episode.log)
+        drawn_by = generation.version if generation.versions is None else generation.versions
+        episode.log.append_model(generation.ids, generation.logprobs, drawn_by)
+        turn = self._renderer.decode(generation.ids)
+        self._told(episode, Kind.MODEL, turn)
+        seat.pending, seat.asked, seat.ended = [], (), generation.ids[-1:] in self._ends
+        if seat.source.recalls:
+            self._mark_recalled(seat, begin, turn, generation.ids)
+        if not generation.stopped:
+            episode.stopped, episode.cut = "tokens", True
+            return False
+        action = self._protocol.action(self._role, turn)
+        if action.final is not None:
+            episode.final, episode.stopped = action.final, "final"
+            return False
+        if not action.queries or not seat.source.searching:  # nobody answers a search with which self-search ends
+            return self._invalid(seat)
+        if seat.turns >= self._limits.searches:
+            episode.stopped = "turns"
+            return False
+        seat.turns += 1
+        if seat.source.real(self._uncertainty(seat, turn, generation) if seat.source.measures else 0.0):
+            seat.asked = action.queries
+        return True
+
+    def _invalid(self, seat: Seat) -> bool:
+        """A turn that neither searches nor hands in: told so, as long as it may be."""
+        seat.episode.invalid += 1
+        if seat.episode.invalid > self._limits.retries or not self._protocol.retry:
+            seat.episode.stopped = "malformed"
+        elif seat.turns >= self._limits.searches:
+            seat.episode.stopped = "turns"
+        else:
+            seat.turns += 1
+            return self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
+        return False
+
+    def find(self, seats: Sequence[Seat]) -> Found:
+        """Answer what `seats` ask, one call a corpus. Safe in a thread of its own; changes no episode."""
+        began = time.perf_counter()
+        asked: dict[str, list[str]] = {}
+        stages: list[Answers] = []
+        for seat in seats:
+            asked.setdefault(seat.task.corpus, []).extend(seat.asked)
+        found: Found = {}
+        for corpus, queries in asked.items():
+            queries = list(dict.fromkeys(queries))
+            try:
+                answers = self._search.search(queries, self._settings.topk, corpus)
+            except Fault as fault:
+                found[corpus] = fault
+                continue
+            if len(answers) != len(queries):
+                raise InvariantError(f"search gave {len(answers)} answers to {len(queries)} queries")
+            found[corpus] = dict(zip(queries, answers, strict=True))
+            if isinstance(answers, Answers):
+                stages.append(answers)
+        with self._adding:  # lanes search in threads of their own
+            self.seconds["search"] += time.perf_counter() - began
+            for answers in stages:
+                self.seconds[COVERAGE] = min(self.seconds.get(COVERAGE, 1.0), answers.coverage)
+                for stage, seconds in answers.seconds.items():
+                    self.seconds[STAGE + stage] = self.seconds.get(STAGE + stage, 0.0) + seconds
+        return found
+
+    def show(self, seats: Sequence[Seat], found: Found) -> list[Seat]:
+        """Log what was found; returns the seats that go on."""
+        fitted: dict[tuple[str, tuple[str, ...], bool], Shown] = {}
+        going = []
+        for seat in seats:
+            answers, episode, key = found[seat.task.corpus], seat.episode, (seat.task.corpus, seat.asked, seat.ended)
+            if isinstance(answers, Fault):
+                episode.void(answers.cause)
+                continue
+            if key not in fitted:  # the attempts at one question often ask the same
+                fitted[key] = self._fit([answers[query] for query in seat.asked], seat.ended)
+            if self._show(seat, fitted[key]):
+                results = fitted[key].results
+                episode.queries.extend(seat.asked)
+                episode.hits.extend(map(len, results))
+                episode.cuts += fitted[key].cuts
+                episode.documents.extend(document for documents in results for document in documents)
+                going.append(seat)
+        return going
+
+    def _show(self, seat: Seat, shown: Shown) -> bool:
+        """Log an observation; False, and the end of the episode, when it does not fit."""
+        seat.pending, log = shown.ids, seat.episode.log
+        if self._limits.overflow == "stop" and len(log) + len(shown.ids) > self._limits.total_tokens:
+            seat.episode.stopped = "tokens"
+            return False
+        log.append(Kind.TEMPLATE, shown.ids[: shown.begin])
+        log.append(Kind.OBSERVATION, shown.ids[shown.begin : shown.end])
+        log.append(Kind.TEMPLATE, shown.ids[shown.end :])
+        self._told(seat.episode, Kind.OBSERVATION, shown.text)
+        return True
+
+    def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
+        """What is shown of `results`, in at most `observation_tokens` where their frame leaves room."""
+        shown = passages.fit(
+            results,
+            self._limits.observation_tokens,
+            self._renderer.tokenizer,
+            lambda kept: self._shown(kept, self._protocol.observation(*kept), ended),
+            lambda trial: len(trial.ids),
+        )
+        return replace(shown, cuts=sum(kept != found for kept, found in zip(shown.results, results, strict=True)))
+
+    def _shown(self, results: list[list[Document]], text: str, ended: bool) -> Shown:
+        before, inner, after = self._renderer.framed(text, ended)
+        whole = before + inner + after
+        (ids,) = self._renderer.encode([whole])
+        begin, end = 0, len(ids)
+        if before or after:
+            begin, end = spans.tokens(self._places(ids), len(before), len(before + inner))
+        return Shown(results, whole, ids, begin, end)
+
+    def _places(self, ids: Sequence[int]) -> list[int]:
+        return spans.ends(ids, self._renderer.decode)
+
+    def _mark_recalled(self, seat: Seat, begin: int, turn: str, ids: Sequence[int]) -> None:
+        """Information blocks in the turn are the policy's own; an unclosed one ends where another tag opens."""
+        tag = self._protocol.observation_form.tag
+        blocks = [segment for segment in self._protocol.parse(turn) if segment.kind == tag]
+        places = self._places(ids) if blocks else []
+        for block in blocks:
+            first, last = spans.tokens(places, block.begin, block.end)
+            seat.episode.log.recall(begin + first, begin + last)
+
+    def _uncertainty(self, seat: Seat, turn: str, generation: Generation) -> float:
+        """Mean entropy of the tokens of the query with which the turn ends; tool calls without tags count whole."""
+        search = self._protocol.last_search(turn)
+        place = search.inner if search is not None else (0, len(turn))
+        first, last = spans.tokens(self._places(generation.ids), *place)
+        if seat.source.true_entropy and generation.entropies is None:
+            raise InvariantError("an engine gave no entropies although they were asked for")
+        each = generation.entropies if seat.source.true_entropy else sampled_entropy(generation.logprobs)
+        return mean_entropy((each or [])[first:last])
+
+    def close(self) -> None:
+        """Give every slot back."""
+        self.engine.close([seat.slot for seat in self.seats])
+
+    def episodes(self) -> list[Episode]:
+        """The episodes, in the tasks' order, with their text."""
+        episodes = [seat.episode for seat in self.seats]
+        texts = self._renderer.decode_all([episode.log.ids for episode in episodes])
+        for episode, text in zip(episodes, texts, strict=True):
+            episode.text = text
+        return episodes

@@ -1,0 +1,140 @@
+"""A world as files, in the formats of real data, so that the same readers serve both.
+
+Owns the cached folder of one world: corpus.jsonl (Search-R1), targets.jsonl (SSP's raw source row: reference ssp.md
+1.1), eval.jsonl and questions.jsonl (FlashRAG). Promises that the folder is complete and unaltered (checksums) or made
+anew, and that eval and questions share no question. Refuses to know who reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ssp.base import cache
+from ssp.base.errors import InputError
+from ssp.base.seeds import derive, generator
+from ssp.game.world.generator import MAX_HOPS, Question, World
+
+FORMAT_VERSION = 1
+EVAL_PER_HOP = 512
+TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
+"""Questions a hop in questions.jsonl; a world has about 1000 of one hop, the rest has more than enough."""
+PREFIX, ALIASES = "world:", "+aliases"
+SEEDS = {"train": 11, "heldout": 12}
+"""Worlds that have a name."""
+_NAMES = ("corpus.jsonl", "targets.jsonl", "eval.jsonl", "questions.jsonl")
+_MANIFEST = "world.json"
+
+
+@dataclass(frozen=True)
+class WorldFiles:
+    """Paths of one world's files; `seed` and `aliases` make its oracle: `World(seed, aliases)`."""
+
+    corpus: Path
+    targets: Path
+    eval: Path
+    questions: Path
+    seed: int
+    aliases: bool = False
+
+
+def ensure(seed: int, cache_root: Path | None = None, aliases: bool = False) -> WorldFiles:
+    """The files of a world, made under `cache_root` (default: `ssp.base.cache.root()`) when absent or altered."""
+    folder = (cache_root or cache.root()) / "worlds" / f"v{FORMAT_VERSION}-{seed}{ALIASES if aliases else ''}"
+    if not _sound(folder):
+        cache.put(folder, lambda made: _write(made, World(seed, aliases)), _sound)
+    corpus, targets, evaluation, questions = (folder / name for name in _NAMES)
+    return WorldFiles(corpus, targets, evaluation, questions, seed, aliases)
+
+
+def world_seed(path: str) -> int | None:
+    """Seed of the world that `path` names: `world:train`, `world:heldout` or `world:<seed>`, each also with `+aliases`
+    (`World`); None for another path."""
+    if not path.startswith(PREFIX):
+        return None
+    name = path.removeprefix(PREFIX).removesuffix(ALIASES)
+    if name not in SEEDS and not name.isdecimal():
+        rule = f"a generated world is called world:train, world:heldout or world:<seed>, or that with {ALIASES}"
+        raise InputError(rule, path, "use one of these names")
+    return SEEDS[name] if name in SEEDS else int(name)
+
+
+def oracle(path: str) -> World | None:
+    """The world that `path` names; None for another path."""
+    seed = world_seed(path)
+    return None if seed is None else World(seed, path.endswith(ALIASES))
+
+
+def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
+    """The file behind a data path. `kind`: corpus, targets, eval or questions. A path of no world comes back as is."""
+    seed = world_seed(path)
+    return path if seed is None else str(getattr(ensure(seed, cache_root, path.endswith(ALIASES)), kind))
+
+
+def _sound(folder: Path) -> bool:
+    """True when the manifest is there and every file has the checksum that it names."""
+    manifest = folder / _MANIFEST
+    if not manifest.is_file():
+        return False
+    try:
+        sums = json.loads(manifest.read_text())["sha256"]
+    except (ValueError, KeyError, TypeError):
+        return False  # a torn or foreign manifest: the entry is made anew
+    return all((folder / name).is_file() and cache.digest(folder / name) == sums.get(name) for name in _NAMES)
+
+
+def _write(folder: Path, world: World) -> None:
+    corpus = [{"id": document.id, "contents": document.contents} for document in world.documents()]
+    kept, spare = _split(world)
+    asked = [[_flashrag(world, item) for item in _ids(*part)] for part in (("eval", kept), ("train", spare))]
+    rows = (corpus, _targets(world), *asked)
+    for name, lines in zip(_NAMES, rows, strict=True):
+        _dump(folder / name, lines)
+    sums = {name: cache.digest(folder / name) for name in _NAMES}
+    (folder / _MANIFEST).write_text(json.dumps({"seed": world.seed, "format": FORMAT_VERSION, "sha256": sums}))
+
+
+def _split(world: World) -> tuple[list[Question], list[Question]]:
+    """Evaluation questions and training questions: one draw, cut in two."""
+    kept: list[Question] = []
+    spare: list[Question] = []
+    for hops in range(1, MAX_HOPS + 1):
+        drawn = world.questions(hops, EVAL_PER_HOP + TRAIN_PER_HOP[hops], derive(world.seed, "files"))
+        kept += drawn[:EVAL_PER_HOP]
+        spare += drawn[EVAL_PER_HOP:]
+    return kept, spare
+
+
+def _targets(world: World) -> Iterable[dict[str, str]]:
+    """One row an entity that can be an answer, with three example questions of other answers and a search count."""
+    rng = generator(world.seed, "targets")
+    pool = [question for hops in (1, 2, 3) for question in world.questions(hops, 200, derive(world.seed, "examples"))]
+    for target in world.targets():
+        others = [q.text for q in pool if target not in (q.answer, world.names(q.text.split()[0])[0])]
+        examples = [others[i] for i in rng.choice(len(others), 3, replace=False)]
+        yield {
+            "sys_question_example": "\n".join(f"Question {k}: {text}" for k, text in enumerate(examples, 1)),
+            "ground_truth": target,
+            "search_turns": str(rng.integers(1, 4)),
+        }
+
+
+def _ids(prefix: str, questions: list[Question]) -> Iterable[tuple[str, Question]]:
+    return ((f"{prefix}-{question.hops}hop-{i}", question) for i, question in enumerate(questions))
+
+
+def _flashrag(world: World, item: tuple[str, Question]) -> dict[str, object]:
+    name, question = item
+    metadata = {"hops": question.hops, "chain": [list(fact) for fact in question.chain]}
+    return {
+        "id": name,
+        "question": question.text,
+        "golden_answers": list(world.names(question.answer)),
+        "metadata": metadata,
+    }
+
+
+def _dump(path: Path, rows: Iterable[object]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

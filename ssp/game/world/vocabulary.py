@@ -1,0 +1,42 @@
+"""The words of every generated world: tags, relations, types and 512 names."""
+
+from __future__ import annotations
+
+PAD, UNKNOWN, END = "<pad>", "<unk>", "<eos>"
+TAG_NAMES = ("q", "target", "search", "information", "think", "answer", "question")
+TAGS = (PAD, UNKNOWN, END) + tuple(tag for name in TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))
+
+ARTICLE, STOP, ASK, NONE = "a", ".", "?", "none"
+
+COUNTS = {"person": 130, "city": 60, "company": 60, "book": 110, "country": 30}
+"""Entities of each type in one world, 390 in all."""
+
+SCHEMA = {
+    "person": {"mentor": "person", "birthplace": "city", "employer": "company"},
+    "city": {"nation": "country", "mayor": "person"},
+    "company": {"founder": "person", "seat": "city"},
+    "book": {"author": "person", "setting": "city", "publisher": "company"},
+    "country": {"capital": "city", "leader": "person"},
+}
+"""type → relation → type of its object. Every relation is functional: one object a subject."""
+
+RELATIONS = tuple(relation for relations in SCHEMA.values() for relation in relations)
+WORDS = (ARTICLE, STOP, ASK, NONE) + tuple(SCHEMA) + RELATIONS
+
+NAME_COUNT = 512
+
+
+def _names() -> tuple[str, ...]:
+    """512 two-syllable names; a stride that is coprime to the 3600 combinations spreads them evenly."""
+    syllables = [consonant + vowel for consonant in "bdfgklmnprtv" for vowel in "aeiou"]
+    pairs = [first + second for first in syllables for second in syllables]
+    spread = (pairs[(i * 1567 + 11) % len(pairs)] for i in range(len(pairs)))
+    return tuple(name for name in spread if name not in WORDS)[:NAME_COUNT]
+
+
+NAMES = _names()
+VOCABULARY = TAGS + WORDS + NAMES
+"""Token strings in id order."""
+
+FIRST_NAME_ID = len(TAGS) + len(WORDS)
+"""Ids from here on are names."""

@@ -1,0 +1,1 @@
+"""How a learner computes: one process in torch, or several ranks in DeepSpeed."""

@@ -1,0 +1,172 @@
+"""Training by DeepSpeed: optimizer state (ZeRO 1), gradients (2) and weights (3) cut between the ranks.
+
+Owns the settings that DeepSpeed gets, and how it is kept from compiling anything: torch's own AdamW, and its C++ for
+shared memory switched off (a switch of DeepSpeed 0.19 that is not documented, hence the pinned range). Promises float32
+masters, the gradient's sum over ranks (DeepSpeed averages), and state on disk that only as many ranks of the same stage
+and type can read. Refuses to begin again after a micro-batch that failed: other ranks wait inside of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ssp.base.errors import InputError, InvariantError
+from ssp.config.role import LearnerConfig
+from ssp.learning.anchor import named
+from ssp.learning.backends.backend import moved, trained
+from ssp.learning.backends.ranks import SOLO, Ranks, device, join, listen
+
+SHARDS = "shards"
+BUCKET = 200_000_000
+"""Numbers that are communicated at a time, at most."""
+
+
+class DeepSpeedBackend:
+    """See `ssp.learning.backends.backend.Backend`."""
+
+    local, shards = False, True
+
+    def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
+        """InputError where DeepSpeed is not installed."""
+        self.ranks, self.device, self._config = ranks, device(), config
+        self.parted = config.zero == 3
+        self._pending = self._spoiled = False
+        deepspeed = _deepspeed(ranks)
+        parameters = trained(module)
+        optimizer = torch.optim.AdamW(
+            parameters,
+            lr=lr,
+            betas=(config.beta1, config.beta2),
+            weight_decay=config.weight_decay,
+            fused=self.device.type == "cuda" and config.offload == "none",
+        )
+        size = sum(parameter.numel() for parameter in module.parameters())
+        self._engine: Any = deepspeed.initialize(
+            model=module, optimizer=optimizer, config=settings(config, size), dist_init_required=False
+        )[0]
+        self._deepspeed, self.module = deepspeed, module
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """Each rank reads back what it wrote."""
+        return {
+            "kind": "deepspeed",
+            "zero": self._config.zero,
+            "ranks": self.ranks.world,
+            "dtype": self._config.dtype,
+        }
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """See `Backend`."""
+        return self._engine(*moved(args, self.device), **options)
+
+    def zero(self) -> None:
+        """See `Backend`. What is already in its buffers DeepSpeed cannot forget: then this learner trains no more."""
+        self._spoiled = self._spoiled or self._pending
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """See `Backend`. InvariantError after a gradient that had to be forgotten."""
+        if self._spoiled:
+            raise InvariantError("an update failed half-way, so this learner must start again from a checkpoint")
+        self._pending = True
+        self._engine.set_gradient_accumulation_boundary(last)
+        self._engine.backward(loss * self.ranks.world)
+
+    def step(self, lr: float) -> float:
+        """See `Backend`."""
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        self._engine.step()
+        self._pending = False
+        return float(self._engine.get_global_grad_norm())
+
+    def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
+        """See `Backend`."""
+        if not self.parted:
+            return nullcontext()
+        gathered: AbstractContextManager[Any] = self._deepspeed.zero.GatheredParameters(list(parameters))
+        return gathered
+
+    def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """See `Backend`."""
+        child = self.module.get_submodule(name)
+        if not self.parted:
+            yield from named(child)
+            return
+        for own, parameter in child.named_parameters():
+            part: Any = parameter
+            yield own, part.ds_tensor
+        yield from child.named_buffers()
+
+    def write(self, path: Path, weights: bool) -> None:
+        """See `Backend`: weights that are trained are always part of it."""
+        self._engine.save_checkpoint(
+            str(path.parent / SHARDS), tag=path.name, save_latest=False, exclude_frozen_parameters=True
+        )
+
+    def read(self, path: Path, weights: bool) -> None:
+        """See `Backend`. InputError when there is nothing of this name."""
+        found, _ = self._engine.load_checkpoint(
+            str(path.parent / SHARDS), tag=path.name, load_module_strict=False, load_lr_scheduler_states=False
+        )
+        if found is None:
+            raise InputError(
+                "a checkpoint must be complete", f"no shards of {path.name} in {path.parent}", "use another one"
+            )
+        self._pending = self._spoiled = False
+
+
+def settings(config: LearnerConfig, size: int) -> dict[str, Any]:
+    """DeepSpeed's configuration for a module of `size` numbers."""
+    bucket = min(BUCKET, -(-size // 1024) * 1024)  # DeepSpeed wants it even, and allocates it
+    zero: dict[str, Any] = {"stage": config.zero, "reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
+    if config.offload != "none":
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if config.offload == "all":
+        zero["offload_param"] = {"device": "cpu"}
+    if config.zero == 3:
+        zero["stage3_param_persistence_threshold"] = (
+            0  # a small weight kept whole would not follow its part (the anchor's)
+        )
+        zero["stage3_prefetch_bucket_size"] = min(50_000_000, size)
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": config.max_grad_norm,
+        "zero_optimization": zero,
+        "bf16": {"enabled": config.dtype == "bfloat16"},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": 2**31,
+    }
+
+
+def _deepspeed(ranks: Ranks) -> Any:
+    """The library, ready to be used by a group of these ranks."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ.setdefault("LOCAL_RANK", "0")  # a process sees its own GPU only
+    os.environ.setdefault("LOCAL_SIZE", str(ranks.world))
+    try:
+        import deepspeed
+        import deepspeed.comm
+        import deepspeed.ops
+    except ImportError as error:
+        rule = "learner.kind=deepspeed needs DeepSpeed"
+        raise InputError(rule, str(error), "pip install 'ssp[deepspeed]', or set learner.kind=torch") from error
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if not dist.is_initialized():
+        listener = listen()
+        join(0, 1, listener.getsockname(), 600.0, listener)
+    deepspeed.comm.init_distributed(dist_backend="nccl" if torch.cuda.is_available() else "gloo", verbose=False)
+    return deepspeed

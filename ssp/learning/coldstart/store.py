@@ -1,0 +1,118 @@
+"""Where the cold start's model folder comes from: the cache, the shipped artefact, or training.
+
+Owns the recipe's hash, the folder's layout (Hugging Face files and `ssp.json`) and its checks.
+Promises a whole, unaltered folder of exactly the asked recipe: an altered cache entry is made anew, an altered shipped
+artefact is refused. Refuses to know how training works and what the folder is used for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ssp.base import cache
+from ssp.base.errors import InputError
+from ssp.config.schema import ColdStartConfig
+from ssp.record.manifest import EXACT, RECORD, check_files, digest, read_record
+
+if TYPE_CHECKING:
+    from ssp.learning.coldstart import sft
+
+RECIPE_VERSION = 2
+"""Raised whenever model, traces or training change what comes out."""
+GATES = {"1hop": 0.88, "2hop": 0.30, "3hop": 0.10}
+"""Held-out accuracies at temperature 1 at which training may end."""
+PROTOCOL = "mini"
+ARTEFACT = Path(__file__).parent / "artefact"
+
+_log = logging.getLogger(__name__)
+
+
+def recipe(cfg: ColdStartConfig) -> dict[str, Any]:
+    """What decides the weights."""
+    gates = {f"gate_{hops}": gate for hops, gate in GATES.items()}
+    return {"version": RECIPE_VERSION, "seed": cfg.seed, "max_seconds": cfg.max_seconds, **gates}
+
+
+def recipe_hash(cfg: ColdStartConfig) -> str:
+    """16 hexadecimal digits of the recipe's sha256."""
+    return hashlib.sha256(json.dumps(recipe(cfg), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None = None) -> Path:
+    """The folder of the cold-started policy, under `cache_root/coldstart`; trained there when it is not yet.
+
+    The shipped artefact serves its own recipe (copied into the cache, so that the path outlives this installation)
+    unless `cfg.from_scratch`; what was trained on this machine is used again in any case. `progress(done, message)`
+    hears of training, done in 0..1. InputError when the shipped artefact is altered.
+    """
+    name = recipe_hash(cfg)
+    trained, copied = cache_root / "coldstart" / name, cache_root / "coldstart" / f"{name}-shipped"
+    if cfg.from_scratch or not (ARTEFACT.is_dir() and _record(ARTEFACT).get("recipe", name) == name):
+        if not sound(trained, name):
+            cache.put(trained, lambda folder: _train(cfg, folder, progress), lambda folder: sound(folder, name))
+        return trained
+    if not sound(copied, name):
+        if not sound(ARTEFACT, name):
+            raise InputError(
+                "the shipped cold start must be as it was built",
+                f"an altered file in {ARTEFACT}",
+                "install again, or set coldstart.from_scratch=true",
+            )
+        cache.put(copied, _copy_artefact, lambda folder: sound(folder, name))
+    return copied
+
+
+def sound(folder: Path, name: str) -> bool:
+    """True when `folder` holds recipe `name`, every file has the checksum in its record, and `AutoTokenizer` can read it."""
+    try:
+        check_files(folder, whole=True)
+    except InputError:
+        return False
+    return EXACT in (found := read_record(folder)).get("sha256", {}) and found.get("recipe") == name
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """The folder's record, {} when there is none or it cannot be read."""
+    try:
+        return read_record(folder)
+    except InputError:
+        return {}
+
+
+def _copy_artefact(folder: Path) -> None:
+    for path in sorted(ARTEFACT.iterdir()):
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+
+
+def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) -> None:
+    # Here, because every process of a run imports this module and only this needs torch and transformers.
+    from transformers.utils import logging as transformers_logging
+
+    from ssp.game.world import tokenizer
+    from ssp.learning.coldstart import sft
+
+    made = sft.train(cfg, GATES, progress)
+    if not made.passed:
+        _log.warning("cold start of seed %d never passed its gate (%s); play goes on with it", cfg.seed, made.accuracy)
+    transformers_logging.disable_progress_bar()  # a half-megabyte file needs none
+    made.model.save_pretrained(folder)
+    tokenizer.save(tokenizer.build(), folder)
+    sums = {path.name: digest(path) for path in sorted(folder.iterdir())}
+    record = {
+        "protocol": PROTOCOL,
+        "recipe": recipe_hash(cfg),
+        "coldstart": recipe(cfg),
+        "steps": made.steps,
+        "cpu_seconds": round(made.seconds, 1),
+        "capped": made.capped,
+        "gate_passed": made.passed,
+        "held_out": made.accuracy,
+        "sha256": sums,
+    }
+    (folder / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")

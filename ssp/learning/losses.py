@@ -1,0 +1,248 @@
+"""Policy losses, one function each, over a flat list of model tokens, and how token losses become one number.
+
+Owns the formulas from log-probabilities and advantages to a loss a token, what of it is left out (`corrected`), and the
+weight of a token (`token_weights`). Promises that a loss sees model tokens only, so that no other position can get a
+gradient (law 1), and returns values, not a mean: weights are a matter of the whole batch, so the micro-batch split cannot
+change the result. Needs every row whole in one call: losses and masks over sequences average over a row. A sequence is a
+row; an episode that was cut into several contexts is several. Refuses to know where advantages come from.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ssp.base.errors import InputError
+from ssp.config import own
+from ssp.config.role import CorrectionConfig
+
+LOG_RATIO_LIMIT = 20.0  # exp stays finite in float32; the bound that the reference systems use
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Model tokens of some whole rows, all fields [M]: row by row, in order.
+
+    `logprobs` (with gradient) of the policy in training and `behaviour` of the policy that sampled, both at the
+    sampling temperature; `advantages`; `rows`, the row that each token belongs to (for losses over sequences);
+    `proximal`: log-probs of the policy in training as it was when the update began; None: that is the policy as it is,
+    which holds for all of an update's first optimizer step.
+    """
+
+    logprobs: Tensor
+    behaviour: Tensor
+    advantages: Tensor
+    rows: Tensor
+    proximal: Tensor | None = None
+
+    def ratio(self) -> Tensor:
+        """exp(logprobs - behaviour), the log clamped to ±20. [M], with gradient."""
+        return _exp(self.logprobs - self.behaviour)
+
+    def start(self) -> Tensor:
+        """`proximal`, or the log-probs as they are. [M], without gradient."""
+        return (self.logprobs if self.proximal is None else self.proximal).detach()
+
+    def start_ratio(self) -> Tensor:
+        """exp(start - behaviour), the log clamped to ±20: how far trainer and sampler were apart as the update began."""
+        return _exp(self.start() - self.behaviour.detach())
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """`clip_low`, `clip_high`: the ratio is kept in [1 - low, 1 + high]. `tis_cap`: largest importance weight.
+
+    `clip_dual`: largest ratio that a negative advantage is multiplied with, 0 = no such bound.
+    """
+
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    tis_cap: float = 2.0
+    clip_dual: float = 0.0
+
+
+Loss = Callable[[Tokens, LossOptions], tuple[Tensor, Tensor]]
+"""Gives (loss [M] with gradient, clipped bool [M]: tokens whose ratio bound is active)."""
+
+
+def pg(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
+    """-A log pi: plain policy gradient, for on-policy batches only. Source: Williams 1992 (REINFORCE)."""
+    return -tokens.advantages * tokens.logprobs, torch.zeros_like(tokens.logprobs, dtype=torch.bool)
+
+
+def ppo_clip(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
+    """max(-A r, -A clip(r, 1 - low, 1 + high)), and where A < 0 at most -A dual.
+
+    Source: Schulman et al. 2017 (arXiv 1707.06347), eq. 7; separate bounds as in DAPO (Yu et al. 2025, arXiv
+    2503.14476); the constant bound for negative advantages ("dual clip") as in Ye et al. 2020 (arXiv 1912.09729).
+    """
+    return _clipped(tokens.ratio(), tokens.advantages, options)
+
+
+def gspo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
+    """`ppo_clip` with one ratio a sequence: s = exp(mean of the sequence's log r), the geometric mean of its ratios.
+
+    A token has s_t = sg(s) pi_t / sg(pi_t): the value s, and a gradient through its own log-prob, so that advantages may
+    differ within a sequence. Where they do not, the sum over the sequence has the gradient of s itself.
+    Source: Zheng et al. 2025 (arXiv 2507.18071), GSPO and, for s_t, its GSPO-token. A mean of logs moves less than each
+    of them: the paper's bounds are 3e-4 and 4e-4.
+    """
+    mean = _row_mean(tokens.logprobs.detach() - tokens.behaviour, tokens.rows)
+    own = tokens.logprobs - tokens.logprobs.detach()
+    return _clipped(_exp(mean) * torch.exp(own), tokens.advantages, options)
+
+
+def cispo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
+    """-sg(clip(r, 1 - low, 1 + high)) A log pi: the weight is bounded, and no token loses its gradient.
+
+    Source: MiniMax-M1, Chen et al. 2025 (arXiv 2506.13585), eq. 4 and 5; there low is so large that it never acts (1 here).
+    """
+    ratio = tokens.ratio().detach()
+    kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
+    return -kept * tokens.advantages * tokens.logprobs, kept != ratio
+
+
+def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
+    """min(w, cap) max(-A u, -A clip(u, 1 - low, 1 + high)), u = pi / pi_prox, w = sg(pi_prox / pi_behaviour), cap `tis_cap`.
+
+    The clip keeps the policy near the one that the update began with, the weight corrects for the older one that sampled.
+    Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL, Fu et al. 2025 (arXiv 2505.24298), eq. 5;
+    the cap is that of `tis`, whose gradient it has in an update's first optimizer step.
+    """
+    weight = tokens.start_ratio()
+    drift = _exp(tokens.logprobs - tokens.start())
+    loss, clipped = _clipped(drift, tokens.advantages, options)
+    return weight.clamp(max=options.tis_cap) * loss, clipped | (weight > options.tis_cap)
+
+
+def tis(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
+    """-sg(min(r, cap)) A log pi: truncated importance sampling.
+
+    Source: truncation, Ionides 2008; its use for the mismatch of sampler and trainer, Yao et al. 2025.
+    """
+    ratio = tokens.ratio().detach()
+    return -ratio.clamp(max=options.tis_cap) * tokens.advantages * tokens.logprobs, ratio > options.tis_cap
+
+
+def corrected(loss: Tensor, tokens: Tokens, correction: CorrectionConfig) -> tuple[Tensor, Tensor]:
+    """`loss` [M] with 0, and no gradient, where trainer and sampler disagree too much; masked bool [M]: where that is.
+
+    They are compared by `Tokens.start_ratio`. mask token: tokens whose ratio is outside [low, high] leave. sequence: all
+    tokens of a row whose ratios have a geometric mean outside. none: nobody leaves.
+    What leaves the loss stays in the denominators (`token_weights`), as published: the mask is a weight of 0 or 1 in a
+    sum whose scale does not hang on the policy, so the split into micro-batches cannot change it.
+    Source: IcePop, Ling Team 2025 (arXiv 2510.18855), whose M(k) min(...) is `decoupled` under the token mask; sequences:
+    Liu et al. 2025, "When Speed Kills Stability", by the geometric mean of GSPO.
+    """
+    if correction.mask == "none":
+        return loss, torch.zeros_like(loss, dtype=torch.bool)
+    ratio = tokens.start_ratio()
+    if correction.mask == "sequence":
+        ratio = torch.exp(_row_mean(torch.log(ratio), tokens.rows))
+    elif correction.mask != "token":
+        raise InputError(
+            "correction.mask must be a known name", correction.mask, f"set it to one of: {', '.join(MASKS)}"
+        )
+    masked = (ratio < correction.low) | (ratio > correction.high)
+    return torch.where(masked, 0.0, loss), masked
+
+
+MASKS = ("none", "token", "sequence")
+AGGREGATES = ("token-mean", "sequence-mean", "fixed-length")
+
+
+def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:
+    """What one token of each episode weighs in the loss, float64 [E]; `counts` [E]: trained tokens of each episode.
+
+    token-mean: 1 / all tokens (DAPO). sequence-mean: the mean of the episodes' own means (GRPO). fixed-length: 1 /
+    (episodes * `length`), the same for long and short episodes whatever else is in the batch (Dr. GRPO, arXiv
+    2503.20783). An episode without trained tokens counts nowhere.
+    """
+    counts = counts.double()
+    episodes = (counts > 0).sum().clamp(min=1)
+    if aggregate == "token-mean":
+        return torch.full_like(counts, 1.0) / counts.sum().clamp(min=1)
+    if aggregate == "sequence-mean":
+        return 1.0 / (counts.clamp(min=1) * episodes)
+    if aggregate == "fixed-length":
+        return torch.full_like(counts, 1.0) / (episodes * length)
+    raise InputError("aggregate must be a known name", aggregate, f"set it to one of: {', '.join(AGGREGATES)}")
+
+
+def _exp(log_ratio: Tensor) -> Tensor:
+    return torch.exp(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+
+
+def _row_mean(values: Tensor, rows: Tensor) -> Tensor:
+    """[M]: the mean of `values` [M] over each token's row."""
+    _, index, counts = torch.unique(rows, return_inverse=True, return_counts=True)
+    sums = values.new_zeros(len(counts)).index_add_(0, index, values)
+    return (sums / counts)[index]
+
+
+def _clipped(ratio: Tensor, advantages: Tensor, options: LossOptions) -> tuple[Tensor, Tensor]:
+    """The clipped surrogate of `ppo_clip` for any ratio [M] with gradient."""
+    kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
+    plain, bounded = -advantages * ratio, -advantages * kept
+    loss, clipped = torch.maximum(plain, bounded), bounded > plain
+    if options.clip_dual:
+        most = -advantages * options.clip_dual
+        beyond = (advantages < 0) & (loss > most)
+        loss, clipped = torch.where(beyond, most, loss), clipped | beyond
+    return loss, clipped.detach()
+
+
+_LOSSES: dict[str, Loss] = {
+    "pg": pg,
+    "ppo_clip": ppo_clip,
+    "tis": tis,
+    "decoupled": decoupled,
+    "gspo": gspo,
+    "cispo": cispo,
+}
+
+NEEDS_PROXIMAL = ("decoupled",)
+"""Losses that need `Tokens.proximal` from an update's second optimizer step on; a user's own one may, and gets it."""
+
+
+def names() -> tuple[str, ...]:
+    """Known names, sorted."""
+    return tuple(sorted(_LOSSES))
+
+
+def get(name: str) -> Loss:
+    """The loss called `name`, or the user's own at that place. Unknown name → InputError that lists the known ones."""
+    if own.is_own(name):
+        return _own(name)
+    if name not in _LOSSES:
+        raise InputError("loss must be a known name", name, f"set loss to one of: {', '.join(names())}")
+    return _LOSSES[name]
+
+
+def looks_back(name: str) -> bool:
+    """Whether the loss may read `Tokens.proximal`."""
+    return name in NEEDS_PROXIMAL or own.is_own(name)
+
+
+def _own(place: str) -> Loss:
+    """The loss at a user's place, looked at each time."""
+    rule = f"the loss {place}"
+    theirs = own.find(place, rule, "def loss(tokens, options):")
+    try:
+        inspect.signature(theirs).bind(None, None)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{rule} is a function of (tokens, options)", f"{theirs!r}: {error}", "name one") from error
+
+    def checked(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
+        given, wanted = theirs(tokens, options), tokens.logprobs.shape
+        pair = given if isinstance(given, tuple) and len(given) == 2 else (None, None)
+        if not all(isinstance(part, Tensor) and part.shape == wanted for part in pair):
+            step = f"return two tensors of {tuple(wanted)}: losses, and where a bound on the ratio acts"
+            raise InputError(f"{rule} gives a loss a token, and whether it is clipped", type(given).__name__, step)
+        return given
+
+    return checked

@@ -1,0 +1,95 @@
+"""A policy without a model: it searches and hands in what the protocol asks for, in as many tokens as it is told.
+
+Owns what it says, and how much of it. Promises turns that are valid in any protocol, made of words of which each finds
+something in a generated world, and that everything is drawn from the episode's seed: `turns` says beforehand how long each
+turn will be. Refuses to be right: its answers are words at random, so a run pays it by `ssp.learning.tiny.reward:letters`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ssp.base.episode import PROPOSER
+from ssp.base.seeds import generator
+from ssp.config.referee_rules import natural
+from ssp.config.role import SimulatedConfig
+from ssp.config.schema import Config
+from ssp.game.protocols.calls import written
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.world.vocabulary import RELATIONS, SCHEMA
+
+WORDS = (*SCHEMA, *RELATIONS)
+"""Words of which each finds something in any generated world."""
+
+
+def least_searches(cfg: Config, role: str) -> int:
+    """Fewest searches of an episode: what the referee asks for, else one where there may be one."""
+    return max(cfg.referee.min_searches if role == PROPOSER else 0, min(1, cfg.block(role).limits.searches))
+
+
+def turns(cfg: SimulatedConfig, seed: int, searches: tuple[int, int], cap: int) -> list[int]:
+    """Tokens of each turn of the episode of that seed: lognormal with mean `cfg.tokens`, at most `cap`; 0 where there is no
+    mean (a turn is as short as it can be). The last turn hands in, the others search, as often as the range says.
+
+    >>> turns(SimulatedConfig(tokens=100, sigma=0.0), 7, (2, 2), 80)
+    [80, 80, 80]
+    """
+    draws = generator(seed, "actor")
+    count = 1 + int(draws.integers(searches[0], searches[1] + 1))
+    if not cfg.tokens:
+        return [0] * count
+    drawn = draws.lognormal(math.log(cfg.tokens) - cfg.sigma**2 / 2, cfg.sigma, count)
+    return [min(cap, max(1, round(tokens))) for tokens in drawn]
+
+
+class Actor:
+    """The script (`ssp.engines.Script`) of one role."""
+
+    def __init__(self, cfg: Config, role: str, renderer: Renderer) -> None:
+        self._renderer, self._role = renderer, role
+        self._lengths = cfg.block(role).engine.simulated
+        limits = cfg.block(role).limits
+        self._cap = limits.turn_tokens
+        self._searches = (least_searches(cfg, role), limits.searches)
+        self._world = not natural(cfg.protocol)
+        (self._filler,) = renderer.encode([f"{WORDS[0]} "])
+
+    def __call__(self, ids: list[int], seed: int, turn: int) -> list[int]:
+        """Ids of a turn: thinking aloud without tags, then a search, or at last the result."""
+        lengths = turns(self._lengths, seed, self._searches, self._cap)
+        draws = generator(seed, "words")
+        words = [WORDS[i] for i in draws.permutation(len(WORDS))]
+        searches = turn < len(lengths) - 1
+        said = searching(self._renderer, self._role, words[turn % len(words)]) if searches else self._result(words)
+        (core,) = self._renderer.encode([said])
+        padding = max(0, lengths[min(turn, len(lengths) - 1)] - len(core))
+        return (self._filler * padding)[:padding] + core
+
+    def _result(self, words: list[str]) -> str:
+        if self._world and self._role == PROPOSER:
+            return handing_in(self._renderer, self._role, f"{words[-1]} {words[-2]} ?")
+        return handing_in(self._renderer, self._role, result(self._renderer, self._role, words[-2:]))
+
+
+def searching(renderer: Renderer, role: str, query: str, ended: bool = True) -> str:
+    """A turn that searches for `query`, to its end unless it goes on."""
+    form = renderer.protocol.search
+    return f"<{form.tag}> {written(query, form.form)} </{form.tag}>{ending(renderer, role, form.tag) if ended else ''}"
+
+
+def handing_in(renderer: Renderer, role: str, text: str) -> str:
+    """A turn that hands in `text`."""
+    final = renderer.protocol.role(role).final
+    return f"<{final}> {text} </{final}>{ending(renderer, role, final)}"
+
+
+def result(renderer: Renderer, role: str, words: list[str]) -> str:
+    """A question long enough for SSP's rules, or an answer of these words."""
+    if role == PROPOSER:
+        return f"Which of the things that I found has the {words[0]} of the {words[-1]}?"
+    return f"\\boxed{{{' '.join(words)}}}" if renderer.protocol.role(role).boxed else " ".join(words)
+
+
+def ending(renderer: Renderer, role: str, tag: str) -> str:
+    """The policy ends its turn itself where the closing tag does not."""
+    return "" if f"</{tag}>" in renderer.protocol.stops(role) else renderer.decode(renderer.ends[:1])

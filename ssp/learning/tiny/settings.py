@@ -1,0 +1,45 @@
+"""What `--tiny` sets over a recipe: the numbers that make it small, never what makes it this recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssp.base.errors import InputError
+from ssp.config import load
+from ssp.config.referee_rules import WORLD_PROTOCOL
+from ssp.config.schema import Config, RoleConfig
+
+MODEL = "tiny"
+"""Value of `<role>.model` for the policy of `ssp.learning.tiny.policy`."""
+
+BATCH, ATTEMPTS = 6, 3
+"""Questions a step of either role, and attempts at most."""
+
+SETTINGS = tuple(Path(__file__).with_name("settings.txt").read_text(encoding="utf-8").split("\n")[:-1])
+"""What is set, in settings.txt: `key=value`, a line each."""
+
+
+def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
+    """The recipe made small, `overrides` as typed on top. InputError as in `ssp.config.load`, and for quickstart."""
+    recipe = load(name_or_file)
+    if recipe.protocol == WORLD_PROTOCOL:
+        found = f"{name_or_file}, whose protocol is {recipe.protocol}"
+        raise InputError("--tiny is for recipes of large models", found, "leave it out; steps=2 makes a run short")
+    attempts = min(recipe.game.attempts, ATTEMPTS)
+    computed = [
+        f"game.attempts={attempts}",
+        f"proposer.learner.minibatch={_minibatch(recipe.proposer, 1, 1)}",
+        f"solver.learner.minibatch={_minibatch(recipe.solver, recipe.game.attempts, attempts)}",
+    ]
+    sources = [text.partition("=")[2] for text in overrides if text.startswith("game.questions=")]
+    if [recipe.game.questions, *sources][-1] == "dataset":
+        computed.append("data.questions=world:train")
+    return load(name_or_file, [*SETTINGS, *computed, *overrides])
+
+
+def _minibatch(block: RoleConfig, attempts: int, fewer: int) -> int:
+    """Episodes an optimizer step, so that a small batch takes as many steps as the recipe's, or one an episode."""
+    size = block.learner.minibatch
+    steps = -(-block.batch * attempts // size) if size else 1
+    return -(-BATCH * fewer // steps) if size else 0

@@ -1,0 +1,134 @@
+"""Traces of a file, played back: what a policy should have said becomes episodes with token logs.
+
+Owns the format: one JSON object a line, {"role": "solver" (default) or "proposer", "fields": {"question": ...} or
+{"target": ...}, "turns": [text of each turn], "results": [documents of each query, in the order of the queries]}, a document
+as {"id", "contents"} (Search-R1's form: title line, text). Promises that prompts, observations, stops and masks are those of
+the rollout (law 8), because a scripted engine speaks the turns there, and that a trace which play would not have ended
+with a final answer is refused by its line. Refuses to train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ssp.base.episode import ROLES, SOLVER, Document, Episode, Outcome, Task
+from ssp.base.errors import InputError
+from ssp.config.role import LimitsConfig
+from ssp.data.rows import Row, rows, show
+from ssp.engines.scripted import ScriptedEngine
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
+
+_STEP = "mend the line, or take it out"
+
+
+@dataclass
+class Trace:
+    """One line. `results`: documents of each query, in order; `line` counts from 1."""
+
+    line: int
+    role: str
+    fields: dict[str, str]
+    turns: list[str]
+    results: list[list[Document]] = field(default_factory=list)
+
+
+def read(path: Path) -> list[Trace]:
+    """Every trace of a jsonl file. InputError naming the line that is none, or a file without any."""
+    if not path.is_file() or path.suffix == ".parquet":
+        raise InputError("warmup.data is a jsonl file of traces", path, "give another file")
+    traces = [_trace(row) for row in rows(path)]
+    if not traces:
+        raise InputError("warmup.data holds at least one trace", path, "see docs/warmup.md for the format")
+    return traces
+
+
+def episodes(traces: Sequence[Trace], renderer: Renderer, limits: LimitsConfig, topk: int) -> list[Episode]:
+    """The episodes of `traces` (all of one role), in order, as the rollout plays them; outcome scored.
+
+    InputError naming the line of a trace that has other results than queries, invalid turns, text after the end of a
+    turn, or no final answer within `limits`.
+    """
+    spoken = [[_turn(renderer, trace.role, text) for text in trace.turns] for trace in traces]
+    engine = ScriptedEngine(lambda ids, seed, turn: spoken[seed][turn] if turn < len(spoken[seed]) else [])
+    tasks = [
+        Task(f"trace-{trace.line}", f"trace-{trace.line}", trace.role, 0, place, trace.fields, str(place))
+        for place, trace in enumerate(traces)
+    ]
+    most = max((len(ids) for turns in spoken for ids in turns), default=1)
+    roomy = replace(limits, turn_tokens=max(limits.turn_tokens, most), seconds=0.0)
+    played, _ = rollout(engine, renderer, _Given(traces), tasks, Settings(roomy, 0.0, topk))
+    for trace, turns, episode in zip(traces, spoken, played, strict=True):
+        _check(trace, turns, episode, limits)
+        episode.outcome = Outcome.SCORED
+    return played
+
+
+class _Given:
+    """Answers the searches of each trace with what its line says was found; `corpus` is the trace's place."""
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._left = {str(place): (trace, iter(trace.results)) for place, trace in enumerate(traces)}
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        trace, left = self._left[corpus]
+        found = [documents[:k] for _, documents in zip(queries, left, strict=False)]
+        if len(found) < len(queries):
+            raise _bad(trace.line, "results hold the documents of each query, in order", f"none for {queries[-1]!r}")
+        return found
+
+
+def _turn(renderer: Renderer, role: str, text: str) -> list[int]:
+    """Ids of a turn; one that none of the stops ends is closed by the model's end of turn."""
+    (ids,) = renderer.encode([text])
+    stop_ids, words = renderer.stops(role)
+    ended = ids[-1:] and (ids[-1] in stop_ids or (words is not None and words.hit(ids)))
+    return ids if ended or not renderer.ends else [*ids, renderer.ends[0]]
+
+
+def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: LimitsConfig) -> None:
+    if len(episode.log) > limits.total_tokens or any(len(ids) > limits.turn_tokens for ids in turns):
+        rule = (
+            f"a trace fits {trace.role}.limits (turn_tokens={limits.turn_tokens}, total_tokens={limits.total_tokens})"
+        )
+        longest = max(map(len, turns))
+        raise _bad(
+            trace.line, rule, f"{len(episode.log)} tokens, the longest turn {longest}", "raise them, or take it out"
+        )
+    if episode.invalid or episode.stopped != "final":
+        found = f"{episode.invalid} turns that neither search nor answer, ended by `{episode.stopped}`"
+        raise _bad(trace.line, "the turns of a trace search, and the last one hands in", found)
+    if sum(map(len, turns)) != int(episode.log.mask.sum()):
+        raise _bad(
+            trace.line, "a turn ends where the policy would stop, and nothing follows the last", trace.turns[-1][-80:]
+        )
+    if sum(map(len, trace.results)) and len(trace.results) != len(episode.queries):
+        found = f"{len(trace.results)} lists for {len(episode.queries)} queries"
+        raise _bad(trace.line, "results hold one list of documents a query", found)
+
+
+def _trace(row: Row) -> Trace:
+    role, fields = row.label("role") or SOLVER, row.inside("fields")
+    if role not in ROLES:
+        row.fail("role", f"role is one of {', '.join(ROLES)}", show(role), _STEP)
+    if not fields.fields:
+        row.fail("fields", 'fields fill the prompt, e.g. {"question": "..."}', "none", _STEP)
+    texts = {name: fields.text(name, empty=True) for name in fields.fields}
+    results = row.fields.get("results", [])
+    if not isinstance(results, list) or not all(isinstance(found, list) for found in results):
+        row.fail("results", "results hold one list of documents a query", show(results), _STEP)
+    documents = [[_document(row, document) for document in found] for found in results]
+    return Trace(int(row.place.removeprefix("line ")), role, texts, row.texts("turns"), documents)
+
+
+def _document(row: Row, document: Any) -> Document:
+    if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
+        row.fail("results", 'a document is {"id": ..., "contents": "title\\ntext"}', show(document), _STEP)
+    return Document(str(document.get("id", "")), document["contents"])
+
+
+def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:
+    return InputError(rule, f"line {line}: {found}", step)

@@ -1,0 +1,136 @@
+"""Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10).
+
+Owns the columns. Promises an exact round trip of the token log (log-probs are float32, as engines make them), and files
+that are complete or absent. Of a document only its id is kept: its text is in the transcript.
+Refuses to know states and rewards, which are the ledger's (`file`, `row` lead here).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ssp.base.episode import Document, Episode, Outcome
+from ssp.base.errors import InputError
+from ssp.base.files import whole
+from ssp.base.tokenlog import TokenLog
+
+_NAME = re.compile(r"(?:proposer|solver)(?:greedy)?-(\d+)")
+_TEXTS = ("id", "game", "role", "text", "final", "stopped", "cause")
+_TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
+    "ids": (pa.int32(), np.int32),
+    "kinds": (pa.int8(), np.int8),
+    "logprobs": (pa.float32(), np.float64),
+    "versions": (pa.int32(), np.int32),
+}
+SCHEMA = pa.schema(
+    [
+        *[pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS],
+        pa.field("attempt", pa.int32()),
+        pa.field("seed", pa.int64()),
+        pa.field("response_at", pa.int32()),
+        pa.field("outcome", pa.string()),
+        pa.field("queries", pa.list_(pa.string())),
+        pa.field("hits", pa.list_(pa.int32())),
+        pa.field("documents", pa.list_(pa.string())),
+        *[pa.field(name, pa.list_(kind)) for name, (kind, _) in _TOKENS.items()],
+        pa.field("drops", pa.list_(pa.list_(pa.int32()))),
+    ]
+)
+
+
+def write(path: str | Path, episodes: Sequence[Episode]) -> None:
+    """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all. Makes the folder."""
+    logs = [e.log.packed() for e in episodes]
+    offsets = np.cumsum([0, *[len(log["kinds"]) for log in logs]], dtype=np.int32)
+    columns: dict[str, pa.Array] = {
+        name: pa.array([getattr(e, name) for e in episodes], pa.string()) for name in _TEXTS
+    }
+    columns["attempt"] = pa.array([e.attempt for e in episodes], pa.int32())
+    columns["seed"] = pa.array([e.seed for e in episodes], pa.int64())
+    columns["response_at"] = pa.array([e.response_at for e in episodes], pa.int32())
+    columns["hits"] = pa.array([e.hits for e in episodes], pa.list_(pa.int32()))
+    columns["outcome"] = pa.array([None if e.outcome is None else e.outcome.value for e in episodes], pa.string())
+    columns["queries"] = pa.array([e.queries for e in episodes], pa.list_(pa.string()))
+    columns["documents"] = pa.array([[d.id for d in e.documents] for e in episodes], pa.list_(pa.string()))
+    for name, (kind, dtype) in _TOKENS.items():
+        flat = np.frombuffer(b"".join(log[name] for log in logs), dtype)
+        columns[name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, kind))
+    columns["drops"] = pa.array([e.log.drops for e in episodes], pa.list_(pa.list_(pa.int32())))
+    table = pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    with whole(Path(path)) as aside:
+        pq.write_table(table, aside, compression="zstd", use_dictionary=False)
+
+
+def read(path: str | Path) -> list[Episode]:
+    """The episodes of a file, in row order; documents have their id only. InputError for a missing or foreign file."""
+    return [_episode(row) for row in columns(path, SCHEMA.names)]
+
+
+def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """These columns of a file, in row order: a reader of finals and searches needs no tokens. InputError as `read`."""
+    try:
+        missing = set(names) - set(pq.read_schema(path).names)  # read_table would make them null
+        if missing:
+            raise pa.ArrowInvalid(f"no column {min(missing)}")
+        table = pq.read_table(path, columns=list(names), schema=SCHEMA)
+    except (OSError, pa.ArrowException) as error:
+        rule, found = "an episodes file must be parquet with the episode columns", f"{path} ({error})"
+        raise InputError(rule, found, "give a file of a run's episodes folder") from error
+    return list(table.to_pylist())
+
+
+def damaged(folder: Path, places: Iterable[tuple[str, int, str]], whole: bool = True) -> dict[str, str]:
+    """File → what is wrong with it, of those in `folder` that hold these episodes: file, row and id, in order. Without
+    `whole` only the end of each is read, which a file that was cut lacks."""
+    found = {}
+    for file, of_file in itertools.groupby(places, key=itemgetter(0)):
+        expected = {row: id_ for _, row, id_ in of_file}
+        if not (folder / file).is_file():
+            found[file] = "gone"
+            continue
+        try:
+            table = pq.read_table(folder / file) if whole else None
+            count = pq.read_metadata(folder / file).num_rows
+        except (OSError, pa.ArrowException):
+            found[file] = "damaged"
+            continue
+        ids = table["id"].to_pylist() if table is not None and "id" in table.column_names else None
+        if max(expected) >= count or (whole and (ids is None or any(ids[at] != id_ for at, id_ in expected.items()))):
+            found[file] = "of other episodes"
+    return found
+
+
+def step_of(file: str) -> int:
+    """The round, from 1, that a file's episodes are of, by its name; 0 for those of no round (evaluations)."""
+    named = _NAME.match(file)
+    return int(named[1]) + 1 if named else 0
+
+
+def by_past(file: str) -> bool:
+    """Whether a past version, met as an opponent, played a file's episodes, by its name."""
+    return "-v" in file
+
+
+def _episode(row: dict[str, Any]) -> Episode:
+    return Episode(
+        **{name: row[name] for name in _TEXTS},
+        attempt=row["attempt"],
+        seed=row["seed"],
+        response_at=row["response_at"],
+        log=TokenLog(
+            **{name: row[name] for name in _TOKENS}, drops=[(at, start, end) for at, start, end in row["drops"]]
+        ),
+        queries=row["queries"],
+        hits=row["hits"],
+        documents=[Document(id, "") for id in row["documents"]],
+        outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
+    )

@@ -1,0 +1,142 @@
+"""Where a run's ledger lies: in the run folder, or on a local disk with copies in the run folder.
+
+Owns that choice. SQLite's write-ahead log needs one machine's memory and locks, which a network file system does not
+give: there the ledger is written on a local disk, and `keep` copies it into the run folder before a checkpoint names
+what is in it. Promises that the run folder's file is always a whole ledger that contains the newest checkpoint, and that
+numbers given out after the copy that a run goes on from are never given again. Refuses a temporary folder that is itself
+on the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from ssp.base.errors import InputError
+from ssp.base.files import whole
+from ssp.record.ledger.book import Ledger
+
+NETWORK = frozenset(
+    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p virtiofs ocfs2 gfs2 smbfs glusterfs pvfs2".split()
+)
+"""Types of file systems that several machines share; of FUSE, all but those of a disk."""
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+JOURNAL = 18
+"""Where in an SQLite file the kind of its journal stands, for writers and readers: 2 is a write-ahead log, 1 is none."""
+
+SKIPPED = 1_000_000
+"""Numbers left out of each count (starts, versions) when a run goes on from a copy: more than were given out since it."""
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that `path`, which need not exist yet, lies on, by the kernel's list of mounts; "" where
+    there is no such list."""
+    if not MOUNTS.is_file():
+        return ""
+    place, best, found = path.resolve(), -1, ""
+    for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
+        before, after = line.split(" - ", 1)
+        point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4]))
+        if place.is_relative_to(point) and len(point.parts) >= best:
+            best, found = len(point.parts), after.split()[0]
+    return found
+
+
+def shared(kind: str) -> bool:
+    """Whether a file system of this type is on a network."""
+    return kind in NETWORK or (kind.startswith("fuse") and kind != "fuseblk")
+
+
+def written_at(target: Path) -> Path:
+    """The file that is written for the ledger `target` of a run folder: itself, or one on a local disk. InputError when the
+    temporary folder is no such disk."""
+    if not shared(file_system(target)):
+        return target
+    base = Path(tempfile.gettempdir())
+    if shared(kind := file_system(base)):
+        rule = "a ledger is written on a local disk, which the temporary folder is where the run folder is not"
+        raise InputError(rule, f"{base} on {kind}", "set TMPDIR to a folder on a disk of this machine")
+    name = hashlib.sha256(os.fsencode(target.absolute())).hexdigest()[:16]
+    return base / f"ssp-ledger-{os.getuid()}" / f"{target.absolute().parent.name}-{name}" / target.name
+
+
+class HomeLedger(Ledger):
+    """The ledger of a run folder. `target`: its ledger.db."""
+
+    def __init__(self, target: str | Path) -> None:
+        self._target = Path(target)
+        file = written_at(self._target)
+        copied = file != self._target
+        if copied:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            for left in self._target.parent.glob(f".{self._target.name}.*.part"):  # of a writer that was killed
+                left.unlink(missing_ok=True)
+        fetched = copied and self._target.is_file() and _behind(file, self._target)
+        if fetched:  # another machine went on, or this disk was emptied
+            for left in file.parent.glob(f"*{file.name}*"):
+                left.unlink()
+            with whole(file) as aside:
+                shutil.copyfile(self._target, aside)
+        super().__init__(file)
+        if fetched:
+            self._db.execute(f"PRAGMA application_id = {secrets.randbits(31)}")
+            with self._transaction() as db:
+                known = "SELECT role, version FROM versions UNION SELECT 'run', 0"  # every start takes one of these
+                skipped = f"SELECT role, max(version) + {SKIPPED}, NULL, NULL, 0 FROM ({known}) GROUP BY role"
+                db.execute(f"INSERT INTO versions {skipped}")
+        if copied:
+            self.keep()
+
+    def keep(self) -> None:
+        """Have everything that was written until now in the run folder: a checkpoint is about to name it."""
+        if self.path == self._target:
+            with self._lock:  # and on the disk, as state.json is: the log beside it may be lost with the machine
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            return
+        with self._lock:
+            self._db.execute(f"PRAGMA user_version = {_copies(self.path)[1] + 1}")
+            super().fold()
+            with whole(self._target, durable=True) as aside:
+                shutil.copyfile(self.path, aside)
+                with aside.open("r+b") as file:
+                    file.seek(JOURNAL)
+                    file.write(b"\x01\x01")  # who reads the copy needs no write-ahead log
+
+    def fold(self) -> None:
+        """At a run's end: all of it is in the run folder's file."""
+        super().fold()
+        self.keep()
+
+    def where(self) -> str:
+        """What a user is told about the place; "" when the run folder's file itself is written."""
+        if self.path == self._target:
+            return ""
+        kind = file_system(self._target)
+        return f"the run folder is on {kind}: its ledger is written at {self.path} and copied at each checkpoint"
+
+
+def _behind(file: Path, copy: Path) -> bool:
+    """Whether a ledger is older than `copy`, or another one than that was made of: two machines may go on from one."""
+    (mine, count), (theirs, newest) = _copies(file), _copies(copy)
+    return mine != theirs or count < newest
+
+
+def _copies(file: Path) -> tuple[int, int]:
+    """Who writes a ledger (a number drawn whenever one goes on from a copy), and how many copies were made of it until it
+    was this; -1 without a file."""
+    if not file.is_file():
+        return 0, -1
+    db = sqlite3.connect(f"file:{file.absolute()}?mode=ro", uri=True, timeout=10.0)
+    try:
+        ((who,), (count,)) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+        return int(who), int(count)
+    finally:
+        db.close()

@@ -1,0 +1,107 @@
+"""Rows of the ledger: the schema, and what may be written to a row (no database here).
+
+Owns columns, their types, the write-once rule and the one-way road of an episode.
+Promises that a change that breaks a law raises InvariantError naming the row, what it held and what was asked.
+Refuses to know transactions (`ssp.record.ledger.book`) and whole-file laws (`ssp.record.ledger.audit`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ssp.base.episode import Outcome, State
+from ssp.base.errors import InvariantError
+
+SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+FACTS: dict[str, type] = {
+    "outcome": str,
+    "cause": str,
+    "reward": float,
+    "policy_version_min": int,
+    "policy_version_max": int,
+    "opponent_version_min": int,
+    "opponent_version_max": int,
+    "file": str,
+    "row": int,
+}
+GAME_FACTS: dict[str, type] = {
+    "target": str,
+    "question": str,
+    "verdict": str,
+    "rule": str,
+    "proposer_version": int,
+    "attempts": int,
+    "win_rate": float,
+}
+EPISODE_COLUMNS = ("id", "game_id", "role", "state", *FACTS, "created", "finished")
+MOVED = ("state", "outcome", "cause", "reward", "finished")
+"""Columns that entering a state may set by itself."""
+
+GAME_COLUMNS = ("id", *GAME_FACTS)
+Row = dict[str, Any]
+
+
+def facts_of(change: Mapping[str, Any], allowed: Mapping[str, type], keys: Sequence[str]) -> Row:
+    """The given facts as plain Python values. None and "" mean not known; an unknown column or a NaN is a bug."""
+    facts: Row = {}
+    for name, value in change.items():
+        if name in keys or value is None or value == "":
+            continue
+        if name not in allowed:
+            raise InvariantError(
+                f"{change.get('id')}: the ledger has no column {name!r} to set; it has {sorted(allowed)}"
+            )
+        facts[name] = allowed[name](value.value if isinstance(value, Enum) else value)
+        if allowed[name] is float and not math.isfinite(facts[name]):
+            raise InvariantError(f"{change['id']}: {name} must be a finite number, found {facts[name]}")
+    return facts
+
+
+def write_once(row: Row, facts: Row, replaceable: Sequence[str] = ()) -> bool:
+    """Fill `row` with `facts`. True when something changed; InvariantError when a fact would be replaced."""
+    changed = False
+    for name, value in facts.items():
+        if row[name] is not None and row[name] != value and name not in replaceable:
+            raise InvariantError(f"{row['id']}: {name} is already {row[name]!r} and may not become {value!r}")
+        changed |= row[name] != value
+        row[name] = value
+    return changed
+
+
+def move(row: Row, change: Mapping[str, Any], now: float) -> bool:
+    """Apply one `advance` to a row in memory. True when the row changed."""
+    earlier, state = State(row["state"]), State(change["state"])
+    if state is earlier and state.final:
+        return False
+    if state is not earlier and not state.may_follow(earlier):
+        raise InvariantError(f"episode {row['id']}: state {earlier.value} may not become {state.value}")
+    if state is State.TRAINED:
+        raise InvariantError(f"episode {row['id']}: {earlier.value} becomes trained only through commit()")
+    replaceable: Sequence[str] = ("cause",) if state.final else ()
+    facts = facts_of(change, FACTS, ("id", "state"))
+    if state is State.VOIDED:
+        replaceable = ("cause", "outcome")
+        facts["outcome"] = Outcome.VOID.value
+        facts.pop("reward", None)
+        row["reward"] = None
+    changed = write_once(row, facts, replaceable) or state is not earlier
+    row["state"] = state.value
+    if row["outcome"] == Outcome.VOID.value and row["reward"] is not None:
+        raise InvariantError(f"episode {row['id']}: a void has no reward, found {row['reward']}")
+    if state.final:
+        row["finished"] = now
+        _check_final(row, state)
+    return changed
+
+
+def _check_final(row: Row, state: State) -> None:
+    """A final row has its outcome; voids end as voided only; voids and drops have a cause."""
+    void = row["outcome"] == Outcome.VOID.value
+    if row["outcome"] is None or void != (state is State.VOIDED):
+        raise InvariantError(f"episode {row['id']}: outcome {row['outcome']} may not end as {state.value}")
+    if state in (State.VOIDED, State.DROPPED) and not row["cause"]:
+        raise InvariantError(f"episode {row['id']}: {state.value} needs a cause")

@@ -1,0 +1,117 @@
+"""What this package wrote says of itself: `ssp.json` of a model folder, `checkpoints/state.json` of a run.
+
+Owns the record's name, the tag protocol in it (law 8), the digests of the other files, and which folders a state may name.
+Promises that a broken record, one of another protocol, or a file that is not as it was written is refused by name. Refuses
+to know what else their writers put there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ssp.base.errors import InputError
+
+EXACT = "tokenization_exact.py"
+"""The class that a tokenizer's configuration names, so that `AutoTokenizer` reads tokenizer.json as it is."""
+RECORD = "ssp.json"
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The folder's record, {} when it has none. InputError when it is not a JSON object."""
+    path = folder / RECORD
+    if not path.exists():
+        return {}
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{RECORD} of a model must be JSON", f"{path}: {error}", "use another folder") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{RECORD} of a model must be a JSON object", path, "use another folder")
+    return record
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_files(folder: Path, whole: bool = False) -> None:
+    """InputError naming the file of `folder` that differs from the SHA-256 in its record; no record, no comparison.
+
+    Whoever takes weights from a folder asks this first. Without `whole` only the model's own files count, so that a copy
+    may leave out what a learner keeps beside them (`*.pt`, sub-folders).
+    """
+    digests = read_record(folder).get("sha256", {})
+    if not isinstance(digests, dict):
+        raise InputError(f"{RECORD} must hold sha256 by file", folder / RECORD, "use another folder")
+    for name, expected in digests.items():
+        if not whole and ("/" in name or name.endswith(".pt")):
+            continue
+        path = folder / name
+        found = digest(path) if path.is_file() else "no such file"
+        if found != expected:
+            rule = f"files of a model folder are as they were written; sha256 of {path} is {expected}"
+            raise InputError(rule, found, "copy the folder again, or use another one")
+
+
+def protocol_of(folder: Path, declared: str = "", version: int | None = None) -> str:
+    """The id of the tag protocol that the folder's model speaks: from its record, else the id `declared`, since a model
+    that was never trained here speaks whatever it is told to. `version`: of the declared one, where it is compared too.
+
+    InputError when neither says so, when a record does not, or when the two differ.
+    """
+    record = read_record(folder)
+    stored = str(record.get("protocol", ""))
+    if not stored and ((folder / RECORD).exists() or not declared):
+        raise InputError(
+            "a model folder must name its tag protocol", f"{folder} has no protocol in {RECORD}", "set protocol=<id>"
+        )
+    if not stored or not declared:
+        return stored or declared
+    if stored != declared:
+        raise InputError(
+            f"the model must be of protocol {declared}",
+            f"{folder} is of protocol {stored}",
+            f"choose another policy, or set protocol={stored}",
+        )
+    found = record.get("protocol_version", version)
+    if version is not None and found != version:
+        raise InputError(
+            f"the model must be of protocol {declared} (version {version})",
+            f"{folder} is of version {found}",
+            "choose another policy",
+        )
+    return stored
+
+
+def state_digest(state: Mapping[str, Any]) -> str:
+    """SHA-256 (hexadecimal) of what a state holds besides it."""
+    rest = {key: value for key, value in state.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read_state(path: Path, run: Path) -> dict[str, Any]:
+    """The state in `path`, of the run folder `run`. InputError when it is broken, or names a folder that is missing or
+    outside of the run."""
+    try:
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        named = [folder for _, folder in dict.items(state["folders"])]
+        # As it is written: what is linked there is the user's affair.
+        places = {folder: Path(os.path.normpath(run / folder)) for folder in named}
+        outside = [folder for folder in named if not places[folder].is_relative_to(run)]
+        missing = [folder for folder in named if not places[folder].is_dir()]
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
+        rule = "state.json must name the checkpoints to continue from"
+        raise InputError(rule, f"{path} ({error!r})", "restore the file, or start a new run") from error
+    if outside:
+        raise InputError("state.json names folders of its own run", f"{path} names {outside}", "restore the file")
+    if missing:
+        rule = "every checkpoint that state.json names must be there"
+        raise InputError(rule, f"{path} names {missing}", "restore these folders, or start a new run")
+    return state

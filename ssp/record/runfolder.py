@@ -1,0 +1,391 @@
+"""The run folder: where a run's files lie, and which folder a run gets.
+
+Owns names (`<config>-001`, ...), config.yaml, checkpoints/state.json with a copy a kept step beside it, and the pruning of
+old checkpoints.
+Promises: an existing folder is never overwritten; a folder appears with its config.yaml or not at all; state.json is
+replaced whole; a resumed run has the settings it was started with. Refuses to know what is inside a checkpoint.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ssp.base.errors import InputError, InvariantError
+from ssp.base.files import whole
+from ssp.config.load import to_yaml
+from ssp.config.schema import Config
+from ssp.record import manifest
+
+START_BYTES = 200_000_000
+"""Free bytes that a run asks for before it starts: about three times what a default quickstart writes."""
+
+LOCK = ".lock"
+"""The file that the process which plays in a run folder keeps locked."""
+
+LONGEST_NAME = 230
+"""Bytes of one name in the run folder's path; file systems take 255, and a name is written with an ending first."""
+
+MAY_CHANGE = ("steps", "resume", "run", "save", "health", "curriculum", "placement", "ray", "telemetry")
+"""Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
+
+RAY_COPY = "runtime_resources/working_dir_files"
+"""Part of the path of the temporary copy that a Ray job works in; it goes away with the job."""
+
+STEP = "step:"
+"""How `resume` names a kept checkpoint: `step:N`."""
+
+_VERSION = re.compile(r"v(\d+)$")
+_STATE = re.compile(r"state-(\d+)\.json")
+
+
+def resolve(path: str, what: str = "run.dir") -> Path:
+    """A user's path as an absolute one: relative paths count from $SSP_HOME, else from the working folder.
+
+    InputError inside a Ray job without SSP_HOME: the working folder is a temporary copy there. `what` names the key.
+    """
+    given = Path(path).expanduser()
+    if given.is_absolute():
+        return given
+    home = os.environ.get("SSP_HOME", "")
+    base = Path(home).expanduser().absolute() if home else Path.cwd()
+    if RAY_COPY in base.as_posix():
+        rule = f"inside a job a relative {what} needs SSP_HOME, because the working folder is a temporary copy"
+        raise InputError(rule, path, f"set SSP_HOME to a folder that stays, or give {what} as an absolute path")
+    return base / given
+
+
+def check_space(folder: Path, needed_bytes: int) -> None:
+    """InputError when the file system of `folder` (which need not exist yet) has less than `needed_bytes` free."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < needed_bytes:
+        rule = f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space"
+        raise InputError(rule, f"{free / 1e6:,.0f} MB at {place}", "free some space, or set run.dir to another disk")
+
+
+def step_of(resume: str) -> int | None:
+    """The step that `resume` names, None where it names none. InputError when it is no number."""
+    if not resume.startswith(STEP):
+        return None
+    if not (number := resume.removeprefix(STEP)).isdecimal() or not number.isascii() or len(number) > 9:
+        raise InputError("resume=step:N names the step of a kept checkpoint", resume, "type resume=step:<number>")
+    return int(number)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder that a run would get; `resumes` when it continues from that folder's checkpoint."""
+
+    path: Path
+    resumes: bool
+
+
+def locate(cfg: Config, config_name: str) -> Place:
+    """Decide the folder for `cfg` and touch nothing. `config_name` (a name or a file's path) gives the default name.
+
+    `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it
+    has a checkpoint, else a fresh start. `step:N`: the same folder, which must keep that step. A path: that folder, which
+    must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` differs from the folder's
+    config.yaml.
+    """
+    step = step_of(cfg.resume)
+    if cfg.resume not in ("never", "auto") and step is None:
+        path = resolve(cfg.resume, "resume")
+        if cfg.run.dir and resolve(cfg.run.dir) != path:
+            raise InputError("resume=PATH continues in that folder", f"run.dir={cfg.run.dir}", "leave run.dir out")
+        if not RunFolder(path).has_state:
+            raise InputError("resume=PATH needs a run folder with a checkpoint", path, "give a folder below runs/")
+        return _resumed(path, cfg)
+    runs = resolve("runs") if not cfg.run.dir else Path()
+    fixed = resolve(cfg.run.dir) if cfg.run.dir else runs / cfg.run.name if cfg.run.name else None
+    named = Path(config_name)
+    stem = named.stem if named.suffix in (".yaml", ".yml") else named.name
+    newest = fixed or _newest(runs, stem)
+    if step is not None:
+        kept = [] if newest is None else RunFolder(newest).steps()
+        if newest is None or step not in kept:
+            found = f"{newest or runs / stem} keeps {', '.join(map(str, kept)) or 'none'}"
+            rule = f"resume={cfg.resume} names a checkpoint that the run keeps"
+            raise InputError(rule, found, "name one of these steps, or another run with run.dir")
+        return _resumed(newest, cfg)
+    if cfg.resume == "auto":
+        if newest is not None and RunFolder(newest).has_state:
+            return _resumed(newest, cfg)
+    if fixed is None:
+        return Place(runs / f"{stem}-{_last_number(runs, stem) + 1:03}", resumes=False)
+    # A folder of ours without a checkpoint was killed before its first one; its ledger goes on counting.
+    ours = cfg.resume == "auto" and RunFolder(fixed).config.is_file()
+    if fixed.exists() and not ours:
+        next_step = "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
+        raise InputError("a run folder must not exist yet", fixed, next_step)
+    return Place(fixed, resumes=False)
+
+
+def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Place:
+    """`locate`, and room for the run: everything that `open_run` would refuse, touching nothing."""
+    try:
+        place = locate(cfg, config_name)
+        above = next(path for path in (place.path, *place.path.parents) if path.exists())
+        if any(len(os.fsencode(part)) > LONGEST_NAME for part in place.path.parts):
+            raise OSError(f"a name of more than {LONGEST_NAME} bytes in {place.path}")
+    except OSError as error:
+        raise InputError("a run folder has a usable path", error, "set another run.dir or run.name") from error
+    check_space(place.path, needed_bytes)
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        found = f"{place.path}, where {above} is no folder that can be written"
+        raise InputError("a run folder must be writable", found, "set run.dir elsewhere")
+    RunFolder(place.path).check_idle()
+    return place
+
+
+def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> RunFolder:
+    """The folder for `cfg`, made with its config.yaml, or an existing one to continue (`resumed`); see `locate`.
+
+    InputError for a folder that may not be used, a changed setting, or too little space: nothing is written then.
+    """
+    place = check(cfg, config_name, needed_bytes)
+    if place.path.exists():
+        folder = RunFolder(place.path, place.resumes)
+        folder.hold()
+        _replace(folder.config, to_yaml(cfg))
+        return folder
+    try:
+        _make(place.path, to_yaml(cfg))
+    except OSError as error:
+        if place.path.exists():
+            # Another run took the name in the meantime: the next number, or the refusal of a name that was given.
+            return open_run(cfg, config_name, needed_bytes)
+        raise InputError("a run folder must be writable", f"{place.path} ({error})", "set run.dir elsewhere") from error
+    folder = RunFolder(place.path)
+    folder.hold()
+    return folder
+
+
+def _make(path: Path, config: str) -> None:
+    """A new run folder, complete or not at all; OSError when it cannot be made or exists."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    (aside / "episodes").mkdir(parents=True)
+    (aside / "checkpoints").mkdir()
+    (aside / "config.yaml").write_text(config, encoding="utf-8")
+    try:
+        os.rename(aside, path)
+    except OSError:
+        shutil.rmtree(aside)
+        raise
+
+
+class RunFolder:
+    """Paths and bookkeeping of one run folder. Making the object touches nothing."""
+
+    def __init__(self, path: str | Path, resumed: bool = False) -> None:
+        self.path, self.resumed = Path(path).absolute(), resumed
+        self.name = self.path.name
+        self.config = self.path / "config.yaml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.ledger = self.path / "ledger.db"
+        self.episodes = self.path / "episodes"
+        self.timeline = self.path / "timeline.json"
+        self.queues = self.path / "queues.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.state = self.checkpoints / "state.json"
+        self._lock: int | None = None
+
+    def hold(self) -> None:
+        """Keep other processes from playing in this folder until `release`. InputError when one does already.
+
+        The lock is the operating system's and ends with the process, however that ends.
+        """
+        file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(file)
+            next_step = "let that run end first, or start a new one with resume=never"
+            raise InputError(
+                "one process plays in a run folder", f"{self.path} is held by another one ({error.strerror})", next_step
+            ) from error
+        self._lock = file
+
+    def check_idle(self) -> None:
+        """InputError when another process plays in this folder; changes nothing, for a process that holds nothing."""
+        if (self.path / LOCK).is_file():
+            self.hold()
+            self.release()
+
+    def release(self) -> None:
+        """Let others play here."""
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
+
+    @property
+    def has_state(self) -> bool:
+        """True when there is a checkpoint to continue from."""
+        return self.state.is_file() or bool(self.steps())
+
+    def steps(self) -> list[int]:
+        """The kept steps, which `resume=step:N` may name."""
+        found = (_STATE.fullmatch(path.name) for path in self.checkpoints.glob("state-*.json"))
+        return sorted(int(name[1]) for name in found if name)
+
+    def _state_of(self, step: int) -> Path:
+        """The copy of state.json as it was at `step`."""
+        return self.checkpoints / f"state-{step}.json"
+
+    def checkpoint(self, role: str, version: int) -> Path:
+        """Where the checkpoint of a role's version lies, made or not."""
+        return self.checkpoints / role / f"v{version}"
+
+    def relative(self, path: str | Path) -> str:
+        """A path inside the folder as state.json holds it, so that the folder can be moved."""
+        return Path(path).relative_to(self.path).as_posix()
+
+    def absolute(self, relative: str) -> Path:
+        """The reverse of `relative`."""
+        return self.path / relative
+
+    def check_space(self, needed_bytes: int) -> None:
+        """InputError when less than `needed_bytes` are free here; ask before each save."""
+        check_space(self.path, needed_bytes)
+
+    def write_state(self, state: Mapping[str, Any]) -> None:
+        """Replace state.json, and what is kept of its step: plain JSON data, to which its own SHA-256 is added; `folders`
+        holds role → relative checkpoint folder (see `prune`)."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({**state, "sha256": manifest.state_digest(state)}, indent=1, allow_nan=False)
+        if "step" in state:
+            _replace(self._state_of(state["step"]), text)
+        _replace(self.state, text)
+
+    def read_state(self, step: int | None = None) -> dict[str, Any] | None:
+        """What state.json holds (`step`: what it held then), None without one. InputError when it is broken, or names a
+        folder that is missing or outside of the run."""
+        if not self.has_state:
+            return None
+        return manifest.read_state(self.state if step is None else self._state_of(step), self.path)
+
+    def forget(self, step: int) -> None:
+        """The run went back to `step`: what is kept of later ones is no checkpoint of it any more."""
+        for later in self.steps():
+            if later > step:
+                self._state_of(later).unlink()
+
+    def versions(self, role: str) -> list[Path]:
+        """The role's whole checkpoints, by version."""
+        found = (path for path in (self.checkpoints / role).glob("v*") if _VERSION.match(path.name))
+        return sorted(found, key=_number)
+
+    def prune(self, keep: int, needed: Collection[str] = ()) -> list[Path]:
+        """Delete all but each role's newest `keep` checkpoints, those that state.json names now and named at the newest
+        `keep` steps, and the folders `needed` (as `relative` gives them). Returns the gone."""
+        state = self.read_state()
+        if state is None:
+            raise InvariantError("checkpoints are pruned only after state.json names a pair")
+        newest = [folder for step in self.steps()[-keep:] for folder in self._named(step)]
+        named = {self.absolute(folder) for folder in [*state["folders"].values(), *newest, *needed]}
+        gone: list[Path] = []
+        for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
+            found = self.versions(role.name)
+            gone += [path for path in found[: max(0, len(found) - keep)] if path not in named]
+            for trash in role.glob(".*.gone"):
+                shutil.rmtree(trash)
+        for path in gone:
+            # Renamed first: a kill in between leaves no folder that looks like a whole checkpoint.
+            trash = path.with_name(f".{path.name}.gone")
+            os.rename(path, trash)
+            shutil.rmtree(trash)
+        for step in self.steps():
+            if not self._named(step):
+                self._state_of(step).unlink()
+        return gone
+
+    def _named(self, step: int) -> list[str]:
+        """The folders that were named at `step`; none where one of them is gone, or the copy is broken."""
+        try:
+            return [*(self.read_state(step) or {"folders": {}})["folders"].values()]
+        except InputError:
+            return []
+
+
+def changes(cfg: Config, folder: RunFolder) -> dict[str, tuple[object, object]]:
+    """Dotted keys whose value differs from the folder's config.yaml, as (then, now), without those of `MAY_CHANGE`."""
+    try:
+        then = _flat(OmegaConf.to_container(OmegaConf.load(folder.config)))
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
+        found = f"{folder.config}: {' '.join(str(error).split())}"
+        raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
+    now = settings(cfg)
+    keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
+    return {key: (then.get(key), now.get(key)) for key in keys if then.get(key) != now.get(key)}
+
+
+def settings(cfg: Config) -> dict[str, object]:
+    """Every setting by its dotted key."""
+    return _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(cfg))))
+
+
+def _resumed(path: Path, cfg: Config) -> Place:
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        raise InputError("a run folder has a config.yaml", folder.config, "restore it, or start a new run")
+    changed = changes(cfg, folder)
+    if changed:
+        found = ", ".join(f"{key} was {then!r} and is now {now!r}" for key, (then, now) in changed.items())
+        rule = f"a run continues with the settings it was started with, in {path}"
+        raise InputError(rule, found, "give the old values, or start a new run with resume=never")
+    return Place(path, resumes=True)
+
+
+def _flat(value: object, prefix: str = "") -> dict[str, object]:
+    """Nested mappings and lists as dotted keys."""
+    if isinstance(value, dict):
+        items = [(str(key), inner) for key, inner in value.items()]
+    elif isinstance(value, list):
+        items = [(str(index), inner) for index, inner in enumerate(value)]
+    else:
+        return {prefix: value}
+    flat: dict[str, object] = {}
+    for key, inner in items:
+        flat.update(_flat(inner, f"{prefix}.{key}" if prefix else key))
+    return flat
+
+
+def _numbered(runs: Path, stem: str) -> dict[int, Path]:
+    """Existing runs of a config by their number."""
+    pattern = re.compile(re.escape(stem) + r"-(\d+)$")
+    found = [(pattern.match(path.name), path) for path in runs.iterdir()] if runs.is_dir() else []
+    return {int(match.group(1)): path for match, path in found if match}
+
+
+def _last_number(runs: Path, stem: str) -> int:
+    return max(_numbered(runs, stem), default=0)
+
+
+def _newest(runs: Path, stem: str) -> Path | None:
+    numbered = _numbered(runs, stem)
+    return numbered[max(numbered)] if numbered else None
+
+
+def _number(path: Path) -> int:
+    match = _VERSION.match(path.name)
+    return int(match.group(1)) if match else -1
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write it whole, and on the disk before it is there."""
+    with whole(path, durable=True) as aside:
+        aside.write_text(text, encoding="utf-8")

@@ -1,0 +1,202 @@
+"""How an encoder turns text into a vector, read from its name and its own files.
+
+Owns the facts of the known families and the reading of a sentence-transformers folder. Promises that what the caller
+says goes before what the files say, and that before what the name suggests. Refuses to guess a pooling, and to know torch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ssp.base.errors import InputError
+
+POOLINGS = ("mean", "cls", "pooler", "decoder", "last")
+LENGTH = 256
+"""Tokens of a query and of a passage, where neither the caller nor the files give fewer."""
+_POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "e5": {"query_prefix": "query: ", "passage_prefix": "passage: ", "pooling": "mean"},
+    "e5-instruct": {"query_prefix": "Instruct: Find the passages that answer the question\nQuery: ", "pooling": "mean"},
+    "bge": {"query_prefix": "Represent this sentence for searching relevant passages: ", "pooling": "cls"},
+    "bge-zh": {"query_prefix": "为这个句子生成表示以用于检索相关文章：", "pooling": "cls"},  # noqa: RUF001 (the model's own)
+    "bge-m3": {"pooling": "cls"},
+    "contriever": {"pooling": "mean"},
+    "jina": {"pooling": "mean"},
+    "dpr": {"pooling": "pooler", "normalise": False},
+    "t5": {"pooling": "decoder"},
+}
+"""Facts of each family, from its model cards; what is not said: no prefix, length 1."""
+_NAMES = (
+    (r"e5\b.*\binstruct", "e5-instruct"),
+    (r"e5", "e5"),
+    (r"bge\b.*\bm3", "bge-m3"),
+    (r"bge\b.*\bzh", "bge-zh"),
+    (r"bge", "bge"),
+    (r"contriever", "contriever"),
+    (r"jina", "jina"),
+    (r"dpr", "dpr"),
+)
+T5 = ("t5", "mt5", "umt5", "longt5", "switch_transformers")
+_PADDED_POSITIONS = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer")
+"""Models that number positions from behind the padding's id on."""
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """How texts become vectors. `model`: name or folder as given; `family`: the rule that fired (see `detect`).
+
+    `pooling`: mean over the text's tokens, cls (the first), last, pooler (the model's own output), decoder (the first
+    position of an encoder-decoder's decoder). `normalise`: to length 1. `projection`: the folder's Dense modules follow
+    the pooling. Lengths in tokens, special ones included: `max_length` of queries, `passage_length`.
+    """
+
+    model: str
+    family: str = ""
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    pooling: str = "mean"
+    normalise: bool = True
+    max_length: int = LENGTH
+    passage_length: int = LENGTH
+    projection: bool = False
+
+
+def detect(folder: Path, model: str, given: Mapping[str, Any] | None = None) -> EncoderSpec:
+    """How the encoder in `folder` is used. Of each field counts what is said first by:
+
+    1. `given`, the caller's word (names are those of `EncoderSpec`); a given `family` brings its facts with it.
+    2. The files of a sentence-transformers folder: modules.json with Pooling, Dense and Normalize (vectors are not
+       normalised without the last), prompts "query" and "passage" or "document" unless they are empty, lengths.
+    3. The family whose name is a word of `model`, of the folder's name or of config.json's `_name_or_path`: e5
+       (e5-*-instruct), bge (bge-*-zh, bge-m3), contriever, jina, dpr; else by config.json: DPR classes, the T5 kinds.
+    `family` of the result: the one given or found, or "sentence-transformers" where only 2 applied.
+
+    InputError for a folder that says nothing (set `pooling`), for modules that are not supported, for an unknown name.
+    """
+    said = dict(given or {})
+    names = {field.name for field in fields(EncoderSpec)}
+    if wrong := sorted(set(said) - names):
+        raise InputError("an encoder's settings have known names", ", ".join(wrong), ", ".join(sorted(names)))
+    folder, family = Path(folder), str(said.get("family", ""))
+    if family and family not in _FAMILIES:
+        raise InputError("an encoder's family is known", family, f"choose one of {', '.join(_FAMILIES)}")
+    body = body_folder(folder)
+    config = read_json(body / "config.json")
+    files = {} if (modules := read_modules(folder)) is None else _of_files(folder, body, modules)
+    guess = _family(config, model, folder)
+    facts = {**_FAMILIES.get(guess, {}), **files, **_FAMILIES.get(family, {}), **said}
+    if "pooling" not in facts:
+        raise InputError(
+            "an encoder's pooling is known by its modules.json or its name",
+            f"{model} ({config.get('model_type', 'no model_type')}) has neither",
+            "set --pooling (mean, cls, pooler, decoder, last), and the prefixes if it has some",
+        )
+    facts["family"] = family or guess or ("sentence-transformers" if files else "")
+    limit = position_limit(body, config)
+    for name, most in (("max_length", LENGTH), ("passage_length", max(LENGTH, files.get("passage_length", 0)))):
+        if name not in said:
+            facts[name] = min(facts.get(name, most), most, limit)
+    return EncoderSpec(**{**facts, "model": model})
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a model's folder. InputError when it is missing or torn."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"a model's folder holds a readable {path.name}", f"{path}: {error}", "give the folder of a whole model"
+        ) from None
+
+
+def read_modules(folder: Path) -> list[tuple[str, Path]] | None:
+    """Kind and folder of each module of a sentence-transformers folder, in order; None for a plain model folder."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return None
+    try:
+        modules = [(str(m["type"]).rsplit(".", 1)[-1], folder / str(m["path"])) for m in read_json(path)]
+    except (TypeError, KeyError) as error:
+        found = f"{path}: {error!r}"
+        raise InputError("modules.json lists modules with type and path", found, "save the model again") from None
+    kinds = " ".join(kind for kind, _ in modules)
+    if not re.fullmatch(r"Transformer Pooling( Dense)*( Normalize)?", kinds):
+        raise InputError(
+            "an encoder's modules are Transformer, Pooling, Dense, Normalize", kinds, "use another encoder"
+        )
+    return modules
+
+
+def body_folder(folder: Path) -> Path:
+    """Where the transformer itself lies: `folder`, or a folder inside it that modules.json names."""
+    modules = read_modules(folder)
+    return folder if modules is None else modules[0][1]
+
+
+def position_limit(body: Path, config: Mapping[str, Any]) -> int:
+    """Most tokens that the model reads at once."""
+    limits = [1 << 20]
+    if isinstance(positions := config.get("max_position_embeddings"), int) and positions > 0:
+        padded = config.get("model_type") in _PADDED_POSITIONS
+        limits.append(positions - (config.get("pad_token_id", 1) + 1 if padded else 0))
+    if (body / "tokenizer_config.json").is_file():
+        most = read_json(body / "tokenizer_config.json").get("model_max_length")
+        limits += [int(most)] if isinstance(most, int | float) and most > 0 else []
+    return min(limits)
+
+
+def _of_files(folder: Path, body: Path, modules: list[tuple[str, Path]]) -> dict[str, Any]:
+    """What the files of a sentence-transformers folder say."""
+    kinds = [kind for kind, _ in modules]
+    facts: dict[str, Any] = {"normalise": "Normalize" in kinds, "projection": "Dense" in kinds}
+    facts["pooling"] = _pooling(modules[1][1] / "config.json")
+    for path in sorted(body.glob("sentence_*_config.json")):
+        said = read_json(path)
+        if said.get("do_lower_case"):
+            raise InputError("an encoder's tokenizer decides on case", f"{path}: do_lower_case", "use another encoder")
+        if said.get("max_seq_length"):
+            facts["max_length"] = facts["passage_length"] = int(said["max_seq_length"])
+    if (path := folder / "config_sentence_transformers.json").is_file():
+        said = read_json(path)
+        prompts = said.get("prompts") or {}
+        default = prompts.get(said.get("default_prompt_name") or "") or ""
+        query = prompts.get("query") or default
+        passage = prompts.get("passage") or prompts.get("document") or default
+        facts |= {"query_prefix": query, "passage_prefix": passage} if query or passage else {}
+    return facts
+
+
+def _pooling(path: Path) -> str:
+    """The pooling that a Pooling module's config (of either form) names."""
+    said = read_json(path)
+    modes = said.get("pooling_mode") or [
+        name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+        for name, on in said.items()
+        if name.startswith("pooling_mode_") and on is True
+    ]
+    modes = [modes] if isinstance(modes, str) else modes
+    if len(modes) != 1 or modes[0] not in _POOLINGS or said.get("include_prompt") is False:
+        raise InputError(
+            "an encoder pools one way (mean, cls, lasttoken), prefixes included",
+            f"{path}: {said}",
+            "use another encoder",
+        )
+    return _POOLINGS[modes[0]]
+
+
+def _family(config: Mapping[str, Any], model: str, folder: Path) -> str:
+    """The family that a name or the model's class shows; "" when none."""
+    for name in (model, str(folder), str(config.get("_name_or_path", ""))):
+        word = re.split(r"[/\\]", name.rstrip("/\\"))[-1].lower().replace("_", "-")
+        for pattern, family in _NAMES:
+            if re.search(rf"\b{pattern}\b", word):
+                return family
+    if config.get("model_type") == "dpr":
+        return "dpr"
+    only_encoder = any("EncoderModel" in str(name) for name in config.get("architectures") or ())
+    return "t5" if config.get("model_type") in T5 and not only_encoder else ""

@@ -1,0 +1,203 @@
+"""A transformer's own forward pass over texts of many lengths.
+
+Owns the loading of a model folder (safetensors, Rust tokenizer) and the cutting of texts into batches. Promises that every
+weight comes from the folder, that padding is masked, and thread safety: nothing changes after loading. Refuses code that
+comes with a model, and to know what the outputs mean.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from torch import nn
+
+from ssp.base.errors import InputError
+from ssp.search.encoders.families import position_limit, read_json
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_CPU_TOKENS, _GPU_TOKENS = 512, 32_768
+"""Tokens of one batch: on a CPU what keeps the activations near the core, on a GPU what fills it."""
+_FULL_SHARE = 8
+"""A batch that holds this share (1 in 8) of its tokens is closed where shorter texts begin: padding costs more."""
+_CHARS_A_TOKEN = 64
+"""Text beyond this many characters a token of the limit is not looked at: a bound on what one text may cost."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Texts `rows` (places in the caller's list) of nearly one length. `ids [n, length]`; `mask` None without padding."""
+
+    rows: list[int]
+    ids: torch.Tensor
+    mask: torch.Tensor | None
+    types: torch.Tensor | None
+
+
+class PackedLinear(nn.Module):
+    """A linear layer with its weights in the order that oneDNN's CPU kernels read: less work a call, most on short texts.
+
+    Equal to `nn.Linear` up to rounding. `weight` keeps its name: models look at its dtype.
+    """
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), 64)
+        self.bias = None if layer.bias is None else layer.bias.detach()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`x [..., in]` to `[..., out]`."""
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return out
+
+
+def pack(model: nn.Module) -> None:
+    """Replace the plain linear layers of `model` by packed ones, in place."""
+    for name, child in list(model.named_children()):
+        if type(child) is nn.Linear and child.weight.dtype in (torch.float32, torch.bfloat16):
+            setattr(model, name, PackedLinear(child))
+        else:
+            pack(child)
+
+
+class Forward:
+    """The model of class `kind` in `folder`, on one device. `optional`: names of weights that it may lack, unused then.
+
+    `limit`: most tokens that it reads at once. InputError for a folder, dtype or device that cannot be used.
+    """
+
+    def __init__(self, folder: Path, kind: Any, dtype: str, device: str, optional: tuple[str, ...] = ()) -> None:
+        if dtype not in DTYPES:
+            raise InputError("a model's dtype is known", dtype, f"choose one of {', '.join(DTYPES)}")
+        self.device = _device(device)
+        config = read_json(folder / "config.json")
+        self.model = _load(folder, config, kind, DTYPES[dtype], optional)
+        self.limit = position_limit(folder, config)
+        if self.device.type == "cpu" and torch.backends.mkldnn.is_available():
+            pack(self.model)
+        self.model.to(self.device)
+        self._slow = _tokenizer(folder, config)
+        self._typed = int(config.get("type_vocab_size") or 0) > 1
+        self._pad = self._slow.pad_token_id or 0
+
+    def tokenizer(self, length: int, strategy: str = "longest_first") -> Any:
+        """A Rust tokenizer of its own, which cuts at `length` tokens. InputError for more than the model reads."""
+        if not 2 < length <= self.limit:
+            raise InputError(f"a text's length is 3 to {self.limit} tokens for this model", length, "set a shorter one")
+        rust = copy.deepcopy(self._slow.backend_tokenizer)
+        rust.no_padding()
+        rust.enable_truncation(length, strategy=strategy, direction=self._slow.truncation_side)
+        return rust
+
+    def batches(self, encodings: Sequence[Any], most: int = 1 << 20) -> Iterator[Batch]:
+        """`encodings` sorted by length, the longest first, in batches of at most `most`."""
+        budget = _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
+        lengths = [max(1, len(encoding.ids)) for encoding in encodings]
+        rows: list[int] = []
+        for row in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+            longest = lengths[rows[0]] if rows else 0
+            full = (len(rows) + 1) * longest > budget or len(rows) == most
+            if rows and (full or (lengths[row] < longest and len(rows) * longest >= budget // _FULL_SHARE)):
+                yield self._batch(encodings, rows, lengths)
+                rows = []
+            rows.append(row)
+        if rows:
+            yield self._batch(encodings, rows, lengths)
+
+    def __call__(self, batch: Batch, **more: Any) -> Any:
+        """The model's outputs."""
+        if batch.types is not None:
+            more["token_type_ids"] = batch.types
+        return self.model(input_ids=batch.ids, attention_mask=batch.mask, **more)
+
+    def _batch(self, encodings: Sequence[Any], rows: list[int], lengths: list[int]) -> Batch:
+        longest, shortest = lengths[rows[0]], lengths[rows[-1]]
+
+        def tensor(values: list[list[int]], fill: int) -> torch.Tensor:
+            if shortest < longest or not values[-1]:
+                values = [some + [fill] * (longest - len(some)) for some in values]
+            return torch.tensor(values, device=self.device)
+
+        some = [encodings[row] for row in rows]
+        mask = tensor([[1] * lengths[row] for row in rows], 0) if shortest < longest else None
+        types = tensor([one.type_ids for one in some], 0) if self._typed else None
+        return Batch(rows, tensor([one.ids for one in some], self._pad), mask, types)
+
+
+def clean(text: str, length: int) -> str:
+    """`text` as a tokenizer can take it: no half of a surrogate pair, no longer than `length` tokens can need."""
+    text = text[: length * _CHARS_A_TOKEN]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError("a device is cpu, cuda or cuda:N", name, "set another device") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda needs a GPU that torch sees", name, "use cpu, or install torch's CUDA build")
+    return device
+
+
+def _load(folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, optional: tuple[str, ...]) -> Any:
+    classes = config.get("architectures") or []
+    if "auto_map" in config and not any(hasattr(transformers, str(name)) for name in classes):
+        raise InputError(
+            "a model runs on the library's own code", f"{folder} brings its own ({classes})", "use another model"
+        )
+    transformers.logging.disable_progress_bar()
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # what it warns of, missing weights, is our error
+    try:
+        model, info = kind.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
+        raise InputError("a model's folder holds its config and safetensors", found, "copy or save it again") from error
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+    missing = sorted(name for name in info["missing_keys"] if not any(part in name for part in optional))
+    if missing or info["mismatched_keys"]:
+        wrong = ", ".join([*missing, *(str(key) for key in info["mismatched_keys"])][:5])
+        raise InputError(
+            f"a folder holds all weights of {type(model).__name__}", f"{folder} lacks {wrong}",
+            "use a model of that kind, or another pooling",
+        )  # fmt: skip
+    model.config.use_cache = False
+    return model.eval().requires_grad_(False)
+
+
+def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
+    """The folder's tokenizer; its ids lie within the model's vocabulary."""
+    held = [name for form in ("tokenizer.json", "vocab.*", "*.model") for name in folder.glob(form)]
+    try:
+        if not held:
+            raise OSError("no tokenizer.json, vocab.txt or *.model")
+        # AutoTokenizer rebuilds what tokenizer.json says after the model's type: only for folders without that file.
+        exact = (folder / "tokenizer.json").is_file()
+        kind = transformers.PreTrainedTokenizerFast if exact else transformers.AutoTokenizer
+        made: Any = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        words = 1 + max(made.backend_tokenizer.get_vocab().values(), default=0)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
+        raise InputError("a model's folder holds a tokenizer that has a Rust form", found, "copy it again") from error
+    if words > config.get("vocab_size", words):
+        raise InputError(
+            "a tokenizer's ids lie within the model's vocabulary", f"{folder}: {words} > {config['vocab_size']}",
+            "copy the tokenizer of this model",
+        )  # fmt: skip
+    return made

@@ -1,0 +1,150 @@
+"""The documents of a corpus on disk: one file of rows and where each begins.
+
+Owns the memory-mapped reading of documents and the pass over a corpus file that makes them so. Promises that a gather of
+a batch touches only the pages of its rows, and that no bad row and no id that comes twice gets in. Refuses to hold a
+corpus in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import shutil
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
+from ssp.data.readers import decode, stream_corpus
+from ssp.data.rows import Row
+from ssp.search.hits import Rows
+
+PACKED = (".gz", ".zst", ".parquet")
+"""Corpus files that are unpacked; the bytes of others are their rows, so they can serve in place."""
+_CHUNK = 2**24
+
+Progress = Callable[[str, int, int], None]
+"""Stage, rows done, rows in all (0: not known yet)."""
+
+
+class MappedDocuments:
+    """Rows [first, first + rows) of the corpus in `blob_path`; row r is the JSON in bytes [offsets[r], offsets[r+1]).
+
+    `offsets [total + 1] int64` may be memory-mapped. Only pages of rows that are asked for are read. Safe in threads.
+    """
+
+    def __init__(self, blob_path: Path, offsets: Rows, first: int, rows: int) -> None:
+        self.first, self.rows = first, rows
+        self._path, self._offsets = blob_path, offsets
+        with blob_path.open("rb") as stream:
+            self._blob = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._blob.madvise(mmap.MADV_RANDOM)  # else each touched page brings 32 neighbours from disk
+
+    def gather(self, rows: Rows) -> list[Document]:
+        """Documents of `rows`, in that order. IndexError for a row that is not held; InputError for a row that is not
+        one (the file was changed)."""
+        rows = np.asarray(rows, dtype=np.int64)
+        if rows.size and not self.first <= int(rows.min()) <= int(rows.max()) < self.first + self.rows:
+            raise IndexError(f"rows outside {self.first}..{self.first + self.rows - 1} are asked for")
+        blob, path = self._blob, self._path
+        starts, ends = self._offsets[rows].tolist(), self._offsets[rows + 1].tolist()
+        return [decode(blob[start:end], path) for start, end in zip(starts, ends, strict=True)]
+
+    def stream(self, first: int = 0) -> Iterator[Document]:
+        """Documents from row `first` on, in order, read ahead as a file."""
+        end = self.first + self.rows
+        with self._path.open("rb", buffering=0) as file:
+            for row in range(first, end, 1024):
+                places = self._offsets[row : min(row + 1024, end) + 1].tolist()
+                raw = os.pread(file.fileno(), places[-1] - places[0], places[0])
+                for start, stop in pairwise(places):
+                    yield decode(raw[start - places[0] : stop - places[0]], self._path)
+
+    def warm(self, limit_bytes: int) -> int:
+        """Read these rows into the page cache, at most `limit_bytes` of them from the first row on; bytes read."""
+        start, end = int(self._offsets[self.first]), int(self._offsets[self.first + self.rows])
+        end = min(end, start + limit_bytes)
+        with self._path.open("rb", buffering=0) as stream:
+            for at in range(start, end, _CHUNK):
+                os.pread(stream.fileno(), min(_CHUNK, end - at), at)
+        return max(0, end - start)
+
+
+class Stored(NamedTuple):
+    """What a pass over a corpus found. `fingerprint`: of its ids and contents, as `ssp.search.bm25.fingerprint`."""
+
+    rows: int
+    fingerprint: str
+
+
+def store(corpus: Path, blob: Path, offsets: Path, link_from: int, progress: Progress) -> Stored:
+    """Check every row of `corpus`, and make `blob` (its rows) and `offsets` (.npy).
+
+    A plain file of `link_from` bytes or more becomes the blob itself, by a link. InputError for a bad row, an id that
+    comes twice, an empty file.
+    """
+    size = 0 if corpus.suffix in PACKED else corpus.stat().st_size
+    linked = size >= max(1, link_from)
+    starts, hashes, pending = array("q"), array("Q"), bytearray()
+    digest, end = hashlib.sha256(), 0
+    with Path(os.devnull if linked else blob).open("wb") as sink:
+        for document, _, start, raw in stream_corpus(corpus):
+            if not linked:
+                raw = raw if raw.endswith(b"\n") else raw + b"\n"
+                start = end
+                sink.write(raw)
+            starts.append(start)
+            end = start + len(raw)
+            name, contents = document.id.encode(), document.contents.encode()
+            hashes.append(int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little"))
+            for part in (name, contents):
+                pending += len(part).to_bytes(8, "big")
+                pending += part
+            if len(pending) > 2**20:
+                digest.update(pending)
+                pending.clear()
+            if len(starts) % 10_000 == 0:
+                progress("documents", len(starts), size * len(starts) // end)
+        sink.flush()
+    if not starts:
+        raise InputError("a data file has at least one row", f"{corpus} has none", "check the file")
+    digest.update(pending)
+    _unique(corpus, np.frombuffer(hashes, dtype=np.uint64))
+    starts.append(end)
+    np.save(offsets, np.frombuffer(starts, dtype=np.int64))
+    if linked:
+        place(corpus, blob, link_from)
+    progress("documents", len(hashes), len(hashes))
+    return Stored(len(hashes), digest.hexdigest())
+
+
+def place(source: Path, target: Path, link_from: int) -> None:
+    """`source` under the name `target`: a copy, or a link (hard where it can be) when it has `link_from` bytes or more."""
+    target.unlink(missing_ok=True)
+    if source.stat().st_size < max(1, link_from):
+        shutil.copyfile(source, target)
+        return
+    try:
+        os.link(source.resolve(), target)
+    except OSError:  # another file system, or somebody else's file
+        target.symlink_to(source.resolve())
+
+
+def _unique(corpus: Path, hashes: np.ndarray) -> None:
+    """InputError when two ids are the same. A second pass looks at those of equal hash."""
+    ordered = np.sort(hashes)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(twice):
+        return
+    suspects, seen = set(np.flatnonzero(np.isin(hashes, twice)).tolist()), dict[str, str]()
+    for row, (document, number, _, _) in enumerate(stream_corpus(corpus)):
+        if row in suspects:
+            Row(corpus, f"{'row' if corpus.suffix == '.parquet' else 'line'} {number}", row, {}).claim(
+                document.id, seen
+            )

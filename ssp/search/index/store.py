@@ -1,0 +1,388 @@
+"""An index as a folder.
+
+Owns the layout: `manifest.json`, `documents.jsonl`, `offsets.npy`, `bm25/`, `dense/`; its checksums; and how a shard is
+opened from it. Promises that a folder is complete or not there, and that one whose manifest, sizes or contents disagree
+is refused: sizes at every start, contents once a machine. Refuses to update in place: another corpus is another folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ssp.base import cache
+from ssp.base.errors import InputError
+from ssp.base.files import sync, whole
+from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
+from ssp.search.index import budget
+from ssp.search.index.budget import MB, PROCESS_MB, Component
+from ssp.search.index.documents import MappedDocuments
+from ssp.search.memory import retriever
+from ssp.search.shard import BM25, DENSE, HYBRID, Shard, VectorIndex
+from ssp.search.tokens import TOKENISER
+
+if TYPE_CHECKING:
+    from ssp.search.encoders.encoder import EncoderSpec
+
+FORMAT, VERSION = "ssp-index", 2
+MANIFEST, DOCUMENTS, OFFSETS = "manifest.json", "documents.jsonl", "offsets.npy"
+WORDS = tuple(f"bm25/{name}" for name in ("data.npy", "rows.npy", "indptr.npy", "tokens.txt"))
+VECTORS, EMBEDDING = "dense/vectors.npy", "dense/embedding.npy"
+FLAT = "Flat"
+"""The factory of exact search."""
+WARM = 2**30
+"""Bytes of documents that a shard reads when it is opened, at most: a second's work."""
+_log = logging.getLogger(__name__)
+_NAMES = re.compile(
+    "|".join([*map(re.escape, (DOCUMENTS, OFFSETS, *WORDS, VECTORS, EMBEDDING)), r"dense/part-\d{4}\.faiss"])
+)
+_SHA = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class DensePart:
+    """The dense index of a folder: faiss's `factory` string, `dim`, how many `parts` of consecutive rows, whose vectors."""
+
+    factory: str
+    dim: int
+    parts: int
+    encoder: EncoderSpec
+    metric: str = "ip"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder holds. `bm25`: k1 and b. `files`: name → bytes and sha256, and for a link the file it came from.
+
+    `corpus_sha256`: of ids and contents in row order. `sha256`: of all the rest, so of every byte of the folder.
+    """
+
+    rows: int
+    corpus_sha256: str
+    bm25: tuple[float, float] | None = None
+    dense: DensePart | None = None
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sha256: str = ""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The indexes that are here, of "bm25" and "dense"."""
+        return tuple(name for name, part in ((BM25, self.bm25), (DENSE, self.dense)) if part is not None)
+
+    def needed(self, kind: str) -> list[str]:
+        """The files that a search of `kind` reads."""
+        names = [DOCUMENTS, OFFSETS, *(WORDS if kind != DENSE else ())]
+        return names + (self.vectors if kind != BM25 else [])
+
+    @property
+    def vectors(self) -> list[str]:
+        """The files of the dense index."""
+        if self.dense is None:
+            return []
+        return [VECTORS] if VECTORS in self.files else [part_name(i) for i in range(self.dense.parts)]
+
+    def span(self, part: int) -> tuple[int, int]:
+        """First row and last row + 1 of a part of the dense index."""
+        assert self.dense is not None
+        return shard_rows(self.rows, part, self.dense.parts)
+
+
+def part_name(i: int) -> str:
+    """File of part `i` of a dense index that faiss wrote."""
+    return f"dense/part-{i:04d}.faiss"
+
+
+def check_free(folder: str | Path) -> None:
+    """InputError when something other than an empty folder is at `folder`."""
+    folder = Path(folder)
+    if folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))):
+        raise InputError("a new index needs a folder that does not exist yet", folder, "remove it or choose another")
+
+
+def read_manifest(folder: str | Path) -> Manifest:
+    """The manifest of an index folder; InputError unless its checksum, format, version, tokeniser and form are right."""
+    folder = Path(folder)
+    try:
+        body = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError as error:
+        raise InputError("an index folder holds a manifest.json", folder, "build one: ssp index") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _broken(folder, f"{MANIFEST}: {error}") from error
+    if not isinstance(body, dict) or body.get("sha256") != _digest(body):
+        raise _broken(folder, f"{MANIFEST} does not match its own checksum")
+    for key, value in (("format", FORMAT), ("version", VERSION), ("tokeniser", TOKENISER)):
+        if body.get(key) != value:
+            found = f"{folder}: {key} {body.get(key)}"
+            raise InputError(f"an index has {key} {value}", found, "build it again: ssp index --corpus FILE --out NEW")
+    try:
+        return _parsed(body)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _broken(folder, f"{MANIFEST}: {type(error).__name__} {error}") from error
+
+
+def _parsed(body: dict[str, Any]) -> Manifest:
+    dense = None
+    if body["dense"] is not None:
+        from ssp.search.encoders.encoder import EncoderSpec
+
+        part = dict(body["dense"])
+        dense = DensePart(**{**part, "encoder": EncoderSpec(**part["encoder"])})
+        if not (dense.dim > 0 and 0 < dense.parts < 10_000 and dense.metric == "ip" and isinstance(dense.factory, str)):
+            raise ValueError(f"dense index {part}")
+    k1, b = body["bm25"] or (0, 0)
+    words = None if body["bm25"] is None else (float(k1), float(b))
+    made = Manifest(int(body["rows"]), str(body["corpus_sha256"]), words, dense, body["files"], body["sha256"])
+    for name, entry in made.files.items():
+        if not (_NAMES.fullmatch(name) and int(entry["bytes"]) >= 0 and _SHA.fullmatch(entry["sha256"])):
+            raise ValueError(f"file {name}")
+    if missing := [
+        name for name in made.needed(HYBRID if words and dense else made.kinds[0]) if name not in made.files
+    ]:
+        raise ValueError(f"it lists no {missing[0]}")
+    return made
+
+
+def seal(
+    folder: Path, manifest: Manifest, sources: Mapping[str, Path], progress: Callable[[int, int], None]
+) -> Manifest:
+    """Write the manifest of the files in `folder`, everything on disk. `sources`: name → where a placed file came from.
+
+    `progress` hears bytes read and bytes in all. OSError for a full disk.
+    """
+    (folder / MANIFEST).unlink(missing_ok=True)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    total, done = sum(path.stat().st_size for path in paths), 0
+    files: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
+        files[name] = {"bytes": path.stat().st_size, "sha256": _sha256(path, lambda n: progress(done + n, total))}  # noqa: B023
+        done += files[name]["bytes"]
+        if name in sources:
+            files[name] |= {"source": str(sources[name]), "mtime_ns": sources[name].stat().st_mtime_ns}
+    body: dict[str, Any] = {"format": FORMAT, "version": VERSION, "tokeniser": TOKENISER, "rows": manifest.rows}
+    body |= {"corpus_sha256": manifest.corpus_sha256, "bm25": manifest.bm25 and list(manifest.bm25)}
+    body |= {"dense": None if manifest.dense is None else asdict(manifest.dense), "files": files}
+    body["sha256"] = _digest(body)
+    (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+    return _parsed(body)
+
+
+def verify(
+    folder: Path,
+    manifest: Manifest,
+    names: Sequence[str] | None = None,
+    again: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """InputError unless the files `names` (default: all) have the manifest's sizes and contents.
+
+    Contents are read once a machine: a stamp in the cache folder says for which path, inode, size and time of change
+    they were right. `again`: whatever the stamps say. Processes that start at once read them once.
+    """
+    names = list(manifest.files) if names is None else names
+    marks = {name: _mark(folder, name, manifest.files[name]) for name in names}
+    stamps = _stamp_file(folder)
+    if not again and _unchecked(marks, stamps) == []:
+        return
+    with _locked(stamps):
+        new = list(marks) if again else _unchecked(marks, stamps)
+        total, done = sum(manifest.files[name]["bytes"] for name in new), 0
+        for name in new:
+            if _sha256(folder / name, lambda n: progress(done + n, total)) != manifest.files[name]["sha256"]:  # noqa: B023
+                raise _broken(folder, f"{name} differs from its checksum in the manifest")
+            done += manifest.files[name]["bytes"]
+        _stamp(stamps, {name: marks[name] for name in new})
+
+
+def stamp(folder: Path, manifest: Manifest) -> None:
+    """Note that the contents of a folder are right: its manifest was made from them just now."""
+    with _locked(_stamp_file(folder)):
+        _stamp(_stamp_file(folder), {name: _mark(folder, name, entry) for name, entry in manifest.files.items()})
+
+
+def _stamp_file(folder: Path) -> Path:
+    """Of this machine: several may share a cache folder, and have other files under the same path."""
+    name = hashlib.sha256(f"{platform.node()} {folder.resolve()}".encode()).hexdigest()[:32]
+    return cache.root() / "checked" / f"{name}.json"
+
+
+def _mark(folder: Path, name: str, entry: Mapping[str, Any]) -> list[Any]:
+    path = folder / name
+    try:
+        stat = path.stat()
+    except OSError as error:
+        gone = f" (a link to {entry['source']})" if "source" in entry else ""
+        raise _broken(folder, f"{name}{gone}: {error.strerror}") from error
+    if stat.st_size != entry["bytes"]:
+        raise _broken(folder, f"{name} has {stat.st_size:,} bytes, its manifest says {entry['bytes']:,}")
+    return [str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns, entry["sha256"]]
+
+
+def _unchecked(marks: Mapping[str, list[Any]], stamps: Path) -> list[str]:
+    known = _stamps(stamps)
+    return [name for name, mark in marks.items() if known.get(name) != mark]
+
+
+def _stamps(path: Path) -> dict[str, Any]:
+    """Stamps that were kept; none when they cannot be read: what they would have said is looked at again."""
+    try:
+        kept = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _stamp(path: Path, marks: Mapping[str, list[Any]]) -> None:
+    # A cache that cannot be written: every start reads the contents.
+    with suppress(OSError), whole(path) as aside:
+        aside.write_text(json.dumps(_stamps(path) | dict(marks)))
+
+
+@contextmanager
+def _locked(stamps: Path) -> Iterator[None]:
+    try:
+        stamps.parent.mkdir(parents=True, exist_ok=True)
+        lock = stamps.with_suffix(".lock").open("w")
+    except OSError:
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def open_shard(
+    folder: str | Path, i: int = 0, n: int = 1, kind: str = BM25, gpu: bool = False, memory_mb: int = 0
+) -> Shard:
+    """Shard `i` of `n` of an index folder, with what a search of `kind` needs.
+
+    BM25 and Flat are cut by rows: with one shard BM25's arrays stay memory-mapped, and of Flat's vectors only the
+    shard's rows are touched. Other indexes are cut by parts. `memory_mb`: what may be loaded (0: what is free).
+    What fits is read once, so that no search waits for the disk: Flat's vectors, and documents up to `WARM`; else a warning
+    is logged. InputError for a broken folder, a kind that it has not, parts that `n` shards cannot share, too little
+    memory, a vector that is not finite.
+    """
+    folder, manifest = Path(folder), read_manifest(folder)
+    if kind not in (*manifest.kinds, HYBRID) or (kind == HYBRID and len(manifest.kinds) < 2):
+        found = f"{folder} has {' and '.join(manifest.kinds)}"
+        raise InputError(f"a {kind} search needs an index that has it", found, "build one: ssp index")
+    first, last = shard_rows(manifest.rows, i, n)
+    if kind != BM25:
+        check_parts(folder, manifest, n)
+    warning = budget.check(components(manifest, n, kind, gpu), memory_mb)
+    verify(folder, manifest, manifest.needed(kind))
+    offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
+    if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
+        raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
+    documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
+    words = _words(folder, manifest.rows, first, last) if kind != DENSE else None
+    dense = _dense(folder, manifest, first, last, gpu) if kind != BM25 else None
+    if warning:
+        _log.warning("%s: %s", folder, warning)
+    else:
+        documents.warm(WARM)
+        getattr(dense, "warm", lambda: None)()
+    return Shard(name_of(manifest, kind), manifest.rows, documents, words, dense)
+
+
+def name_of(manifest: Manifest, kind: str) -> str:
+    """The name of a retriever: all that decides its answers. A BM25 folder's is that of its corpus in memory."""
+    if kind == BM25 and manifest.bm25 is not None:
+        return retriever(manifest.corpus_sha256, *manifest.bm25)
+    return f"{kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
+
+
+def components(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> list[Component]:
+    """What one of `n` shards takes, for `ssp.search.index.budget.check`."""
+
+    def mb(*names: str) -> float:
+        return sum(manifest.files[name]["bytes"] for name in names) / MB
+
+    found = [Component("process", PROCESS_MB), Component("documents", mb(DOCUMENTS) / n, True)]
+    found.append(Component("where documents begin", mb(OFFSETS), True))
+    if kind != DENSE:
+        found.append(Component("bm25", mb(*WORDS[:2]) / n + mb(WORDS[2]), n == 1))
+        # a token is a string (49 bytes and its letters), its number (32) and its place in a table (about 70)
+        found.append(Component("words", mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150))
+    if kind != BM25:
+        found.append(Component("vectors", mb(*manifest.vectors) / n, not gpu))
+    return found
+
+
+def check_parts(folder: Path, manifest: Manifest, n: int) -> None:
+    """InputError when the dense index cannot be cut into `n` shards."""
+    dense = manifest.dense
+    if dense is not None and dense.factory != FLAT and dense.parts % n:
+        found = f"{folder}: {dense.factory} in {dense.parts} part{'s' * (dense.parts > 1)}, {n} shards"
+        step = f"set retriever.shards to a number that divides {dense.parts}, or build it with --parts {n}"
+        raise InputError("shards of an approximate index are whole parts of it", found, step)
+
+
+def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
+    data, rows = array(folder, WORDS[0], np.float32), array(folder, WORDS[1], np.int32)
+    indptr = array(folder, WORDS[2], np.int64)
+    try:
+        tokens = (folder / WORDS[3]).read_text(encoding="utf-8").split("\n")[:-1]
+    except UnicodeDecodeError as error:
+        raise _broken(folder, f"{WORDS[3]}: {error}") from error
+    if not (len(indptr) == len(tokens) + 1 and len(data) == len(rows) == indptr[-1]):
+        raise _broken(folder, "the arrays of bm25 disagree")
+    if last - first < total:
+        data, rows, indptr = slice_rows(data, rows, indptr, first, last)
+    vocabulary = {token: column for column, token in enumerate(tokens)}
+    return Bm25Index(data, rows, indptr, vocabulary, first, last - first, total)
+
+
+def _dense(folder: Path, manifest: Manifest, first: int, last: int, gpu: bool) -> VectorIndex:
+    from ssp.search.index.vectors import open_flat, open_parts
+
+    assert manifest.dense is not None
+    if manifest.dense.factory == FLAT:
+        return open_flat(folder, manifest.vectors[0], (manifest.rows, manifest.dense.dim), first, last, gpu)
+    spans = [manifest.span(part) for part in range(manifest.dense.parts)]
+    held = [(folder / part_name(part), span) for part, span in enumerate(spans) if first <= span[0] < last]
+    return open_parts(held, manifest.dense.dim, gpu)
+
+
+def array(folder: Path, name: str, dtype: type, shape: tuple[int | None, ...] = (None,)) -> npt.NDArray[Any]:
+    """A .npy file of a folder, memory-mapped. InputError unless it has this type and shape (None: any length)."""
+    try:
+        found: npt.NDArray[Any] = np.load(folder / name, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise _broken(folder, f"{name}: {error}") from error
+    fits = len(found.shape) == len(shape) and all(b in (None, a) for a, b in zip(found.shape, shape, strict=True))
+    if found.dtype != dtype or not fits:
+        raise _broken(folder, f"{name} has {found.dtype} {found.shape}")
+    return np.asarray(found)
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in body.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _sha256(path: Path, progress: Callable[[int], None]) -> str:
+    digest, done = hashlib.sha256(), 0
+    with path.open("rb", buffering=0) as stream:
+        while block := stream.read(2**24):
+            digest.update(block)
+            progress(done := done + len(block))
+    return digest.hexdigest()
+
+
+def _broken(folder: Path, what: str) -> InputError:
+    return InputError("an index folder matches its manifest", f"{folder}: {what}", "build it again: ssp index")

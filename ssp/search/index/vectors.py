@@ -1,0 +1,263 @@
+"""Vectors of a corpus and the dense index over them: made, taken over from files, opened.
+
+Owns the table of embeddings with its row counter, and the parts that faiss makes of it. Promises that a killed build goes
+on after what is on disk, to the same index (one thread), and that what is taken over fits the corpus row for row.
+Refuses to know how a text becomes a vector.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ssp.base.errors import InputError
+from ssp.base.files import sync, whole
+from ssp.search.bm25 import shard_rows
+from ssp.search.dense import FaissIndex, FlatIndex, faiss, flat_vectors, open_index, to_gpu
+from ssp.search.hits import Vectors
+from ssp.search.index.documents import MappedDocuments, place
+from ssp.search.index.store import FLAT, array, part_name
+
+SAVE_SECONDS = 10.0
+"""Seconds of encoding that a kill may cost."""
+KEEP_SECONDS = 600.0
+"""Seconds of adding to an index that a kill may cost."""
+ADDED = 2**14
+"""Rows that are added at once."""
+TRAIN_BYTES = 2**30
+"""Vectors that an index is trained on, at most: a seeded sample of the whole corpus."""
+SEED = 20
+CONSTRUCTION = 200
+"""Candidates that HNSW keeps while it links a row (efConstruction; faiss's 40 costs recall). Not of IVF's quantiser."""
+
+Encode = Callable[[Sequence[str]], Vectors]
+Report = Callable[[int, int], None]
+
+
+def embed(documents: MappedDocuments, encode: Encode, target: Path, block: int, report: Report) -> None:
+    """Write the vectors of all documents to `target` (.npy, float32, row order), `block` texts at a time.
+
+    A file beside it counts the rows that are on disk; encoding goes on there. InputError for a vector that is not finite.
+    """
+    counter, total = target.with_suffix(".rows"), documents.rows
+    row = int(counter.read_text()) if counter.exists() else 0
+    table = np.lib.format.open_memmap(target, "r+") if row else None
+    saved = time.monotonic()
+    while row < total:
+        some = documents.gather(np.arange(row, min(row + block, total)))
+        vectors = encode([document.contents for document in some])
+        if table is None:
+            table = np.lib.format.open_memmap(target, "w+", np.float32, (total, vectors.shape[1]))
+        _finite(vectors, row)
+        table[row : row + len(some)] = vectors
+        row += len(some)
+        if row == total or time.monotonic() - saved > SAVE_SECONDS:
+            table.flush()
+            with whole(counter) as aside:
+                aside.write_text(str(row))
+            saved = time.monotonic()
+        report(row, total)
+
+
+def take_embedding(source: Path, target: Path, rows: int, dim: int, link_from: int, report: Report) -> int:
+    """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as Search-R1 saves them.
+
+    Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not finite.
+    """
+    table = _saved(source, rows)
+    if table.shape[0] != rows or (dim and table.shape[1] != dim):
+        found = f"{source}: {table.shape[0]:,} rows of {table.shape[1]}"
+        raise InputError(
+            f"an embedding has the corpus's {rows:,} rows of {dim or 'any'} numbers", found, "check the file"
+        )
+    copy = None
+    if source.suffix == ".npy" and table.dtype == np.float32:
+        place(source, target, link_from)
+    else:
+        copy = np.lib.format.open_memmap(target, "w+", np.float32, table.shape)
+    for start in range(0, rows, ADDED):
+        block = np.asarray(table[start : start + ADDED], dtype=np.float32)
+        _finite(block, start)
+        if copy is not None:
+            copy[start : start + len(block)] = block
+        report(min(start + ADDED, rows), rows)
+    if copy is not None:
+        copy.flush()
+    return int(table.shape[1])
+
+
+def _saved(source: Path, rows: int) -> npt.NDArray[Any]:
+    try:
+        if source.suffix == ".npy":
+            table: npt.NDArray[Any] = np.load(source, mmap_mode="r")
+        else:
+            width = source.stat().st_size // (4 * rows)
+            table = np.memmap(
+                source, np.float32, "r", shape=(source.stat().st_size // (4 * max(width, 1)), max(width, 1))
+            )
+            if table.nbytes != source.stat().st_size:
+                raise ValueError(f"{source.stat().st_size:,} bytes are not {rows:,} rows of float32")
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            "an embedding is a .npy file, or plain float32", f"{source}: {error}", "check the file"
+        ) from error
+    if table.ndim != 2 or table.dtype not in (np.float32, np.float16) or not table.flags.c_contiguous:
+        found = f"{source}: {table.dtype} {table.shape}"
+        raise InputError("an embedding is one table of float32 or float16", found, "check the file")
+    return table
+
+
+def _finite(vectors: npt.NDArray[Any], first: int) -> None:
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        rule = "every vector of a corpus is finite"
+        raise InputError(rule, f"row {first + bad[0]} (from 0)", "encode with --dtype float32, or check that row")
+
+
+def check_factory(factory: str, dim: int) -> None:
+    """InputError for a factory that faiss does not make for vectors of this width."""
+    with _refused(factory):
+        faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+
+
+def build_parts(
+    table: npt.NDArray[np.float32], factory: str, parts: int, scratch: Path, out: Path, report: Report
+) -> None:
+    """The index that faiss's `index_factory` makes of `factory` (inner product), in `parts` files of consecutive rows.
+
+    HNSW is built with efConstruction `CONSTRUCTION`. All parts share one training, so that parts of IVF find together what
+    one index finds. InputError for a factory that faiss refuses, for this width or this few rows.
+    """
+    total, done = len(table), 0
+    with _refused(factory):
+        trained = _kept(scratch / "trained.faiss", lambda: _trained(table, factory))
+        for part in range(parts):
+            first, last = shard_rows(total, part, parts)
+            target, partial = out / Path(part_name(part)).name, scratch / f"part-{part:04d}.partial"
+            done += last - first
+            if target.exists():
+                continue
+            index, saved = faiss.read_index(str(partial if partial.exists() else trained)), time.monotonic()
+            while (row := first + index.ntotal) < last:
+                _reseed(index, SEED + row)
+                index.add(np.ascontiguousarray(table[row : min(row + ADDED, last)], dtype=np.float32))
+                report(done - last + first + index.ntotal, total)
+                if time.monotonic() - saved > KEEP_SECONDS:
+                    _write(index, partial)
+                    saved = time.monotonic()
+            _write(index, target)
+            partial.unlink(missing_ok=True)
+
+
+def _trained(table: npt.NDArray[np.float32], factory: str) -> Any:
+    index = faiss.index_factory(table.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+    if graph := _graph(index):
+        graph.efConstruction = CONSTRUCTION
+    if not index.is_trained:
+        count = min(len(table), max(1, TRAIN_BYTES // (4 * table.shape[1])))
+        rows = np.sort(np.random.default_rng(SEED).choice(len(table), count, replace=False))
+        index.train(np.ascontiguousarray(table[rows], dtype=np.float32))
+    return index
+
+
+def _kept(path: Path, make: Callable[[], Any]) -> Path:
+    if not path.exists():
+        _write(make(), path)
+    return path
+
+
+def _write(index: Any, path: Path) -> None:
+    aside = path.with_suffix(".aside")  # of one name: what a kill leaves beside the parts is written over
+    faiss.write_index(index, str(aside))
+    sync(aside)
+    aside.replace(path)
+
+
+def _reseed(index: Any, seed: int) -> None:
+    """The levels of HNSW's next rows are drawn from `seed`: a file does not keep its generator, and a build that goes on
+    makes the same graph."""
+    if graph := _graph(index):
+        graph.rng = faiss.RandomGenerator(seed)
+
+
+def _graph(index: Any) -> Any | None:
+    """HNSW's graph, inside wrappers too; `index` must outlive it."""
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexRefine):
+        return _graph(index.base_index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return _graph(index.index)
+    return index.hnsw if isinstance(index, faiss.IndexHNSW) else None
+
+
+@contextmanager
+def _refused(factory: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        found = f"{factory}: {' '.join(str(error).split())[-300:]}"
+        rule = "--faiss is an index that faiss's index_factory makes of this corpus"
+        raise InputError(rule, found, "choose another, e.g. Flat, HNSW32, IVF1024,SQ8") from error
+
+
+def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:
+    """The factory and width of an index file: of Flat and HNSW what the file says, of others `factory`.
+
+    InputError unless it ranks the corpus's `rows` by inner product, in the encoder's `dim` (0: any), and `factory` makes
+    such an index.
+    """
+    index = open_index(source)
+    FaissIndex([index], [0])
+    if index.ntotal != rows or (dim and index.d != dim):
+        found = f"{source}: {index.ntotal:,} rows of {index.d}"
+        step = "take the corpus and the encoder that it was made with"
+        raise InputError(
+            f"an index has the corpus's {rows:,} rows and its encoder's {dim or 'any'} numbers", found, step
+        )
+    if isinstance(index, faiss.IndexFlat):
+        return FLAT, index.d
+    if isinstance(index, faiss.IndexHNSWFlat):
+        return f"HNSW{index.hnsw.nb_neighbors(1)}", index.d
+    with _refused(factory):
+        made = faiss.index_factory(index.d, factory, faiss.METRIC_INNER_PRODUCT)
+    if type(made) is not type(index):
+        found = f"{source}: {type(index).__name__}, --faiss {factory}: {type(made).__name__}"
+        raise InputError("an index file is named by the factory that it was made with", found, "set --faiss to that")
+    return factory, index.d
+
+
+def open_flat(
+    folder: Path, name: str, shape: tuple[int, int], first: int, last: int, gpu: bool
+) -> FlatIndex | FaissIndex:
+    """Rows [first, last) of the exact index in a file of `folder` (.npy or faiss's), memory-mapped; on the GPUs in 16 bits.
+
+    InputError for another shape.
+    """
+    table = flat_vectors(folder / name) if name.endswith(".faiss") else array(folder, name, np.float32, shape)
+    if table.shape != shape:
+        found = f"{folder / name}: {table.shape}"
+        raise InputError(f"this index holds {shape[0]:,} rows of {shape[1]}", found, "build it again: ssp index")
+    if not gpu:
+        return FlatIndex(table[first:last], first)
+    index = to_gpu(faiss.IndexFlatIP(shape[1]))
+    for start in range(first, last, ADDED):
+        index.add(np.ascontiguousarray(table[start : min(start + ADDED, last)]))
+    return FaissIndex([index], [first])
+
+
+def open_parts(held: Sequence[tuple[Path, tuple[int, int]]], dim: int, gpu: bool) -> FaissIndex:
+    """The parts of an index: file, first row and last row + 1 of each. InputError for another number of rows or width."""
+    parts = []
+    for path, (first, last) in held:
+        index = open_index(path, mapped=not gpu)
+        if (index.ntotal, index.d) != (last - first, dim):
+            found = f"{index.ntotal:,} rows of {index.d}"
+            raise InputError(f"{path} holds {last - first:,} rows of {dim}", found, "build it again: ssp index")
+        parts.append(to_gpu(index) if gpu else index)
+    return FaissIndex(parts, [first for _, (first, _) in held])

@@ -1,0 +1,167 @@
+"""Pages of the web: the paragraph of a page that a search engine's snippet was cut from.
+
+Owns fetching and reading. Promises that only public addresses are asked (the loopback too, for an engine on it), each
+for about `TIMEOUT` seconds and at most `LONGEST` bytes; that the time of reading grows with the length of a page alone,
+whatever it holds; and that a page which cannot be read leaves its snippet. Refuses scripts, other types than HTML, and
+other protocols than http(s).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import httpx
+
+from ssp.base.episode import Document
+
+AT_ONCE = 8
+TIMEOUT = 5.0
+"""Pages at once, and seconds for one, redirects included: Search-R1's."""
+LONGEST = 2 * 2**20
+REDIRECTS = 3
+PARAGRAPH = 3000
+"""Characters kept of a longer paragraph."""
+SHARE = 0.5
+"""Of the snippet's words, those that a paragraph must hold."""
+_TYPES = ("text/html", "application/xhtml+xml")
+_HEADERS = {"accept": "text/html", "accept-encoding": "identity", "user-agent": "Mozilla/5.0 (compatible; ssp)"}
+
+# Each pattern looks no further than the next "<": linear for any page. html.parser is not (a page of 80 kB can take
+# minutes), hence none of it here.
+_HIDDEN = re.compile(r"<!--|<(script|style|noscript|template|title|svg)\b[^<>]*>", re.IGNORECASE)
+_BLOCK = re.compile(
+    r"</?(?:address|article|aside|blockquote|body|br|caption|dd|details|div|dl|dt|fieldset|figcaption|figure|footer|form|h\d"
+    r"|head|header|hr|html|li|main|nav|ol|option|p|pre|section|select|table|tbody|td|tfoot|th|thead|tr|ul)\b[^<>]*>",
+    re.IGNORECASE,
+)
+_TAG = re.compile(r"</?[a-zA-Z!?][^<>]*>")
+_WORD = re.compile(r"\w+")
+
+
+class Pages:
+    """Reads pages, `AT_ONCE` at a time. `loopback`: addresses of this machine may be asked too. `failed` counts the pages
+    that could not be read, `read` the others. Safe in several threads."""
+
+    def __init__(self, loopback: bool = False, timeout: float = TIMEOUT) -> None:
+        self._loopback, self._timeout = loopback, timeout
+        # No connection is used twice: they are told apart by address, and one address may serve several names.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(trust_env=False, headers=_HEADERS, limits=limits)
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pages")
+        self._lock = threading.Lock()
+        self.read = self.failed = 0
+
+    def around(self, found: Sequence[tuple[Document, str]]) -> list[tuple[Document, str]]:
+        """Documents and their snippets, each with the page's paragraph as its text where there is one."""
+        return list(self._pool.map(self._one, found))
+
+    def close(self) -> None:
+        """End the threads and close the connections."""
+        self._pool.shutdown()
+        self._client.close()
+
+    def _one(self, item: tuple[Document, str]) -> tuple[Document, str]:
+        document, snippet = item
+        try:
+            page = self._fetch(document.id)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError):
+            page = None
+        with self._lock:
+            self.read, self.failed = self.read + (page is not None), self.failed + (page is None)
+        text = paragraph(page, snippet) if page else ""
+        title = document.contents.split("\n", 1)[0]
+        return (replace(document, contents=f"{title}\n{text}") if text else document), snippet
+
+    def _fetch(self, link: str) -> str | None:
+        """The page's source; None when it is no HTML. ValueError for an address that must not be asked."""
+        url, deadline = httpx.URL(link), time.monotonic() + self._timeout
+        for _ in range(REDIRECTS + 1):
+            address = public_address(url, self._loopback)
+            # The address that was checked is the one that is asked: a name may be another a moment later.
+            pinned = url.copy_with(host=address, fragment=None)
+            headers, names = {"host": url.netloc.decode()}, {"sni_hostname": url.host}
+            left = max(deadline - time.monotonic(), 0.01)
+            with self._client.stream("GET", pinned, headers=headers, extensions=names, timeout=left) as reply:
+                if "location" in reply.headers and reply.is_redirect:
+                    url = url.join(reply.headers["location"])
+                    continue
+                kind = reply.headers.get("content-type", "").split(";")[0].strip().lower()
+                plain = reply.headers.get("content-encoding", "identity").lower() == "identity"
+                return _source(reply, deadline) if reply.status_code == 200 and kind in _TYPES and plain else None
+        return None
+
+
+def _source(reply: httpx.Response, deadline: float) -> str:
+    """The first `LONGEST` bytes of the page."""
+    content = bytearray()
+    for chunk in reply.iter_raw():
+        content += chunk
+        if time.monotonic() > deadline:
+            raise httpx.ReadTimeout("page not complete in time")
+        if len(content) > LONGEST:
+            break
+    try:
+        return content[:LONGEST].decode(reply.charset_encoding or "utf-8", "replace")
+    except LookupError:
+        return content[:LONGEST].decode("utf-8", "replace")
+
+
+def public_address(url: httpx.URL, loopback: bool = False) -> str:
+    """An address of the URL's host. ValueError when any of its addresses is not of the public internet (or, with
+    `loopback`, of this machine), or the protocol is not http(s); OSError when the name has none."""
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError(f"not an http(s) address: {url.scheme}")
+    found = socket.getaddrinfo(url.host, url.port or url.scheme, type=socket.SOCK_STREAM)
+    addresses = [str(entry[4][0]) for entry in found]
+    for address in addresses:
+        if not _is_public(ip_address(address.split("%")[0]), loopback):
+            raise ValueError("not a public address")
+    return addresses[0]
+
+
+def _is_public(address: IPv4Address | IPv6Address, loopback: bool) -> bool:
+    if isinstance(address, IPv6Address):
+        teredo = address.teredo[1] if address.teredo else None
+        nat64 = IPv4Address(int(address) & 0xFFFFFFFF) if int(address) >> 32 == 0x64FF9B << 64 else None
+        inner = address.ipv4_mapped or address.sixtofour or teredo or nat64
+        if inner is not None:
+            return _is_public(inner, loopback)
+    return (address.is_global and not address.is_multicast) or (loopback and address.is_loopback)
+
+
+def paragraphs(page: str) -> list[str]:
+    """The visible text of an HTML page, split where a browser would begin a new line."""
+    visible, at = [], 0
+    while hidden := _HIDDEN.search(page, at):
+        visible.append(page[at : hidden.start()])
+        end = rf"</{hidden[1]}[^<>]*>" if hidden[1] else "-->"
+        closed = re.compile(end, re.IGNORECASE).search(page, hidden.end())
+        at = closed.end() if closed else len(page)
+    visible.append(page[at:])
+    pieces = _BLOCK.split(" ".join(visible))
+    texts = (" ".join(html.unescape(_TAG.sub("", piece)).split()) for piece in pieces)
+    return [text for text in texts if text]
+
+
+def paragraph(page: str, snippet: str) -> str:
+    """The paragraph that holds the most of the snippet's words (the first of them); "" when none holds half of them."""
+    words = set(_WORD.findall(snippet.casefold()))
+    best, most = "", max(1.0, SHARE * len(words))
+    for text in paragraphs(page):
+        shared = len(words & set(_WORD.findall(text.casefold())))
+        if shared > most or (not best and shared == most):
+            best, most = text, shared
+    if len(best) <= PARAGRAPH:
+        return best
+    longest = max(re.split(r"\.\.\.|…", snippet), key=len).strip()
+    middle = max(best.casefold().find(longest.casefold()), 0) + len(longest) // 2
+    start = max(0, min(middle - PARAGRAPH // 2, len(best) - PARAGRAPH))
+    return best[start : start + PARAGRAPH]

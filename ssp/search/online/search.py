@@ -1,0 +1,271 @@
+"""`Search` over an engine of the web: a query goes out, titles and snippets come back.
+
+Owns the requests to one engine, their number, and what a result becomes: `"title"` newline snippet, with the link as id.
+Promises at most k documents a query, each link once, and k where the engine has them; that trouble of the service, and a
+quota that is spent, is a Fault (law 2); that the key comes from the environment and is in no message, log or repr.
+Refuses to know the engines' forms (engines.py) and to read pages (pages.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from ssp.base.episode import Document
+from ssp.base.errors import Fault, InputError
+from ssp.base.seeds import derive
+from ssp.base.services import BACKOFF, TRIES, Service, is_loopback, key_from
+from ssp.config import own
+from ssp.search.hits import Answers
+from ssp.search.online.engines import ENGINES, Result
+from ssp.search.online.pages import Pages
+from ssp.search.recorded import RecordedSearch
+from ssp.search.router import CACHE, DOWN, NO_CORPUS
+from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA, sendable
+
+if TYPE_CHECKING:
+    from ssp.config.schema import RetrieverConfig
+
+AT_ONCE = 10
+"""Requests under way, as in SSRL."""
+QUOTA = "quota"
+DAY = 86400.0
+_KEY = (401, 403)
+_KEY_WORDS = (b"API_KEY_INVALID", b"keyInvalid")
+"""A key that is not taken is a 400 at Google."""
+_SPENT = 402
+_SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
+"""An account that is used up is a 400 at Serper and a 403 at Google: nobody's key is wrong then."""
+_WEB = "web"
+_LOGGERS = ("httpcore.http11", "httpcore.connection", "httpcore.proxy")
+
+
+def connect(cfg: RetrieverConfig, seed: int) -> OnlineSearch:
+    """The engine that `retriever.online` names. InputError as of `OnlineSearch`. Sends nothing."""
+    block = cfg.online
+    return OnlineSearch(
+        block.engine,
+        block.url,
+        block.site,
+        timeout=cfg.timeout,
+        quota=block.quota,
+        pages=block.pages,
+        vary=seed if block.vary else None,
+        memory=Path(block.cache) if block.cache else None,
+        ttl=block.ttl,
+        keep=cfg.cache,
+    )
+
+
+class OnlineSearch:
+    """`Search` over the engine called `name`; every corpus but `none` is the web. Safe in several threads.
+
+    `url` in place of the engine's own; `site`: what the engine needs beside its key. `quota`: requests that this object may
+    send, retries included (0 = no limit); the next one is a Fault `quota`. `pages`: the paragraph around the snippet, from
+    the page, in place of the snippet; a page that cannot be read leaves its snippet. `vary`: a seed; a random number of
+    results is kept, 1 to k, drawn from (seed, query, k). Answers are kept `ttl` seconds (0 = for ever) in the file `memory`,
+    or the latest `keep` of them in memory (None). `timeout`, `tries`, `backoff`: see `Service`.
+    InputError for an unknown engine or site, an address with a query, and a key that is not set; when searching, for one
+    that is not taken.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str = "",
+        site: str = "",
+        *,
+        timeout: float = 20.0,
+        tries: int = TRIES,
+        backoff: float = BACKOFF,
+        quota: int = 0,
+        pages: bool = False,
+        vary: int | None = None,
+        memory: Path | None = None,
+        ttl: float = DAY,
+        keep: int = CACHE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if name not in ENGINES:
+            raise InputError(f"an online engine is one of {', '.join(ENGINES)}", name, "use one of these")
+        self._engine = ENGINES[name]
+        self._engine.check(site)
+        self._url, self._site, self._quota, self._vary = url or self._engine.url, site, quota, vary
+        if "?" in self._url:
+            rule = "retriever.online.url is an address without a query"
+            raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
+        key = key_from((own.SEALED if own.sealed(url) else "") + self._engine.key_env)
+        transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
+        self._blot = _Blot(key)
+        for logger in _LOGGERS:
+            logging.getLogger(logger).addFilter(self._blot)
+        self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport, self._count, key)
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
+        self._pages = Pages(loopback=is_loopback(self._url)) if pages else None
+        self._lock = threading.Lock()
+        self.requests = 0
+        what = {_WEB: f"{name} {self._url} {site} pages={pages}"}
+        place = memory or Path(":memory:")
+        self._memory = RecordedSearch(place, _OneByOne(self._one), what, ttl, clock, 0 if memory else keep)
+
+    def search(self, queries: list[str], k: int, corpus: str) -> Answers:
+        """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault.
+
+        A query without a word finds nothing, and so does one that the engine refuses although it takes another: that is the
+        policy's doing (law 2).
+        """
+        if corpus == NO_CORPUS:
+            return Answers([[] for _ in queries])
+        began = time.perf_counter()
+        asked = list(dict.fromkeys(queries))
+        # One at a time through the memory, so that a fault loses no answer that was paid for.
+        answers = self._pool.map(lambda query: self._memory.search([query], k, _WEB)[0], asked)
+        found = {query: self._kept(query, k, documents) for query, documents in zip(asked, answers, strict=True)}
+        return Answers([found[query] for query in queries], 1.0, {"search": time.perf_counter() - began})
+
+    def close(self) -> None:
+        """End the threads, close the connections and the file."""
+        self._pool.shutdown()
+        if self._pages:
+            self._pages.close()
+        self._service.close()
+        self._memory.close()
+        for logger in _LOGGERS:
+            logging.getLogger(logger).removeFilter(self._blot)
+
+    def _kept(self, query: str, k: int, documents: list[Document]) -> list[Document]:
+        return documents if self._vary is None else documents[: 1 + derive(self._vary, "results", query, k) % k]
+
+    def _count(self) -> None:
+        with self._lock:
+            if self._quota and self.requests >= self._quota:
+                raise Fault(QUOTA, f"{self.requests} requests were sent, as many as retriever.online.quota allows")
+            self.requests += 1
+
+    def _one(self, query: str, k: int) -> list[Document]:
+        words = self._engine.clean(sendable(query)).strip()
+        count = min(k, self._engine.most)
+        found: dict[str, tuple[Document, str]] = {}
+        for page in range(self._engine.pages if words else 0):
+            status, content = self._send(words, count, page)
+            if status in ABOUT_THE_QUERY:
+                if not page:
+                    self._results(*self._send(PROBE, count, 0), 0)
+                break  # on a later page: there is none
+            results, more = self._results(status, content, page)
+            before = len(found)
+            for result in results:
+                document = self._document(result)
+                found.setdefault(document.id, (document, result.snippet))
+            if len(found) >= k or len(found) == before or not more:
+                break
+        best = list(found.values())[:k]
+        if self._pages:
+            best = self._pages.around(best)
+        return [replace(document, score=1.0 / rank) for rank, (document, _) in enumerate(best, start=1)]
+
+    def _send(self, words: str, count: int, page: int) -> tuple[int, bytes]:
+        fields = self._engine.request(words, count, page, self._site)
+        form: Any = {"json": fields} if self._engine.method == "POST" else {"params": fields}
+        status, content = self._service.ask(self._engine.method, self._url, **form)
+        if not 200 <= status < 300:
+            self._check_account(status, content)
+        return status, content
+
+    def _check_account(self, status: int, content: bytes) -> None:
+        """Fault `quota` when the account is used up, InputError when the key is not taken."""
+        if status == _SPENT or any(word in content for word in _SPENT_WORDS):
+            raise Fault(QUOTA, f"{self._url}: the account is used up (status {status})")
+        if status in _KEY or any(word in content for word in _KEY_WORDS):
+            variable = self._engine.key_env
+            raise InputError(f"the engine takes the key in {variable}", f"status {status}", f"export {variable}=...")
+
+    def _results(self, status: int, content: bytes, page: int) -> tuple[list[Result], bool]:
+        """The results, and whether another page may hold more."""
+        if not 200 <= status < 300:
+            raise Fault(SCHEMA, f"{self._url}: status {status}")
+        try:
+            reply = json.loads(content)
+            results = self._engine.results(reply, page)
+            if not all(isinstance(text, str) for each in results for text in vars(each).values()):
+                raise TypeError("a title, a snippet and a link are texts")
+            return results, self._engine.more(reply)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            kind = type(error).__name__
+        # Outside of the handler: a decoder's error holds the reply, and a reply may hold the key.
+        raise Fault(SCHEMA, f"{self._url}: the answer is not this engine's ({kind})")
+
+    def _document(self, result: Result) -> Document:
+        contents = f'"{_plain(result.title)}"\n{_plain(self._engine.snippet(result.snippet))}'
+        return Document(_whole(result.link) or hashlib.sha256(contents.encode()).hexdigest()[:16], contents)
+
+
+class _OneByOne:
+    """`Search` of one query at a time, by a function."""
+
+    def __init__(self, one: Callable[[str, int], list[Document]]) -> None:
+        self._one = one
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        return [self._one(query, k) for query in queries]
+
+
+class _Blot(logging.Filter):
+    """Takes the key out of what the HTTP library logs at debug level: broken replies, which may hold it."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self._key = key
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if self._key in message:
+            record.msg, record.args = message.replace(self._key, "***"), ()
+        return True
+
+
+class _Keyed(httpx.BaseTransport):
+    """Adds the key where a request leaves: what httpx logs, and keeps in its errors, is the request without it."""
+
+    def __init__(self, inner: httpx.BaseTransport, header: str, parameter: str, key: str) -> None:
+        self._inner = inner
+        self._headers = {header: key} if header else {}
+        self._params = {parameter: key} if parameter else {}
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url = request.url.copy_merge_params(self._params) if self._params else request.url
+        headers: Any = [*request.headers.multi_items(), *self._headers.items()]
+        sent = httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)
+        return self._inner.handle_request(sent)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _transport(url: str) -> httpx.BaseTransport:
+    """Through the environment's proxy, where it has one for this address."""
+    address = httpx.URL(url)
+    direct = is_loopback(url) or proxy_bypass(address.host)
+    proxy = None if direct else getproxies().get(address.scheme)
+    return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)  # plain http: no certificates to load
+
+
+def _whole(text: str) -> str:
+    """Half of a surrogate pair goes."""
+    return text.encode("utf-8", "ignore").decode()
+
+
+def _plain(text: str) -> str:
+    """One line without ellipses, with which engines mark where they cut."""
+    return " ".join(_whole(text.replace("...", " ").replace("…", " ")).split())

@@ -1,0 +1,32 @@
+"""Which checkpoint the held-out evaluations during a run speak best for, of those that are on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ssp.record.manifest import read_record
+from ssp.record.runfolder import RunFolder
+from ssp.telemetry.runlog import read_metrics
+
+METRIC = "eval/accuracy_mean123"
+"""By which runs are compared, and their checkpoints."""
+
+PLAIN = "eval/accuracy"
+"""The same where not all of 1, 2 and 3 hops were asked."""
+
+
+def usual(runs: Iterable[RunFolder]) -> str:
+    """`METRIC` where all runs have logged it, else `PLAIN`."""
+    logs = [read_metrics(run.metrics) if run.metrics.is_file() else [] for run in runs]
+    return METRIC if all(any(METRIC in line for line in lines) for lines in logs) else PLAIN
+
+
+def best(folder: RunFolder, learner: str) -> Path | None:
+    """The checkpoint; None where none that is there was evaluated. One of step 0 is the start policy, and none."""
+    lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
+    metric = usual([folder])
+    values = {line["step"]: line[metric] for line in lines if line.get(metric) is not None and line["step"] > 0}
+    there = {read_record(path).get("run_step", 0): path for path in folder.versions(learner)}  # the newest of each step
+    scored = [(values[step], -step, path) for step, path in there.items() if step in values]
+    return max(scored)[2] if scored else None

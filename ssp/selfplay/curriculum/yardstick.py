@@ -1,0 +1,188 @@
+"""The yardstick: a run's questions, asked again of one policy that never changes (by default what its solver started from).
+
+Owns which questions are asked, the measurement and its file (`yardstick.json` in the run's folder). It separates two things
+that a win rate mixes: the yardstick's own rate falls when questions become harder, and the run's solver rises above it on
+the same questions when it becomes better. Promises the rollout of training (law 8), the run's corpus, search, judge and
+number of attempts, draws that depend on the seed and the question alone, voids in no rate, and that the ledger is not
+touched: these episodes are of no game. Refuses to say more than its intervals, which count questions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, variance
+from typing import Any
+
+from ssp.base.episode import SOLVER, Outcome, Task
+from ssp.base.errors import InputError
+from ssp.base.files import whole
+from ssp.base.seeds import derive, generator
+from ssp.config import load
+from ssp.config.schema import Config
+from ssp.data.readers import Question
+from ssp.game.judge import Item
+from ssp.game.rewards.proposer import win_rate
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.curriculum.records import REPLAYED, Asked, read
+from ssp.selfplay.questions.given import answered
+from ssp.selfplay.questions.records import identify
+
+FILE = "yardstick.json"
+ENOUGH = 2
+"""Questions, and rounds on each side, that an interval takes."""
+
+Ask = Callable[[Sequence[Question]], Sequence[float | None]]
+"""Plays questions by the yardstick's policy; the solve rate of each, None when too few attempts were scored."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A mean over questions with its 95 % interval, by the normal approximation."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One round: `questions` of it that both have a rate for, the run's own solver on them, and the yardstick."""
+
+    step: int
+    questions: int
+    own: Gap
+    yardstick: Gap
+
+
+@dataclass(frozen=True)
+class Drift:
+    """From the first half of the measured rounds to the second: by how much less the yardstick solves (questions became
+    harder), and by how much the run's solver gained on it on the same questions (it became better)."""
+
+    harder: Gap
+    better: Gap
+
+
+def chosen(rounds: Iterable[tuple[int, Sequence[Asked]]], every: int, number: int, seed: int) -> dict[int, list[Asked]]:
+    """Step → at most `number` played questions of it, drawn: of the first round, and of every `every`-th."""
+    found: dict[int, list[Asked]] = {}
+    for step, asked in rounds:
+        there = [one for one in asked if one.rate is not None and one.kind != REPLAYED]
+        if there and (step % every == 0 or not found):
+            picks = generator(seed, "yardstick", step).permutation(len(there))[:number]
+            found[step] = [there[pick] for pick in sorted(picks.tolist())]
+    return found
+
+
+def measure(rounds: dict[int, list[Asked]], ask: Ask, known: dict[tuple[str, str], Question]) -> list[Measured]:
+    """Ask the questions of each round; rounds with fewer than `ENOUGH` rates are left out. `known`: what a data set says of
+    its questions."""
+    found = []
+    for step, asked in rounds.items():
+        questions = [
+            known.get((one.question, one.target))
+            or Question(identify(one.question, one.target), one.question, (one.target,))
+            for one in asked
+        ]
+        pairs = [(one.rate, rate) for one, rate in zip(asked, ask(questions), strict=True) if rate is not None]
+        own, theirs = [own for own, _ in pairs if own is not None], [rate for _, rate in pairs]
+        if len(pairs) >= ENOUGH:
+            found.append(Measured(step, len(pairs), _gap(own), _gap(theirs)))
+    return found
+
+
+def drift(measured: Sequence[Measured]) -> Drift | None:
+    """What changed from the first half of the rounds to the second; None with too few."""
+    half = len(measured) // 2
+    if half < ENOUGH:
+        return None
+    first, last = measured[:half], measured[-half:]
+
+    def change(of: Callable[[Measured], float]) -> Gap:
+        before, after = [of(one) for one in first], [of(one) for one in last]
+        error = math.sqrt(variance(before) / half + variance(after) / half)
+        mean = fmean(after) - fmean(before)
+        return Gap(mean, mean - 1.96 * error, mean + 1.96 * error)
+
+    return Drift(change(lambda one: -one.yardstick.mean), change(lambda one: one.own.mean - one.yardstick.mean))
+
+
+def _gap(rates: Sequence[float]) -> Gap:
+    mean = fmean(rates)
+    error = math.sqrt(variance(rates) / len(rates))
+    return Gap(mean, max(0.0, mean - 1.96 * error), min(1.0, mean + 1.96 * error))
+
+
+def asker(cfg: Config, folder: Path) -> Ask:
+    """Who asks a policy of `cfg` (its protocol, limits, temperature; the run's corpus, search and judge) in this process."""
+    from ssp.game import corpora
+    from ssp.selfplay.workers import build
+
+    play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpora.TRAIN]), cfg.solver.sampling.temperature)
+    judge, attempts, words = build.judge(cfg), cfg.game.attempts, build.tokenizer(folder)
+
+    def ask(questions: Sequence[Question]) -> list[float | None]:
+        build.check_words(words, [one.question for one in questions])
+        tasks = [
+            Task(
+                f"{one.id}a{i}", one.id, SOLVER, i, derive(cfg.seed, "yardstick", one.id, i), {"question": one.question}
+            )
+            for one in questions
+            for i in range(attempts)
+        ]
+        episodes = play(tasks)
+        items = [
+            Item(one.question, list(one.answers), episodes[at * attempts + i].final)
+            for at, one in enumerate(questions)
+            for i in range(attempts)
+        ]
+        decided = judge.decide(items)
+        rights = [
+            None if episode.outcome is Outcome.VOID else decision.right
+            for episode, decision in zip(episodes, decided, strict=True)
+        ]
+        return [win_rate(rights[at : at + attempts], attempts) for at in range(0, len(rights), attempts)]
+
+    return ask
+
+
+def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int) -> list[Measured]:
+    """Measure a run and leave `FILE` in its folder, for the board. InputError when it has no round to ask about."""
+    cfg = load(str(run.config), trusted=False)
+    found = measure(chosen(read(run), every, number, cfg.seed), ask, answered(cfg))
+    if not found:
+        raise InputError("a yardstick asks questions of settled rounds", f"{run.path} has too few", "let the run go on")
+    gaps = [[one.step, *asdict(one.own).values(), *asdict(one.yardstick).values(), one.questions] for one in found]
+    with whole(run.path / FILE) as aside:
+        aside.write_text(
+            json.dumps({"policy": policy, "attempts": cfg.game.attempts, "rounds": gaps}), encoding="utf-8"
+        )
+    return found
+
+
+def at_the_end(run: RunFolder) -> bool:
+    """Measure as `curriculum.yardstick` asks once a run is over, with what its solver started from; whether it asks."""
+    from ssp.selfplay.workers import build
+
+    cfg = load(str(run.config), trusted=True)  # this process has just trained it
+    if not cfg.curriculum.yardstick:
+        return False
+    folder = build.model_dir(cfg, SOLVER)
+    leave(run, asker(cfg, folder), str(folder), cfg.curriculum.yardstick, cfg.curriculum.questions)
+    return True
+
+
+def read_told(run: RunFolder) -> dict[str, Any] | None:
+    """What `leave` left: {policy, attempts, rounds: [step, own, low, high, yardstick, low, high, questions]}; None without.
+    InputError for a broken file."""
+    try:
+        told: dict[str, Any] = json.loads((run.path / FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{FILE} is JSON", f"{run.path / FILE} ({error})", "remove it, and measure again") from error
+    return told

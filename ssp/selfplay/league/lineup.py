@@ -1,0 +1,276 @@
+"""Who plays a round of a run: the newest versions, and members of the league.
+
+Owns the league's place in a run: the opponents of a round, what becomes of its results, and the members' weights, model
+folders under `members/`. A game has one past side at most. A past proposer writes questions for the solver alone. A past
+solver grades questions in place of the newest, one for all that share a baseline (law 4); the newest tries the same
+questions in games of their own, by the same draws, which only it learns from. Who does not learn meets the newest.
+
+Promises that without a league everything is as if this were not there; that all which matters happens in the order of
+rounds (`turn`), so that with bounds of 0 opponents are a matter of the seed; that members are counted by the update that
+made them, which a restart does not change; and that what a checkpoint names as a member is on the disk.
+Refuses to know the pace, rewards and engines.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import InputError
+from ssp.config.schema import Config
+from ssp.record.manifest import check_files
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.league.league import League
+from ssp.selfplay.league.payoff import Result
+from ssp.selfplay.learning import learns
+from ssp.selfplay.lost import call_learner
+from ssp.selfplay.records import Game
+from ssp.selfplay.settle import WITHIN_GROUP, right
+from ssp.selfplay.stages import Hand
+from ssp.selfplay.transfer.parcel import DISK, Parcel
+from ssp.selfplay.versions import Published, WeightStore
+
+PARTS = 4
+"""Into how many parts a round's targets go, with an opponent each: an engine loads that many past versions at most. For
+every other target the newest proposer always writes, so that it learns from half its batch at least."""
+
+MISSED = "restore that folder, or set league.match=self"
+
+
+def member(folder: RunFolder, role: str, version: int) -> Path:
+    """The model folder of a member, made or not."""
+    return folder.path / "members" / role / f"v{version}"
+
+
+def check(folder: RunFolder, states: Iterable[Mapping[str, Any]]) -> None:
+    """InputError when the weights of a member that one of these `Lineup.state`s names are gone, or not as they were
+    written."""
+    named = {(role, v) for state in states for role, kept in state.get("kept", {}).items() for v in kept.values()}
+    with ThreadPoolExecutor() as pool:  # of large models it is seconds a member
+        list(pool.map(_check, sorted(member(folder, role, version) for role, version in named)))
+
+
+def _check(path: Path) -> None:
+    if not path.is_dir():
+        raise InputError("the weights of the league's members are there", f"no {path}", MISSED)
+    try:
+        check_files(path, whole=True)
+    except InputError as error:
+        raise InputError(f"the league's members are whole; {error.rule}", error.found, MISSED) from error
+
+
+class Lineup:
+    """The league of a run; with league.match=self, none."""
+
+    def __init__(self, cfg: Config, cast: Cast, folder: RunFolder, store: WeightStore) -> None:
+        self._cfg, self._cast, self._folder = cfg, cast, folder
+        self._on = cfg.league.match != "self"
+        # Where each group has a baseline of its own, groups may have graders of their own.
+        self._apart = cfg.proposer.algorithm in WITHIN_GROUP and cfg.proposer.group == "target"
+        self._league = League(cfg.league, cfg.seed)
+        self._steps = store.made
+        self._newest: dict[str, tuple[int, int]] = {}  # role → (update, version) of the newest weights
+        self._seen: dict[str, int] = {}  # role → its last publication, which at a start has the same weights
+        self._kept: dict[str, dict[int, int]] = {}  # role → update → version, of members and of those to be
+        self._ready: dict[str, list[int]] = {}  # role → updates whose weights are kept, members from the next turn on
+        self._figures: dict[str, dict[str, float]] = {}
+
+    async def begin(
+        self, step: int, versions: Mapping[str, int], state: Mapping[str, Any], redraws: int, newest: dict[str, int]
+    ) -> None:
+        """Play begins after `step`, from a checkpoint of these `versions` with this `state` (both empty: from the start).
+        `newest`: the numbers under which the same weights have just been published."""
+        if not self._on:
+            return
+        self._league = League(self._cfg.league, self._cfg.seed)
+        self._league.redraws = redraws
+        if versions:
+            known = await self._cast.ledger.call(0, "versions")
+            for role in ROLES:
+                self._steps[role] |= _made(known[role])
+        self._newest = {role: (self._steps[role][number], number) for role, number in (versions or newest).items()}
+        self._seen = newest
+        kept = state.get("kept", {})
+        self._kept = {role: {int(made): version for made, version in kept.get(role, {}).items()} for role in ROLES}
+        self._ready, self._figures = {role: [] for role in ROLES}, {}
+        if state:
+            self._league.restore(state["league"])
+        else:
+            for role, (made, _) in self._newest.items():
+                self._league.newest(role, made)
+        for ending in ("*.tmp-*", ".*.gone"):  # of what died while it wrote, or removed
+            for left in self._folder.path.glob(f"members/*/{ending}"):
+                shutil.rmtree(left, ignore_errors=True)
+
+    async def published(self, learner: str, step: int, versions: Mapping[str, int], meta: Mapping[str, Any]) -> None:
+        """After update `step`, or at the start: `versions` are the newest of the roles of `learner`, whose weights are kept
+        when they are to become members."""
+        for role, version in versions.items() if self._on else ():
+            if version != self._seen[role]:
+                self._seen[role], self._newest[role] = version, (step, version)
+            made, number = self._newest[role]
+            if made != step or self._ready[role] or not self._league.wants(role, step):
+                continue
+            self._kept[role][step] = number
+            path = member(self._folder, role, number)
+            if not path.is_dir():
+                full = {**meta, "role": role, "version": number, "run_step": step}
+                await call_learner(self._cast, learner, "export", str(path), full)
+            self._ready[role].append(step)
+
+    def askers(self, round_: int, games: list[Game], newest: Published) -> list[Hand]:
+        """Who writes the questions of which games, the newest first; says in the others' games that it is a past version."""
+        return self._dealt(SOLVER, round_, games, newest, games if self._meets(SOLVER, round_) else ())
+
+    def graders(self, round_: int, chosen: list[Game], newest: Published, asked_by: int | None) -> list[Hand]:
+        """Who tries which questions, the newest first. What a past solver grades, the newest tries in a further game, while
+        it learns; `asked_by`: version of the proposer that is paid for it."""
+        paid = [game for game in chosen if game.proposal is not None and not game.frozen]
+        hands = self._dealt(PROPOSER, round_, chosen, newest, paid if self._meets(PROPOSER, round_) else ())
+        if self._meets(SOLVER, round_):
+            hands[0][1].extend(_again(game, asked_by) for game in chosen if game.frozen == SOLVER)
+        return hands
+
+    def _meets(self, role: str, round_: int) -> bool:
+        """Opponents are for who learns from them."""
+        return self._on and learns(self._cfg, role, round_ + 1)
+
+    def _dealt(self, role: str, round_: int, games: list[Game], newest: Published, some: Sequence[Game]) -> list[Hand]:
+        """`games` by who plays the role that `role` meets; `some` of them may have a past version there."""
+        other = PROPOSER if role == SOLVER else SOLVER
+        hands: dict[int, list[Game]] = defaultdict(list)
+        targets = Counter(game.number // self._cfg.game.proposals for game in some)
+        # In turn by how many questions they are asked for: of one that is owed to a learner there may be fewer.
+        part_of = {target: at % PARTS for at, (target, _) in enumerate(targets.most_common())}
+        for game in some:
+            part = part_of[game.number // self._cfg.game.proposals] if role == SOLVER or self._apart else 0
+            mine = role == PROPOSER or part % 2
+            made = self._league.opponent(role, round_, part) if mine else None
+            if made is not None and made != self._steps[other][newest.version]:
+                hands[made].append(game)
+                game.frozen = other
+                if other == PROPOSER:
+                    game.asked_by = self._kept[other][made]
+        past = [(self._past(other, made), hands[made]) for made in sorted(hands)]
+        return [(newest, [game for game in games if game.frozen != other]), *past]
+
+    def turn(self, round_: int, games: Sequence[Game], proposer: int | None, solver: int) -> None:
+        """Round `round_` is settled; in the order of rounds. `proposer`, `solver`: the newest versions that played in it."""
+        if not self._on or proposer is None:
+            return
+        versions = {PROPOSER: proposer, SOLVER: solver}
+        for role in ROLES:
+            self._league.newest(role, self._newest[role][0])
+            for made in self._ready[role]:
+                self._leave(role, self._league.admit(role, made))
+            self._ready[role] = []
+        self._league.saw(self._results(games, versions))
+        for role, left in self._league.done(round_).items():
+            self._leave(role, left)
+        self._figures = {role: self._told(role, games, versions) for role in ROLES}
+
+    def figures(self, role: str) -> dict[str, float]:
+        """What is known of `role` after the last turn; for its row of the metrics."""
+        return self._figures.get(role, {})
+
+    def state(self) -> dict[str, Any]:
+        """As plain data, after a turn: what `begin` takes."""
+        if not self._on:
+            return {}
+        kept = {role: {str(made): self._kept[role][made] for made in self._league.members(role)} for role in ROLES}
+        return {"league": self._league.state(), "kept": kept}
+
+    def tidy(self, states: Iterable[Mapping[str, Any]]) -> None:
+        """Remove the weights of past versions that are no members, neither now nor in `states`."""
+        for role in ROLES if self._on else ():
+            named = {*self._kept[role].values()}
+            for state in states:
+                named.update(state.get("kept", {}).get(role, {}).values())
+            for path in (self._folder.path / "members" / role).glob("v*"):
+                if path.name.removeprefix("v").isdecimal() and int(path.name.removeprefix("v")) not in named:
+                    trash = path.rename(path.with_name(f".{path.name}.gone"))  # never half a folder under its name
+                    shutil.rmtree(trash)
+
+    def _leave(self, role: str, left: Sequence[int]) -> None:
+        for made in left:
+            del self._kept[role][made]
+
+    def _past(self, role: str, made: int) -> Published:
+        version = self._kept[role][made]
+        parcel = Parcel(DISK, -1, 0, path=str(member(self._folder, role, version)))
+        return Published(version, parcel, -1, past=f"-v{version}")
+
+    def _results(self, games: Sequence[Game], versions: Mapping[str, int]) -> list[Result]:
+        """What `payoff.count` will read of these games, the versions by the updates that made them."""
+        found = []
+        for game in games:
+            asked = self._steps[PROPOSER].get(_asked_by(game, versions))
+            solver = self._steps[SOLVER].get(game.solver_version)
+            graded = [(right(game, played), played.brief.version_min) for played in game.attempts]
+            known = [one for one, _ in graded if one is not None]
+            wrote = any(one is not None and version >= 0 for one, version in graded)
+            if game.win_rate is not None and asked is not None and solver is not None and wrote:
+                found.append(Result(solver, asked, sum(known), len(known)))
+        return found
+
+    def _told(self, role: str, games: Sequence[Game], versions: Mapping[str, int]) -> dict[str, float]:
+        other = PROPOSER if role == SOLVER else SOLVER
+        # What was asked or tried by a past version of the role is not its newest's; replayed questions nobody was drawn for.
+        mine = [game for game in games if game.chosen and game.number >= 0 and game.frozen != role]
+        mine = [game for game in mine if role == SOLVER or game.proposal is not None]
+        now, ages = self._steps[other][versions[other]], []
+        for game in mine:
+            met = _asked_by(game, versions) if other == PROPOSER else game.solver_version
+            ages.append(now - self._steps[other].get(met, now))
+        found = {"league/pool": float(len(self._league.members(role)))}
+        if ages:
+            past = sum(game.frozen == other for game in mine)
+            found |= {"league/past": past / len(mine), "league/opponent_age": sum(ages) / len(ages)}
+        if members := self._league.members(role):
+            gain, error = self._league.ratings().gain(role, self._newest[role][0], members[0])
+            found |= {"league/rating": gain, "league/rating_error": error}
+        return found
+
+
+def _made(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """Version → the update that made its weights; `given`: (incarnation, step) of each publication of a role. The first one
+    of an incarnation is of what was loaded, which an update may have made long before that step."""
+    found: dict[int, int] = {}
+    live, last = [0], None  # updates that the weights contain
+    for version, (incarnation, step) in sorted(given.items()):
+        if incarnation == last:
+            live.append(step)
+        else:
+            live, last = [made for made in live if made <= step], incarnation
+        found[version] = live[-1]
+    return found
+
+
+def _again(game: Game, asked_by: int | None) -> Game:
+    """The same question for the newest solver."""
+    return Game(
+        id=f"r{game.id[1:]}n",
+        number=game.number,
+        target=game.target,
+        question=game.question,
+        valid=True,
+        chosen=True,
+        golds=game.golds,
+        asked_by=asked_by,
+    )
+
+
+def first(id: str) -> str:
+    """The game in which the question of the game `id` was asked first in the round."""
+    return f"g{id[1:-1]}" if id.startswith("r") and id.endswith("n") else id
+
+
+def _asked_by(game: Game, versions: Mapping[str, int]) -> int:
+    asked = game.asked_by if game.proposal is None or game.frozen == PROPOSER else versions[PROPOSER]
+    return -1 if asked is None else asked

@@ -1,0 +1,137 @@
+"""The payoff table: how often each solver version was right on the questions of each proposer version.
+
+Owns the counts of meetings. Promises that it is built a question at a time, that it goes to plain data and back, and that
+intervals are as wide as they must be: attempts at one question resemble each other, so `n` of them tell less than `n`
+independent ones (`design_effect`). A game whose question was not valid, or without a graded attempt that has a token in it,
+is no result (law 2).
+Refuses to say who is stronger (`ratings`), and to split a game between versions that changed within it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ssp.base.episode import PROPOSER, SOLVER, Outcome
+from ssp.base.errors import InvariantError
+from ssp.record.ledger import Ledger
+
+FIELDS = 6
+"""A cell: questions, attempts n, right k, and over questions the sums of n², nk and k²."""
+
+Pair = tuple[int, int]
+"""(solver version, proposer version)."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One valid question: `solver` was right in `right` of `graded` attempts at what `proposer` asked (versions)."""
+
+    solver: int
+    proposer: int
+    right: int
+    graded: int
+
+
+class PayoffTable:
+    """Counts of every pair of versions that met. The solver is paid k/n of a game, the proposer 1 - k/n."""
+
+    def __init__(self) -> None:
+        self._cells: dict[Pair, list[int]] = {}
+
+    def add(self, results: Iterable[Result]) -> None:
+        """Count further games. InvariantError for one without a graded attempt, or with more right than graded."""
+        for game in results:
+            n, k = game.graded, game.right
+            if not 0 <= k <= n or n < 1:
+                raise InvariantError(f"a result needs 0 <= right <= graded and one graded attempt, found {game}")
+            cell = self._cells.setdefault((game.solver, game.proposer), [0] * FIELDS)
+            for place, value in enumerate((1, n, k, n * n, n * k, k * k)):
+                cell[place] += value
+
+    def versions(self, role: str) -> list[int]:
+        """Versions of `role` that met anybody, ascending."""
+        return sorted({pair[(SOLVER, PROPOSER).index(role)] for pair in self._cells})
+
+    def pairs(self) -> list[Pair]:
+        """The pairs that met, ascending."""
+        return sorted(self._cells)
+
+    def count(self, solver: int, proposer: int) -> tuple[int, int, int]:
+        """(questions, graded attempts, right ones) of a pair; zeros for one that never met."""
+        games, graded, right, *_ = self._cells.get((solver, proposer), [0] * FIELDS)
+        return games, graded, right
+
+    def design_effect(self) -> float:
+        """How many attempts tell as much as one independent attempt, at least 1, over the whole table (Kish; Rao and Scott
+        1992): the variance of k/n between questions of a pair, over the binomial one. Where no pair has shown both right
+        and wrong answers over two questions, the worst, which it never passes: all attempts at a question as one."""
+        between = binomial = attempts = squares = 0.0
+        for games, n, k, nn, nk, kk in (self._cells[pair] for pair in self.pairs()):  # the same sum after a restore
+            attempts, squares = attempts + n, squares + nn
+            if games > 1:
+                p = k / n
+                spread = games / (games - 1) * (kk - 2 * p * nk + p * p * nn)
+                between += spread
+                # E[p (1 - p)] of what was seen is too low by the variance of p, spread / n²: much where questions are few.
+                binomial += n * p * (1 - p) + spread / n
+        worst = squares / attempts if attempts else 1.0
+        return min(max(1.0, between / binomial), worst) if binomial else worst
+
+    def keep(self, solvers: Collection[int], proposers: Collection[int]) -> None:
+        """Forget every pair of which a version is not named."""
+        self._cells = {pair: c for pair, c in self._cells.items() if pair[0] in solvers and pair[1] in proposers}
+
+    def state(self) -> list[list[int]]:
+        """The table as plain data, a row a pair: both versions, then its cell."""
+        return [[*pair, *self._cells[pair]] for pair in self.pairs()]
+
+    def restore(self, state: Iterable[list[int]]) -> None:
+        """The inverse of `state`."""
+        self._cells = {(solver, proposer): list(cell) for solver, proposer, *cell in state}
+
+
+def wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's score interval of a share seen in `n` independent trials (n may be a fraction, above 0)."""
+    centre, square = rate + z * z / (2 * n), z * z / n
+    half = z * math.sqrt(rate * (1 - rate) / n + square / (4 * n))
+    return max(0.0, (centre - half) / (1 + square)), min(1.0, (centre + half) / (1 + square))
+
+
+def read(ledger: str | Path) -> tuple[PayoffTable, int]:
+    """The table of a run's ledger.db, and how many games it leaves out because weights changed within them.
+
+    Games rolled back later count: their versions played as they were, and no number is given twice.
+    InputError when there is no ledger.
+    """
+    book = Ledger(ledger, readonly=True)
+    try:
+        games, episodes = book.settled()
+    finally:
+        book.close()
+    table = PayoffTable()
+    return table, count(table, games, episodes)
+
+
+def count(table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iterable[Mapping[str, Any]]) -> int:
+    """Add settled games, given the ledger's rows of them and of all their episodes; returns how many it leaves out."""
+    rates = {game["id"]: game["win_rate"] for game in games if game["win_rate"] is not None}
+    played: dict[str, list[Mapping[str, Any]]] = {}
+    for row in episodes:
+        # ReMax's greedy answer is no attempt, and questions of a data set have no proposer: neither names an opponent.
+        known = row["role"] == SOLVER and row["opponent_version_min"] is not None
+        if known and row["game_id"] in rates and row["outcome"] in (Outcome.SCORED.value, Outcome.REJECTED.value):
+            played.setdefault(row["game_id"], []).append(row)
+    mixed = 0
+    for game, rows in played.items():
+        solvers = {row[f"policy_version_{end}"] for row in rows for end in ("min", "max")} - {-1}
+        proposers = {row[f"opponent_version_{end}"] for row in rows for end in ("min", "max")}
+        if len(solvers) > 1 or len(proposers) > 1:
+            mixed += 1
+        elif solvers:  # else nobody wrote a token: the question leaves no room for an attempt
+            right = round(rates[game] * len(rows))
+            table.add([Result(solvers.pop(), proposers.pop(), right, len(rows))])
+    return mixed

@@ -1,0 +1,119 @@
+"""The strength of every version, with its uncertainty: P(solver i right on proposer j) = sigma(s_i - p_j).
+
+Owns the fit: the mode of the posterior under a Gaussian prior, by Newton's method, and the Gaussian around it (Laplace).
+Promises that all games count alike whenever they were played, that the order of adding them is of no matter, and that an
+error covers what the games cannot tell: who never met the same opponents is compared by the prior alone, and shows it.
+Refuses to know cycles (rock, paper, scissors), which no single number a version can hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import InvariantError
+from ssp.selfplay.league.payoff import PayoffTable
+
+ELO = 400 / math.log(10)
+"""Elo points a logit."""
+PRIOR = 2.0
+"""Standard deviation of a strength before any game, in logits: 347 Elo, where Glicko begins with 350."""
+STEPS, CLOSE = 100, 1e-9
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Strengths in logits, proposers after solvers; the mean over all versions is 0, since only differences are seen."""
+
+    players: Mapping[tuple[str, int], int]
+    mean: np.ndarray
+    cov: np.ndarray
+
+    def _at(self, role: str, version: int) -> int:
+        if (role, version) not in self.players:
+            raise InvariantError(f"{role} version {version} has no rating: it was not named, and met nobody")
+        return self.players[role, version]
+
+    def elo(self, role: str, version: int) -> tuple[float, float]:
+        """(rating, standard error) in Elo, 0 being the mean of all: P = 1 / (1 + 10 ** ((p - s) / 400))."""
+        at = self._at(role, version)
+        return ELO * float(self.mean[at]), ELO * math.sqrt(self.cov[at, at])
+
+    def gain(self, role: str, newer: int, older: int) -> tuple[float, float]:
+        """(difference, standard error) in Elo of two versions of a role: whether it improved."""
+        one, other = self._at(role, newer), self._at(role, older)
+        spread = self.cov[one, one] + self.cov[other, other] - 2 * self.cov[one, other]
+        return ELO * float(self.mean[one] - self.mean[other]), ELO * math.sqrt(max(0.0, spread))
+
+    def chance(self, solver: int, proposer: int) -> float:
+        """P(solver right), drawn towards 1/2 by what is not known (MacKay's approximation of the mean over the Gaussian)."""
+        one, other = self._at(SOLVER, solver), self._at(PROPOSER, proposer)
+        spread = max(0.0, self.cov[one, one] + self.cov[other, other] - 2 * self.cov[one, other])
+        return float(_sigma((self.mean[one] - self.mean[other]) / math.sqrt(1 + math.pi * spread / 8)))
+
+
+def fit(
+    table: PayoffTable,
+    prior: float = PRIOR,
+    walk: float | None = None,
+    also: Mapping[str, Sequence[int]] | None = None,
+) -> Ratings:
+    """Ratings of all versions in `table`, and of `also` (role → versions), which may have played nobody.
+
+    `prior`: standard deviation of each strength, in logits. `walk`: None takes strengths as independent; a number links a
+    version to the one before it (difference N(0, walk² x how many versions lie between), as in Coulom's Whole-History
+    Rating), so that one that has not played yet is expected where its predecessor is.
+    """
+    more = also or {}
+    names = [(role, v) for role in (SOLVER, PROPOSER) for v in sorted({*table.versions(role), *more.get(role, ())})]
+    players = {name: at for at, name in enumerate(names)}
+    if not names:
+        return Ratings({}, np.zeros(0), np.zeros((0, 0)))
+    pairs = table.pairs()
+    one = np.array([players[SOLVER, solver] for solver, _ in pairs], dtype=int)
+    other = np.array([players[PROPOSER, proposer] for _, proposer in pairs], dtype=int)
+    counts = np.array([table.count(*pair)[1:] for pair in pairs], dtype=float).reshape(-1, 2)
+    n, k = (counts / table.design_effect()).T
+    precision = _precision(names, prior, walk)
+
+    def height(at: np.ndarray) -> float:
+        gap = at[one] - at[other]
+        return float(k @ gap - n @ np.logaddexp(0.0, gap) - at @ precision @ at / 2)
+
+    mean = np.zeros(len(names))
+    for _ in range(STEPS):
+        chance = _sigma(mean[one] - mean[other])
+        slope, hessian = -precision @ mean, precision.copy()
+        for index, sign in ((one, 1.0), (other, -1.0)):
+            np.add.at(slope, index, sign * (k - n * chance))
+            np.add.at(hessian, (index, index), n * chance * (1 - chance))
+        for both in ((one, other), (other, one)):
+            np.add.at(hessian, both, -n * chance * (1 - chance))
+        step = np.linalg.solve(hessian, slope)
+        while height(mean + step) < height(mean) - CLOSE and np.abs(step).max() > CLOSE:
+            step = step / 2
+        mean = mean + step
+        if np.abs(step).max() < CLOSE:
+            break
+    centre = np.eye(len(names)) - 1 / len(names)
+    return Ratings(players, centre @ mean, centre @ np.linalg.inv(hessian) @ centre)
+
+
+def _precision(names: Sequence[tuple[str, int]], prior: float, walk: float | None) -> np.ndarray:
+    """Inverse covariance of the prior; `names` by role, versions ascending."""
+    found = np.zeros((len(names), len(names)))
+    for at, (role, version) in enumerate(names):
+        if walk is None or at == 0 or names[at - 1][0] != role:
+            found[at, at] += 1 / prior**2
+            continue
+        link = 1 / (walk**2 * (version - names[at - 1][1]))
+        found[at - 1 : at + 1, at - 1 : at + 1] += link * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    return found
+
+
+def _sigma(x: np.ndarray | float) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -np.asarray(x)))

@@ -1,0 +1,1 @@
+"""Questions of earlier runs, given again or measured."""

@@ -1,0 +1,92 @@
+"""Near-duplicates: which questions say nearly the same.
+
+Owns the measure: two questions are near-duplicates when their features (words, and pairs of neighbouring words, folded as
+the referee does) are the same, or when they ask for the same answer and the Jaccard similarity of their features is at
+least `NEAR`: questions of one template about other things have other answers. A group is what such pairs connect. Promises
+the exact answer, whatever the order of the questions, and that no pair is compared that cannot reach `NEAR` (two sets that
+do share one of their rarest features). Of a stream, `Recent` says which questions have a near-duplicate among the last ones.
+Refuses to know meaning: a paraphrase in other words is no near-duplicate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+
+from ssp.game.referee.words import words
+
+NEAR = 0.7
+"""Least similarity: of 15 words one was changed, or a word was added or left out of 8."""
+
+
+def features(question: str) -> frozenset[str]:
+    """Words, and pairs of neighbours, of a question."""
+    said = words(question)
+    return frozenset([*said, *(f"{left} {right}" for left, right in zip(said, said[1:], strict=False))])
+
+
+def similarity(one: frozenset[str], other: frozenset[str]) -> float:
+    """Jaccard: what both have, as a share of what either has; 0 for two empty sets."""
+    return len(one & other) / len(one | other) if one or other else 0.0
+
+
+def group(questions: Sequence[str], answers: Sequence[str]) -> list[int]:
+    """For each question the place of the first one of its group (its own place when it is the first or alone)."""
+    sets = [features(question) for question in questions]
+    first = list(range(len(sets)))
+    alike: dict[frozenset[str], int] = {}
+    distinct: dict[tuple[frozenset[str], str], int] = {}
+    for place, (own, answer) in enumerate(zip(sets, answers, strict=True)):
+        if own:
+            first[place] = alike.setdefault(own, place)
+            distinct.setdefault((own, folded(answer)), place)
+    common = Counter(feature for own in alike for feature in own)
+    # By group, and one match joins it: of a thousand questions of one template each is compared with one.
+    seen: defaultdict[tuple[str, str], dict[int, list[frozenset[str]]]] = defaultdict(dict)
+    for (own, answer), place in sorted(distinct.items(), key=lambda item: (len(item[0][0]), item[1])):
+        prefix = [(answer, feature) for feature in _rarest(own, common)]
+        for there in (seen[feature] for feature in prefix):
+            for old in list(there):
+                root = _root(first, old)
+                if root != old:  # the group has joined another
+                    there.setdefault(root, []).extend(there.pop(old))
+            for root, others in there.items():
+                mine = _root(first, place)
+                if root != mine and any(similarity(own, other) >= NEAR for other in reversed(others)):
+                    first[max(root, mine)] = min(root, mine)
+        for feature in prefix:
+            seen[feature].setdefault(_root(first, place), []).append(own)
+    return [_root(first, place) for place in range(len(sets))]
+
+
+class Recent:
+    """The newest questions of a stream: as many as `number`, however fast they come."""
+
+    def __init__(self, number: int) -> None:
+        self._last: deque[tuple[frozenset[str], str]] = deque(maxlen=number)
+
+    def near(self, question: str, answer: str) -> bool:
+        """Whether one of the `number` questions before this one is a near-duplicate; the question is remembered."""
+        own, asked = features(question), folded(answer)
+        found = any(similarity(own, other) >= (NEAR if asked == theirs else 1) for other, theirs in self._last)
+        self._last.append((own, asked))
+        return found
+
+
+def folded(answer: str) -> str:
+    """The words of an answer: what two that are the same have in common."""
+    return " ".join(words(answer))
+
+
+def _rarest(own: frozenset[str], common: Counter[str]) -> list[str]:
+    """Who shares none of these shares fewer than `NEAR` of them all, in either direction (Bayardo's prefix filter)."""
+    rare = sorted(own, key=lambda feature: (common[feature], feature))
+    return rare[: len(rare) - math.ceil(NEAR * len(rare)) + 1]
+
+
+def _root(first: list[int], place: int) -> int:
+    while first[place] != place:
+        first[place] = first[first[place]]
+        place = first[place]
+    return place

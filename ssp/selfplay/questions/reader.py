@@ -1,0 +1,343 @@
+"""A run's folder read as a bank: the ledger's games and episodes, with what the transcripts' files say of them.
+
+Owns that reading. Promises a record for each question (text and target) that was handed in and judged, that every field
+comes from a row of the ledger or of an episodes file which the record names, and that nothing is written: also a run
+that goes on can be read, of which the rounds that are settled count. Refuses to guess: of an attempt that a judge
+decided whose word is not on record, `right` is None unless the game's win rate leaves no other.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ssp.base.episode import PROPOSER, SOLVER, Outcome
+from ssp.base.errors import InputError
+from ssp.config import load
+from ssp.config.schema import Config
+from ssp.game.judge import same
+from ssp.game.referee.evidence import EVIDENCE, taken_on_trust
+from ssp.game.referee.referee import CHECKS
+from ssp.record import episodes as transcripts
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder, resolve
+from ssp.selfplay.questions import groups
+from ssp.selfplay.questions.given import answered
+from ssp.selfplay.questions.records import (
+    REJECTED,
+    SPLIT,
+    VALID,
+    VOID,
+    Attempt,
+    Check,
+    Play,
+    Record,
+    identify,
+    solve_rate,
+)
+from ssp.views.bank.files import is_bank, read_licenses
+
+Row = dict[str, Any]
+Said = TypeVar("Said", Play, Attempt)
+
+_WORLD = re.compile(r"worlds/v\d+-(\d+(?:\+aliases)?)/[^/]+$")
+_COLUMNS = ("id", "attempt", "final", "queries", "documents")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read: the records, in the order in which their questions became known, and the games that are none: `silent`
+    (no question was handed in), `void` (a fault of ours came before one). Both None of an export, which does not say."""
+
+    records: list[Record]
+    silent: int | None = None
+    void: int | None = None
+
+
+def read(run: RunFolder) -> Reading:
+    """The bank of a run, without transcripts (`told` adds them).
+
+    InputError for a folder that is no run, a run that has settled no game, an episodes file that is missing or is not
+    the ledger's.
+    """
+    if not run.config.is_file():
+        raise InputError("a bank is read from a run's folder", run.path, "give a folder below runs/")
+    if not run.ledger.is_file():
+        raise InputError("a run that has played has a ledger", run.ledger, "wait until it has, or give another run")
+    cfg = load(str(run.config), trusted=False)
+    games, entries = settled(run)
+    if not games:
+        raise InputError("a bank holds the questions of settled rounds", f"{run.path} has none", "let the run go on")
+    records = gathered(cfg, run, games, entries)
+    first = groups.group([record.question for record in records], [record.target for record in records])
+    records = [replace(record, group=records[place].id) for record, place in zip(records, first, strict=True)]
+    none = Counter(game["verdict"] for game in games if game["question"] is None)
+    return Reading(records, none[REJECTED], none[VOID])
+
+
+def settled(run: RunFolder) -> tuple[list[Row], list[Row]]:
+    """The settled games of a run and their episodes (`Ledger.settled`). InputError for a file that is no ledger."""
+    ledger = Ledger(run.ledger, readonly=True)
+    try:
+        return ledger.settled()
+    except sqlite3.DatabaseError as error:
+        raise InputError("a ledger has games and episodes", f"{run.ledger} ({error})", "give another run") from error
+    finally:
+        ledger.close()
+
+
+def gathered(cfg: Config, run: RunFolder, games: Iterable[Row], entries: Iterable[Row]) -> list[Record]:
+    """The records of settled games, given the ledger's rows of these and of all their episodes; without groups."""
+    by_game: defaultdict[str, list[Row]] = defaultdict(list)
+    for entry in entries:
+        by_game[entry["game_id"]].append(entry)
+    asked: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for game in games:
+        if game["question"] is not None:
+            asked[game["question"], game["target"]].append(game)
+    reader = _Reader(cfg, run, texts(run, (entry for found in by_game.values() for entry in found)))
+    return [reader.record(*key, found, by_game) for key, found in sorted(asked.items(), key=_known_first)]
+
+
+def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
+    """The records with the whole text of each proposal and attempt."""
+    named: list[Play | Attempt] = []
+    for record in records:
+        named += [*record.plays, *record.attempts]
+    names = sorted({episode.file for episode in named if episode.file})
+    files = {name: [row["text"] for row in transcripts.columns(run.episodes / name, ["text"])] for name in names}
+
+    def filled(episode: Said) -> Said:
+        return replace(episode, transcript=files[episode.file][episode.row or 0]) if episode.file else episode
+
+    return [replace(r, plays=[*map(filled, r.plays)], attempts=[*map(filled, r.attempts)]) for r in records]
+
+
+def begins(run: RunFolder, record: Record) -> dict[tuple[str, int], int]:
+    """Of each proposal and attempt of a record (file, row) the place in its text where what follows the prompt begins."""
+    named: list[Play | Attempt] = [*record.plays, *record.attempts]
+    places = {(one.file, one.row) for one in named if one.file and one.row is not None}
+    files = {name: transcripts.columns(run.episodes / name, ["response_at"]) for name in {file for file, _ in places}}
+    return {(file, row): files[file][row]["response_at"] for file, row in places}
+
+
+def episodes(run: RunFolder) -> list[Row]:
+    """The ledger's rows of all episodes with a transcript, the newest first, each with its game's `question` (None: it has
+    none). InputError where there is no ledger."""
+    ledger = Ledger(run.ledger, readonly=True)
+    try:
+        rows = ledger.played(sorted(ledger.issued()))
+        questions = {game["id"]: game["question"] for game in ledger.settled()[0]}
+    finally:
+        ledger.close()
+    rows.sort(key=lambda row: (row["finished"] is None, row["finished"], row["id"]), reverse=True)
+    return [{**row, "question": questions.get(row["game_id"])} for row in rows]
+
+
+def origin(path: str) -> str:
+    """What a data path is called away from this machine: a world's name, else the last part of the path."""
+    world = _WORLD.search(path)
+    return path if path.startswith("world:") else f"world:{world[1]}" if world else Path(path).name
+
+
+def _known_first(item: tuple[tuple[str, str], list[Row]]) -> str:
+    """Where a question stands: by its first accepted game, as a bank plays them (`Ledger.accepted`), else its first."""
+    return min((game["id"] for game in item[1] if game["verdict"] == VALID), default=str(item[1][0]["id"]))
+
+
+def texts(run: RunFolder, entries: Iterable[Row], names: Sequence[str] = _COLUMNS) -> dict[str, Row]:
+    """Episode → these columns (`id` is one), of those that have a transcript. InputError for a file that is missing or is
+    not the ledger's."""
+    files: defaultdict[str, list[Row]] = defaultdict(list)
+    for entry in entries:
+        if entry["file"]:
+            files[entry["file"]].append(entry)
+    found: dict[str, Row] = {}
+    for name, named in sorted(files.items()):
+        rows = dict(enumerate(transcripts.columns(run.episodes / name, names)))
+        for entry in named:
+            if rows.get(entry["row"], {}).get("id") != entry["id"]:
+                where = f"{name}, row {entry['row']}, which is not {entry['id']}"
+                raise InputError("a run's episodes are those of its ledger", where, "restore that file")
+            found[entry["id"]] = rows[entry["row"]]
+    return found
+
+
+class _Sources:
+    """Who says what of a run's questions. What was asked in a run is of its corpus, and of a generated one this project's;
+    what was given is as its file says, or as the run that it was asked in."""
+
+    def __init__(self, cfg: Config, run: Path) -> None:
+        self._run, self._corpus, self._file = run, origin(cfg.data.corpus), origin(cfg.data.questions)
+        self._given, self._licenses = answered(cfg), dict[tuple[str, str], str]()
+        self._before: _Sources | None = None
+        if cfg.game.questions != "bank":
+            return
+        place = resolve(cfg.data.questions, "data.questions")
+        if is_bank(place):
+            self._licenses = read_licenses(place)
+            return
+        self._run, self._corpus = place.parent if place.suffix == ".db" else place, ""
+        config = RunFolder(self._run).config
+        self._before = _Sources(load(str(config), trusted=False), self._run) if config.is_file() else None
+
+    def of(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
+        """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""
+        if self._before is not None:
+            return (target,), *self._before.of(question, target)[1:]  # that run's other answers were not right here
+        if not self._given:
+            return (target,), f"selfplay-{self._run.name}", SPLIT, _license(self._corpus)
+        row = self._given.get((question, target))
+        if row is None:
+            found = f"{self._file} has no {question!r} with {target!r}"
+            raise InputError("the questions that a run was given are in its data.questions", found, "restore that file")
+        said = self._licenses.get((question, target), _license(self._file))
+        return row.answers, row.source or self._file, row.split or SPLIT, said
+
+
+class _Reader:
+    """Makes records of rows. `texts`: what the files say of an episode."""
+
+    def __init__(self, cfg: Config, run: RunFolder, texts: Mapping[str, Row]) -> None:
+        self._cfg, self._run, self._texts = cfg, run, texts
+        self._rules = _rules(cfg)
+        self._sources = _Sources(cfg, run.path)
+        self._corpus = origin(cfg.data.corpus)
+
+    def record(self, question: str, target: str, games: Sequence[Row], entries: Mapping[str, Sequence[Row]]) -> Record:
+        """One question with its games, in the order in which they were played."""
+        golds, source, split, license_ = self._sources.of(question, target)
+        plays, attempts = [], []
+        for game in sorted(games, key=lambda game: _when(entries[game["id"]], game)):
+            tried = self._attempts(game, entries[game["id"]], golds)
+            plays.append(self._play(game, entries[game["id"]], tried))
+            attempts += tried
+        verdict = next((v for v in (VALID, REJECTED, VOID) if any(play.verdict == v for play in plays)), VOID)
+        main = min((play for play in plays if play.verdict == verdict), key=lambda play: play.kind != "proposed")
+        rate = solve_rate(plays)
+        return Record(
+            id=identify(question, target),
+            question=question,
+            target=target,
+            answers=list(golds),
+            verdict=verdict,
+            rule=main.rule,
+            proposer_version=main.proposer_version,
+            queries=main.queries,
+            evidence=main.evidence,
+            solve_rate=rate,
+            difficulty=None if rate is None else round(1 - rate, 6),
+            group="",
+            data_source=source,
+            split=split,
+            license=license_,
+            corpus=self._corpus,
+            run=self._run.name,
+            plays=plays,
+            attempts=attempts,
+        )
+
+    def _play(self, game: Row, entries: Sequence[Row], tried: Sequence[Attempt]) -> Play:
+        ours = [entry for entry in entries if entry["role"] == PROPOSER]
+        proposal = max(ours, key=lambda entry: (entry["file"] is not None, issue(entry)), default=None)
+        said = self._texts.get(proposal["id"], {}) if proposal else {}
+        versions = [attempt.version_min for attempt in tried if attempt.version_min is not None]
+        kind = "proposed" if proposal else "replayed" if game["id"].startswith("r") else "given"
+        return Play(
+            game=game["id"],
+            kind=kind,
+            verdict=game["verdict"],
+            rule=game["rule"],
+            checks=self._checks(game) if proposal else [],
+            proposer_version=game["proposer_version"],
+            proposal=proposal["id"] if proposal else None,
+            file=proposal["file"] if proposal else None,
+            row=proposal["row"] if proposal else None,
+            queries=said.get("queries", []),
+            evidence=list(dict.fromkeys(said.get("documents", []))),
+            solver_version=min(versions, default=None),
+            scored=sum(_scored(attempt) for attempt in tried),
+            win_rate=game["win_rate"],
+        )
+
+    def _checks(self, game: Row) -> list[Check]:
+        """The run's rules in the order in which they are asked: the first that is broken ends the asking."""
+        rules, broke = self._rules, game["rule"]
+        if game["verdict"] == VALID:
+            return [Check(rule, "passed") for rule in rules]
+        if game["verdict"] == VOID or broke not in rules:
+            return [Check(rule, "unknown") for rule in rules]
+        at = rules.index(broke)
+        return [
+            Check(rule, "passed" if i < at else "broken" if i == at else "not_asked") for i, rule in enumerate(rules)
+        ]
+
+    def _attempts(self, game: Row, entries: Sequence[Row], golds: Sequence[str]) -> list[Attempt]:
+        played = [entry for entry in entries if entry["role"] == SOLVER]
+        attempts = [self._attempt(game, entry, golds) for entry in played]
+        unsure = [attempt for attempt in attempts if attempt.right is None and _scored(attempt)]
+        if not unsure or game["win_rate"] is None:
+            return attempts
+        scored = [attempt for attempt in attempts if _scored(attempt)]
+        more = game["win_rate"] * len(scored) - sum(attempt.right is True for attempt in scored)
+        told = next((word for word, number in ((False, 0), (True, len(unsure))) if abs(more - number) < 1e-6), None)
+        return [replace(attempt, right=told) if attempt in unsure else attempt for attempt in attempts]
+
+    def _attempt(self, game: Row, entry: Row, golds: Sequence[str]) -> Attempt:
+        said = self._texts.get(entry["id"], {})
+        return Attempt(
+            episode=entry["id"],
+            game=game["id"],
+            greedy=bool(said) and said["attempt"] >= game["attempts"],
+            version_min=entry["policy_version_min"],
+            version_max=entry["policy_version_max"],
+            state=entry["state"],
+            outcome=entry["outcome"],
+            cause=entry["cause"],
+            answer=said.get("final"),
+            right=self._right(entry, said.get("final"), golds),
+            reward=entry["reward"],
+            searches=len(said.get("queries", [])),
+            step=entry["commit_step"],
+            file=entry["file"],
+            row=entry["row"],
+        )
+
+    def _right(self, entry: Row, answer: str | None, golds: Sequence[str]) -> bool | None:
+        """As the judge decides: no answer is wrong, an exact match right; any other one is wrong where nobody is asked."""
+        if entry["outcome"] == Outcome.VOID.value:
+            return None
+        if answer is None or same(answer, golds, self._cfg.judge.fold):
+            return answer is not None
+        return False if self._cfg.judge.kind == "exact" else None
+
+
+def _rules(cfg: Config) -> list[str]:
+    """What a run's referee asks, in order."""
+    evidence = EVIDENCE[cfg.referee.evidence]
+    proven = [test is not taken_on_trust for test in (evidence.stands, evidence.leads)]
+    asked = (cfg.referee.verifier != "none", *proven)
+    return [*cfg.referee.rules, *(check for check, there in zip(CHECKS, asked, strict=True) if there)]
+
+
+def _license(origin: str) -> str:
+    return "apache-2.0" if origin.startswith("world:") else "unknown"
+
+
+def _scored(attempt: Attempt) -> bool:
+    """Whether the attempt stands in the game's win rate."""
+    return attempt.outcome != Outcome.VOID.value and not attempt.greedy
+
+
+def issue(entry: Row) -> tuple[int, str]:
+    """Orders the issues of one episode, whose ids differ in the number at their end."""
+    return len(entry["id"]), entry["id"]
+
+
+def _when(entries: Sequence[Row], game: Row) -> tuple[float, str]:
+    return min((entry["created"] for entry in entries), default=0.0), game["id"]

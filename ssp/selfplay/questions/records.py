@@ -1,0 +1,177 @@
+"""The records of the bank: a question, each time it was played, each attempt at it.
+
+Owns the fields, what each of them says (`FIELDS`), and the filters. Promises that `id` is the same wherever the same
+question with the same target is found, and that whatever a fault left unknown is None, never a number (law 2).
+Refuses to know where records come from (`ssp.selfplay.questions.reader`) and how they are kept (`ssp.views.bank.files`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ssp.data.readers import Question
+
+SPLIT = "train"
+"""The split that exported questions are in."""
+
+VALID, REJECTED, VOID = "valid", "rejected", "void"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule of the referee: passed, broken, not_asked (one before it was broken), unknown (a fault came between)."""
+
+    rule: str
+    result: str
+
+
+@dataclass(frozen=True)
+class Play:
+    """One game about the question. `kind`: proposed, replayed, given (a data set's). `proposal`: the proposer's episode,
+    row `row` of the run's `episodes/<file>`; all three None without one. `queries` and `evidence` (ids of the documents
+    shown, each once) are its own. `solver_version`: lowest of the attempts. `scored` attempts make `win_rate`."""
+
+    game: str
+    kind: str
+    verdict: str
+    rule: str | None
+    checks: list[Check]
+    proposer_version: int | None
+    proposal: str | None
+    file: str | None
+    row: int | None
+    queries: list[str]
+    evidence: list[str]
+    solver_version: int | None
+    scored: int
+    win_rate: float | None
+    transcript: str | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One episode of the solver. `answer` None: none was handed in. `right` None: void, or decided by a judge whose word
+    the record does not give back. `greedy`: only a baseline, in no win rate. `step`: the update that trained on it."""
+
+    episode: str
+    game: str
+    greedy: bool
+    version_min: int | None
+    version_max: int | None
+    state: str
+    outcome: str
+    cause: str | None
+    answer: str | None
+    right: bool | None
+    reward: float | None
+    searches: int
+    step: int | None
+    file: str | None
+    row: int | None
+    transcript: str | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One question of the bank; `FIELDS` says what is in each field."""
+
+    id: str
+    question: str
+    target: str
+    answers: list[str]
+    verdict: str
+    rule: str | None
+    proposer_version: int | None
+    queries: list[str]
+    evidence: list[str]
+    solve_rate: float | None
+    difficulty: float | None
+    group: str
+    data_source: str
+    split: str
+    license: str
+    corpus: str
+    run: str
+    plays: list[Play] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def history(self) -> list[tuple[int | None, float]]:
+        """(solver's version, win rate) of each game that has a win rate, in the order in which they were played."""
+        return [(play.solver_version, play.win_rate) for play in self.plays if play.win_rate is not None]
+
+    def as_question(self) -> Question:
+        """What a training set has of it."""
+        return Question(self.id, self.question, tuple(self.answers), 0, self.data_source, self.split)
+
+
+FIELDS = {
+    "id": "q and 16 hex digits of the sha256 of question and target",
+    "question": "as the proposer handed it in",
+    "target": "the answer that the proposer was to ask about; of a given question its first answer",
+    "answers": "every right answer: the target alone, or those of the data set",
+    "verdict": "valid when the referee accepted it in any game, else rejected, else void (a fault of ours)",
+    "rule": "rejected: the rule that it broke first; void: the cause; else null",
+    "proposer_version": "version of the policy that asked it in the game that the verdict is of; null for a given one",
+    "queries": "the proposer's searches in that game",
+    "evidence": "ids of the documents that these showed it, each once, in order",
+    "solve_rate": "right attempts among the scored ones, over all games with a win rate; null without one",
+    "difficulty": "1 - solve_rate",
+    "group": "id of the first question of its near-duplicates; its own when it has none before it",
+    "data_source": "selfplay-<run>, or the data set's own name",
+    "split": "train, or the data set's",
+    "license": "of the text; `unknown` where the corpus says nothing",
+    "corpus": "what was searched: a world's name, or the file's",
+    "run": "name of the run's folder",
+    "plays": "each game: verdict rule by rule, versions, proposal's episode with file and row, scored attempts, win rate",
+    "attempts": "each solver episode: versions, outcome, answer, right, reward, file and row, transcript when exported so",
+}
+"""Field of a record → what it says."""
+
+
+def identify(question: str, target: str) -> str:
+    """The id of a question: of its text and target alone."""
+    return "q" + hashlib.sha256(f"{question}\0{target}".encode()).hexdigest()[:16]
+
+
+def solve_rate(plays: Sequence[Play]) -> float | None:
+    """Share of right attempts over all games that have a win rate, to six places; None without one."""
+    counted = [(play.scored, play.win_rate) for play in plays if play.win_rate is not None]
+    scored = sum(number for number, _ in counted)
+    return round(sum(number * rate for number, rate in counted) / scored, 6) if scored else None
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which records are meant. `rule`: what it was rejected by, in any game; difficulties are inclusive, and a question
+    without one is outside every bound; `version`: of a proposer that asked it; `contains`: in question or target."""
+
+    valid: bool = False
+    rule: str = ""
+    min_difficulty: float = 0.0
+    max_difficulty: float = 1.0
+    version: int | None = None
+    contains: str = ""
+
+    def __call__(self, record: Record) -> bool:
+        """Whether the record is meant."""
+        wanted = self.contains.casefold()
+        return (
+            (not self.valid or record.verdict == VALID)
+            and (not self.rule or self.rule in broken(record))
+            and self._within(record.difficulty)
+            and (self.version is None or any(play.proposer_version == self.version for play in record.plays))
+            and (wanted in record.question.casefold() or wanted in record.target.casefold())
+        )
+
+    def _within(self, difficulty: float | None) -> bool:
+        if difficulty is None:
+            return self.min_difficulty <= 0 and self.max_difficulty >= 1
+        return self.min_difficulty <= difficulty <= self.max_difficulty
+
+
+def broken(record: Record) -> set[str]:
+    """Rules by which the question was rejected, in any game."""
+    return {play.rule for play in record.plays if play.verdict == REJECTED and play.rule}

@@ -1,0 +1,110 @@
+"""One queue as the coordinator sees it: ordered hand-over that survives the queue's death.
+
+Owns the tickets that were put and not yet acknowledged. Promises that `take(key)` returns the blocks of `key` once they
+were put, whatever happened to the queue in between (they are put again), that what is swept is accounted for before it
+goes, and that waiting for the queue has a deadline. Waiting for blocks that nobody has put yet has none of its own:
+whoever makes them fails, and cancels the taker, or closes the channel. Refuses to hold payloads: blocks carry references.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from ssp.base.errors import Fault, SspError
+from ssp.selfplay.queues.leases import Ticket
+
+WAIT = 2.0
+"""Seconds that one call may wait inside the queue; a dead queue is noticed after that at the latest."""
+
+
+class Caller(Protocol):
+    """A crew of one queue (`ssp.base.crew.Crew`)."""
+
+    name: str
+
+    async def call(self, worker: int, method: str, *args: Any) -> Any:
+        """Call it. Raises Fault when it fails."""
+        ...
+
+
+class Channel:
+    """`put`, `take`, `ack` by step number over a queue. `timeout`: seconds it may be full, or silent."""
+
+    def __init__(self, crew: Caller, timeout: float) -> None:
+        self.name = crew.name
+        self._crew, self._timeout, self._wait = crew, timeout, min(WAIT, timeout)
+        self._unacked: dict[int, Sequence[Ticket]] = {}
+        self._arrived = asyncio.Condition()
+        self._end: int | None = None
+
+    async def put(self, key: int, tickets: Sequence[Ticket]) -> None:
+        """Hand over all tickets of order `key` at once; waits while the queue is full, which holds producers back."""
+        await self._insist("put", tickets, self._wait)
+        async with self._arrived:
+            self._unacked[key] = tickets
+            self._arrived.notify_all()
+
+    async def take(self, key: int) -> list[Any] | None:
+        """The blocks of `key`, in order of their putting; waits for that. None when the channel was closed before `key`."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: key in self._unacked or (self._end is not None and key >= self._end))
+        if key not in self._unacked:
+            return None
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            try:
+                leased = await self._crew.call(0, "lease", str(key), sys.maxsize, self._timeout, key)
+            except Fault:
+                leased = []
+            if leased:
+                return [ticket.block for ticket in leased]
+            await self._insist("put", self._unacked[key], self._wait, True)
+        raise SspError(
+            f"queue {self.name} did not hand over block {key} for {self._timeout:.0f} s: see its actor's log"
+        )
+
+    async def ack(self, key: int) -> None:
+        """Done with `key`."""
+        self._unacked.pop(key, None)
+        await self._insist("ack", str(key))
+
+    async def sweep(self, oldest: int, account: Callable[[Any], Awaitable[None]]) -> None:
+        """Take out what waits and is older than version `oldest`; `account` hears of each block before that goes."""
+        if not any(0 <= ticket.version < oldest for tickets in self._unacked.values() for ticket in tickets):
+            return
+        name = f"older than {oldest}"
+        for swept in await self._insist("sweep", name, oldest, self._timeout):
+            await account(swept.block)
+            self._unacked[swept.order] = [kept for kept in self._unacked[swept.order] if kept.id != swept.id]
+        await self._insist("ack", name)
+
+    async def close(self, end: int) -> None:
+        """Nothing will be put under `end` or any later key."""
+        async with self._arrived:
+            self._end = end
+            self._arrived.notify_all()
+
+    async def clear(self) -> None:
+        """Forget everything and open again: the run went back to a checkpoint."""
+        self._unacked.clear()
+        self._end = None
+        await self._insist("clear")
+
+    async def _insist(self, method: str, *args: Any) -> Any:
+        """Call until the queue answers, and a put finds room: after a fault it may not have heard the call."""
+        deadline, pause = time.monotonic() + self._timeout, 0.002
+        while time.monotonic() < deadline:
+            try:
+                answer = await self._crew.call(0, method, *args)
+                if answer is not False:
+                    return answer
+            except Fault:  # it comes back empty, and hears this call again
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.25)
+        call = f"{method} {args[0][0].id if method == 'put' else ' '.join(map(str, args[:1]))}".strip()
+        why = "is a learner stuck?" if method == "put" else "see its actor's log"
+        raise SspError(f"queue {self.name} did not answer {call} for {self._timeout:.0f} s: {why}")

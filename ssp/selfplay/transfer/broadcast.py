@@ -1,0 +1,127 @@
+"""One sender, many receivers, at once: weights over a process group of torch.distributed.
+
+Owns the group: gloo between CPUs, NCCL between GPUs; not the default group, which belongs to the learner's ranks. Promises
+that every wait ends within its deadline, and that a member's death, a late member or another failure is the Fault
+`broadcast_failed`, after which the group is of no use and is formed anew. The store listens on the sender's own address
+only. Refuses to know who the members are. NCCL has never been run.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from ssp.base.errors import Fault
+from ssp.selfplay.transfer.parcel import Tensor
+
+FAILED = "broadcast_failed"
+
+
+@dataclass(frozen=True)
+class Call:
+    """How members find each other: the sender's address, and the group's size with the sender (rank 0).
+
+    `gpu`: over NCCL. `seconds`: how long one wait may take."""
+
+    host: str
+    port: int
+    size: int
+    gpu: bool
+    seconds: float
+
+
+def listen(host: str) -> socket.socket:
+    """A socket for a group's store, on a free port of `host`."""
+    opened = socket.socket()
+    opened.bind((host, 0))
+    opened.listen(64)
+    return opened
+
+
+class Group:
+    """One process's part of a group. Rank 0 gives the socket that `call` names."""
+
+    def __init__(self, call: Call, rank: int, host: str, opened: socket.socket | None = None) -> None:
+        # Here, because ledgers, queues and shards import this room's records and should start without torch.
+        import torch
+        import torch.distributed as dist
+
+        self._dist, self._seconds = dist, timedelta(seconds=call.seconds)
+        self._device = "cuda" if call.gpu else "cpu"
+        with _faults("forming the group"):
+            store: Any = dist.TCPStore(
+                call.host,
+                call.port,
+                call.size,
+                rank == 0,
+                self._seconds,
+                wait_for_workers=False,
+                master_listen_fd=None if opened is None else opened.detach(),
+            )
+            self._store = store  # of the sender's: it serves as long as it is kept
+            self._group = self._form(store, rank, call.size, host)
+            self._one(torch.zeros(1, device=self._device))  # so that a group which stands has all its members
+
+    def _form(self, store: Any, rank: int, size: int, host: str) -> Any:
+        if self._device == "cuda":
+            options = self._dist.ProcessGroupNCCL.Options()
+            options._timeout = self._seconds
+            return self._dist.ProcessGroupNCCL(store, rank, size, options)
+        gloo: Any = self._dist.ProcessGroupGloo
+        options = gloo._Options()
+        options._timeout = self._seconds
+        options._devices = [gloo.create_device(hostname=host)]
+        return gloo(store, rank, size, options)
+
+    def send(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Send every tensor, in order. Fault `broadcast_failed`."""
+        import torch
+
+        with _faults("sending"):
+            for array in weights.values():
+                # contiguous, and writable: torch warns of arrays that it might write to
+                owned = np.require(array, requirements=["C", "W"])
+                self._one(torch.from_numpy(owned).to(self._device))
+
+    def receive(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
+        """The sender's next weights, of which `tensors` says what they are: arrays, from GPUs tensors on the device.
+
+        Fault `broadcast_failed`."""
+        import torch
+
+        weights: dict[str, Any] = {}
+        with _faults("receiving"):
+            for tensor in tensors:
+                array = np.empty(tensor.shape, tensor.dtype)
+                there = torch.from_numpy(array).to(self._device)
+                self._one(there)
+                weights[tensor.name] = array if self._device == "cpu" else there
+        return weights
+
+    def _one(self, tensor: Any) -> None:
+        options = self._dist.BroadcastOptions()
+        options.rootRank = options.rootTensor = 0
+        options.timeout = self._seconds
+        if not self._group.broadcast([tensor], options).wait(self._seconds):
+            raise RuntimeError(f"not done within {self._seconds.total_seconds():g} s")
+
+    def close(self) -> None:
+        """Leave. Who still waits in this group gets a fault."""
+        with suppress(Exception):  # a group that failed may not even end well
+            self._group.abort()
+        self._group = self._store = None
+
+
+@contextmanager
+def _faults(doing: str) -> Iterator[None]:
+    """Torch's exceptions of distributed work (all RuntimeErrors) as the one Fault."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise Fault(FAILED, f"{doing}: {str(error).splitlines()[0][:200]}") from error

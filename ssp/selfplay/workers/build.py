@@ -1,0 +1,275 @@
+"""Parts made from the configuration: tokenizer, engine, model folder, corpora, indexes, search.
+
+Owns the way from a config key to a working object, once, for training, `eval` and `ask` (law 8).
+Promises that a part that cannot be made raises `InputError` (law 6: another kind is never taken instead), and that a
+policy folder of another protocol is refused. Refuses to know actors, the game, or how the parts are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ssp import engines
+from ssp.base import cache, models
+from ssp.base.episode import PROPOSER, SOLVER, Episode, Task
+from ssp.base.errors import InputError
+from ssp.base.services import key_from
+from ssp.config.role import RoleConfig
+from ssp.config.schema import Config
+from ssp.config.tables import ACTED
+from ssp.engines import Engine
+from ssp.engines.endpoint import EndpointEngine
+from ssp.game import corpora, protocols
+from ssp.game.evaluation import Play, methods
+from ssp.game.evaluation.bench import Bench
+from ssp.game.judge import AnswerJudge, Further
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Search, Settings, rollout
+from ssp.game.rollout.table import Told
+from ssp.learning import coldstart
+from ssp.learning.tiny import policy as tiny
+from ssp.learning.tiny.actor import Actor
+from ssp.learning.tiny.settings import MODEL as TINY
+from ssp.record import runfolder
+from ssp.record.manifest import check_files, protocol_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from ssp.game.judge.endpoint import Endpoint
+
+COLDSTART = "coldstart"
+
+
+def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a policy folder: exactly what its `tokenizer.json` says.
+
+    Not by `AutoTokenizer`: that picks a class by the model's architecture and puts its own word splitting in place of
+    the file's.
+    """
+    # Here, because retriever shards use this module too and should start without transformers.
+    from transformers import PreTrainedTokenizerFast
+
+    folder = _folder(model_dir)
+    if not (folder / "tokenizer.json").is_file():
+        raise InputError("a policy folder holds tokenizer.json", folder, "give a folder that save_pretrained wrote")
+    try:
+        loaded: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the library raises bare Exceptions too
+        rule = "the tokenizer files of a policy folder can be read"
+        raise InputError(rule, f"{folder}: {error}", "copy or save the policy again") from error
+    return loaded
+
+
+def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) -> Engine:
+    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind, and for
+    files that are not as they were written.
+
+    `sleeps`: it shares its GPUs with a learner, and takes turns with it.
+    """
+    chosen = cfg_role.engine
+    if chosen.kind == "endpoint":
+        return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env))
+    return engines.create(chosen, _sound(model_dir), sleeps)
+
+
+def acted(cfg: Config, role: str, renderer: Renderer) -> Engine | None:
+    """The engine of a role that a script plays (engine.kind=scripted or simulated); None for other kinds."""
+    chosen = cfg.block(role).engine
+    return engines.acted(chosen, Actor(cfg, role, renderer)) if chosen.kind in ACTED else None
+
+
+def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str, Engine]:
+    """The engine of each role over one base, the model of `model_dir`: see `ssp.engines.faces`. `sleeps` as in `engine`."""
+    adapters = {role: cfg.block(role).learner.lora for role in cfg.roles}
+    return engines.faces(cfg.solver.engine, _sound(model_dir), adapters, sleeps)
+
+
+def check_engines(cfg: Config) -> None:
+    """InputError when the software that an engine needs is not installed. Makes none: where it runs is for others to say."""
+    if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, SOLVER}):
+        # Here, because it is of use to vLLM only.
+        from ssp.engines.vllm import setup
+
+        setup.require()
+
+
+def check_learners(cfg: Config, roles: Iterable[str]) -> None:
+    """InputError when the software that a learner of `roles` needs is not installed. Makes none, as `check_engines`."""
+    for role in roles:
+        block = cfg.block(role)
+        if block.policy != "frozen" and block.learner.kind == "deepspeed" and util.find_spec("deepspeed") is None:
+            step = f"pip install 'ssp[deepspeed]', or set {role}.learner.kind=torch"
+            raise InputError(f"{role}.learner.kind=deepspeed needs DeepSpeed", "not installed", step)
+
+
+def missing(cfg: Config) -> list[InputError]:
+    """What the configuration asks for and this machine has not installed, each with the settings that do without it."""
+    found = []
+    for check in (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss):
+        try:
+            check(cfg)
+        except InputError as error:
+            found.append(error)
+    return found
+
+
+def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | None = None) -> Path:
+    """The folder that `role` starts from; makes the cold start when the config says `coldstart` and none is cached.
+
+    `progress(done, message)` hears of its training, done in 0..1.
+    A folder whose `ssp.json` names another protocol than the config's is refused.
+    """
+    block = cfg.block(role)
+    if block.model == COLDSTART:
+        folder = Path(coldstart.ensure(cfg.coldstart, cache.root(), progress))
+    elif block.model == TINY:
+        recalls = block.search.kind != "retriever"
+        folder = tiny.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())
+    else:
+        folder = models.folder(block.model, f"{role}.model")
+    check_protocol(folder, cfg.protocol)
+    return folder
+
+
+def check_policy(cfg: Config, role: str, folder: Path) -> None:
+    """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat template, its stops);
+    for folders that a user brings, as `model_dir` gave them."""
+    if cfg.block(role).model != COLDSTART:
+        renderer(cfg, role, folder).stops(role)
+        if cfg.block(role).engine.kind in ACTED:  # of which nothing but the words is used
+            return
+        if cfg.block(role).engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
+            from ssp.engines.vllm import setup
+
+            setup.shapes(_sound(folder))
+        else:
+            engine(cfg.block(role), folder)
+
+
+def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
+    """InputError for a text with a word that the vocabulary has no token for: the policy would read `<unk>` instead."""
+    unknown = tokens.unk_token_id
+    # A byte-level vocabulary knows every word: its model has no unknown token, also where the tokenizer names one.
+    none = unknown is None or getattr(tokens.backend_tokenizer.model, "unk_token", "") is None
+    for text in texts if not none else ():
+        words = [word for word in text.split() if unknown in tokens.encode(word, add_special_tokens=False)]
+        if words:
+            shown = ", ".join(dict.fromkeys(words[:5])) + (", ..." if len(words) > 5 else "")
+            rule = "questions and targets are made of words that the policy knows"
+            raise InputError(rule, f"{shown} (in: {text[:80]})", "take data of this policy's world, or another policy")
+
+
+def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Path:
+    """The policy to look at: the folder `given`, else the one that `role` starts from.
+
+    Of a run folder, the role's newest checkpoint (the one that its state.json names).
+    """
+    if given is None:
+        return model_dir(cfg, role)
+    folder = _folder(given)
+    state = runfolder.RunFolder(folder).read_state()
+    if state is not None:
+        if role not in state["folders"]:
+            found = folder / "checkpoints" / "state.json"
+            raise InputError(f"state.json of a run names the {role}'s checkpoint", found, "give a checkpoint's folder")
+        folder = _folder(folder / state["folders"][role])
+    check_protocol(folder, cfg.protocol)
+    return folder
+
+
+def player(
+    cfg: Config,
+    role: str,
+    folder: Path,
+    search: Search,
+    temperature: float,
+    told: Told = lambda episode, kind, text: None,
+) -> Play:
+    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses (and its `told`)."""
+    parts = engine(cfg.block(role), folder), renderer(cfg, role, folder), search
+    chosen = settings(cfg, role, temperature)
+
+    def play(tasks: list[Task]) -> list[Episode]:
+        return rollout(*parts, tasks, chosen, told)[0]
+
+    return play
+
+
+def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
+    """Tasks → episodes by a baseline method (`ssp.game.evaluation.methods`), same engine, search and limits as `role`."""
+    block, steps = cfg.block(role), methods.get(method)
+    bench = Bench(
+        engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, cfg.retriever.topk
+    )
+    return lambda tasks: bench.play(steps, tasks)
+
+
+def renderer(cfg: Config, role: str, folder: Path | str) -> Renderer:
+    """The configured protocol in the words of the policy in `folder`. InputError for a chat template that does not fit."""
+    return Renderer(protocols.get(cfg.protocol), tokenizer(folder), cfg.block(role).template)
+
+
+def settings(cfg: Config, role: str, temperature: float, step: int | None = None) -> Settings:
+    """How `role` plays at this temperature, for its update `step`; None: as in the last stage of its limits."""
+    block = cfg.block(role)
+    return Settings(block.limits.at(step), temperature, cfg.retriever.topk, block.search, block.engine.lanes)
+
+
+def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
+    """A client of the chat endpoint that `judge.*` names; one call may take `seconds`. InputError for a missing key."""
+    # Here, as below, because players and retriever shards use this module too and should start without the client.
+    from ssp.game.judge.endpoint import Endpoint
+
+    return Endpoint(cfg.judge, seconds, cfg.seed)
+
+
+def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
+    """Who decides right or wrong. InputError for a key or a model folder that is missing."""
+    if cfg.judge.kind == "exact":
+        return AnswerJudge(fold=cfg.judge.fold)
+    from ssp.game.judge.judges import EngineJudge, LlmJudge
+
+    further: Further
+    if cfg.judge.kind == "llm":
+        further = LlmJudge(cfg.judge, endpoint(cfg, seconds))
+    else:
+        folder = models.folder(cfg.judge.model, "judge.model")
+        further = EngineJudge(cfg.judge, engine(cfg.solver, folder), tokenizer(folder))
+    return AnswerJudge(further, cfg.judge.cache, cfg.judge.fold)
+
+
+def check_judge(cfg: Config, seconds: float = math.inf) -> None:
+    """Ask the configured judge, and the endpoint that verifies questions, once each, for `seconds` at most.
+
+    InputError when no answer comes.
+    """
+    judge(cfg, seconds).check()
+    if PROPOSER in cfg.roles and cfg.referee.verifier == "judge" and cfg.judge.kind != "llm":
+        endpoint(cfg, seconds).check(
+            "Which planet do people live on? Reply with its name.", lambda reply: reply or None
+        )
+
+
+def check_protocol(folder: Path | str, protocol: str) -> None:
+    """InputError when the policy in `folder` speaks another protocol, or another version of it, or there is none."""
+    wanted = protocols.get(protocol)
+    protocol_of(_folder(folder), wanted.id, wanted.version)
+
+
+def _folder(path: Path | str) -> Path:
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise InputError("a policy is an existing folder", folder, "give the folder's path, or model=coldstart")
+    return folder
+
+
+def _sound(path: Path | str) -> Path:
+    """A folder from which weights are taken."""
+    folder = _folder(path)
+    check_files(folder)
+    return folder

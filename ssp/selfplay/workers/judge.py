@@ -1,0 +1,93 @@
+"""The judge: the referee's verifier and the answer judge behind one worker.
+
+Owns the verifier's engine. Promises that its calls are pure: the same block gets the same verdicts and grades, whoever is
+asked. Refuses to know rounds, ledger or learners.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Verdict
+from ssp.base.errors import InputError, InvariantError
+from ssp.config.schema import Config
+from ssp.engines import Engine
+from ssp.game import protocols
+from ssp.game.judge import Item
+from ssp.game.referee import EndpointVerifier, EngineVerifier, Referee
+from ssp.game.referee.verifier import Verifier
+from ssp.game.rewards.score import graded
+from ssp.selfplay.transfer.fittings import Fittings
+from ssp.selfplay.transfer.parcel import Parcel
+from ssp.selfplay.workers import build
+
+
+class Judge:
+    """The referee's verifier and the answer judge; `frozen` verifies with the start checkpoint."""
+
+    def __init__(self, cfg: Config, model_dir: Path) -> None:
+        self._cfg = cfg
+        self._judge = build.judge(cfg, judge_seconds(cfg))
+        self._engine: Engine | None = None
+        self._referee: Referee | None = None
+        if PROPOSER in cfg.roles:
+            self._engine, verifier = _verifier(cfg, model_dir)
+            self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed)
+        self._fittings: Fittings | None = None
+        if self._engine is not None and cfg.referee.verifier == "solver":
+            self._fittings = Fittings(cfg, SOLVER, self._engine, plays=False)
+
+    def verify(
+        self, block: list[Episode], targets: list[str], version: int = -1, parcel: Parcel | None = None
+    ) -> tuple[list[Verdict], float]:
+        """One verdict an episode, and the seconds it took. With a parcel, the live solver of `version` verifies."""
+        if self._referee is None:
+            raise InvariantError("nobody proposes in this game, so there is nothing to verify")
+        started = time.perf_counter()
+        if parcel is not None and self._fittings is not None:
+            self._fittings.fit(version, parcel)
+        found = {document.id: document for episode in block for document in episode.documents}
+        pool = [document for _, document in sorted(found.items())]
+        verdicts = self._referee.check(block, targets, lambda episode: pool)
+        return verdicts, time.perf_counter() - started
+
+    def grade(self, block: list[Episode], items: Sequence[tuple[int, str, Sequence[str]]]) -> tuple[list[Grade], float]:
+        """A grade for each (row of the block, question, gold answers), and the seconds it took."""
+        started = time.perf_counter()
+        decisions = self._judge.decide([Item(question, golds, block[row].final) for row, question, golds in items])
+        facts = {"observed": (protocols.get(self._cfg.protocol).observation_form.tag,), "fold": self._cfg.judge.fold}
+        grades = [
+            graded(self._cfg.solver, block[row], golds, decision, **facts)
+            for (row, _, golds), decision in zip(items, decisions, strict=True)
+        ]
+        return grades, time.perf_counter() - started
+
+    def answers(self) -> bool:
+        """Whether the endpoint that it asks, if any, gives a verdict now; found out past the breaker."""
+        if self._cfg.judge.kind == "engine":
+            return True
+        try:
+            build.check_judge(self._cfg, judge_seconds(self._cfg))
+        except InputError:
+            return False
+        return True
+
+
+def judge_seconds(cfg: Config) -> float:
+    """What asking the endpoint may take at once. A call asks twice at most, and blocks may wait for the same judge."""
+    place = cfg.placement
+    waiting = -(-max(place.proposers, place.solvers) // place.judges)
+    return 0.4 * place.call_timeout / waiting
+
+
+def _verifier(cfg: Config, model_dir: Path) -> tuple[Engine | None, Verifier | None]:
+    """Who answers a question from its evidence, and the engine that it runs on, if any."""
+    if cfg.referee.verifier == "none":
+        return None, None
+    renderer = build.renderer(cfg, SOLVER, model_dir)
+    if cfg.referee.verifier == "judge":
+        return None, EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
+    engine = build.engine(cfg.solver, model_dir)
+    return engine, EngineVerifier(engine, renderer, cfg.referee)

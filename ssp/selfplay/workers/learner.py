@@ -1,0 +1,143 @@
+"""The learner as a worker: episodes in, new weights out.
+
+Owns the model that is trained by one role, or by the two that share it; with several ranks it is one of them, and all are
+called alike. Promises that only rank 0 publishes. Refuses to know rewards' origin, versions or other workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ssp.base.episode import Episode, Outcome
+from ssp.base.errors import InputError, InvariantError
+from ssp.config.schema import Config
+from ssp.game import protocols
+from ssp.selfplay.cast import learners
+from ssp.selfplay.records import PlanItem
+from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
+from ssp.selfplay.transfer.publishing import Publisher
+
+if TYPE_CHECKING:
+    from ssp.learning.backends.ranks import Ranks
+    from ssp.learning.batch import Batch
+
+Plan = Sequence[tuple[int, int, float, int] | PlanItem]
+"""Episodes of a batch, in order: fields of `PlanItem`."""
+
+
+class Learner(Publisher):
+    """Trains the policy of `role`, and of the role that it is shared with. The KL reference is the start model `model_dir`.
+
+    `ranks`: who else makes every call that computes, None: nobody.
+    """
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
+        # Here, because players and judges use this module too and should start without transformers' models.
+        from ssp.learning import learner
+        from ssp.learning.backends.ranks import SOLO
+
+        self._role, self._model_dir, self._ranks = role, Path(model_dir), ranks or SOLO
+        blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
+        wanted = blocks[role].learner.ranks
+        if wanted != self._ranks.world:
+            rule = "a learner of several ranks is several processes, which Ray starts"
+            raise InputError(rule, f"learner.ranks={wanted} in {self._ranks.world}", "set learner.ranks=1 here")
+        protocol = protocols.get(cfg.protocol).id
+        self._adapter = cfg.placement.layout == "shared-base"  # its players have the base already
+        self._inner = learner.Learner(self._model_dir, blocks, protocol, cfg.steps, self._ranks)
+
+    def exported(self) -> Weights:
+        """Current weights under Hugging Face names (numpy, float32), for players on a shared base the adapter alone, under
+        peft's names; nothing on other ranks than 0."""
+        return self._inner.adapter() if self._adapter else self._inner.weights()
+
+    def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
+        """The weights of the reference that the policy is held to, for an evaluation: outside of the publications."""
+        weights = self._inner.anchor_weights()
+        return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
+
+    def nbytes(self) -> int:
+        """Bytes of the start model's files, or of the adapter that is published."""
+        if self._adapter:
+            from ssp.learning import lora
+
+            return lora.size(self._inner.policy.model)
+        return sum(file.stat().st_size for file in self._model_dir.glob("*.safetensors"))
+
+    def on_gpu(self) -> bool:
+        """Whether the weights are on a GPU."""
+        return self._inner.backend.device.type == "cuda"
+
+    def update(self, plan: Plan, *blocks: list[Episode]) -> tuple[Parcel, dict[str, float]]:
+        """`learn`, and publish."""
+        return self._publish(self.learn(plan, *blocks))
+
+    def update_all(
+        self, plans: Mapping[str, Plan], *blocks: list[Episode]
+    ) -> tuple[Parcel, dict[str, dict[str, float]]]:
+        """`update` of the roles that share this policy, a plan each over the same blocks; the figures by role."""
+        stats = self._learn({role: _batch(plan, blocks) for role, plan in plans.items()})
+        parcel, figures = self._publish({})
+        return parcel, {role: {**found, **figures} for role, found in stats.items()}
+
+    def learn(self, plan: Plan, *blocks: list[Episode]) -> dict[str, float]:
+        """One learner step on `plan`; its figures. InvariantError for an episode that a fault voided in play."""
+        batch = _batch(plan, blocks)
+        return self._learn({self._role: batch})[self._role]
+
+    def measure(self, plan: Plan, *blocks: list[Episode]) -> dict[str, float]:
+        """The figures of `plan` without a step."""
+        return self._inner.measure({self._role: _batch(plan, blocks)})[self._role]
+
+    def again(self, serial: int) -> tuple[Any, dict[str, float]]:
+        """See `Publisher.again`."""
+        if self._ranks.world == 1:
+            return super().again(serial)
+        weights = self.exported()  # all ranks together, whether or not the outbox still needs them
+        return self._again(serial, lambda: weights) if self._ranks.rank == 0 else ({}, {})
+
+    def save(self, folder: str, meta: dict[str, Any]) -> None:
+        """Write a checkpoint folder (Hugging Face layout and optimizer), aside and renamed."""
+        self._inner.save(Path(folder), meta)
+
+    def export(self, folder: str, meta: dict[str, Any]) -> None:
+        """Write the policy alone, as a model folder that a run can start from."""
+        self._inner.export(Path(folder), meta)
+
+    def load(self, folder: str) -> None:
+        """Read a checkpoint folder back: weights, optimizer, algorithm state."""
+        self._inner.load(Path(folder))
+
+    def _learn(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
+        started = time.perf_counter()
+        stats = self._inner.update(batches)
+        self._inner.backend.zero()  # what follows, a publication or an engine's turn, finds that memory free
+        for found in stats.values():
+            found["busy"] = time.perf_counter() - started
+        return stats
+
+    def _publish(self, stats: dict[str, float]) -> tuple[Any, dict[str, Any]]:
+        if self._ranks.rank == 0:
+            return super()._publish(stats)
+        self.exported()  # which all ranks do together
+        return {}, stats
+
+
+def _batch(plan: Plan, blocks: Sequence[list[Episode]]) -> Batch:
+    from ssp.learning.batch import collate
+
+    items = [PlanItem(*entry) for entry in plan]
+    chosen = [_scored(blocks[item.block][item.row]) for item in items]
+    given = [item.baseline for item in items if item.baseline is not None]
+    return collate(chosen, [item.reward for item in items], [item.group for item in items], baselines=given or None)
+
+
+def _scored(episode: Episode) -> Episode:
+    """The episode as a learner wants it. The block was made before grading; the coordinator knows the outcome since."""
+    if episode.outcome is Outcome.VOID:
+        raise InvariantError(f"episode {episode.id} is void ({episode.cause}) and may not be trained")
+    return replace(episode, outcome=Outcome.SCORED)

@@ -1,0 +1,117 @@
+"""The player: episodes of one role, played on one engine.
+
+Owns the engine and the tokenizer of one role. Promises that it uses exactly the weights it was handed (a changed version
+reloads and resets every cache, except in flight), that transcripts are on disk before the call returns, and that where a
+learner has the engine's GPUs by turns it sleeps and wakes as often as it is told.
+In flight several threads may play at once. Refuses to know rewards, batches or other workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ssp.base.episode import Episode, Task
+from ssp.base.errors import InputError
+from ssp.config.schema import Config
+from ssp.engines import Engine
+from ssp.engines.base import Sleeper
+from ssp.game.rollout import Search, rollout
+from ssp.record import episodes as transcripts
+from ssp.selfplay.records import Brief, PlayReport
+from ssp.selfplay.transfer.broadcast import Call
+from ssp.selfplay.transfer.fittings import Fittings
+from ssp.selfplay.transfer.parcel import Parcel, Place
+from ssp.selfplay.turns import takes_turns
+from ssp.selfplay.workers import build
+
+
+@dataclass(frozen=True)
+class PlayOrder:
+    """How a block is played: sampling temperature, the file stem of its transcripts ("" = none are written), and the
+    update of the role whose limits hold (None: those of the last stage)."""
+
+    temperature: float
+    stem: str
+    step: int | None = None
+
+
+class Player:
+    """Plays episodes of one role with one engine, the proposer or the solver. `engine`: one that is there already."""
+
+    def __init__(
+        self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path, engine: Engine | None = None
+    ) -> None:
+        self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
+        block = cfg.block(role)
+        self._renderer = build.renderer(cfg, role, model_dir)
+        sleeps = takes_turns(cfg, role)
+        engine = engine or build.acted(cfg, role, self._renderer)
+        self._engine = engine or build.engine(block, model_dir, sleeps)
+        self._asleep = False
+        self._fittings = Fittings(cfg, role, self._engine)
+
+    def play(
+        self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Parcel
+    ) -> tuple[list[Episode], PlayReport]:
+        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order.
+
+        In flight a newer version that came by `refresh` is used, also from the middle of a turn on.
+        """
+        started = time.perf_counter()
+        synced = self._fittings.fit(version, parcel)
+        settings = build.settings(self._cfg, self._role, order.temperature, order.step)
+        block, seconds = rollout(self._engine, self._renderer, self._search, list(tasks), settings)
+        seconds |= synced
+        file = f"{order.stem}.parquet" if order.stem else ""
+        briefs = [Brief.of(episode, file, row) for row, episode in enumerate(block)]
+        if file:
+            writing = time.perf_counter()
+            transcripts.write(self._dir / file, block)
+            seconds["write"] = time.perf_counter() - writing
+        seconds["busy"] = time.perf_counter() - started
+        return block, PlayReport(briefs, seconds)
+
+    def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
+        """Take new weights while `play` goes on in another thread (in flight); seconds of transfer and load."""
+        return self._fittings.fit(version, parcel)
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back until `wake`. Fault `engine_awake` when too much of it stays taken."""
+        if not self._asleep:
+            self._sleeper().sleep()
+            self._asleep = True
+
+    def wake(self) -> None:
+        """Take the memory again."""
+        if self._asleep:
+            self._sleeper().wake()
+            self._asleep = False
+
+    def _sleeper(self) -> Sleeper:
+        if not isinstance(self._engine, Sleeper):
+            rule = f"the {self._role}'s engine sleeps where it shares GPUs with a learner"
+            raise InputError(rule, type(self._engine).__name__, f"set {self._role}.engine.kind=vllm")
+        return self._engine
+
+    def place(self) -> Place:
+        """Where this process is."""
+        return self._fittings.place(self.host())
+
+    def host(self) -> str:
+        """The address at which the other processes of the run reach this one."""
+        return "127.0.0.1"
+
+    def join(self, call: Call, rank: int, host: str) -> None:
+        """Become a member of a group of broadcasts. Fault `broadcast_failed`."""
+        self._fittings.join(call, rank, host)
+
+    def receive(self, version: int, parcel: Parcel) -> dict[str, float]:
+        """Take part in a broadcast; seconds. Fault `broadcast_failed`."""
+        return self._fittings.receive(version, parcel)
+
+    def leave(self) -> None:
+        """Leave the group of broadcasts."""
+        self._fittings.leave()

@@ -1,0 +1,261 @@
+"""What the board shows, as plain data: rows with a key and a number that says when each last changed.
+
+Owns the document (docs/board.md says what its rows are) and the reading of a run's files for it. Promises that a look at
+a run that goes on reads what is new and little else, that `since` gives what changed after a number and in the end the
+same rows however often one looked, and that nothing is written. Refuses to know HTML, and to fill in what a run did not
+record.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from ssp.base import causes
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import InputError
+from ssp.base.models import called
+from ssp.config import load
+from ssp.config.schema import Config
+from ssp.record.episodes import by_past, step_of
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import LOCK, RunFolder
+from ssp.search.router import NO_CORPUS
+from ssp.selfplay.curriculum.yardstick import read_told
+from ssp.selfplay.league import payoff
+from ssp.selfplay.questions.reader import origin
+from ssp.selfplay.questions.records import REJECTED, VALID, VOID, identify
+from ssp.views.board import flow, standing
+from ssp.views.board.tail import Tail
+
+Row = dict[str, Any]
+FORM = 1
+"""The number of this form of the document."""
+MOST = 500
+"""Rows of one reply: what a browser takes in without being held up."""
+DUELS = 40
+_VERDICTS = (VALID, REJECTED, VOID)
+
+
+class Board:
+    """One run, looked at. `look`, then `since`. InputError for a folder that is no run."""
+
+    def __init__(self, run: RunFolder) -> None:
+        if not run.config.is_file():
+            raise InputError("a board shows a run's folder", run.path, "give a folder below runs/")
+        self.run, self.cfg = run, load(str(run.config), trusted=False)
+        self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
+        self._seq = 0
+        self._names: defaultdict[str, list[str]] = defaultdict(list)
+        self._metrics, self._timeline, self._queues = Tail(run.metrics), flow.Spans(run.timeline), Tail(run.queues)
+        self._ledger: Ledger | None = None
+        self._stamp: tuple[Any, ...] = ()
+        self._known: set[str] = set()
+        self._questions: dict[str, list[str]] = {}
+        self._scores: dict[str, tuple[int, float]] = {}
+        self._duels: list[str] = []
+        self._payoff, self._mixed = payoff.PayoffTable(), 0
+        self._depth = flow.Depth()
+
+    def look(self) -> None:
+        """Take in what is new. InputError for a file that is not a run's."""
+        self._set("run", "", self._about())
+        self._figures()
+        self._accounts()
+        self._measured()
+        if self._timeline.look():
+            self._set("timeline", "", self._timeline.shown())
+        if self._queues.lines():
+            self._set("queues", "", flow.queues(self.run.queues))
+
+    def since(self, number: int, most: int | None = MOST) -> Row:
+        """The rows that changed after `number`, oldest change first, at most `most`: {form, seq, more, rows: [kind, key,
+        value]}. With `more` there are others, after `seq`."""
+        new = []
+        for (kind, key), (seq, value) in reversed(self._rows.items()):
+            if seq <= number:
+                break
+            new.append((seq, [kind, key, value]))
+        new.reverse()
+        sent = new[:most]
+        return {
+            "form": FORM,
+            "seq": sent[-1][0] if sent else self._seq,
+            "more": len(sent) < len(new),
+            "rows": [row for _, row in sent],
+        }
+
+    def games(self, questions: Sequence[str]) -> tuple[list[Row], list[Row]]:
+        """The ledger's rows of all games about these questions (by id), and of their episodes; of unknown ones none."""
+        names = [game for question in questions for game in self._questions.get(question, ())]
+        return self._ledger.of_games(names) if self._ledger is not None and names else ([], [])
+
+    def chosen(self) -> Iterator[str]:
+        """Questions in the order in which a page that has not room for all shows them: the newest duels and questions,
+        then those that were played, evenly over the run, then others."""
+        yield from reversed(self._duels)
+        by_step = sorted(
+            self._questions, key=lambda name: (self._rows["questions", name][1][5], self._rows["questions", name][0])
+        )
+        yield from reversed(by_step[-DUELS:])
+        played = [name for name in self._questions if name in self._scores]
+        others = [name for name in self._questions if name not in self._scores]
+        for names in (played, others):
+            for step in (64, 16, 4, 1):
+                yield from islice(names, 0, None, step)
+
+    def _set(self, kind: str, key: str, value: Any) -> None:
+        known = self._rows.get((kind, key))
+        if known is None or known[1] != value:
+            self._seq += 1
+            self._rows.pop((kind, key), None)  # the order of the rows is that of their changes
+            self._rows[kind, key] = (self._seq, value)
+
+    def _about(self) -> Row:
+        cfg = self.cfg
+        blocks = {role: getattr(cfg, role) for role in cfg.roles}
+        return {
+            "name": self.run.name,
+            "called": called(self.run.path),
+            "live": _held(self.run),
+            "steps": cfg.steps,
+            "attempts": cfg.game.attempts,
+            "roles": list(cfg.roles),
+            "bounds": {role: getattr(cfg.schedule.max_staleness, role) for role in cfg.roles},
+            "evaluation": _evaluation(cfg),
+            "settings": {
+                "seed": cfg.seed,
+                "protocol": cfg.protocol,
+                "questions": cfg.game.questions,
+                "verifier": cfg.referee.verifier,
+                "judge": cfg.judge.kind,
+                **{f"{role}: {key}": getattr(b, key) for role, b in blocks.items() for key in ("algorithm", "loss")},
+                **{f"{role}: policy": b.policy for role, b in blocks.items()},
+            },
+        }
+
+    def _figures(self) -> None:
+        for text in self._metrics.lines():
+            try:
+                line = json.loads(text)
+                step, role, time = int(line.pop("step")), str(line.pop("role")), float(line.pop("time", 0.0))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                rule = "every finished line of a metrics file must be an object with step and role"
+                raise InputError(rule, f"{self.run.metrics}: {text[:80]}", "remove that line") from error
+            line.pop("not_finite", None)
+            names = self._names[role]
+            names += [name for name in line if name not in names]
+            self._set("names", role, list(names))
+            self._set("figures", f"{role}:{step}", [step, time, *(flow.short(line.get(name)) for name in names)])
+
+    def _measured(self) -> None:
+        """What the yardstick has measured, if it has."""
+        if (told := read_told(self.run)) is not None:
+            self._set("yardstick", "", told)
+
+    def _accounts(self) -> None:
+        """The ledger, where it was written since the last look."""
+        if not self.run.ledger.is_file():
+            return
+        status = self.run.ledger.stat()
+        log = self.run.ledger.with_name(self.run.ledger.name + "-wal")
+        written = log.stat() if log.is_file() else status
+        stamp = (status.st_ino, status.st_mtime_ns, written.st_mtime_ns, written.st_size)
+        if stamp == self._stamp:
+            return
+        if self._ledger is None or status.st_ino != self._stamp[0]:
+            self.close()  # the copy of a ledger that lies elsewhere is exchanged as a whole
+            self._ledger = Ledger(self.run.ledger, readonly=True)
+        new = [id for id in self._ledger.judged() if id not in self._known]
+        games, episodes = self._ledger.of_games(new)
+        self._settle(games, episodes)
+        ended = self._ledger.get(self._depth.open) if self._depth.open else []
+        self._depth.add([*episodes, *ended])
+        tally = {role: states for role, states in self._ledger.tally().items() if role in ROLES}
+        counts = self._ledger.outcomes()
+        known = {name[5:]: list(causes.find(name[5:])) for name in counts if name.startswith("void/")}
+        issued = {role: number for role, number in self._ledger.issued().items() if role in ROLES}
+        self._set("accounts", "", {"issued": issued, "states": tally, "outcomes": counts, "causes": known})
+        self._set("depth", "", self._depth.shown())
+        self._stamp = stamp  # only now: after an error all this is asked again
+
+    def _settle(self, games: Sequence[Row], episodes: Sequence[Row]) -> None:
+        of: defaultdict[str, list[Row]] = defaultdict(list)
+        for row in episodes:
+            of[row["game_id"]].append(row)
+        for game in sorted(games, key=lambda game: (_step(of[game["id"]]), game["id"])):
+            self._round(_step(of[game["id"]]), game, of[game["id"]])
+            if game["question"] is not None:
+                self._ask(game, of[game["id"]])
+        self._mixed += payoff.count(self._payoff, games, episodes)
+        self._known.update(game["id"] for game in games)
+        self._set("duels", "", list(self._duels))
+        if games:
+            self._set("league", "", standing.shown(self._payoff, self._mixed))
+
+    def _round(self, step: int, game: Row, episodes: Sequence[Row]) -> None:
+        """[step, lowest and highest proposer version, the same of the solver, games, valid ones, past proposers, past
+        solvers]: of who played it for a learner, then whom these met. Who once wrote a replayed question is neither."""
+        if step < 1:
+            return
+        _, old = self._rows.get(("rounds", str(step)), (0, [step, None, None, None, None, 0, 0, [], []]))
+        ends, past = list(old[1:5]), list(old[7:])
+        for at, role in enumerate((PROPOSER, SOLVER)):
+            seen = {False: {*ends[2 * at : 2 * at + 2]}, True: {*past[at]}}
+            for row in (row for row in episodes if row["role"] == role and row["file"]):
+                seen[by_past(row["file"])].update((row["policy_version_min"], row["policy_version_max"]))
+            own, past[at] = (sorted(each - {None, -1}) for each in (seen[False], seen[True]))  # -1: it wrote nothing
+            ends[2 * at : 2 * at + 2] = [own[0], own[-1]] if own else [None, None]
+        self._set("rounds", str(step), [step, *ends, old[5] + 1, old[6] + (game["verdict"] == VALID), *past])
+
+    def _ask(self, game: Row, episodes: Sequence[Row]) -> None:
+        """[question, target, verdict, rule, proposer version, newest step, games, attempts scored, solve rate]."""
+        id = identify(game["question"], game["target"] or "")
+        self._questions.setdefault(id, []).append(game["id"])
+        fresh = [game["question"], game["target"], game["verdict"], game["rule"], game["proposer_version"]]
+        fresh += [0, 0, 0, None]
+        _, old = self._rows.get(("questions", id), (0, fresh))
+        told = old if _VERDICTS.index(old[2]) <= _VERDICTS.index(game["verdict"]) else fresh
+        if game["win_rate"] is not None:
+            tried = [e for e in episodes if e["role"] == SOLVER and "greedy" not in e["id"] and e["outcome"] != VOID]
+            scored, right = self._scores.get(id, (0, 0.0))
+            self._scores[id] = scored + len(tried), right + game["win_rate"] * len(tried)
+            self._duels = [*(name for name in self._duels if name != id), id][-DUELS:]
+        scored, right = self._scores.get(id, (0, 0.0))
+        rate = round(right / scored, 6) if scored else None
+        self._set("questions", id, [*told[:5], max(old[5], _step(episodes)), old[6] + 1, scored, rate])
+
+    def close(self) -> None:
+        """Let the ledger go."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+
+def _step(episodes: Sequence[Mapping[str, Any]]) -> int:
+    """The round that a game was played in, from 1, by the names of its episodes' files; 0 when none says."""
+    return max((step_of(row["file"]) for row in episodes if row["file"]), default=0)
+
+
+def _evaluation(cfg: Config) -> Row | None:
+    """The periodic evaluation's set, where it searches (None: nowhere), and whether training never searches there."""
+    if not cfg.data.eval:
+        return None
+    first, nowhere = cfg.data.eval[0], cfg.data.eval[0].corpus == NO_CORPUS
+    corpus = None if nowhere else origin(first.corpus)
+    return {"name": first.name, "corpus": corpus, "elsewhere": not nowhere and first.corpus != cfg.data.corpus}
+
+
+def _held(run: RunFolder) -> bool:
+    """Whether a process plays in the folder now: it is asked who holds the lock, which takes none."""
+    lock = run.path / LOCK
+    if not lock.is_file():
+        return False
+    wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+    with lock.open("rb") as file:
+        kind: int = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, wanted))[0]
+    return kind != fcntl.F_UNLCK

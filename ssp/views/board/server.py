@@ -1,0 +1,178 @@
+"""The board over HTTP: the page, and what is new since the page last asked. And the same as one file.
+
+Owns the routes and the form of a saved page. Promises that the page asks nobody but this server, that it answers only
+who names it by an address of this machine (a page of another origin cannot read it), that a question's text can never
+become script, and that a saved page is whole or absent and needs nothing else. Refuses to know what is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import socket
+import sqlite3
+import sys
+import threading
+import time
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ssp.base.errors import InputError, SspError
+from ssp.base.files import whole
+from ssp.base.models import called
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.curriculum import yardstick
+from ssp.views.board.data import Board
+from ssp.views.board.detail import details
+
+PAGE = Path(__file__).parent / "page"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+NOTHING = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
+"""Of what the page may load: nothing, but for what is added to it here."""
+INLINED = re.compile(r'<(?:link rel="stylesheet" href|script src)="(\w+)\.(css|js)">(?:</script>)?')
+KEPT, BYTES = 400, 3_000_000
+"""Of a saved page: questions with transcripts, and their characters, at most."""
+SPARE = 10
+"""Times as long as the last look took passes before the next one."""
+
+
+def save(board: Board, path: Path) -> int:
+    """Write the board, as it is after `look`, as one HTML file; returns in how many questions' transcripts it has."""
+    blocks, part = [], board.since(0)
+    while part["rows"]:
+        blocks.append(f'<script type="application/json" class="rows">{_plain(part)}</script>')
+        part = board.since(part["seq"])
+    names, used, kept = list(islice(dict.fromkeys(board.chosen()), KEPT)), 0, 0
+    found = details(board, names, games=1)
+    for name in (name for name in names if name in found):
+        text = _plain(found[name])
+        used += len(text)
+        if used > BYTES:
+            break
+        blocks.append(f'<script type="application/json" class="detail" id="{name}">{text}</script>')
+        kept += 1
+    hashes = []
+
+    def inlined(match: re.Match[str]) -> str:
+        text = (PAGE / f"{match[1]}.{match[2]}").read_text(encoding="utf-8")
+        hashes.append(base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
+        return f"<{(tag := 'style' if match[2] == 'css' else 'script')}>{text}</{tag}>"
+
+    page = INLINED.sub(inlined, (PAGE / "index.html").read_text(encoding="utf-8"))
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    policy = f"{NOTHING}; script-src {allowed}; style-src {allowed}"
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    page = page.replace("<!-- policy -->", meta).replace("<!-- data -->", "\n".join(blocks))
+    with whole(path) as aside:
+        aside.write_text(page, encoding="utf-8")
+    return kept
+
+
+def leave_page(run: RunFolder) -> list[str]:
+    """Write report.html into a run's folder at its end, and measure by the yardstick where the run's configuration asks for
+    that; returns what a person is told. The run is over and saved: what goes wrong here is told, and nothing else."""
+    said = [_report(run)]
+    try:
+        if yardstick.at_the_end(run):
+            said = [_report(run), f"yardstick: {run.path / yardstick.FILE}"]
+    except Exception as error:
+        said.append(f"yardstick: not measured: {error}")
+    return [*said, f"board: ssp board {called(run.path)}"]
+
+
+def _report(run: RunFolder) -> str:
+    page = run.path / "report.html"
+    try:
+        with closing(Board(run)) as board:
+            board.look()
+            save(board, page)
+    except (SspError, OSError, sqlite3.Error) as error:
+        return f"report: not written: {error}"
+    return f"report: {page}"
+
+
+def _plain(data: Any) -> str:
+    """JSON that an HTML page can hold: nothing in it opens or closes a tag."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one board on a listening socket. `serve_forever` until an exception ends it."""
+
+    daemon_threads = True
+
+    def __init__(self, board: Board, listener: socket.socket) -> None:
+        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.board, self.lock, self._next = board, threading.Lock(), 0.0
+
+    def answer(self, path: str, asked: dict[str, list[str]]) -> tuple[int, str, bytes]:
+        """Status, type and body of a GET."""
+        name = path.removeprefix("/") or "index.html"
+        if re.fullmatch(r"\w+\.(html|css|js)", name) and (PAGE / name).is_file():
+            return 200, TYPES[Path(name).suffix], (PAGE / name).read_bytes()
+        try:
+            with self.lock:
+                if path == "/data.json":
+                    since = asked.get("since", ["0"])[0]
+                    if not since.isdecimal() or len(since) > 18:
+                        raise InputError("since is the number of an earlier answer", since, "leave it out for all")
+                    self._look()
+                    return 200, "application/json", _plain(self.board.since(int(since))).encode()
+                if path == "/question.json":
+                    found = details(self.board, asked.get("id", []))
+                    return (200 if found else 404), "application/json", _plain(found).encode()
+        except InputError as error:
+            return 400, "application/json", _plain({"error": str(error)}).encode()
+        return 404, "text/plain", b"not found"
+
+    def _look(self) -> None:
+        """Look at the run again, but spend a small share of the time on it: what plays there needs the machine."""
+        began = time.monotonic()
+        if began >= self._next:
+            self.board.look()
+            self._next = time.monotonic() + SPARE * (time.monotonic() - began)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no error."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    server: Server
+
+    def do_GET(self) -> None:
+        try:
+            host = urlsplit(f"//{self.headers.get('host', '')}").hostname
+            url = urlsplit(self.path)
+        except ValueError:
+            host = url = None
+        status, kind, body = 403, "text/plain", b"ask for localhost or 127.0.0.1"
+        if url is not None and host in ("localhost", "127.0.0.1"):
+            status, kind, body = self.server.answer(url.path, parse_qs(url.query))
+        self.send_response(status)
+        for header, value in (
+            ("content-type", f"{kind}; charset=utf-8"),
+            ("content-length", str(len(body))),
+            ("content-security-policy", f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'"),
+            ("x-content-type-options", "nosniff"),
+            ("cache-control", "no-store"),
+        ):
+            self.send_header(header, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged."""

@@ -1,0 +1,214 @@
+"""What is on record of a run's episodes, and the task that each of them played.
+
+Owns the way from an id to the ledger's rows, the row of the episodes file and the task. Promises to change nothing, and
+that a task is what the coordinator issued. Refuses to play.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from ssp.base.episode import PROPOSER, SOLVER, Episode, Task
+from ssp.base.errors import InputError, InvariantError
+from ssp.base.models import called
+from ssp.config import load
+from ssp.config.schema import Config
+from ssp.data.readers import Question, read_questions
+from ssp.game import corpora
+from ssp.record import episodes as transcripts
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.scene import concrete, read_items
+from ssp.selfplay.stages import EVAL
+from ssp.selfplay.targets import Targets
+
+Row = dict[str, Any]
+
+_STEM = re.compile(r"-(\d{6})(?:x\d+)?-i\d+")
+"""In the name of an episodes file: the round, of an evaluation the update after which it was asked."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An episode, where it lies, and what the ledger says of it and of its game (empty: nothing)."""
+
+    episode: Episode
+    place: str
+    run: RunFolder
+    entry: Row
+    game: Row
+
+    @property
+    def policy(self) -> str:
+        """The role whose weights played: an evaluation is the solver's."""
+        return PROPOSER if self.episode.role == PROPOSER else SOLVER
+
+    @property
+    def file(self) -> Path:
+        """The file that it lies in, which is the block that it was played in."""
+        return Path(self.place.rpartition(":")[0])
+
+    @property
+    def evaluates(self) -> bool:
+        """True for an episode of an evaluation during the run."""
+        return bool(self.entry.get("role") == EVAL)
+
+    @property
+    def versions(self) -> list[int]:
+        """The versions that drew its tokens, in order of time."""
+        return list(dict.fromkeys(version for version in self.episode.log.versions if version >= 0))
+
+    def update(self) -> int | None:
+        """The update of its role whose limits it was played in; None where its file's name does not say."""
+        named = _STEM.search(self.file.stem)
+        return None if named is None else int(named[1]) + (not self.evaluates)
+
+    def temperature(self, cfg: Config) -> float:
+        """At which it was sampled: an attempt beyond the game's is the greedy one of ReMax."""
+        if self.evaluates:
+            return cfg.eval.temperature
+        greedy = self.policy == SOLVER and self.episode.attempt >= cfg.game.attempts
+        return 0.0 if greedy else cfg.block(self.policy).sampling.temperature
+
+
+def at(run: RunFolder, path: Path, row: str) -> Found:
+    """Row `row` of an episodes file. InputError for another one."""
+    block = transcripts.read(path)
+    if not row.isdecimal() or int(row) >= len(block):
+        raise InputError(f"{path.name} has rows 0 to {len(block) - 1}", row, "give one of these")
+    episode = block[int(row)]
+    entry, game = recorded(run, episode.id) if run.ledger.is_file() else ({}, {})
+    return Found(episode, f"{path}:{row}", run, entry, game)
+
+
+def named(run: RunFolder, id: str) -> Found:
+    """The episode `id` of the run's ledger. InputError when there is none, or none with a transcript."""
+    entry, game = recorded(run, id)
+    if not entry:
+        next_step = f"`ssp bank {called(run.path)} --episodes` lists them"
+        raise InputError("an episode's id stands in the run's ledger", id, next_step)
+    if entry["file"] is None:
+        found = f"{id}, which is {entry['state']} ({entry['cause'] or 'no cause'})"
+        raise InputError("an episode that was played to its end has a transcript", found, "look at another one")
+    return at(run, run.episodes / entry["file"], str(entry["row"]))
+
+
+def recorded(run: RunFolder, id: str) -> tuple[Row, Row]:
+    """The ledger's rows of an episode and of its game; empty ones when it knows none."""
+    ledger = Ledger(run.ledger, readonly=True)
+    try:
+        (entry,) = ledger.get([id])
+        try:
+            (game,) = ledger.get([entry["game_id"]], "games")
+        except InvariantError:  # an evaluation's episode belongs to no game
+            game = {}
+    except InvariantError:
+        return {}, {}
+    finally:
+        ledger.close()
+    return entry, game
+
+
+class Records:
+    """The episodes of one run; its own code, where it is `trusted`, may price them again. InputError for a folder that is no
+    run, or one that has played nothing."""
+
+    def __init__(self, run: RunFolder, trusted: bool = False) -> None:
+        if not run.config.is_file():
+            raise InputError("an episode is replayed from a run's folder", run.path, "give a folder below runs/")
+        self.run, self.cfg = run, concrete(load(str(run.config), trusted=trusted))
+        ledger = Ledger(run.ledger, readonly=True)
+        try:
+            self._played = {row["id"]: row for row in ledger.played([PROPOSER, SOLVER, EVAL])}
+            self.versions = ledger.versions()
+            games = sorted({row["game_id"] for row in self._played.values() if row["role"] != EVAL})
+            self._games = dict(zip(games, ledger.get(games, "games"), strict=True))
+        finally:
+            ledger.close()
+
+    def played(self, role: str = "") -> list[Row]:
+        """The ledger's rows of all finished episodes that have a transcript, or of those of one role, by file and row."""
+        rows = (row for row in self._played.values() if row["finished"] is not None)
+        return [row for row in rows if not role or row["role"] == role]
+
+    def found(self, rows: Iterable[Row]) -> list[Found]:
+        """The episodes of these rows, in the rows' order. InputError for a file that is missing or not the ledger's."""
+        episodes = []
+        for row in rows:
+            path = self.run.episodes / row["file"]
+            block = _block(path)
+            if row["row"] >= len(block) or block[row["row"]].id != row["id"]:
+                where = f"{path.name}, row {row['row']}, which is not {row['id']}"
+                raise InputError("a run's episodes are those of its ledger", where, "restore that file")
+            place = f"{path}:{row['row']}"
+            episodes.append(Found(block[row["row"]], place, self.run, row, self._games.get(row["game_id"], {})))
+        return episodes
+
+    def block(self, file: Path) -> list[Found]:
+        """All episodes that were played together with those of `file`."""
+        episodes = _block(file)
+        known = [self._played.get(episode.id, {}) for episode in episodes]
+        games = [self._games.get(episode.game, {}) for episode in episodes]
+        rows = zip(episodes, known, games, strict=True)
+        return [Found(e, f"{file}:{i}", self.run, entry, game) for i, (e, entry, game) in enumerate(rows)]
+
+    def task(self, found: Found) -> Task:
+        """What the coordinator issued. InputError for an evaluation's question that its file does not have any more."""
+        e = found.episode
+        return Task(e.id, e.game, found.policy, e.attempt, e.seed, self._fields(found), self._corpus(found))
+
+    def _fields(self, found: Found) -> dict[str, str]:
+        if found.evaluates:
+            name = found.episode.game.removeprefix("eval/")
+            id = found.episode.id.removeprefix(f"eval/{name}/").rpartition("@")[0]
+            asked = self._asked.get(name, {}).get(id)
+            if asked is None:
+                rule = "the question of an evaluation's episode stands in the set's file"
+                raise InputError(rule, found.episode.id, "restore the files of data.eval")
+            return {"question": asked.question}
+        if found.policy == SOLVER:
+            return {"question": str(found.game["question"])}
+        number = int(found.episode.game[1:].partition("-")[0].partition("r")[0])
+        return {"target": str(found.game["target"]), **self._targets.item(number).hints}
+
+    def _corpus(self, found: Found) -> str:
+        if not found.evaluates:
+            return corpora.TRAIN
+        name = found.episode.game.removeprefix("eval/")
+        return next(item.corpus for item in self.cfg.data.eval if item.name == name)
+
+    @cached_property
+    def _targets(self) -> Targets:
+        cfg = self.cfg
+        return Targets(read_items(cfg), cfg.proposer.batch, cfg.seed, each=cfg.game.proposals)
+
+    @cached_property
+    def _asked(self) -> dict[str, dict[str, Question]]:
+        """Evaluation set → id → question."""
+        return {item.name: {asked.id: asked for asked in read_questions(item.file)} for item in self.cfg.data.eval}
+
+    def questions(self, name: str) -> dict[str, Question]:
+        """The questions of an evaluation set, by id."""
+        return self._asked.get(name, {})
+
+
+def chosen(rows: Sequence[Row], limit: int | None) -> list[Row]:
+    """At most `limit` of `rows`, spread evenly over them."""
+    if limit is None or limit >= len(rows):
+        return list(rows)
+    return [rows[i * len(rows) // limit] for i in range(limit)]
+
+
+def _block(path: Path) -> list[Episode]:
+    """A file's episodes, which nobody may change; rows come in the order of files."""
+    return _read(path, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, written: int) -> list[Episode]:
+    return transcripts.read(path)

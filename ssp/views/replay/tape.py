@@ -1,0 +1,98 @@
+"""The rollout along a record: an engine, a search and a renderer that give what is in the log, in its order.
+
+Owns the tape that the three read from. Promises that a turn ends where the rollout's own stops and limits end it, whatever
+the record says, and that an observation is the log's text, framed and encoded anew: so that ids, mask, drops and the end
+come out of the same code as in training. Refuses to sample and to search.
+"""
+
+from __future__ import annotations
+
+from ssp.base.episode import Document, Episode, Task
+from ssp.base.errors import Fault
+from ssp.engines.base import Generation, Sampling
+from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import Settings, rollout
+from ssp.search.recorded import MISSING
+
+
+def along(record: Episode, task: Task, renderer: Renderer, settings: Settings) -> Episode:
+    """The episode that the rollout makes of `task` when the policy writes and the search finds what is on record.
+
+    A search that is not on record ends it as `tokens` when the record ended so (what it found did not fit), else void.
+    """
+    tape = _Tape(record)
+    (episode,), _ = rollout(tape, _Framed(renderer, tape), tape, [task], settings)
+    if episode.cause == MISSING and record.stopped == "tokens":
+        episode.outcome, episode.cause, episode.stopped = None, "", "tokens"
+    return episode
+
+
+class _Tape:
+    """A lock-step engine and a search over one episode's record. `at`: the token that comes next."""
+
+    def __init__(self, record: Episode) -> None:
+        self.version = record.log.version_max
+        self.log, self._record = record.log, record
+        self.at = self._asked = 0
+
+    def load(self, weights: object, version: int, keep: bool = False) -> None:
+        """It has none."""
+
+    def open(self, seeds: list[int]) -> list[int]:
+        """One slot, also where the context is read anew: the log goes on."""
+        return [0 for _ in seeds]
+
+    def close(self, slots: list[int]) -> None:
+        """Nothing to forget."""
+
+    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+        """The next turn of the log, up to what ends a turn."""
+        log, words = self.log, samplings.stop_words
+        self.at = self.unread
+        start, stopped = self.at, False
+        while self.at < len(log) and log.versions[self.at] >= 0 and self.at - start < samplings.max_tokens:
+            self.at += 1
+            last = log.ids[self.at - 1]
+            recent = slice(start if words is None else max(start, self.at - words.window), self.at)
+            said = words is not None and words.may_end(last) and words.hit(log.ids[recent])
+            if last in samplings.stop_ids or said:
+                stopped = True
+                break
+        drawn = slice(start, self.at)
+        versions = log.versions[drawn]
+        return [Generation(log.ids[drawn], log.logprobs[drawn], self.version, stopped, None, versions)]
+
+    @property
+    def unread(self) -> int:
+        """Where the policy's next token stands, or the log's end."""
+        return next((at for at in range(self.at, len(self.log)) if self.log.versions[at] >= 0), len(self.log))
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        """The documents that were shown, by id. Fault `not_recorded` past the record's end."""
+        record, end = self._record, self._asked
+        while not set(queries) <= set(record.queries[self._asked : end]):
+            if end >= len(record.queries):
+                raise Fault(MISSING, f"the search for {queries[0]!r}")
+            end += 1
+        found: dict[str, list[Document]] = {}
+        for place in range(self._asked, end):
+            begin = sum(record.hits[:place])
+            found.setdefault(record.queries[place], record.documents[begin : begin + record.hits[place]])
+        self._asked = end
+        return [found[query] for query in queries]
+
+
+class _Framed(Renderer):
+    """`renderer`, whose observations say what stands in the log; of their documents nothing but the ids is known."""
+
+    def __init__(self, renderer: Renderer, tape: _Tape) -> None:
+        self.__dict__ |= renderer.__dict__
+        self._tape = tape
+
+    def framed(self, text: str, ended: bool) -> tuple[str, str, str]:
+        """As the renderer frames `text`; an observation is the log's own."""
+        before, shown, after = super().framed(text, ended)
+        if text in [self.retry(role) for role in self.protocol.roles]:
+            return before, shown, after
+        logged = self.decode(self._tape.log.ids[self._tape.at : self._tape.unread])
+        return before, logged.removeprefix(before).removesuffix(after), after
