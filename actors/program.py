@@ -31,10 +31,10 @@ from ssp.base.crew import Crew
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.capacity.memory.processes import FLEET
 from ssp.capacity.placement import Plan
+from ssp.config.crews import at_once, proposers, ranks, takes_turns, venues
+from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
-from ssp.selfplay.cast import Cast, at_once, proposers, ranks
-from ssp.selfplay.cast import learners as learners_of
-from ssp.selfplay.turns import takes_turns, venues
+from ssp.selfplay.cast import Cast
 
 CLOSING = 5.0
 """Seconds that learners get at a run's end to remove what they published."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.cli import Parser, end_politely, on_hangup, parse
+from ssp.base import models
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.printable import say
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
     """The episodes that `warmup.data` stands for, of `role`. InputError for what is not that, or too few to learn."""
     renderer, limits = build.renderer(cfg, role, folder), cfg.block(role).limits.at(None)
-    data = runfolder.resolve(cfg.warmup.data, "warmup.data")
+    data = models.resolve(cfg.warmup.data, "warmup.data")
     if data.is_dir():
         from ssp.learning.warmup import runs  # pyarrow
 
@@ -143,7 +144,7 @@ async def _train(
 
 def _out(typed: str, role: str) -> Path:
     """Where the policy goes: a folder that is not there yet, or an interrupted warm start's."""
-    out = runfolder.resolve(typed or f"runs/warmup-{role}", "--out")
+    out = models.resolve(typed or f"runs/warmup-{role}", "--out")
     if out.exists():
         began(out)
     out.parent.mkdir(parents=True, exist_ok=True)

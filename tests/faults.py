@@ -21,8 +21,8 @@ from typing import Any
 
 import psutil
 
+from ssp.config.crews import learners, proposers, ranks
 from ssp.config.schema import Config
-from ssp.selfplay.cast import learners, proposers, ranks
 
 EVERY = 0.1
 """Seconds between two looks at the step."""

@@ -12,8 +12,9 @@ from dataclasses import replace
 import pytest
 
 from ssp.base.errors import InputError, InvariantError
+from ssp.base.models import resolve
 from ssp.config.schema import Config, RunConfig
-from ssp.record.runfolder import RunFolder, check_space, locate, open_run, resolve
+from ssp.record.runfolder import RunFolder, check_space, locate, open_run
 
 
 @pytest.fixture(autouse=True)

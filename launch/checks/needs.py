@@ -14,10 +14,10 @@ from launch.checks.check import FAIL, OK, WARN, Check
 from ssp.base import models
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
+from ssp.base.models import resolve
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.game.world.files import world_seed
-from ssp.record.runfolder import resolve
 from ssp.selfplay.workers import build
 
 SECONDS = 5.0

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from launch.checks import machine
 from launch.checks.check import FAIL, OK, WARN, Check, room
+from ssp.base.models import resolve
 from ssp.capacity.memory.learner import width
 from ssp.capacity.memory.shapes import find
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.record.ledger.home import file_system, shared
-from ssp.record.runfolder import START_BYTES, resolve
-from ssp.selfplay.cast import learners
+from ssp.record.runfolder import START_BYTES
 
 
 def run_folder(cfg: Config) -> Iterator[Check]:

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
 
 from ssp.base import cache
 from ssp.base.errors import InputError
-from ssp.record import runfolder
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
+RAY_COPY = "runtime_resources/working_dir_files"
+"""Part of the path of the temporary copy that a Ray job works in; it goes away with the job."""
+
+
+def resolve(path: str, what: str = "run.dir") -> Path:
+    """A user's path as an absolute one: relative paths count from $SSP_HOME, else from the working folder.
+
+    InputError inside a Ray job without SSP_HOME: the working folder is a temporary copy there. `what` names the key.
+    """
+    given = Path(path).expanduser()
+    if given.is_absolute():
+        return given
+    home = os.environ.get("SSP_HOME", "")
+    base = Path(home).expanduser().absolute() if home else Path.cwd()
+    if RAY_COPY in base.as_posix():
+        rule = f"inside a job a relative {what} needs SSP_HOME, because the working folder is a temporary copy"
+        raise InputError(rule, path, f"set SSP_HOME to a folder that stays, or give {what} as an absolute path")
+    return base / given
+
+
 def existing(text: str) -> Path:
     """The folder of a run or a policy: as typed, below $SSP_HOME, or below runs/ there. InputError when there is none."""
-    places = [Path(text).expanduser(), *(runfolder.resolve(place, "folder") for place in (text, f"runs/{text}"))]
+    places = [Path(text).expanduser(), *(resolve(place, "folder") for place in (text, f"runs/{text}"))]
     found = next((place for place in places if place.is_dir()), None)
     if found is None:
         next_step = "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's, or role@RUN"
@@ -39,7 +59,7 @@ def fetched(name: str) -> Path:
 
 def find(name: str, key: str) -> Path | None:
     """The folder of the model that the setting `key` names, a folder or `organisation/name`; None: it is not here."""
-    given = runfolder.resolve(name, key)
+    given = resolve(name, key)
     if given.is_dir():
         return given
     if not _HUB_NAME.fullmatch(name):

@@ -58,7 +58,7 @@ def broadcasts_reach_players_only(cfg: Config) -> None:
 def turns_go_by_host(cfg: Config) -> None:
     """What is on a GPU while its owner does not have its turn is in the way of who has it."""
     # Here, because it reads configurations.
-    from ssp.selfplay.turns import takes_turns
+    from ssp.config.crews import takes_turns
 
     if cfg.transfer.kind == "broadcast" and takes_turns(cfg):
         rule = "weights go by the host where engines and learners take turns on a GPU: an engine sleeps meanwhile"

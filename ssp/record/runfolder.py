@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import whole
+from ssp.base.models import resolve
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.record import manifest
@@ -40,30 +41,12 @@ LONGEST_NAME = 230
 MAY_CHANGE = ("steps", "resume", "run", "save", "health", "curriculum", "placement", "ray", "telemetry")
 """Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
 
-RAY_COPY = "runtime_resources/working_dir_files"
-"""Part of the path of the temporary copy that a Ray job works in; it goes away with the job."""
 
 STEP = "step:"
 """How `resume` names a kept checkpoint: `step:N`."""
 
 _VERSION = re.compile(r"v(\d+)$")
 _STATE = re.compile(r"state-(\d+)\.json")
-
-
-def resolve(path: str, what: str = "run.dir") -> Path:
-    """A user's path as an absolute one: relative paths count from $SSP_HOME, else from the working folder.
-
-    InputError inside a Ray job without SSP_HOME: the working folder is a temporary copy there. `what` names the key.
-    """
-    given = Path(path).expanduser()
-    if given.is_absolute():
-        return given
-    home = os.environ.get("SSP_HOME", "")
-    base = Path(home).expanduser().absolute() if home else Path.cwd()
-    if RAY_COPY in base.as_posix():
-        rule = f"inside a job a relative {what} needs SSP_HOME, because the working folder is a temporary copy"
-        raise InputError(rule, path, f"set SSP_HOME to a folder that stays, or give {what} as an absolute path")
-    return base / given
 
 
 def check_space(folder: Path, needed_bytes: int) -> None:

@@ -18,13 +18,14 @@ from typing import Any
 
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, InvariantError
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import check_files, read_record, state_digest
 from ssp.record.runfolder import STEP, RunFolder, step_of
 from ssp.selfplay.best import best
-from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.health.limits import Memory
 from ssp.selfplay.league import lineup
 from ssp.selfplay.lost import call_learner

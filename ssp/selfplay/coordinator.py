@@ -16,12 +16,13 @@ from typing import Any
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import Fault, SspError, VoidLimit
 from ssp.config import own
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
-from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.checkpoint import Checkpoints
 from ssp.selfplay.curriculum.watch import Watch
 from ssp.selfplay.evaluator import Evaluator

@@ -16,9 +16,10 @@ from typing import Any
 
 from ssp.base.episode import SOLVER, State
 from ssp.base.errors import Fault
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.config.tables import GROUP_BASELINE
-from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.lost import GONE, LearnerLost, call_learner
 from ssp.selfplay.queues import Channel, Ticket
 from ssp.selfplay.records import Block, PlanItem, TrainBatch, TrainItem

@@ -7,10 +7,11 @@ from typing import Any
 
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, SOLVER
+from ssp.config.crews import learners, proposers
 from ssp.config.schema import Config
 from ssp.game.rollout import Search
 from ssp.record.ledger import HomeLedger
-from ssp.selfplay.cast import Cast, learners, proposers
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ssp.base import models
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
 from ssp.config import own
@@ -22,7 +23,6 @@ from ssp.game import corpora, protocols
 from ssp.game.rollout import lengths
 from ssp.game.world import files
 from ssp.game.world.generator import World
-from ssp.record import runfolder
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.questions.given import given
@@ -111,7 +111,7 @@ def concrete(cfg: Config) -> Config:
         cfg.data.targets = _file(cfg, "targets", cfg.data.targets)
     else:
         cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
-    if cfg.judge.kind == "engine" and (folder := runfolder.resolve(cfg.judge.model, "judge.model")).is_dir():
+    if cfg.judge.kind == "engine" and (folder := models.resolve(cfg.judge.model, "judge.model")).is_dir():
         cfg.judge.model = str(folder)  # else it is a name in the hub's cache
     for item in cfg.data.eval:
         item.file = _file(cfg, "eval", item.file)
@@ -121,4 +121,4 @@ def concrete(cfg: Config) -> Config:
 
 def _file(cfg: Config, kind: str, path: str) -> str:
     found = files.resolve(path, kind)
-    return str(runfolder.resolve(found, f"data.{kind}"))
+    return str(models.resolve(found, f"data.{kind}"))

@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ssp.base.crew import Crew
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import Fault, SspError
+from ssp.config.crews import learners, venues
 from ssp.config.schema import Config
-from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.cast import Cast
 
 Turn = AbstractAsyncContextManager[None]
 
@@ -31,31 +32,6 @@ TRIES = 6
 
 IDLE = frozenset({"place", "publish_by"})
 """Calls to a learner in which it computes nothing."""
-
-
-@dataclass(frozen=True)
-class Venue:
-    """GPUs that are shared: by the engines that play these roles (the crews of `sleepers` have them all), and learners."""
-
-    roles: tuple[str, ...]
-    sleepers: tuple[str, ...]
-    learners: tuple[str, ...]
-
-
-def venues(cfg: Config) -> tuple[Venue, ...]:
-    """Every venue of a run; none where engines and learners have GPUs of their own."""
-    place = cfg.placement
-    learn = {name: roles for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"}
-    if place.layout == "colocate":
-        return tuple(Venue(roles, roles, (name,)) for name, roles in learn.items())
-    if place.layout == "shared-base" and place.engine_gpus < 1 and learn:
-        return (Venue(cfg.roles, (SOLVER,), tuple(learn)),)
-    return ()
-
-
-def takes_turns(cfg: Config, role: str = "") -> bool:
-    """Whether engines of this run, or those that play `role`, sleep while learners compute."""
-    return any(not role or role in venue.roles for venue in venues(cfg))
 
 
 class Turns:

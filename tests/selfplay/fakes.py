@@ -24,6 +24,7 @@ from ssp.base.crew import Crew
 from ssp.base.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import generator
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.engines import ScriptedEngine
@@ -33,7 +34,7 @@ from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.search import Corpus, LocalFleet, Router, Shard, in_memory
 from ssp.selfplay import local
-from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.records import Block, Brief, Game, Played

@@ -15,11 +15,12 @@ from fakes import FakeLearner, Stage, config, scripted
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault, InputError, InvariantError, SspError
+from ssp.config.crews import Venue, takes_turns, venues
 from ssp.config.rules import check
 from ssp.engines import Generation, ScriptedEngine
 from ssp.selfplay import local, turns
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.turns import Turns, Venue, takes_turns, venues
+from ssp.selfplay.turns import Turns
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player
 

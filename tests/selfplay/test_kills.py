@@ -19,10 +19,11 @@ from fakes import MODEL, FakeLearner, Stage, config, world
 from ssp.base.crew import Crew, LocalCrew
 from ssp.base.episode import Episode, Grade, Task, Verdict
 from ssp.base.errors import Fault
+from ssp.config.crews import learners
 from ssp.record.ledger import HomeLedger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay import local
-from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.lost import GONE

@@ -11,10 +11,10 @@ from ssp.capacity.memory import engine, learner, services, threads
 from ssp.capacity.memory.needs import Process
 from ssp.capacity.memory.services import base
 from ssp.capacity.memory.shapes import find
+from ssp.config import crews
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import room
 from ssp.game import corpora
-from ssp.selfplay import cast
 
 FLEET = "engine"
 """Process name of the players of both roles, which have one engine (placement.layout=shared-base)."""
@@ -37,12 +37,12 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
 
 def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
     """Process name of each learner → the roles that it trains."""
-    return {f"learner-{name}": roles for name, roles in cast.learners(cfg).items()}
+    return {f"learner-{name}": roles for name, roles in crews.learners(cfg).items()}
 
 
 def episodes(cfg: Config, role: str) -> int:
     """What one engine of the role plays at a time: its share of a batch, of so many rounds as it plays at once."""
-    blocks = cast.at_once(cfg, role)
+    blocks = crews.at_once(cfg, role)
     if role == PROPOSER:
         return blocks * -(-cfg.proposer.batch // cfg.placement.proposers)
     return blocks * -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
@@ -132,7 +132,7 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
         task = "updates the policy of both roles" if len(roles) > 1 else f"updates the {roles[0]}'s policy"
     return Process(
         name,
-        cast.ranks(cfg, name.removeprefix("learner-")),
+        crews.ranks(cfg, name.removeprefix("learner-")),
         cfg.placement.cpus,
         task,
         (*base("learner", gpus), *needs),

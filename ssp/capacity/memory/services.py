@@ -12,11 +12,11 @@ from ssp.capacity.memory import engine as engines
 from ssp.capacity.memory.learner import trainable, width
 from ssp.capacity.memory.needs import MB, Need, scaled
 from ssp.capacity.memory.shapes import find
+from ssp.config import crews
+from ssp.config.crews import takes_turns
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.index import store
-from ssp.selfplay import cast
-from ssp.selfplay.turns import takes_turns
 
 BASE_MB = {"ray": 345, "dashboard": 200, "driver": 160, "policy": 215, "learner": 310, "search": 85, "plain": 76}
 """Megabytes of one process before its data that no file backs: Ray's own together, its dashboard's, the coordinator, an
@@ -93,7 +93,7 @@ def published(cfg: Config) -> int:
     if kind == "broadcast" or gpus:
         return 0
     total = 0
-    for name, roles in cast.learners(cfg).items():
+    for name, roles in crews.learners(cfg).items():
         block = cfg.block(name)
         if block.policy != "frozen":
             model = find(block.model)

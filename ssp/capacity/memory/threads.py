@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.capacity.memory.shapes import find
+from ssp.config import crews
 from ssp.config.schema import Config
-from ssp.selfplay import cast
 
 SMALL = 30_000_000
 """Parameters below which one thread is as fast as several."""
@@ -43,7 +43,7 @@ def judge(cfg: Config) -> int:
 
 def learner(cfg: Config, role: str) -> int:
     """Of a rank of the learner of `role`; all learners compute at once."""
-    return alone(cfg, role, sum(cast.ranks(cfg, name) for name in cast.learners(cfg)))
+    return alone(cfg, role, sum(crews.ranks(cfg, name) for name in crews.learners(cfg)))
 
 
 def cores() -> int:

@@ -16,9 +16,9 @@ from ssp.capacity.placement.tables import table
 from ssp.capacity.plan.costs import Costs, judge_seconds, role_costs
 from ssp.capacity.plan.simulate import Measured, simulate
 from ssp.capacity.plan.split import Split, choose, own, work
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
-from ssp.selfplay.cast import learners
 
 SYNCS = (0.02, 0.05, 0.1, 0.2)
 """Shares of a step that are tried as seconds of a sync."""

@@ -18,9 +18,10 @@ from ssp.capacity.plan import clock
 from ssp.capacity.plan.costs import Costs, judge_seconds, role_costs
 from ssp.capacity.plan.crews import Books, Judges, LearnerCrew, Players
 from ssp.capacity.plan.split import Split
+from ssp.config.crews import at_once, learners
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.cast import Cast, at_once, learners
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
 from ssp.capacity.plan.costs import Costs, role_costs
+from ssp.config.crews import learners, proposers
 from ssp.config.schema import Config
-from ssp.selfplay.cast import learners, proposers
 
 LEAN = (1.0, 1.4, 2.0)
 """How much of their time engines may need beyond full occupancy: tails leave them half empty. One split each is tried."""

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, SspError
+from ssp.base.models import resolve
 from ssp.config import load
 from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
 from ssp.data.readers import read_questions, read_targets
 from ssp.game.world import World, files
-from ssp.record.runfolder import RunFolder, resolve
+from ssp.record.runfolder import RunFolder
 from ssp.search.index import store
 from ssp.selfplay.curriculum.figures import Curriculum, Setting
 from ssp.selfplay.curriculum.records import live, read

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ssp.base.errors import InputError
+from ssp.base.models import resolve
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
 from ssp.game.world import files
 from ssp.record.ledger import Ledger
-from ssp.record.runfolder import RunFolder, resolve
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import identify
 from ssp.views.bank.files import is_bank, read_accepted
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome
 from ssp.base.errors import InputError
+from ssp.base.models import resolve
 from ssp.config import load
 from ssp.config.schema import Config
 from ssp.game.judge import same
@@ -25,7 +26,7 @@ from ssp.game.referee.evidence import EVIDENCE, taken_on_trust
 from ssp.game.referee.referee import CHECKS
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
-from ssp.record.runfolder import RunFolder, resolve
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import groups
 from ssp.selfplay.questions.given import answered
 from ssp.selfplay.questions.records import (

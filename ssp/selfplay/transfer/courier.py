@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from ssp.base.crew import Crew
 from ssp.base.errors import Fault
+from ssp.config.crews import learners
 from ssp.config.schema import Config
-from ssp.selfplay.cast import Cast, learners
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.lost import GONE, LearnerLost, call_learner
 from ssp.selfplay.records import Ref
 from ssp.selfplay.transfer.broadcast import FAILED, Call

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from ssp.base.errors import InputError, InvariantError
+from ssp.config.crews import takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
 from ssp.engines.base import Comparable, DeviceEngine, LiveEngine, Readable
@@ -19,7 +20,6 @@ from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.digest import WeightsDiffer, check_loaded
 from ssp.selfplay.transfer.inbox import Inbox
 from ssp.selfplay.transfer.parcel import Parcel, Place, Weights, here, on_gpu, on_host
-from ssp.selfplay.turns import takes_turns
 
 
 def spare(cfg: Config, role: str) -> int:

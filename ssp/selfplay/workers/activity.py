@@ -19,8 +19,9 @@ from typing import Any, Protocol
 
 from ssp.base.crew import Crew
 from ssp.base.episode import PROPOSER, SOLVER
+from ssp.config.crews import at_once
 from ssp.config.schema import Config
-from ssp.selfplay.cast import Cast, at_once
+from ssp.selfplay.cast import Cast
 from ssp.selfplay.records import PlayReport
 
 STEP: ContextVar[int] = ContextVar("step")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InputError, InvariantError
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
-from ssp.selfplay.cast import learners
 from ssp.selfplay.records import PlanItem
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.selfplay.transfer.publishing import Publisher

@@ -9,10 +9,10 @@ from typing import Any
 
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError
+from ssp.config.crews import takes_turns
 from ssp.config.schema import Config
 from ssp.game.rollout import Search
 from ssp.selfplay.records import PlayReport
-from ssp.selfplay.turns import takes_turns
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player
 

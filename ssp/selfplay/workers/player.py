@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import InputError
+from ssp.config.crews import takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
 from ssp.engines.base import Sleeper
@@ -24,7 +25,6 @@ from ssp.selfplay.records import Brief, PlayReport
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.fittings import Fittings
 from ssp.selfplay.transfer.parcel import Parcel, Place
-from ssp.selfplay.turns import takes_turns
 from ssp.selfplay.workers import build
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.cast import learners
 from ssp.selfplay.league.lineup import member
 from ssp.selfplay.versions import ANCHORS
 from ssp.selfplay.workers import build

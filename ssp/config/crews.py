@@ -1,0 +1,65 @@
+"""What a configuration starts: how many workers of each kind, which learner trains which roles, and who shares GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.config.schema import Config
+
+
+def proposers(cfg: Config) -> int:
+    """How many proposers play: none where questions are given."""
+    return cfg.placement.proposers if PROPOSER in cfg.roles else 0
+
+
+def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
+    """Every learner of a run, by the role that it is called after: the roles that it trains, in the order of their steps.
+
+    Roles with policy=shared have one, called after the last of them, the solver.
+    """
+    shared = tuple(role for role in cfg.roles if cfg.block(role).policy == "shared")
+    own: dict[str, tuple[str, ...]] = {role: (role,) for role in cfg.roles if role not in shared}
+    return {**own, shared[-1]: shared} if shared else own
+
+
+def at_once(cfg: Config, role: str) -> int:
+    """Blocks of episodes that one player of `role` plays at a time.
+
+    More than one only in flight: an engine has the weights of one version, and elsewhere each block waits for its own. Then
+    the blocks of all rounds under way, and of an evaluation, share the engine, which the last episodes of one alone would
+    leave nearly empty (docs/plan.md).
+    """
+    bound: int = getattr(cfg.schedule.max_staleness, role)
+    return bound + 2 if cfg.schedule.in_flight and bound > 0 else 1
+
+
+def ranks(cfg: Config, learner: str) -> int:
+    """Processes of a learner; one that only waits is one, whatever its ranks."""
+    own = cfg.block(learner).learner
+    return 1 if own.kind == "simulated" else own.ranks
+
+
+@dataclass(frozen=True)
+class Venue:
+    """GPUs that are shared: by the engines that play these roles (the crews of `sleepers` have them all), and learners."""
+
+    roles: tuple[str, ...]
+    sleepers: tuple[str, ...]
+    learners: tuple[str, ...]
+
+
+def venues(cfg: Config) -> tuple[Venue, ...]:
+    """Every venue of a run; none where engines and learners have GPUs of their own."""
+    place = cfg.placement
+    learn = {name: roles for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"}
+    if place.layout == "colocate":
+        return tuple(Venue(roles, roles, (name,)) for name, roles in learn.items())
+    if place.layout == "shared-base" and place.engine_gpus < 1 and learn:
+        return (Venue(cfg.roles, (SOLVER,), tuple(learn)),)
+    return ()
+
+
+def takes_turns(cfg: Config, role: str = "") -> bool:
+    """Whether engines of this run, or those that play `role`, sleep while learners compute."""
+    return any(not role or role in venue.roles for venue in venues(cfg))
