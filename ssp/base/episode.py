@@ -1,9 +1,4 @@
-"""The records of the game: documents, tasks, episodes, verdicts, and the life cycle of an episode.
-
-Owns the words of the design (episode, attempt, game, outcome, state) as types.
-Promises that a state only moves forward (`State.may_follow`) and that a void has no reward.
-Refuses to know who plays, where, or on what engine.
-"""
+"""The records of the game: documents, tasks, episodes, verdicts, and the life cycle of an episode."""
 
 from __future__ import annotations
 

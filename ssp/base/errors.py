@@ -1,9 +1,4 @@
-"""What can go wrong, typed at the place that knows.
-
-Owns the three kinds of failure: bad input (exit code 2), a fault of ours (makes episodes void), a broken invariant (a bug).
-Promises that every message says the rule, the value found and the next step.
-Refuses to turn any of them into a value.
-"""
+"""What can go wrong, typed at the place that knows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What every client of a service over HTTP needs: requests with a deadline and retries, its key, is it on this machine.
-
-Owns these. Promises that no message holds a key. Refuses to know what is asked, and what an answer means.
-"""
+"""What every client of a service over HTTP needs: requests with a deadline and retries, its key, is it on this machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The sizes of a decoder of the Llama family, and the counts that follow from them.
-
-Owns the names of its parameters. Promises to be light: the planner of memory and the embedded engine both read it, and the
-planner imports no torch. Refuses to know where a model is, and how it is computed.
-"""
+"""The sizes of a decoder of the Llama family, and the counts that follow from them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The token log: what an episode's policy read and wrote, as ids, once (law 1).
-
-Owns one append-only sequence of segments (prompt, model, observation, template, recalled).
-Promises that ids are never re-tokenised, that model tokens carry the log-probability and the policy version they were
-sampled with, that `mask` is true on model tokens only, and that `views` gives every trained token the context in which
-it was sampled.
-Refuses to know text: encoding and decoding belong to the caller.
-"""
+"""The token log: what an episode's policy read and wrote, as ids, once (law 1)."""
 
 from __future__ import annotations
 

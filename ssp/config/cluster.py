@@ -1,7 +1,4 @@
-"""The cluster's part of the configuration: where actors run, and how payloads travel between them.
-
-Owns names, types and defaults. Refuses to judge combinations (`ssp.config.rules`).
-"""
+"""The cluster's part of the configuration: where actors run, and how payloads travel between them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which settings of an engine go with which kind of it.
-
-Owns the rules about `{role}.engine.*`. Promises that a key which the chosen kind would ignore is refused. Refuses to look
-at the machine: whether vLLM is installed is for `check_engines`, so that a plan can be made anywhere.
-"""
+"""Which settings of an engine go with which kind of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which settings of the game may stand together: who asks, who learns when, what fills a batch.
-
-Owns the rules about `game.*`, `data.questions` and the roles' shares of a run, each small and named by what it guards.
-Promises that a setting which would have no effect in this game is refused, never ignored. Refuses to read files.
-"""
+"""Which settings of the game may stand together: who asks, who learns when, what fills a batch."""
 
 from __future__ import annotations
 

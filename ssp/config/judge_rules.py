@@ -1,9 +1,4 @@
-"""Which settings of the judge may stand together: whom it asks, and whether a reply can be whole.
-
-Owns the rules about `judge.*` and about the referee's use of its endpoint, each small and named by what it guards.
-Promises that no secret is taken from the configuration, which every run folder shows. Refuses to read files, to look at
-the environment, and to send anything.
-"""
+"""Which settings of the judge may stand together: whom it asks, and whether a reply can be whole."""
 
 from __future__ import annotations
 

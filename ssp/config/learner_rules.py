@@ -1,8 +1,4 @@
-"""Which settings of a learner's program may stand together: backend, ranks, adapters, and the two roles of a shared policy.
-
-Owns the rules, each small and named by what it guards. Promises that a setting which would have no effect is refused.
-Refuses to read files, and to know whether something fits into memory (`ssp.capacity.memory`).
-"""
+"""Which settings of a learner's program may stand together: backend, ranks, adapters, and the two roles of a shared policy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which token limits of an episode may stand together, in every stage of a run.
-
-Owns the rules about `{role}.limits`. Promises that no stage leaves an episode without room for its parts, and that a
-limit which could not bind is refused. Refuses to read files.
-"""
+"""Which token limits of an episode may stand together, in every stage of a run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which settings of placement may stand together.
-
-Owns the rules about layouts and shares of GPUs. Promises that a share which could have no effect is refused. Refuses to
-count GPUs: whether they suffice is the plan's word (`ssp.capacity.placement`).
-"""
+"""Which settings of placement may stand together."""
 
 from __future__ import annotations
 

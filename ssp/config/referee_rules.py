@@ -1,8 +1,4 @@
-"""Which settings of the referee may stand together: its rules, its verifier, the evidence and the noise.
-
-Owns the rules about `referee.*`, each small and named by what it guards. Promises that a check which could not run, or
-would reject every question, is refused. Refuses to read files.
-"""
+"""Which settings of the referee may stand together: its rules, its verifier, the evidence and the noise."""
 
 from __future__ import annotations
 

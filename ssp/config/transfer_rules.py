@@ -1,9 +1,4 @@
-"""Which settings of weight transfer may stand together.
-
-Owns the rules about `transfer.*` and `schedule.in_flight`. Promises that weights change in the middle of play only where
-every law allows it. Refuses to look at the machine: whether processes share a node or a GPU is found out at the start
-(`ssp.selfplay.transfer.choose`).
-"""
+"""Which settings of weight transfer may stand together."""
 
 from __future__ import annotations
 
