@@ -1,4 +1,4 @@
-"""Which settings of a learner's program may stand together: backend, ranks, adapters, and the two roles of a shared policy."""
+"""Which settings of a learner's program may stand together: backend, ranks, adapters."""
 
 from __future__ import annotations
 
