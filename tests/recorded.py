@@ -1,0 +1,44 @@
+"""A run that was recorded before the ledger had columns for rounds and kinds, brought to today's form.
+
+Two steps of a small quickstart in two starts, with ReMax, extra batches, contexts that are read anew and three evaluation
+sets; beside it (`expected`) what that time's readers made of it. Weights lie in the archive as differences from those that
+they were learned from, in planes of bytes, because these compress.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ssp.config import load
+from ssp.config.load import to_yaml
+from ssp.selfplay.scene import concrete
+
+ARCHIVE = Path(__file__).parent / "replay" / "data" / "recorded.tar.xz"
+
+
+def expected() -> Any:
+    """What the readers of then said: digest, outcomes, bank, curriculum, board, compare."""
+    with tarfile.open(ARCHIVE) as archive:
+        return json.load(archive.extractfile("expected.json"))  # type: ignore[arg-type]
+
+
+def unpack(to: Path) -> Path:
+    """The run's folder, below `to`, with today's config.yaml of the settings that it was started with."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(to, filter="data")
+    run, versions = (to / "run").rename(to / "recorded"), dict[str, np.ndarray]()
+    for version, base in json.loads((to / "weights.json").read_text()):
+        file = run / "checkpoints" / version / "model.safetensors"
+        words = np.frombuffer(file.read_bytes(), np.uint8).reshape(4, -1).T.copy().view(np.int32)[:, 0]
+        changes = (words.view(np.uint32) >> 1).view(np.int32) ^ -(words & 1)  # small differences of either sign
+        versions[version] = changes + (versions[base] if base else 0)
+        file.write_bytes(versions[version].tobytes())
+    asked = [f"run.dir={run}", f"defaults.model={run / 'checkpoints' / 'solver' / 'v1'}"]
+    cfg = concrete(load("quickstart", [*json.loads((to / "settings.json").read_text()), *asked]))
+    (run / "config.yaml").write_text(to_yaml(cfg), encoding="utf-8")
+    return run
