@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# bash launch/test.sh [--long] [pytest arguments]
-# Sets up .venv on first use, then runs every layer: lint, types, fast tests, tests on real Ray and, with --long, the
-# tests that take minutes and new examples for property tests. Pytest arguments replace the layers and go to one pytest call.
+# bash launch/test.sh [--nightly] [--long] [pytest arguments]
+# Sets up .venv on first use, then runs every layer: lint, types, fast tests, tests on real Ray. --nightly adds the board in
+# a browser, vLLM on Ray, two nodes, jobs and chaos, of which the Ray layer has one short test each; --long adds the tests that
+# take many minutes and new examples for property tests. Pytest arguments replace the layers and go to one pytest call.
 
 set -euo pipefail
 
+nightly=no
 long=no
-if [[ "${1:-}" == --long ]]; then
-    long=yes
+while [[ "${1:-}" == --nightly || "${1:-}" == --long ]]; do
+    printf -v "${1#--}" yes
     shift
-fi
+done
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # shellcheck source=launch/setup.sh
@@ -49,14 +51,17 @@ layer lint "$bin/ruff" check .
 layer format "$bin/ruff" format --check .
 layer types "$bin/mypy" ssp actors launch
 # A file's tests stay together: they share what is slow to make. Ray's have time limits, and the machine for themselves.
-layer fast "$bin/python" -m pytest -m "not ray and not long" -n logical --maxprocesses=4 --dist loadfile
-layer ray "$bin/python" -m pytest -m "ray and not long"
+layer fast "$bin/python" -m pytest -m "not ray and not nightly and not long" -n logical --maxprocesses=4 --dist loadfile
+layer ray "$bin/python" -m pytest -m "ray and not nightly and not long"
 for logs in /tmp/ssp-ray-*/session_latest/logs; do # left only by a pytest process that died before its summary
     if [[ -d "$logs" && "$logs" -nt "$mark" ]]; then
         printf '\n== the last words of Ray in %s\n' "$logs"
         tail -n 15 "$logs"/python-core-driver-*.log "$logs"/gcs_server.out "$logs"/raylet.out || true
     fi
 done
+if [[ "$nightly" == yes ]]; then
+    layer nightly "$bin/python" -m pytest -m "nightly and not long"
+fi
 if [[ "$long" == yes ]]; then
     layer long "$bin/python" -m pytest -m long
     layer search "$bin/python" -m pytest -m "hypothesis and not ray and not long" --hypothesis-profile=search

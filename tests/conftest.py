@@ -66,6 +66,19 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def joined(ray_cluster: Cluster) -> Iterator[None]:
+    """This process as a driver of the session's cluster."""
+    from actors.cluster import connect, disconnect
+    from ssp.config import load
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", ray_cluster.address)
+        assert not connect(load("quickstart", []).ray).started
+        yield
+        disconnect()
+
+
 @pytest.fixture(scope="session")
 def duel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A quickstart run of sixteen steps with every checkpoint kept, as `ssp train` computes it; in one process. For long

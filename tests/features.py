@@ -142,7 +142,7 @@ def table() -> str:
         "",
         "Made by `python tests/features.py` from the tests' `covers` marks; a test fails when it is out of date. SR is",
         "Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, X what went wrong in several, U what their users",
-        "fought. `bash launch/test.sh` runs every test below.",
+        "fought. `bash launch/test.sh --nightly` runs every test below.",
         "",
         "| id | feature | tests | status |",
         "|---|---|---|---|",

@@ -7,14 +7,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 import ray
 from ray.util.state import list_actors
 from trainruns import PATIENCE, POLICY
 
-from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.fleet import join
 from actors.ledger import LedgerActor
@@ -26,17 +24,7 @@ from ssp.base.errors import Fault, InputError, SspError
 from ssp.config import load
 from ssp.selfplay.scene import concrete
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def joined(ray_cluster) -> Iterator[None]:
-    """This process as a driver of the session's cluster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", ray_cluster.address)
-        assert not connect(load("quickstart", []).ray).started
-        yield
-        disconnect()
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
 
 
 @ray.remote(num_cpus=0.1)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +13,16 @@ import pytest
 import ray
 from trainruns import PATIENCE, until
 
-from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
 from actors.restarts import RAY, Policy, Restart
 from actors.watch import deaths
 from actors.watch.deaths import Death, Deaths, clean
 from ssp.base.errors import Fault
-from ssp.config import load
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
 
 BUDGET = {"Worker": Restart(Policy(RAY, "its day", "it is told again"), 2)}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def joined(ray_cluster) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", ray_cluster.address)
-        connect(load("quickstart", []).ray)
-        yield
-        disconnect()
 
 
 @ray.remote(num_cpus=0.1)

@@ -11,7 +11,6 @@ import pytest
 import ray
 from trainruns import PATIENCE
 
-from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Guarded
 from ssp.base.errors import Fault
@@ -23,15 +22,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def joined(ray_cluster) -> Iterator[None]:
-    """This process as a driver of the session's cluster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", ray_cluster.address)
-        connect(load("quickstart", []).ray)
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # other processes cannot import a test
-        yield
-        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-        disconnect()
+def carried(joined: None) -> Iterator[None]:
+    """Other processes cannot import a test."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 class Engine:

@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import ray
 from trainruns import PATIENCE, POLICY
 
 from actors import learners, restarts
-from actors.cluster import connect, disconnect
 from actors.crew import Patience
 from actors.process import Alive
 from ssp.base.episode import Episode, Outcome
@@ -28,19 +26,9 @@ from ssp.config.schema import Config
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Plan
 from ssp.selfplay.workers.learner import Learner
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
 TWO = ("solver.learner.kind=deepspeed", "solver.learner.ranks=2")
 PLAN = [(0, row, float(row % 2), row // 4) for row in range(8)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def joined(ray_cluster) -> Iterator[None]:
-    """This process as a driver of the session's cluster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", ray_cluster.address)
-        assert not connect(load("quickstart", []).ray).started
-        yield
-        disconnect()
 
 
 def config(*overrides: str) -> Config:

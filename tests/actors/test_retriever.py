@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,16 @@ import ray
 from shardruns import K, Tally, Truth, configured, crowd, questions, shards, sound, write_corpus
 from trainruns import PATIENCE, REPO, Cluster, until
 
-from actors.cluster import connect, disconnect
 from actors.fleet import connect_router, connect_search, join, leave
 from actors.members import SHARD, Members, names
 from ssp.base.errors import Fault, InputError
-from ssp.config import load
 from ssp.game import corpora
 from ssp.search.encoders.families import detect
 from ssp.search.hits import Knobs
 from ssp.search.index.builder import IndexPlan, build_index
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("joined")]
 ROWS = 2001
-
-
-@pytest.fixture(scope="module", autouse=True)
-def joined(ray_cluster: Cluster) -> Iterator[None]:
-    """This process as a driver of the session's cluster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", ray_cluster.address)
-        assert not connect(load("quickstart", []).ray).started
-        yield
-        disconnect()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +13,9 @@ import pytest
 import ray
 from trainruns import LONG, PAIRS, PATIENCE, ledger_is_sound, run
 
-from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
 from ssp.base.errors import Fault
-from ssp.config import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -99,15 +96,6 @@ class Worker(Alive):
 
     def add(self, weights: dict[str, np.ndarray]) -> float:
         return float(weights["w"].sum())
-
-
-@pytest.fixture
-def joined(ray_cluster) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", ray_cluster.address)
-        connect(load("quickstart", []).ray)
-        yield
-        disconnect()
 
 
 def test_weights_of_a_dead_learner_are_there_or_a_fault_and_nobody_hangs(joined):

@@ -1,4 +1,4 @@
-"""The browser of the board's tests: one a module."""
+"""The browser of the board's tests: one a module. What needs it is nightly, but for one test."""
 
 from __future__ import annotations
 
@@ -13,3 +13,10 @@ from tests.board.chrome import Chrome, chrome
 def browser() -> Iterator[Chrome]:
     with chrome() as made:
         yield made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()) and item.name != "test_each_view_by_a_click[light]":
+            item.add_marker(pytest.mark.nightly)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults import Fault, Faults
@@ -31,6 +32,23 @@ FAULTS = [
 ]
 
 
+def test_what_dies_in_a_run_comes_back(ray_cluster, tmp_path):
+    """A learner, the ledger and a queue, one after the other."""
+    made = Soak(tmp_path, ray_cluster, seed=0, rate=1.5)
+    with run(made.made.folder, *made.settings, env=ray_cluster.env, config="simulated") as first:
+        faults = made.faults(first, FAULTS[: len(KILLED)])
+        first.until("all have died", lambda: len(faults.made) == len(KILLED))
+        seen = first.steps()
+        first.until("the run goes on", lambda: first.steps() > seen)
+        made.note(faults)
+        first.stops()
+    _deaths_are_told(first, faults)
+    made.audit()
+    ledger_is_sound(made.made)
+    _voids_come_of_the_faults_alone(made.made)
+
+
+@pytest.mark.nightly
 def test_two_minutes_of_faults_break_no_law(ray_cluster, tmp_path, capsys):
     """A declared schedule that ends with a full disk. Then the same run folder under random faults, while its driver is killed
     between an optimizer step and its commit, that and the save, in the save, and between a renaming and state.json."""
@@ -41,7 +59,8 @@ def test_two_minutes_of_faults_break_no_law(ray_cluster, tmp_path, capsys):
         made.note(faults)
         assert "needs space" in first.text() and "resume=auto" in first.text() and "Traceback" not in first.text()
     assert 3 <= made.made.saved()
-    _deaths_are_told(first, faults)
+    hung = _deaths_are_told(first, faults, ["solver-1"])["solver-1"]
+    assert f"took longer than {PATIENT} s" in hung["last_call"]
     for moment in MOMENTS:
         made.life(moment, 2.0)
     made.life("", 10.0)
@@ -50,24 +69,24 @@ def test_two_minutes_of_faults_break_no_law(ray_cluster, tmp_path, capsys):
     assert doctor.main(["--ledger", str(made.made.folder / "ledger.db")]) == 0, capsys.readouterr().out
     ledger_is_sound(made.made)
     _voids_come_of_the_faults_alone(made.made)
+    assert "solver_deadline" in made.made.counts()
 
 
-def _deaths_are_told(made: Run, faults: Faults) -> None:
-    """Each death once, by name, with its cause."""
+def _deaths_are_told(made: Run, faults: Faults, stalled: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Each death once, by name, with its cause; by actor."""
     lines = [line for line in deaths.told(made.folder) if line["pid"] in faults.made]
     done = {line["actor"]: faults.made[line["pid"]].do for line in lines}
-    assert done == {**dict.fromkeys(KILLED, "kill"), "solver-1": "stall"} and len(lines) == len(done)
-    [hung] = [line for line in lines if line["actor"] == "solver-1"]
-    assert f"took longer than {PATIENT} s" in hung["last_call"]
+    assert done == {**dict.fromkeys(KILLED, "kill"), **dict.fromkeys(stalled, "stall")} and len(lines) == len(done)
     assert all(line["rss_mb"] > 10 and line["oom"] == "no sign" for line in lines)
     text = made.text()
     assert all(f"{who}: process" in text for who in KILLED)
     assert "learner-proposer-0 is back" in text
+    return {line["actor"]: line for line in lines}
 
 
 def _voids_come_of_the_faults_alone(made: Left) -> None:
     causes = {cause for (cause,) in made.sql("SELECT DISTINCT cause FROM episodes WHERE outcome = 'void'")}
-    assert {"solver_deadline", "interrupted"} <= causes
+    assert "interrupted" in causes
     assert all(cause.endswith(("_died", "_deadline")) or cause in EFFECTS for cause in causes), causes
 
 

@@ -69,6 +69,7 @@ def _untold(made: Left, page: str) -> set[tuple[str, str]]:
     return wanted - told - {(series, "") for series, _ in told}
 
 
+@pytest.mark.nightly
 @pytest.mark.covers("RS-10")
 def test_a_job_is_watched_and_stopped_and_has_saved(ray_cluster: Cluster, tmp_path: Path) -> None:
     """Its upload is small, the dashboard's API lists its actors by name, its figures are at the metrics endpoint, and

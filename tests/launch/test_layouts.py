@@ -77,6 +77,7 @@ def ended(claims: Cluster, made: Run, roles: Sequence[str]) -> Counter[str]:
     return Counter(task.func_or_class_name for task in tasks)  # their names change with the actor
 
 
+@pytest.mark.nightly
 def test_one_engine_plays_both_roles_with_an_adapter_each(claims: Cluster, tmp_path: Path) -> None:
     """DeepSpeed learns for the proposer, torch for the solver; what they publish is adapters, what they save is whole."""
     settings = [
@@ -101,7 +102,7 @@ def test_one_engine_plays_both_roles_with_an_adapter_each(claims: Cluster, tmp_p
     ("roles", "more"),
     [
         (ROLES[1:], ["game.questions=dataset", "data.questions=world:train"]),
-        pytest.param(ROLES, [], marks=pytest.mark.long),  # a vLLM more
+        pytest.param(ROLES, [], marks=pytest.mark.nightly),  # a vLLM more
     ],
 )
 def test_each_learner_sits_with_its_engine(

@@ -61,7 +61,7 @@ def _ended(made: Run, name: str) -> str:
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+@pytest.mark.parametrize("name", [pytest.param("gcs_server", marks=pytest.mark.nightly), "raylet"])
 @pytest.mark.timeout(900)
 def test_a_run_whose_ray_is_killed_says_what_is_saved_and_goes_on(tmp_path: Path, name: str) -> None:
     settings = (LONG, "save.every=1")
@@ -86,7 +86,7 @@ def test_a_run_whose_ray_is_killed_says_what_is_saved_and_goes_on(tmp_path: Path
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+@pytest.mark.parametrize("name", ["gcs_server", pytest.param("raylet", marks=pytest.mark.nightly)])
 def test_a_server_that_dies_while_ray_starts_ends_the_run_at_once(tmp_path: Path, name: str) -> None:
     with run(tmp_path / "starts", env=HERE, config="simulated") as made:
         server = until(f"{name} is there", lambda: _server(made, name), every=0.01)
@@ -98,6 +98,7 @@ def test_a_server_that_dies_while_ray_starts_ends_the_run_at_once(tmp_path: Path
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_ssp_cluster_says_the_same(tmp_path: Path) -> None:
     env = {**HERE, "NNODES": "1", "MASTER_PORT": str(free_port())}

@@ -194,6 +194,7 @@ def test_a_job_runs_a_recipe_in_a_copy_and_writes_to_ssp_home(ray_cluster, tmp_p
     assert carried >= {"ssp", "actors", "launch", "configs"} and not carried & kept
 
 
+@pytest.mark.nightly
 def test_a_job_without_ssp_home_is_refused(ray_cluster):
     done = _submit(
         ray_cluster, {"SSP_HOME": ""}, ["-m", "launch.train", "--config", "configs/quickstart.yaml", "steps=2"]

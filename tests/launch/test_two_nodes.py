@@ -152,6 +152,7 @@ def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys:
     ledger_is_sound(two)
 
 
+@pytest.mark.nightly
 @pytest.mark.covers("U9", "U10")
 def test_a_head_that_is_killed_leaves_nothing_and_the_same_command_goes_on(network: Network, tmp_path: Path) -> None:
     """The other rank says what has happened; the next start needs no cleaning. Meanwhile strangers get nothing."""

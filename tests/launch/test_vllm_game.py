@@ -11,6 +11,7 @@ from trainruns import ledger_is_sound, run
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),
     *[
         pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed")

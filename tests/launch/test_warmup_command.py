@@ -103,7 +103,10 @@ def test_two_ranks_of_deepspeed_teach_the_same(policy: Path, data: Path, ray_clu
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "told",
+    [signal.SIGINT, *(pytest.param(other, marks=pytest.mark.nightly) for other in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(
     ray_cluster: Cluster, data: Path, tmp_path: Path, told: signal.Signals
 ) -> None:
