@@ -27,9 +27,8 @@ from ssp.base.errors import Fault, InputError, InvariantError, SspError
 from ssp.capacity.memory import services
 from ssp.config.schema import Config
 from ssp.game import corpora
-from ssp.game.rollout import Search
 from ssp.search.flights import Flights
-from ssp.search.hits import Answers, Hits, Knobs, Rows, Vectors
+from ssp.search.hits import Answers, Hits, Knobs, Rows, Search, Vectors
 from ssp.search.index import budget
 from ssp.search.router import DOWN, Corpus, Options, Router
 

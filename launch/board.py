@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.save is not None and args.save.suffix not in (".html", ".htm"):
         raise InputError("--save names an HTML file", args.save, "let the name end in .html")
     # Here, because --help needs none of it.
-    from launch.serve import bind
+    from launch.cli import bind
     from ssp.views.board.data import Board
     from ssp.views.board.server import Server, save
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ssp.config.schema import Config
 
 DEFAULT_CONFIG = "quickstart"
+BACKLOG = 512
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,6 +118,21 @@ def on_hangup(then: Callable[[], object]) -> None:
         then()
 
     signal.signal(signal.SIGHUP, gone)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. InputError when the address is taken or not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        found = f"{host}:{port}: {error.strerror or error}"
+        raise InputError(
+            "the server's port must be free", found, "choose another --port, or 0 for a free one"
+        ) from error
+    # asyncio does not set this on sockets made elsewhere; without it a reply of two packets waits 40 ms for an ACK.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def temperature(text: str) -> float:

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from launch.cli import Parser, whole
-from launch.serve import bind
+from launch.cli import Parser, bind, whole
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import uvicorn
 
-from launch.cli import Parser, whole
+from launch.cli import Parser, bind, whole
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.config import rules, tables
@@ -33,7 +33,6 @@ from ssp.search.serving.connection import Connection
 from ssp.search.serving.forms import MAX_TOPK
 from ssp.search.shard import BM25
 
-BACKLOG = 512
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than clients keep theirs, so that none meets a closing one."""
 OVER_RAY = 8
@@ -209,21 +208,6 @@ def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Ser
     # With actors the router holds one for every model that there may be; the setting says whether there is a reranker.
     reranker = corpus.reranker if cfg.retriever.reranker else None
     return Served(router, corpus.options, reranker, about, shards, cfg.retriever.min_coverage)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. InputError when the address is taken or not ours."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        found = f"{host}:{port}: {error.strerror or error}"
-        raise InputError(
-            "the server's port must be free", found, "choose another --port, or 0 for a free one"
-        ) from error
-    # asyncio does not set this on sockets made elsewhere; without it a reply of two packets waits 40 ms for an ACK.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
 
 
 def _actors(cfg: Config) -> bool:

@@ -13,7 +13,6 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.errors import Fault, InputError
-from ssp.config import own
 
 if TYPE_CHECKING:
     import httpx  # where it is used: a tenth of a second, which --help does without
@@ -25,7 +24,14 @@ LONGEST_REPLY = 256 * 2**20
 SECRET = re.compile(r"(?i)(^|_)(key|token|secret|password|passwd|credentials?)$")
 """Names of settings and variables whose values no log may hold."""
 
+SEALED = "untrusted:"
+"""Before a place of code, or of a key, that a run's own config.yaml gives to a command that looks at the run."""
 _BUSY = (408, 409, 425, 429)
+
+
+def sealed(value: str) -> bool:
+    """Whether `value` may only be shown."""
+    return value.startswith(SEALED)
 
 
 def is_loopback(url: str) -> bool:
@@ -42,9 +48,9 @@ def is_loopback(url: str) -> bool:
 def key_from(variable: str) -> str:
     """The key in an environment variable, "" when no variable is named. InputError when it is named and not set, or is
     more than one word of ASCII."""
-    if own.sealed(variable):
+    if sealed(variable):
         rule = "a key goes to an address that a run's own config.yaml names only when that is trusted"
-        raise InputError(rule, variable.removeprefix(own.SEALED), "look where it would go, then add --trust-code")
+        raise InputError(rule, variable.removeprefix(SEALED), "look where it would go, then add --trust-code")
     key = os.environ.get(variable, "").strip() if variable else ""
     if variable and not key:
         raise InputError("the endpoint's key is in the environment", f"{variable} is not set", f"export {variable}=...")

@@ -19,6 +19,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.errors import InputError
+from ssp.base.services import SEALED as SEALED
+from ssp.base.services import sealed as sealed
 
 if TYPE_CHECKING:
     from ssp.config.schema import Config
@@ -26,19 +28,11 @@ if TYPE_CHECKING:
 KEYS = ("algorithm", "loss", "reward")
 """Settings of a role block that may name a place."""
 
-SEALED = "untrusted:"
-"""Before a place of code, or of a key, that a run's own config.yaml gives to a command that looks at the run."""
-
 
 def is_own(value: str) -> bool:
     """Whether `value` is a place: no name that is built in has a colon."""
     place, _, name = value.partition(":")
     return bool(place and name)
-
-
-def sealed(value: str) -> bool:
-    """Whether `value` may only be shown."""
-    return value.startswith(SEALED)
 
 
 def seal(block: dict[str, Any]) -> None:

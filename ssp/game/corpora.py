@@ -19,7 +19,7 @@ from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
-from ssp.search.hits import Knobs
+from ssp.search.hits import Knobs, Search
 from ssp.search.memory import in_memory
 from ssp.search.recorded import RecordedSearch
 from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
@@ -27,7 +27,6 @@ from ssp.search.shard import BM25, DENSE, HYBRID, Shard
 from ssp.search.source import PROBE, Elsewhere, remote
 
 if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts without them
-    from ssp.game.rollout import Search
     from ssp.search.encoders.encoder import TextEncoder
     from ssp.search.encoders.reranker import CrossEncoder
     from ssp.search.index.store import DensePart

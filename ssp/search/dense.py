@@ -27,6 +27,8 @@ BLOCK = 1 << 23
 """Bytes that one step of a search may make."""
 UNIT = 2.0**-24
 """Half the gap between 1 and the next float32: the relative error of one rounding."""
+ADDED = 2**14
+"""Rows that are added to an index at once."""
 
 AS_BUILT = Knobs()
 
@@ -330,3 +332,25 @@ def to_gpu(index: Any, fp16: bool = True, gpus: int = 0) -> Any:
     except RuntimeError as error:
         found = f"{type(faiss.downcast_index(index)).__name__}: {str(error).splitlines()[0][-200:]}"
         raise InputError("faiss puts this index on a GPU", found, "use Flat or IVF, or retriever.gpus=0") from error
+
+
+def open_flat(table: npt.NDArray[np.float32], first: int, last: int, gpu: bool) -> FlatIndex | FaissIndex:
+    """Rows [first, last) of `table [rows, d]` (memory-mapped) as an exact index; on the GPUs in 16 bits."""
+    if not gpu:
+        return FlatIndex(table[first:last], first)
+    index = to_gpu(faiss.IndexFlatIP(table.shape[1]))
+    for start in range(first, last, ADDED):
+        index.add(np.ascontiguousarray(table[start : min(start + ADDED, last)]))
+    return FaissIndex([index], [first])
+
+
+def open_parts(held: Sequence[tuple[Path, tuple[int, int]]], dim: int, gpu: bool) -> FaissIndex:
+    """The parts of an index: file, first row and last row + 1 of each. InputError for another number of rows or width."""
+    parts = []
+    for path, (first, last) in held:
+        index = open_index(path, mapped=not gpu)
+        if (index.ntotal, index.d) != (last - first, dim):
+            found = f"{index.ntotal:,} rows of {index.d}"
+            raise InputError(f"{path} holds {last - first:,} rows of {dim}", found, "build it again: ssp index")
+        parts.append(to_gpu(index) if gpu else index)
+    return FaissIndex(parts, [first for _, (first, _) in held])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,6 @@ Vectors = npt.NDArray[np.float32]
 
 NO_ROW = -1
 """Fills `Hits.rows` where fewer rows were found than asked for; its score is -inf."""
-STAGE, COVERAGE = "search/", "search/coverage"
-"""What a rollout calls the seconds of a stage of its searches, and the least coverage among them."""
 RRF = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009)."""
 
@@ -117,3 +116,10 @@ class Answers(list[list[Document]]):
     ) -> None:
         super().__init__(documents)
         self.coverage, self.seconds, self.known, self.ranked = coverage, dict(seconds or {}), known, ranked
+
+
+class Search(Protocol):
+    """What answers searches."""
+
+    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
+        """At most `k` documents for each query, best first. Fault when the service fails."""

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
-from ssp.game.rollout.table import Search
-from ssp.search.hits import Answers
+from ssp.search.hits import Answers, Search
 from ssp.search.source import sendable
 
 _TABLE = """CREATE TABLE IF NOT EXISTS answers (

@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import BACKOFF, TRIES, Service
-from ssp.search.hits import Answers
+from ssp.search.hits import Answers, Search
 from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
 
 if TYPE_CHECKING:
     import httpx
-
-    from ssp.game.rollout import Search
 
 SCHEMA = "retriever_schema"
 REST = 10.0

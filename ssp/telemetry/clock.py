@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ssp.search.hits import COVERAGE, STAGE
+from ssp.base.episode import COVERAGE, STAGE
 
 KINDS = ("generate", "search", "verify", "judge", "learn")
 

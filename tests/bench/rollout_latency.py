@@ -53,7 +53,7 @@ def serve(seconds: float, port: Connection) -> None:
     """The server's process."""
     import uvicorn
 
-    from launch.serve import bind
+    from launch.cli import bind
     from ssp.search.serving.api import SearchApi, Served
 
     cfg = concrete(load("quickstart", []))

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from launch import board as command
+from launch.cli import bind
 from launch.main import COMMANDS, run
-from launch.serve import bind
 from ssp.views.board.server import NOTHING, PAGE, Server, leave_page, save
 from tests.board.boarded import HOSTILE, by_hand, looked, played
 from tests.selfplay import fakes

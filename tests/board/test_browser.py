@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.serve import bind
+from launch.cli import bind
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum.yardstick import FILE

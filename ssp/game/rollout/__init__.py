@@ -5,6 +5,6 @@ passages.py what of its passages is shown.
 """
 
 from ssp.game.rollout.loop import Settings, rollout
-from ssp.game.rollout.table import Search
+from ssp.search.hits import Search
 
 __all__ = ["Search", "Settings", "rollout"]

@@ -16,7 +16,8 @@ from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault, InvariantError
 from ssp.engines.base import Engine, FreeEngine, Generation
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.rollout.table import Found, Search, Seat, Settings, Table, Told
+from ssp.game.rollout.table import Found, Seat, Settings, Table, Told
+from ssp.search.hits import Search
 
 _SEARCHES = 64
 """Searches of free-running episodes that are under way at once, at most."""

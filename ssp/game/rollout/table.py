@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol as Interface
 
-from ssp.base.episode import Document, Episode, Task
+from ssp.base.episode import COVERAGE, STAGE, Document, Episode, Task
 from ssp.base.errors import Fault, InvariantError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
@@ -22,17 +21,10 @@ from ssp.engines.base import Engine, Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import passages, spans
 from ssp.game.rollout.source import Source, mean_entropy, sampled_entropy
-from ssp.search.hits import COVERAGE, STAGE, Answers
+from ssp.search.hits import Answers, Search
 
 Told = Callable[[Episode, Kind, str], None]
 """Hears of every piece of text as soon as it is in an episode's log."""
-
-
-class Search(Interface):
-    """What answers searches."""
-
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        """At most `k` documents for each query, best first. Fault when the service fails."""
 
 
 @dataclass(frozen=True)

@@ -348,11 +348,15 @@ def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
 
 
 def _dense(folder: Path, manifest: Manifest, first: int, last: int, gpu: bool) -> VectorIndex:
-    from ssp.search.index.vectors import open_flat, open_parts
+    from ssp.search.dense import flat_vectors, open_flat, open_parts
 
     assert manifest.dense is not None
     if manifest.dense.factory == FLAT:
-        return open_flat(folder, manifest.vectors[0], (manifest.rows, manifest.dense.dim), first, last, gpu)
+        name, shape = manifest.vectors[0], (manifest.rows, manifest.dense.dim)
+        table = flat_vectors(folder / name) if name.endswith(".faiss") else array(folder, name, np.float32, shape)
+        if table.shape != shape:
+            raise _broken(folder, f"{name} has {table.shape}")
+        return open_flat(table, first, last, gpu)
     spans = [manifest.span(part) for part in range(manifest.dense.parts)]
     held = [(folder / part_name(part), span) for part, span in enumerate(spans) if first <= span[0] < last]
     return open_parts(held, manifest.dense.dim, gpu)

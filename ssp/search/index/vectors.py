@@ -1,4 +1,4 @@
-"""Vectors of a corpus and the dense index over them: made, taken over from files, opened.
+"""Vectors of a corpus and the dense index over them: made, taken over from files.
 
 Owns the table of embeddings with its row counter, and the parts that faiss makes of it. Promises that a killed build goes
 on after what is on disk, to the same index (one thread), and that what is taken over fits the corpus row for row.
@@ -19,17 +19,15 @@ import numpy.typing as npt
 from ssp.base.errors import InputError
 from ssp.base.files import sync, whole
 from ssp.search.bm25 import shard_rows
-from ssp.search.dense import FaissIndex, FlatIndex, faiss, flat_vectors, open_index, to_gpu
+from ssp.search.dense import ADDED, FaissIndex, faiss, open_index
 from ssp.search.hits import Vectors
 from ssp.search.index.documents import MappedDocuments, place
-from ssp.search.index.store import FLAT, array, part_name
+from ssp.search.index.store import FLAT, part_name
 
 SAVE_SECONDS = 10.0
 """Seconds of encoding that a kill may cost."""
 KEEP_SECONDS = 600.0
 """Seconds of adding to an index that a kill may cost."""
-ADDED = 2**14
-"""Rows that are added at once."""
 TRAIN_BYTES = 2**30
 """Vectors that an index is trained on, at most: a seeded sample of the whole corpus."""
 SEED = 20
@@ -230,34 +228,3 @@ def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:
         found = f"{source}: {type(index).__name__}, --faiss {factory}: {type(made).__name__}"
         raise InputError("an index file is named by the factory that it was made with", found, "set --faiss to that")
     return factory, index.d
-
-
-def open_flat(
-    folder: Path, name: str, shape: tuple[int, int], first: int, last: int, gpu: bool
-) -> FlatIndex | FaissIndex:
-    """Rows [first, last) of the exact index in a file of `folder` (.npy or faiss's), memory-mapped; on the GPUs in 16 bits.
-
-    InputError for another shape.
-    """
-    table = flat_vectors(folder / name) if name.endswith(".faiss") else array(folder, name, np.float32, shape)
-    if table.shape != shape:
-        found = f"{folder / name}: {table.shape}"
-        raise InputError(f"this index holds {shape[0]:,} rows of {shape[1]}", found, "build it again: ssp index")
-    if not gpu:
-        return FlatIndex(table[first:last], first)
-    index = to_gpu(faiss.IndexFlatIP(shape[1]))
-    for start in range(first, last, ADDED):
-        index.add(np.ascontiguousarray(table[start : min(start + ADDED, last)]))
-    return FaissIndex([index], [first])
-
-
-def open_parts(held: Sequence[tuple[Path, tuple[int, int]]], dim: int, gpu: bool) -> FaissIndex:
-    """The parts of an index: file, first row and last row + 1 of each. InputError for another number of rows or width."""
-    parts = []
-    for path, (first, last) in held:
-        index = open_index(path, mapped=not gpu)
-        if (index.ntotal, index.d) != (last - first, dim):
-            found = f"{index.ntotal:,} rows of {index.d}"
-            raise InputError(f"{path} holds {last - first:,} rows of {dim}", found, "build it again: ssp index")
-        parts.append(to_gpu(index) if gpu else index)
-    return FaissIndex(parts, [first for _, (first, _) in held])

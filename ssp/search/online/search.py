@@ -25,8 +25,7 @@ import httpx
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
-from ssp.base.services import BACKOFF, TRIES, Service, is_loopback, key_from
-from ssp.config import own
+from ssp.base.services import BACKOFF, SEALED, TRIES, Service, is_loopback, key_from, sealed
 from ssp.search.hits import Answers
 from ssp.search.online.engines import ENGINES, Result
 from ssp.search.online.pages import Pages
@@ -105,7 +104,7 @@ class OnlineSearch:
         if "?" in self._url:
             rule = "retriever.online.url is an address without a query"
             raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
-        key = key_from((own.SEALED if own.sealed(url) else "") + self._engine.key_env)
+        key = key_from((SEALED if sealed(url) else "") + self._engine.key_env)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
         self._blot = _Blot(key)
         for logger in _LOGGERS:
