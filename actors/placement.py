@@ -20,7 +20,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from actors.process import TOLD
 from ssp.base.errors import InputError
-from ssp.capacity.placement import Node, Plan, Seat, Unit, machine, make, parse
+from ssp.capacity.placement import Plan, Seat, Unit, machine, make
+from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
 
 Where = Callable[[str, int], dict[str, Any]]
@@ -46,8 +47,7 @@ def nodes(cfg: Config) -> list[Node]:
     found = []
     for node in ray.nodes():
         if node["Alive"]:
-            has = node["Resources"]
-            found.append(Node(node["NodeID"], int(has.get("GPU", 0)), cpus=float(has.get("CPU", 0))))
+            found.append(Node(node["NodeID"], int(node["Resources"].get("GPU", 0))))
     found.sort(key=lambda node: (-node.gpus, node.name))
     if not asks:
         return found

@@ -22,9 +22,8 @@ from ssp.base.errors import InputError, InvariantError
 from ssp.base.models import existing
 from ssp.base.printable import say
 from ssp.capacity.memory import size
-from ssp.capacity.placement import Plan, make, short, tables
+from ssp.capacity.placement import Plan, beside, make, short, tables
 from ssp.capacity.placement.machine import nodes
-from ssp.capacity.placement.plan import beside
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from ssp.base.episode import PROPOSER
 from ssp.capacity.memory import Process, notes, processes
-from ssp.capacity.placement import Plan, fits, lay, machine, short, tables
-from ssp.capacity.placement.nodes import smallest_gpu
-from ssp.capacity.placement.plan import beside
+from ssp.capacity.placement import Plan, beside, fits, lay, machine, short, tables
 from ssp.capacity.placement.tables import table
 from ssp.config import to_yaml
+from ssp.config.nodes import smallest_gpu
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.game.world import files

@@ -6,7 +6,6 @@ fits: that is the plan's (`ssp.capacity.placement`).
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
@@ -17,9 +16,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from launch.checks.check import FAIL, OK, WARN, Check, room
-from ssp.capacity.memory import size
-from ssp.capacity.placement import machine
-from ssp.capacity.placement.plan import beside
+from ssp.capacity.memory import size, threads
+from ssp.capacity.placement import beside, machine
 from ssp.config.schema import Config
 
 NEEDED = (
@@ -67,13 +65,8 @@ def _wanted() -> dict[str, Requirement]:
 
 def cores() -> Check:
     """Processors that this process may use."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = machine.first_number(Path("/sys/fs/cgroup/cpu.max"))
-    quota = f", limited to {limit / 100_000:.1f}" if limit else ""
-    usable = min(count, limit / 100_000) if limit else count
-    return Check(
-        "cores", OK if usable >= 2 else WARN, f"{count}{quota}", "" if usable >= 2 else "a run is slow below 2"
-    )
+    count = threads.cores()
+    return Check("cores", OK if count >= 2 else WARN, str(count), "" if count >= 2 else "a run is slow below 2")
 
 
 def _asks(cfg: Config) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
+from ssp.config.nodes import parse
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
 
@@ -13,9 +14,6 @@ from ssp.engines.vllm.setup import LORA_RANKS
 def nodes_are_readable(cfg: Config) -> None:
     """`placement.nodes` describes a cluster."""
     if cfg.placement.nodes:
-        # Here, because the plan reads configurations.
-        from ssp.capacity.placement.nodes import parse
-
         parse(cfg.placement.nodes)
 
 

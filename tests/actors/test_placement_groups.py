@@ -20,7 +20,8 @@ from actors import placement, reaper
 from actors.cluster import disconnect, environment
 from ssp.base.errors import InputError
 from ssp.capacity.memory import GB
-from ssp.capacity.placement import Node, make
+from ssp.capacity.placement import make
+from ssp.config.nodes import Node
 from ssp.config.schema import Config
 
 pytestmark = pytest.mark.ray

@@ -15,9 +15,10 @@ from ssp.base.errors import InputError
 from ssp.capacity import memory
 from ssp.capacity.memory import GB
 from ssp.capacity.memory.services import published
-from ssp.capacity.placement import DoesNotFit, Node, Plan, Seat, Slot, Unit, assign, make, parse, units
+from ssp.capacity.placement import DoesNotFit, Plan, Seat, Slot, Unit, assign, make, units
 from ssp.capacity.placement.units import needs_of
 from ssp.config import placement_rules
+from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
 
 

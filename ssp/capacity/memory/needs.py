@@ -54,9 +54,15 @@ class Process:
         return sum(n.bytes for n in self.needs if not n.host and turn in (None, n.turn))
 
     @property
+    def on_its_host(self) -> list[Need]:
+        """The parts in the host's memory, largest first."""
+        kept = [need for need in self.needs if need.host or not self.gpus]
+        return sorted(kept, key=lambda need: -need.bytes)
+
+    @property
     def on_host(self) -> int:
         """Bytes in the host's memory at the peak."""
-        kept = [need for need in self.needs if need.host or not self.gpus]
+        kept = self.on_its_host
         turn, after = sum(need.bytes for need in kept if need.turn), sum(need.bytes for need in kept if need.after)
         return sum(need.bytes for need in kept if not (need.turn or need.after)) + max(turn, after)
 
@@ -74,8 +80,3 @@ def scaled(needs: Iterable[Need], prefix: str) -> tuple[Need, ...]:
 def size(count: float) -> str:
     """Bytes as people read them: `350 MB`, `15.2 GB`."""
     return f"{count / MB:.0f} MB" if count < 10_000 * MB else f"{count / GB:.1f} GB"
-
-
-def largest(needs: Iterable[Need]) -> Need:
-    """The largest part."""
-    return max(needs, key=lambda need: need.bytes)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from pathlib import Path
 
 from ssp.capacity.memory import MB
-from ssp.capacity.placement.nodes import Node, parse
+from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
 from ssp.search.index import budget
 
@@ -22,7 +20,7 @@ def nodes(cfg: Config) -> list[Node]:
 def here() -> Node:
     """This machine: its GPUs, the memory that is free."""
     gpus = gpu_bytes()
-    return Node("this machine", len(gpus), min(gpus, default=0), free_bytes(), float(os.cpu_count() or 1), free=True)
+    return Node("this machine", len(gpus), min(gpus, default=0), free_bytes(), free=True)
 
 
 def gpu_bytes() -> list[int]:
@@ -37,9 +35,3 @@ def gpu_bytes() -> list[int]:
 def free_bytes() -> int:
     """Free bytes: the machine's, or what a container's limit leaves."""
     return int(budget.available_mb() * MB)
-
-
-def first_number(path: Path) -> int:
-    """The first number of a control file, 0 when there is no file or no limit."""
-    words = path.read_text().split() if path.is_file() else []
-    return int(words[0]) if words and words[0].isdigit() else 0

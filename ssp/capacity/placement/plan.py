@@ -1,20 +1,20 @@
-"""Which unit goes to which node and GPU, and whether it fits there.
+"""Which unit goes to which node and GPU.
 
-Owns the choice. Promises that no GPU is given out twice, that every unit is placed once, that the same description gives
-the same plan, and that what does not fit is refused with what is missing and what to type. Refuses to talk to a cluster
-(`actors.placement` makes placement groups of a plan).
+Promises that no GPU is given out twice, that every unit is placed once, and that the same description gives the same plan.
+Whether memory suffices is said by `ssp.capacity.placement.refusals`; `actors.placement` makes placement groups of a plan.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from ssp.base.errors import InputError
 from ssp.capacity.memory import MB, Process, processes, services
 from ssp.capacity.memory.services import BASE_MB
-from ssp.capacity.placement import refusals
-from ssp.capacity.placement.nodes import Node, smallest_gpu
 from ssp.capacity.placement.units import Unit, needs_of, units
+from ssp.config.nodes import Node, smallest_gpu
 from ssp.config.schema import Config
 
 SLACK = 1e-6
@@ -58,12 +58,8 @@ class Plan:
 
     def seated(self, node: int) -> dict[str, int]:
         """Processes on GPUs of that node: name → how many have their first GPU there."""
-        found: dict[str, int] = {}
-        for unit, slots in self.placed:
-            for seat in unit.seats:
-                if seat.rank == 0 and slots[seat.bundle].node == node:
-                    found[seat.process] = found.get(seat.process, 0) + 1
-        return found
+        seats = ((seat, slots) for unit, slots in self.placed for seat in unit.seats if seat.rank == 0)
+        return dict(Counter(seat.process for seat, slots in seats if slots[seat.bundle].node == node))
 
     def here(self, node: int) -> dict[str, int]:
         """As `seated`; the first node is also counted for what computes on CPUs, wherever Ray puts that."""
@@ -72,10 +68,6 @@ class Plan:
             found |= {process.name: process.count for process in self.processes if not process.gpus}
         return found
 
-    def spares(self, node: int) -> bool:
-        """Whether the memory of that node is only what is free now, and all that runs there computes on CPUs."""
-        return self.nodes[node].free and not self.seated(node)
-
     def host(self, node: int, cfg: Config) -> int:
         """Bytes in the memory of that node: its processes, Ray, the object store; on the first one the coordinator too."""
         known = self.known
@@ -83,42 +75,17 @@ class Plan:
         return own + sum(beside(cfg, first=node == 0).values())
 
 
-@dataclass
-class _Free:
-    """What is left of each GPU of one node."""
-
-    gpus: list[float] = field(default_factory=list)
-
-    def fit(self, wanted: Sequence[float]) -> list[int] | None:
-        """A GPU for each bundle, in order, the fullest that has room; None when they do not all fit. Nothing is taken."""
-        left, chosen = list(self.gpus), []
-        for share in wanted:
-            open_ = [i for i, free in enumerate(left) if free >= share - SLACK]
-            if not open_:
-                return None
-            best = min(open_, key=lambda i: (left[i], i))
-            left[best] -= share
-            chosen.append(best)
-        return chosen
-
-    def take(self, wanted: Sequence[float], chosen: Sequence[int]) -> None:
-        """Give these GPUs out."""
-        for share, i in zip(wanted, chosen, strict=True):
-            self.gpus[i] -= share
-
-
 def beside(cfg: Config, first: bool = True) -> dict[str, int]:
     """Bytes on a node beside the actors: Ray, its store; on the `first` one also the coordinator, and weights on their way
     to players in shared files."""
-    found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": cfg.ray.object_store_mb * 10**6}
-    if first and cfg.ray.dashboard:
-        found["Ray's dashboard"] = BASE_MB["dashboard"] * MB
+    store = cfg.ray.object_store_mb * 10**6
+    found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": store}
     if first:
+        if cfg.ray.dashboard:
+            found["Ray's dashboard"] = BASE_MB["dashboard"] * MB
         found["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
-        published, store = services.published(cfg), found["object store, at most"]
-        if cfg.transfer.kind == "shm" or (
-            cfg.transfer.kind == "auto" and published > store
-        ):  # else they are in the store
+        published, kind = services.published(cfg), cfg.transfer.kind
+        if kind == "shm" or (kind == "auto" and published > store):  # else they are in the store
             found["weights on their way to players"] = published
     return found
 
@@ -129,37 +96,8 @@ def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
     wanted = units(cfg, found)
     slots = assign(wanted, [node.gpus for node in nodes])
     if slots is None:
-        raise refusals.too_few(wanted, nodes)
+        raise _too_few(wanted, nodes)
     return Plan(list(nodes), found, [(unit, slots[unit.name]) for unit in wanted])
-
-
-def make(cfg: Config, nodes: Sequence[Node]) -> Plan:
-    """As `lay`, and `fits`."""
-    plan = lay(cfg, nodes)
-    fits(cfg, plan)
-    return plan
-
-
-def fits(cfg: Config, plan: Plan) -> None:
-    """InputError where memory does not suffice; what is only `short` passes."""
-    if few := [process for process in plan.processes if process.short]:
-        raise refusals.engine_short(few[0])
-    for slot, needed in plan.used().items():
-        if needed > plan.nodes[slot.node].usable:
-            raise refusals.too_full(plan, slot)
-    for at, node in enumerate(plan.nodes):
-        if node.host and not plan.spares(at) and plan.host(at, cfg) > node.host:
-            raise refusals.host_too_full(cfg, plan, at)
-
-
-def short(cfg: Config, plan: Plan) -> list[str]:
-    """A warning for a machine whose free memory is less than its processes on CPUs need; [] where it suffices."""
-    found = [
-        refusals.host_too_full(cfg, plan, at)
-        for at, node in enumerate(plan.nodes)
-        if node.host and plan.spares(at) and plan.host(at, cfg) > node.host
-    ]
-    return [f"{error.found}. The run may end for want of memory: {error.next_step}" for error in found]
 
 
 def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot, ...]] | None:
@@ -173,35 +111,62 @@ def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot,
 
 
 def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot, ...]] | None:
-    free = [_Free([1.0] * count) for count in gpus]
+    free = [[1.0] * count for count in gpus]
     found: dict[str, tuple[Slot, ...]] = {}
     spread: list[Unit] = []
     for unit in ordered:
         for at, node in enumerate(free):
-            if (chosen := node.fit(unit.bundles)) is not None:
-                node.take(unit.bundles, chosen)
+            if chosen := _take(node, unit.bundles):
                 found[unit.name] = tuple(Slot(at, gpu) for gpu in chosen)
                 break
         else:
             if unit.together:
                 return None
             spread.append(unit)
-    for unit in spread:
-        slots = _spread(unit, free)
-        if slots is None:
+    for unit in spread:  # over several nodes, those with most room first, so that few are touched
+        order = sorted(range(len(free)), key=lambda at: (-sum(left >= 1 - SLACK for left in free[at]), at))
+        slots: list[Slot] = []
+        for at in order:
+            while len(slots) < len(unit.bundles) and (chosen := _take(free[at], [unit.bundles[len(slots)]])):
+                slots.append(Slot(at, chosen[0]))
+        if len(slots) < len(unit.bundles):
             return None
-        found[unit.name] = slots
+        found[unit.name] = tuple(slots)
     return found
 
 
-def _spread(unit: Unit, free: Sequence[_Free]) -> tuple[Slot, ...] | None:
-    """Over several nodes, those with most room first, so that few are touched."""
-    order = sorted(range(len(free)), key=lambda at: (-sum(left >= 1 - SLACK for left in free[at].gpus), at))
-    slots: list[Slot] = []
-    rest = list(unit.bundles)
-    for at in order:
-        while rest and (chosen := free[at].fit(rest[:1])) is not None:
-            free[at].take(rest[:1], chosen)
-            slots.append(Slot(at, chosen[0]))
-            rest = rest[1:]
-    return None if rest else tuple(slots)
+def _take(free: list[float], wanted: Sequence[float]) -> list[int]:
+    """Give out a GPU of a node for each bundle, in order, the fullest that has room; [] and nothing given when they do not
+    all fit."""
+    left, chosen = list(free), []
+    for share in wanted:
+        room = [i for i, part in enumerate(left) if part >= share - SLACK]
+        if not room:
+            return []
+        best = min(room, key=lambda i: left[i])
+        left[best] -= share
+        chosen.append(best)
+    free[:] = left
+    return chosen
+
+
+def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
+    """Not enough GPUs, or not enough on one node."""
+    asked, there = sum(unit.gpus for unit in wanted), sum(node.gpus for node in nodes)
+    most = max((node.gpus for node in nodes), default=0)
+    listed = ", ".join(f"{unit.name} {unit.gpus:g}" for unit in wanted)
+    step = "lower placement.proposers, placement.solvers or learner.ranks, or share GPUs (placement.layout=colocate)"
+    if not there:
+        found = f"no GPU here, {asked:g} are asked for ({listed})"
+        step = (
+            "describe a cluster for --dry-run (placement.nodes=1x8x80), join one (RAY_ADDRESS), or ask for none: "
+            "placement.engine_gpus=0 placement.learner_gpus=0 placement.judge_gpus=0 retriever.gpus=0"
+        )
+    elif large := [unit for unit in wanted if unit.together and len(unit.bundles) > most]:
+        found = f"{large[0].name} wants {len(large[0].bundles)} GPUs on one node, the largest has {most}"
+        step = f"set engine.tensor_parallel={most} or less"
+    elif asked > there:
+        found = f"{there} GPUs, {asked:g} are asked for ({listed}): {asked - there:g} are missing"
+    else:
+        found = f"{there} GPUs on {len(nodes)} nodes, whose rest fits no whole unit ({listed})"
+    return InputError("every unit of the run has its GPUs", found, step)

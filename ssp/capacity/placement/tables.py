@@ -1,25 +1,20 @@
-"""The plan as tables: what is on each node and GPU, what each process and each GPU needs.
-
-Owns the layout of text. Refuses to plan.
-"""
+"""The plan as tables: what is on each node and GPU, what each process and each GPU needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ssp.capacity.memory import MB, Process, size
+from ssp.capacity.placement.plan import Plan, Slot
 from ssp.config.schema import Config
-
-if TYPE_CHECKING:
-    from ssp.capacity.placement.plan import Plan, Slot
 
 
 def placement(cfg: Config, plan: Plan) -> str:
     """A row a GPU: node, GPU, who is on it with which share, bytes needed of those that are there."""
     if not plan.placed:
-        cpus = "Every process computes on CPUs; Ray spreads them over its nodes."
-        return f"{cpus} {_cpu_note(plan)}".strip()
+        gpus = sum(node.gpus for node in plan.nodes)
+        idle = f" {gpus} GPUs are not used (placement.engine_gpus, placement.learner_gpus)." if gpus else ""
+        return f"Every process computes on CPUs; Ray spreads them over its nodes.{idle}"
     rows, used = [], plan.used()
     for at, node in enumerate(plan.nodes):
         for gpu in range(node.gpus):
@@ -47,23 +42,20 @@ def gpu_memory(processes: Iterable[Process]) -> str:
 
 def process_memory(process: Process) -> str:
     """A row a part of one process, on its host, largest first."""
-    kept = sorted((n for n in process.needs if n.host or not process.gpus), key=lambda need: -need.bytes)
-    return table(("process", "part", "on its host"), [(process.name, need.what, size(need.bytes)) for need in kept])
+    rows = [(process.name, need.what, size(need.bytes)) for need in process.on_its_host]
+    return table(("process", "part", "on its host"), rows)
 
 
 def host_memory(plan: Plan, beside: Mapping[str, int]) -> str:
-    """A row a kind of process, in MB of host memory, and what there is `beside` them."""
-    rows = [(f"{p.name} x{p.count}", p.count * p.on_host, _host_parts(p)) for p in plan.processes]
+    """A row a kind of process, in MB of host memory, with its large parts, and what there is `beside` them."""
+    rows = []
+    for process in plan.processes:
+        large = [need for need in process.on_its_host if need.what != "process" and need.bytes >= 100 * MB]
+        parts = ", ".join(f"{need.what} {size(need.bytes)}" for need in large)
+        rows.append((f"{process.name} x{process.count}", process.count * process.on_host, parts))
     rows += [(name, count, "") for name, count in beside.items() if count]
     rows.append(("total", sum(count for _, count, _ in rows), ""))
     return table(("what", "MB", ""), [(name, f"{count / MB:.0f}", parts) for name, count, parts in rows])
-
-
-def _host_parts(process: Process) -> str:
-    """The parts of one process that make most of it."""
-    kept = [need for need in process.needs if (need.host or not process.gpus) and need.what != "process"]
-    large = [need for need in sorted(kept, key=lambda need: -need.bytes) if need.bytes >= 100 * MB]
-    return ", ".join(f"{need.what} {size(need.bytes)}" for need in large)
 
 
 def _tenants(plan: Plan, slot: Slot) -> str:
@@ -77,22 +69,13 @@ def _tenants(plan: Plan, slot: Slot) -> str:
     return ", ".join(words)
 
 
-def _cpu_note(plan: Plan) -> str:
-    gpus = sum(node.gpus for node in plan.nodes)
-    return f"{gpus} GPUs are not used (placement.engine_gpus, placement.learner_gpus)." if gpus else ""
-
-
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns with two blanks between; those of numbers alone lie to the right."""
     lines = [tuple(header), *map(tuple, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    right = [all(_number(row[i]) for row in rows) for i in range(len(header))]
+    right = [all(row[i].replace(".", "").isdigit() for row in rows) for i in range(len(header))]
 
     def cell(text: str, i: int) -> str:
         return text.rjust(widths[i]) if right[i] else text.ljust(widths[i])
 
     return "\n".join("  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines)
-
-
-def _number(text: str) -> bool:
-    return text.replace(".", "").isdigit()

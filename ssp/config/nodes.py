@@ -1,4 +1,4 @@
-"""The machines of a cluster as the plan sees them."""
+"""The machines of a cluster as a plan sees them, and the text of `placement.nodes` that describes them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssp.base.errors import InputError
-from ssp.capacity.memory import GB
 
 MOST = 1024
-_GROUP = re.compile(r"(\d+)x(\d+)x(\d+(?:\.\d+)?)(?:x(\d+(?:\.\d+)?))?")
+GB = 2**30
 HELD_BACK = 0.02
 """Share of a GPU that its driver and fragments take: an "80 GB" card offers 79.2 to 79.6 x 2**30 bytes."""
+_GROUP = re.compile(r"(\d+)x(\d+)x(\d+(?:\.\d+)?)(?:x(\d+(?:\.\d+)?))?")
 
 
 @dataclass(frozen=True)
 class Node:
-    """One machine: its name, GPUs, bytes of each, bytes of its own memory (0 = not known, not checked), CPUs (the same).
+    """One machine: its name, GPUs, bytes of each, bytes of its own memory (0 = not known, not checked).
 
     `free`: these bytes are what other programs leave now.
     """
@@ -26,7 +26,6 @@ class Node:
     gpus: int
     gpu: int = 0
     host: int = 0
-    cpus: float = 0.0
     free: bool = False
 
     @property
@@ -35,7 +34,7 @@ class Node:
         return int(self.gpu * (1 - HELD_BACK))
 
 
-def parse(text: str, key: str = "placement.nodes") -> list[Node]:
+def parse(text: str) -> list[Node]:
     """`4x8x80`: 4 nodes of 8 GPUs of 80 GB each; a fourth number is the GB of each node's own memory; several groups with
     commas between. InputError for anything else, and for more than 1,024 nodes.
     """
@@ -43,13 +42,14 @@ def parse(text: str, key: str = "placement.nodes") -> list[Node]:
     for group in text.replace(" ", "").split(","):
         found = _GROUP.fullmatch(group)
         if found is None or not 1 <= int(found[1]) <= MOST or int(found[2]) > MOST:
-            rule = f"{key} says nodes x GPUs x GB a GPU (x GB of a node, if known)"
-            raise InputError(rule, repr(group), f'e.g. {key}="4x8x80", or "1x8x80x2000,2x4x40"')
+            rule = "placement.nodes says nodes x GPUs x GB a GPU (x GB of a node, if known)"
+            raise InputError(rule, repr(group), 'e.g. placement.nodes="4x8x80", or "1x8x80x2000,2x4x40"')
         count, gpus, gpu, host = int(found[1]), int(found[2]), float(found[3]), float(found[4] or 0)
         first = len(nodes)
         nodes += [Node(f"node {first + i}", gpus, int(gpu * GB), int(host * GB)) for i in range(count)]
     if len(nodes) > MOST:
-        raise InputError(f"{key} describes at most {MOST} nodes", len(nodes), "describe the part that the run gets")
+        rule = f"placement.nodes describes at most {MOST} nodes"
+        raise InputError(rule, len(nodes), "describe the part that the run gets")
     return nodes
 
 
