@@ -18,14 +18,11 @@ from ssp.engines.scripted import Script, ScriptedEngine
 def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:
     """The configured engine with the model of the HF folder `model_dir`. `sleeps`: a learner on the same GPUs takes turns
     with it. InputError for a kind that is not made from a folder, for vLLM where it is not installed."""
-    if config.kind == "torch" and config.continuous:
-        from ssp.engines.continuous import ContinuousEngine
-
-        return ContinuousEngine(model_dir, config.dtype, prefix_cache=config.prefix_cache)
     if config.kind == "torch":
-        from ssp.engines.torch_engine import TorchEngine
+        from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
 
-        return TorchEngine(model_dir, config.dtype, prefix_cache=config.prefix_cache)
+        kind = ContinuousEngine if config.continuous else TorchEngine
+        return kind(model_dir, config.dtype, prefix_cache=config.prefix_cache)
     if config.kind == "vllm":
         from ssp.engines.vllm.engine import VllmEngine
 

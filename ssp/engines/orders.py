@@ -105,4 +105,6 @@ class OrderThread:
 
 
 def _down(error: BaseException) -> Fault:
-    return Fault("engine_down", f"{type(error).__name__}: {error}"[:500])
+    fault = Fault("engine_down", f"{type(error).__name__}: {error}"[:500])
+    fault.__cause__ = error
+    return fault

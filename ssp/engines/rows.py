@@ -76,9 +76,8 @@ class Rows:
             self.forget()
 
     def wipe(self) -> None:
-        """Forget all, the cache's numbers too: what is not a number would outlive its masking."""
-        self.cache = Cache(self.shape)
-        self.forget()
+        """Give the memory back; nothing can be computed any more."""
+        self.cache, self.model = Cache(self.shape), None
 
     def blank(self, slot: int) -> None:
         """Close one slot whose keys or values are not numbers."""

@@ -1,14 +1,17 @@
-"""The embedded torch engine: many slots, one KV cache, lock-step segments, exact log-probs.
+"""The embedded torch engine: many slots, one KV cache, exact log-probs.
 
-Owns the order of work: read what is pending in all slots, then sample them all until the last has stopped.
-Promises the engine interface on a CPU with log-probs equal to a full forward, the same bits for the same calls.
+Owns the turns under way. In lock step a call takes its turns in and runs until none is left: the same bits for the same
+calls. Free-running, a thread of its own runs as long as there is a turn, and takes orders between two tokens: which turns
+share a forward depends on when they come, so results are equal up to rounding, and not the same bits twice (law 7).
 Refuses to know text. It uses the process's torch threads as they are: set one thread a process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +20,16 @@ import torch
 
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.engines.base import Generation, Sampling, check_step
+from ssp.engines.decoder import Decoder
 from ssp.engines.folder import read_weights
+from ssp.engines.orders import OrderThread
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
 
 
 class TorchEngine:
-    """Generates with a Llama, Qwen2 or Qwen3 model. `model`: an HF folder, or its configuration as a mapping (then `load`
-    comes first). `prefix_cache`: a prompt that several slots share is read once.
+    """Generates with a Llama, Qwen2 or Qwen3 model, in lock step. `model`: an HF folder, or its configuration as a mapping
+    (then `load` comes first). `prefix_cache`: a prompt that several slots share is read once.
 
     Deterministic on one build and thread count. InputError for another architecture, or for a broken folder.
     """
@@ -37,7 +42,10 @@ class TorchEngine:
         prefix_cache: bool = True,
     ) -> None:
         self.version = version
-        self._rows = Rows(model, dtype, prefix_cache)
+        self.rows = Rows(model, dtype, prefix_cache)
+        self._turns = Turns(self.rows)
+        self._new: list[Turn] = []
+        self._futures: dict[int, Future[Generation]] = {}
         self._next = 0
         if not isinstance(model, Mapping):
             self.load(read_weights(Path(model)), version)
@@ -46,45 +54,175 @@ class TorchEngine:
         """Replace the weights and forget every slot. InputError when a parameter is missing or has another shape."""
         if keep:
             raise InvariantError("a lock-step engine has no turns in flight")
-        self._rows.replace(self._rows.decoder(weights), keep=False)
-        self.version = version
+        self.replace(self.rows.decoder(weights), version, keep)
 
     def differs(self, weights: dict[str, np.ndarray]) -> str:
         """The first pack of weights that is not the one that `weights` give; "" for none."""
-        return "all of it" if self._rows.model is None else self._rows.model.differs(weights)
+        return "all of it" if self.rows.model is None else self.rows.model.differs(weights)
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed (any integer; taken modulo 2**64)."""
         slots = list(range(self._next, self._next + len(seeds)))
         self._next += len(seeds)
-        self._rows.open(slots, seeds)
+        self.rows.open(slots, seeds)
         return slots
 
     def close(self, slots: list[int]) -> None:
-        """Forget slots; closed or forgotten ones are fine."""
-        self._rows.close(slots)
+        """Forget slots, and abort their turns; closed or forgotten ones are fine."""
+        self.abort(slots)
+        self.rows.close(slots)
+
+    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+        """Feed `pending`, then sample. Fault `engine_nonfinite` when the model's output is not a number: it forgets the
+        slots that it hit. A slot whose pending ids leave no room in the model's context gives an empty generation that is
+        not stopped."""
+        check_step(slots, pending, self.rows.row)
+        futures = [self.claim(slot) for slot in slots]
+        for slot, ids, future in zip(slots, pending, futures, strict=True):
+            self.admit(slot, ids, samplings, future)
+        while self.busy():
+            self.advance()
+        return [future.result() for future in futures]
+
+    def busy(self) -> bool:
+        """Whether a turn is under way."""
+        return bool(self._new) or bool(self._turns)
+
+    def claim(self, slot: int) -> Future[Generation]:
+        """What the slot's next turn will give. InvariantError when it has one under way."""
+        if slot in self._futures:
+            raise InvariantError(f"slot {slot} has a turn under way")
+        self._futures[slot] = Future()
+        return self._futures[slot]
+
+    def admit(
+        self, slot: int, pending: list[int], sampling: Sampling, future: Future[Generation], over: Fault | None = None
+    ) -> None:
+        """Take a claimed turn in, or end it at once: the thread is `over`, the slot gone, its context full."""
+        if future.done():
+            return
+        if over is not None:
+            self._fail(slot, over.__cause__ or over)
+        elif slot not in self.rows.row:
+            self._fail(slot, Fault("aborted", "its slot was closed, or forgotten by load()"))
+        elif self.rows.model is None:
+            rule = "the engine needs weights before its first step"
+            self._fail(slot, InputError(rule, "none", "call load(weights, version)"))
+        elif not pending and self.rows.mark(slot).empty:
+            rule = "a new slot needs at least one token before it can sample"
+            self._fail(slot, InputError(rule, "no tokens", "give a prompt"))
+        elif (room := self.rows.room(slot, pending, sampling.max_tokens)) > 0:
+            self._new.append(Turn(slot, pending, sampling, room, self.version))
+        else:
+            self._futures.pop(slot).set_result(Generation([], [], self.version, False))
 
     @torch.inference_mode()
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """Feed `pending`, then sample. Fault `engine_nonfinite` when the model's output is not a number.
+    def advance(self) -> None:
+        """Start the turns that came, and advance all by one token."""
+        if self._new:
+            new, self._new = self._new, []
+            self._turns.add(new)
+        for turn, generation in self._turns.advance():
+            if all(map(math.isfinite, generation.logprobs)):
+                self._futures.pop(turn.slot).set_result(generation)
+            else:
+                self._turns.drop(set())  # no dead row stays in the batch, which would write into the clean one
+                self.rows.blank(turn.slot)
+                what = f"version {generation.version} gives log-probs that are not numbers"
+                self._fail(turn.slot, Fault("engine_nonfinite", what))
 
-        A slot whose pending ids leave no room in the model's context gives an empty generation that is not stopped.
+    def replace(self, model: Decoder, version: int, keep: bool) -> None:
+        """Compute with `model` from now on. Without `keep` every slot is forgotten and turns under way are aborted."""
+        if not keep:
+            self.abort(list(self._futures))
+        self.rows.replace(model, keep)
+        self.version = version
+        for turn in self._new:
+            turn.version = version
+        self._turns.switch(version)
+
+    def abort(self, slots: Sequence[int]) -> None:
+        """End the turns of these slots: their futures raise Fault `aborted`, and each slot is as it was before the turn."""
+        gone = set(slots) & set(self._futures)
+        if gone:
+            self._turns.drop(gone)
+            self._new = [turn for turn in self._new if turn.slot not in gone]
+            for slot in gone:
+                self._fail(slot, Fault("aborted", "the turn was aborted"))
+
+    def end(self, over: Fault) -> None:
+        """Tell everybody who waits, and give the memory back."""
+        for slot in list(self._futures):
+            self._fail(slot, over.__cause__ or over)
+        self._new = []
+        self._turns.clear()
+        self.rows.wipe()
+
+    def _fail(self, slot: int, error: BaseException) -> None:
+        self._futures.pop(slot).set_exception(error)
+
+
+class ContinuousEngine:
+    """A `TorchEngine` that runs by itself (`LiveEngine`). Threads: any; each slot has one turn at a time.
+
+    An error of its thread reaches everybody who waits, as it is.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Mapping[str, Any],
+        dtype: str = "float32",
+        version: int = 0,
+        prefix_cache: bool = True,
+    ) -> None:
+        self._inner = inner = TorchEngine(model, dtype, version, prefix_cache)
+        self.version = version
+        self._thread = OrderThread("torch-engine", inner.busy, inner.advance, inner.end)
+        threads = torch.get_num_threads()  # a thread's own setting
+        self._thread.order(lambda over: torch.set_num_threads(threads))
+        weakref.finalize(self, self._thread.leave)
+
+    def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
+        """Replace the weights. Without `keep` every slot is forgotten and turns under way are aborted; with it they go on.
+
+        InputError when a parameter is missing or has another shape.
         """
-        check_step(slots, pending, self._rows.row)
-        if self._rows.model is None:
-            raise InputError("the engine needs weights before its first step", "none", "call load(weights, version)")
-        generations = {slot: Generation([], [], self.version, False) for slot in slots}
-        turns = Turns(self._rows)
-        new = [
-            Turn(slot, ids, samplings, room, self.version)
-            for slot, ids in zip(slots, pending, strict=True)
-            if (room := self._rows.room(slot, ids, samplings.max_tokens)) > 0
-        ]
-        if new:
-            turns.add(new)
-        while turns:
-            generations |= {turn.slot: generation for turn, generation in turns.advance()}
-        if not all(math.isfinite(x) for generation in generations.values() for x in generation.logprobs):
-            self._rows.wipe()
-            raise Fault("engine_nonfinite", f"version {self.version} gives log-probs that are not numbers")
-        return [generations[slot] for slot in slots]
+        model = self._inner.rows.decoder(weights)
+        self._thread.ask(lambda: self._inner.replace(model, version, keep))
+        self.version = version
+
+    def differs(self, weights: dict[str, np.ndarray]) -> str:
+        """See `TorchEngine.differs`."""
+        return self._inner.differs(weights)
+
+    def open(self, seeds: list[int]) -> list[int]:
+        """New empty slots, one a seed (any integer; taken modulo 2**64)."""
+        return self._thread.ask(lambda: self._inner.open(seeds))
+
+    def close(self, slots: list[int]) -> None:
+        """Forget slots; a turn under way there is aborted."""
+        inner = self._inner
+        self._thread.order(lambda over: None if over else inner.close(slots))
+
+    def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
+        """One turn of one slot. The future raises Fault `engine_nonfinite` when the model's output is not a number,
+        `aborted` when the turn was."""
+        inner = self._inner
+        check_step([slot], [pending], inner.rows.row)
+        future = inner.claim(slot)
+        self._thread.order(lambda over: inner.admit(slot, pending, sampling, future, over))
+        return future
+
+    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+        """One turn of each slot, all at once; waits for all, then raises the first error."""
+        check_step(slots, pending, self._inner.rows.row)
+        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
+        return [future.result() for future in futures]
+
+    def abort(self, slots: list[int]) -> None:
+        """End the turns of these slots: their futures raise Fault `aborted`, and each slot is as it was before the turn."""
+        self._thread.ask(lambda: self._inner.abort(slots))
+
+    def stop(self) -> None:
+        """End the thread; turns under way are aborted."""
+        self._thread.stop()

@@ -30,8 +30,10 @@ from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ssp.engines import Engine, Sampling  # noqa: E402
-from ssp.engines.continuous import ContinuousEngine  # noqa: E402
-from ssp.engines.torch_engine import TorchEngine  # noqa: E402
+from ssp.engines.torch_engine import (
+    ContinuousEngine,  # noqa: E402
+    TorchEngine,  # noqa: E402
+)
 
 VOCAB, PROMPT, TURNS, NEW, SHOWN = 1024, 64, 3, 32, 64
 

@@ -33,7 +33,7 @@ def _torch(folder: Path, prefix_cache: bool) -> Engine:
 
 
 def _continuous(folder: Path, prefix_cache: bool) -> Engine:
-    from ssp.engines.continuous import ContinuousEngine
+    from ssp.engines.torch_engine import ContinuousEngine
 
     return ContinuousEngine(folder, prefix_cache=prefix_cache)
 

@@ -14,8 +14,7 @@ from suite_models import STOP, VOCAB, arrays, logprobs, network
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.engines import Generation, Sampling
 from ssp.engines.base import LiveEngine
-from ssp.engines.continuous import ContinuousEngine
-from ssp.engines.torch_engine import TorchEngine
+from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
 
 MODEL = "qwen2-tied"
 NET = network(MODEL)
@@ -173,4 +172,20 @@ def test_the_prompt_of_an_open_slot_is_read_once(monkeypatch: pytest.MonkeyPatch
     for generation in (*first, *later):
         expected = logprobs(NET, prompt + generation.ids)[len(prompt) - 1 :]
         assert np.allclose(generation.logprobs, expected, atol=1e-4, rtol=0)
+    engine.stop()
+
+
+def test_weights_that_are_not_numbers_leave_nothing_behind() -> None:
+    """Rows that end at different times under broken weights are clean for the slots that get them next."""
+    engine = ContinuousEngine(NET.config.to_dict())
+    name = "model.layers.0.input_layernorm.weight"
+    engine.load(arrays(NET) | {name: np.full_like(arrays(NET)[name], np.nan)}, 1)
+    slots = engine.open(list(range(8)))
+    broken = [engine.submit(slot, [20], Sampling(1.0, 2 if slot == slots[0] else 12, ())) for slot in slots]
+    for future in broken:
+        with pytest.raises(Fault, match="engine_nonfinite"):
+            future.result(60)
+    engine.load(arrays(NET), 2)
+    found = engine.step(engine.open([1, 2]), [[20], [21] * 40], Sampling(1.0, 4, ()))
+    assert all(len(generation.ids) == 4 for generation in found)
     engine.stop()
