@@ -37,8 +37,13 @@ TYPES = {
     list[str]: "list of texts",
     dict[str, Any]: "options",
 }
-GROUPS = ("TRUST_REGION", "GROUP_BASELINE", "DISTRIBUTION_KL", "ACTED")
-"""Tuples of `ssp.config.tables` that rules go by."""
+GROUPS = {
+    "trust_region": "Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5).",
+    "needs_group": "Algorithms that compare the attempts at one question.",
+    "distributions": "KL estimators over whole distributions: of these the rollout keeps none, so they are of use in the loss "
+    "only.",
+}
+"""What names say of themselves (`ssp.config.tables.SAID`) that rules go by."""
 
 NAMES: dict[str, tuple[str, ...]] = {
     "resume": ("never", "auto"),
@@ -145,7 +150,11 @@ def presets() -> str:
 def groups() -> str:
     """Values that rules treat alike."""
     source = Path(tables.__file__).read_text(encoding="utf-8")
-    rows = [(listed(getattr(tables, name)), remarks(source)[name]) for name in GROUPS]
+    rows = [
+        (listed([name for name, said in tables.SAID.items() if said.get(key)]), remark)
+        for key, remark in GROUPS.items()
+    ]
+    rows.append((listed(tables.ACTED), remarks(source)["ACTED"]))
     return f"## Values that belong together\n\n{table(('values', 'what they are'), rows)}"
 
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EVIL = """
 from pathlib import Path
 Path(__file__).with_name("executed").touch()
-from ssp.learning.algorithms.grpo import Grpo
+from ssp.learning.algorithms.estimators import Grpo
 from ssp.learning.losses import ppo_clip as loss
 class Estimator(Grpo):
     pass

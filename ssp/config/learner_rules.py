@@ -10,20 +10,14 @@ from ssp.base.errors import InputError
 from ssp.config import own
 from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
 from ssp.config.schema import Config
-from ssp.config.tables import TRUST_REGION
 
 RATE = ("lr", "warmup_steps", "schedule")
 """Settings of an optimizer step's rate, which each role's own step may have of its own."""
 
 
 def trusted(loss: str) -> bool:
-    """Whether a loss uses the behaviour log-probs (law 5): a built-in one, or a user's own that says so of itself. Of a run
-    that is only looked at its own code is not asked again."""
-    if own.sealed(loss):
-        return True
-    if not own.is_own(loss):
-        return loss in TRUST_REGION
-    return getattr(own.find(loss, f"the loss {loss}", "def loss(tokens, options):"), "trust_region", False) is True
+    """Whether a loss uses the behaviour log-probs (law 5). Of a run that is only looked at its own code is not asked."""
+    return own.sealed(loss) or own.says(loss, "trust_region") is True
 
 
 def zero_is_deepspeeds(cfg: Config) -> None:
@@ -120,9 +114,8 @@ def second_step_needs_trust_region(cfg: Config) -> None:
     """The proposer's step comes first, so that the solver's policy is not the one that sampled any more (law 1)."""
     for role, block in _sharing(cfg):
         if role == SOLVER and not block.learner.combine and not trusted(block.loss):
-            rule = (
-                f"solver.loss is one of {', '.join(TRUST_REGION)} where a shared policy takes the proposer's step first"
-            )
+            known = own.saying("trust_region")
+            rule = f"solver.loss is one of {known} where a shared policy takes the proposer's step first"
             step = "set solver.loss=ppo_clip, or defaults.learner.combine=true"
             raise InputError(rule, f"solver.loss={block.loss}", step)
 

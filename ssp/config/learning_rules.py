@@ -14,7 +14,6 @@ from ssp.base.errors import InputError
 from ssp.config import learner_rules, own
 from ssp.config.learner_rules import trusted
 from ssp.config.schema import Config
-from ssp.config.tables import DISTRIBUTION_KL, GROUP_BASELINE, TRUST_REGION
 
 MARKED = ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
 SEQUENCE_CLIP = 0.1
@@ -40,7 +39,7 @@ def stale_role_needs_trust_region(cfg: Config) -> None:
         bound, loss = getattr(cfg.schedule.max_staleness, role), cfg.block(role).loss
         if bound > 0 and not trusted(loss):
             raise InputError(
-                f"{role}.loss must be one of {', '.join(TRUST_REGION)} when schedule.max_staleness.{role} is above 0",
+                f"{role}.loss must be one of {own.saying('trust_region')} when schedule.max_staleness.{role} is above 0",
                 f"{role}.loss={loss} with a bound of {bound}",
                 f"add {role}.loss=tis, or set the bound to 0" + MARKED * own.is_own(loss),
             )
@@ -52,7 +51,7 @@ def minibatches_need_trust_region(cfg: Config) -> None:
         block = cfg.block(role)
         if block.learner.minibatch > 0 and not trusted(block.loss):
             raise InputError(
-                f"{role}.loss must be one of {', '.join(TRUST_REGION)} when {role}.learner.minibatch is above 0",
+                f"{role}.loss must be one of {own.saying('trust_region')} when {role}.learner.minibatch is above 0",
                 f"{role}.loss={block.loss} with minibatch={block.learner.minibatch}",
                 f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0" + MARKED * own.is_own(block.loss),
             )
@@ -62,7 +61,7 @@ def kl_settings_fit(cfg: Config) -> None:
     """A KL term does what its settings say: k1 in the loss has no gradient in expectation, only noise."""
     for role in cfg.roles:
         kl = cfg.block(role).kl
-        if kl.kind in DISTRIBUTION_KL and kl.place != "loss":
+        if own.says(kl.kind, "distributions") and kl.place != "loss":
             rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
             raise InputError(rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1")
         if cfg.block(role).policy != "frozen" and kl.coef and kl.kind == "k1" and kl.place == "loss":
@@ -130,7 +129,7 @@ def dropped_context_needs_one_advantage(cfg: Config) -> None:
 
 def grpo_needs_attempts(cfg: Config) -> None:
     """A group of one has no spread, so it would never learn."""
-    if cfg.solver.policy != "frozen" and cfg.solver.algorithm in GROUP_BASELINE and cfg.game.attempts < 2:
+    if cfg.solver.policy != "frozen" and own.says(cfg.solver.algorithm, "needs_group") and cfg.game.attempts < 2:
         raise InputError(
             f"solver.algorithm={cfg.solver.algorithm} compares attempts, so game.attempts is at least 2",
             f"game.attempts={cfg.game.attempts}",
@@ -147,9 +146,9 @@ def proposers_are_compared(cfg: Config) -> None:
     if cfg.solver.group != "target":
         rule = "solver.group is target: attempts are compared at one question"
         raise InputError(rule, f"solver.group={cfg.solver.group}", "set proposer.group alone")
-    compares = block.algorithm in GROUP_BASELINE or own.is_own(block.algorithm)
+    compares = own.is_own(block.algorithm) or own.says(block.algorithm, "needs_group")
     if learns and block.group != "target" and not compares:
-        rule = f"proposer.group counts only with an algorithm that compares a group: {', '.join(GROUP_BASELINE)}"
+        rule = f"proposer.group counts only with an algorithm that compares a group: {own.saying('needs_group')}"
         raise InputError(rule, f"{block.group} with {block.algorithm}", "set proposer.algorithm=rloo")
     if learns and block.algorithm == "rloo" and block.group == "target" and cfg.game.proposals == 1:
         raise InputError(

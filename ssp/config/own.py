@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ssp.base.errors import InputError
 from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
+from ssp.config import tables
 
 if TYPE_CHECKING:
     from ssp.config.schema import Config
@@ -67,6 +68,19 @@ def find(value: str, what: str, example: str) -> Any:
             step_ += "; a module's folder is on PYTHONPATH, and its file is named as my_file.py:name"
         raise InputError(rule, f"{value}: {type(error).__name__}: {error}{line}", step_) from error
     return found
+
+
+def says(value: str, attribute: str) -> Any:
+    """What an estimator, a loss or a KL says of itself: one that is built in by its name, a user's own by the attribute of
+    what stands at its place. False where it says nothing, as does sealed code, which is not asked."""
+    if is_own(value):
+        return not sealed(value) and getattr(find(value, f"your own {value}", f"{attribute} = True"), attribute, False)
+    return tables.SAID.get(value, {}).get(attribute, False)
+
+
+def saying(attribute: str) -> str:
+    """Those that are built in and say so, listed."""
+    return ", ".join(name for name, said in tables.SAID.items() if said.get(attribute))
 
 
 def title(value: str) -> str:

@@ -16,14 +16,13 @@ def _read(name: str) -> dict[str, Any]:
 PRESETS = {"sync": (0, 0), "one-step-off": (1, 1), "async": (4, 4)}
 """Staleness bounds (proposer, solver) that `schedule.preset` stands for."""
 
-TRUST_REGION = ("ppo_clip", "tis", "decoupled", "gspo", "cispo")
-"""Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5)."""
-
-GROUP_BASELINE = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
-"""Algorithms that compare the attempts at one question."""
-
-DISTRIBUTION_KL = ("topk_reverse", "topk_forward", "full")
-"""KL estimators over whole distributions: of these the rollout keeps none, so they are of use in the loss only."""
+SAID: dict[str, dict[str, Any]] = {
+    **{name: {"trust_region": True} for name in ("ppo_clip", "tis", "decoupled", "gspo", "cispo")},
+    **{name: {"needs_group": True, "baseline": "group"} for name in ("grpo", "dr_grpo", "rloo")},
+    "reinforce_pp_baseline": {"needs_group": True},
+    **{name: {"distributions": True} for name in ("topk_reverse", "topk_forward", "full")},
+}
+"""What estimators, losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
 
 CHOICES = {key: tuple(names) for key, names in _read("choices.json").items()}
 """Names that are built in, by key, from choices.json."""

@@ -103,7 +103,7 @@ class Divergence:
             self._control.coef = coef
 
     def _compare(self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
-        if self._config.kind not in kl.SAMPLED:
+        if getattr(self._estimator, "distributions", False):
             value: Tensor = self._estimator(policy, reference, sampled, behaviour, self._top)
             return value
         own = policy.gather(1, sampled[:, None]).squeeze(1)

@@ -72,7 +72,7 @@ def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
     return (logprobs - reference.detach()).abs()
 
 
-_ESTIMATORS: dict[str, Estimator] = {
+_ESTIMATORS: dict[str, Any] = {
     "k1": k1,
     "k2": k2,
     "k3": k3,
@@ -80,25 +80,18 @@ _ESTIMATORS: dict[str, Estimator] = {
     "k4": k4,
     "k5": k5,
     "abs": absolute,
+    **kl_full.DIVERGENCES,
 }
-
-
-SAMPLED = tuple(_ESTIMATORS)
-"""Names of those that need the sampled tokens' log-probs only."""
 
 
 def names() -> tuple[str, ...]:
     """Known names, sorted."""
-    return tuple(sorted((*_ESTIMATORS, *kl_full.DIVERGENCES)))
+    return tuple(sorted(_ESTIMATORS))
 
 
 def get(name: str) -> Any:
-    """The estimator called `name`: an `Estimator`, or one of `ssp.learning.kl_full` (topk_reverse, topk_forward, full).
-
-    Unknown name → InputError that lists the known ones.
-    """
-    if name in kl_full.DIVERGENCES:
-        return kl_full.DIVERGENCES[name]
+    """The estimator called `name`: an `Estimator`, or where its attribute `distributions` is true a
+    `ssp.learning.kl_full.Divergence`. Unknown name → InputError that lists the known ones."""
     if name not in _ESTIMATORS:
         raise InputError("kl.kind must be a known name", name, f"set kl.kind to one of: {', '.join(names())}")
     return _ESTIMATORS[name]

@@ -83,6 +83,10 @@ def topk_forward(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: 
 
 
 DIVERGENCES: dict[str, Divergence] = {"topk_reverse": topk_reverse, "topk_forward": topk_forward, "full": full}
+for (
+    _divergence
+) in DIVERGENCES.values():  # what they say of themselves: the log-probs of the sampled tokens do not suffice
+    vars(_divergence).update(distributions=True)
 
 
 def _at(logprobs: Tensor, ids: Tensor) -> Tensor:

@@ -205,8 +205,10 @@ _LOSSES: dict[str, Loss] = {
     "cispo": cispo,
 }
 
-NEEDS_PROXIMAL = ("decoupled",)
-"""Losses that need `Tokens.proximal` from an update's second optimizer step on; a user's own one may, and gets it."""
+# What they say of themselves; a user's own loss may too. `trust_region`: it uses `Tokens.behaviour`. `proximal`: it needs
+# `Tokens.proximal` from an update's second optimizer step on, as a user's own one may, and gets it.
+for _name, _loss in _LOSSES.items():
+    vars(_loss).update(trust_region=_name != "pg", proximal=_name == "decoupled")
 
 
 def names() -> tuple[str, ...]:
@@ -225,7 +227,7 @@ def get(name: str) -> Loss:
 
 def looks_back(name: str) -> bool:
     """Whether the loss may read `Tokens.proximal`."""
-    return name in NEEDS_PROXIMAL or own.is_own(name)
+    return own.is_own(name) or bool(vars(get(name))["proximal"])
 
 
 def _own(place: str) -> Loss:

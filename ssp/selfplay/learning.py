@@ -16,9 +16,9 @@ from typing import Any
 
 from ssp.base.episode import SOLVER, State
 from ssp.base.errors import Fault
+from ssp.config import own
 from ssp.config.crews import learners
 from ssp.config.schema import Config
-from ssp.config.tables import GROUP_BASELINE
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.lost import GONE, LearnerLost, call_learner
 from ssp.selfplay.queues import Channel, Ticket
@@ -160,7 +160,7 @@ class Schooling:
         """`items` without those that are alone in their group, where it is the baseline: the advantage of one would be its
         reward. A proposal to whose target no other one is asked for is a group of its own (SSP)."""
         several = role == SOLVER or self._cfg.game.proposals > 1 or self._cfg.proposer.group != "target"
-        if not several or self._cfg.block(role).algorithm not in GROUP_BASELINE:
+        if not several or not own.says(self._cfg.block(role).algorithm, "needs_group"):
             return items
         sizes = Counter(item.group for item in items)
         alone = [item for item in items if sizes[item.group] == 1]

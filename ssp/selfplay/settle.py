@@ -13,6 +13,7 @@ from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
 from ssp.base.tokenlog import BYTES_A_TOKEN
+from ssp.config import own
 from ssp.config.schema import Config
 from ssp.game.rewards import proposer as proposer_rewards
 from ssp.game.rewards.overlong import penalty
@@ -20,9 +21,6 @@ from ssp.selfplay.records import Brief, Game, Played, TrainItem
 
 TOO_FEW = "too_few_attempts"
 """Void of a proposal of which fewer than half the attempts were scored."""
-
-WITHIN_GROUP = ("grpo", "dr_grpo", "rloo")
-"""Algorithms whose advantage is zero throughout a group of equal rewards, whatever else is in the batch."""
 
 
 @dataclass
@@ -125,7 +123,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
     rewards = {played.brief.id: _solved(cfg, game, played, settled) for played in graded}
     baseline = _settle_greedy(cfg, game, settled)
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
-    alone = cfg.solver.algorithm in WITHIN_GROUP and cfg.solver.kl.coef == 0
+    alone = own.says(cfg.solver.algorithm, "baseline") == "group" and cfg.solver.kl.coef == 0
     signal = not alone or len(set(rewards.values())) > 1
     if cfg.solver.algorithm == "remax":  # without its baseline a question teaches nothing
         signal = baseline is not None and (cfg.solver.kl.coef > 0 or set(rewards.values()) != {baseline})
@@ -205,7 +203,7 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
             paid.setdefault(group, []).append(reward)
     block = cfg.proposer
     shared = cfg.game.proposals > 1 or block.group != "target"
-    alone = shared and block.algorithm in WITHIN_GROUP and block.kl.coef == 0
+    alone = shared and own.says(block.algorithm, "baseline") == "group" and block.kl.coef == 0
     for game in games:
         if game.proposal is None:
             continue

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ssp.base.errors import InputError, InvariantError
-from ssp.learning import algorithms
+from ssp.config.tables import SAID
+from ssp.learning import algorithms, kl, losses
 from ssp.learning.algorithms.base import episode_rewards, token_rewards
 from ssp.learning.batch import collate
 
@@ -211,6 +212,16 @@ def test_state_survives_and_foreign_state_is_refused(name):
     algorithm.load_state_dict(algorithm.state_dict())
     with pytest.raises(InvariantError, match="keeps"):
         algorithm.load_state_dict({"mean": 1.0})
+
+
+@pytest.mark.parametrize("attribute", ["needs_group", "baseline", "trust_region", "distributions"])
+def test_what_rules_read_without_torch_is_what_the_code_says(attribute):
+    rooms = (algorithms, losses, kl)
+    said = {name: getattr(room.get(name), attribute, False) for room in rooms for name in room.names()}
+    wanted = [True] if attribute != "baseline" else ["group"]
+    assert {name for name, value in said.items() if value in wanted} == {
+        name for name, entry in SAID.items() if attribute in entry
+    }
 
 
 @pytest.mark.covers("SR-03")

@@ -62,6 +62,8 @@ class Critic(Mean):
     needs_values = True
 class Half(Algorithm):
     pass
+class Compared(Mean):
+    needs_group = True
 
 def plain(tokens, options):
     return -tokens.advantages * tokens.logprobs, torch.zeros_like(tokens.logprobs, dtype=torch.bool)
@@ -127,6 +129,11 @@ def test_off_policy_needs_a_loss_that_says_it_is_made_for_that(typed: list[str])
         assert "trust_region = True" in said
         load("quickstart", [*typed, "solver.loss=mine.py:trusted"])
     load("quickstart", ["solver.loss=mine.py:plain"])
+
+
+def test_an_estimator_that_says_it_needs_a_group_gets_one() -> None:
+    assert "game.attempts is at least 2" in refused("solver.algorithm=mine.py:Compared", "game.attempts=1")
+    load("quickstart", ["solver.algorithm=mine.py:Mean", "game.attempts=1"])
 
 
 def test_settings_that_own_code_may_read_are_let_pass() -> None:

@@ -61,7 +61,9 @@ def test_no_signal_is_about_rewards_within_a_group_baseline() -> None:
     made.attempts[0] = played("sg1a0", final=None, stopped="malformed")
     assert len(settle(config(solver__invalid_reward=-1.0), [made], 7).items[SOLVER]) == 4
     assert settle(config(), [made], 7).items[SOLVER] == []
-    for algorithm, kept in [("reinforce", 4), ("reinforce_pp_baseline", 4), ("gae", 4), ("dr_grpo", 0), ("rloo", 0)]:
+    own = "ssp.learning.algorithms.estimators:"
+    kept_by = [("reinforce", 4), ("reinforce_pp_baseline", 4), ("gae", 4), ("dr_grpo", 0), ("rloo", 0)]
+    for algorithm, kept in [*kept_by, (f"{own}Grpo", 0), (f"{own}ReinforcePPBaseline", 4)]:
         found = settle(config(solver__algorithm=algorithm), [game("g1", [T] * 4)], 7)
         assert len(found.items[SOLVER]) == kept, algorithm
     assert len(settle(config(solver__kl__coef=0.1), [game("g1", [T] * 4)], 7).items[SOLVER]) == 4  # the KL term's

@@ -1,35 +1,31 @@
 """The registry of advantage estimators: name → one class.
 
-Owns the names that configs use. Promises a typed refusal that lists the known names. Refuses to know losses or models.
-A further estimator is one file plus one line in `_KNOWN`.
+A further one is a class in `estimators` and a line in `_KNOWN`; a user's own is a class at a place.
 """
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from ssp.base.errors import InputError
-from ssp.config.own import is_own
-from ssp.learning.algorithms.base import Algorithm
-from ssp.learning.algorithms.gae import Gae
-from ssp.learning.algorithms.grpo import DrGrpo, Grpo
-from ssp.learning.algorithms.own import Own
-from ssp.learning.algorithms.rae import Rae
-from ssp.learning.algorithms.reinforce import BASELINES, Reinforce
-from ssp.learning.algorithms.reinforce_pp import ReinforcePP, ReinforcePPBaseline
-from ssp.learning.algorithms.remax import Remax
-from ssp.learning.algorithms.rloo import Rloo
+from ssp.config import own
+from ssp.learning.algorithms import estimators
+from ssp.learning.algorithms.base import Algorithm, RewardBatch
+from ssp.learning.algorithms.estimators import BASELINES
 
 __all__ = ["BASELINES", "get", "names"]
 
 _KNOWN: tuple[type[Algorithm], ...] = (
-    DrGrpo,
-    Gae,
-    Grpo,
-    Rae,
-    Reinforce,
-    ReinforcePP,
-    ReinforcePPBaseline,
-    Remax,
-    Rloo,
+    estimators.DrGrpo,
+    estimators.Gae,
+    estimators.Grpo,
+    estimators.Rae,
+    estimators.Reinforce,
+    estimators.ReinforcePP,
+    estimators.ReinforcePPBaseline,
+    estimators.Remax,
+    estimators.Rloo,
 )
 _ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in _KNOWN}
 
@@ -43,15 +39,48 @@ def get(name: str, gamma: float = 1.0, lam: float = 1.0, baseline: str = "batch"
     """A fresh estimator called `name`, or at the place `name` of a user's own; `baseline`: of reinforce, one of `BASELINES`,
     batch for all others.
 
-    InputError that lists the known ones: an unknown name or baseline; another baseline for an estimator that has its own.
+    InputError: an unknown name or baseline (it lists the known ones); another baseline for an estimator that has its own;
+    no estimator at the place.
     """
-    if is_own(name):
-        return Own(name, gamma, lam)
+    if own.is_own(name):
+        return _own(name, gamma, lam)
     if name not in _ALGORITHMS:
         raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
-    if name == Reinforce.name:
-        return Reinforce(gamma, lam, baseline)
+    if name == estimators.Reinforce.name:
+        return estimators.Reinforce(gamma, lam, baseline)
     if baseline != "batch":
         found = f"algorithm={name}, baseline={baseline}"
         raise InputError("baseline is a setting of algorithm=reinforce", found, "set baseline=batch, or the algorithm")
     return _ALGORITHMS[name](gamma, lam)
+
+
+def _own(place: str, gamma: float, lam: float) -> Algorithm:
+    """A user's own estimator, whose advantages are looked at each time."""
+    rule, example = (
+        f"the estimator {place}",
+        f"class {place.rpartition(':')[2]}(ssp.learning.algorithms.base.Algorithm):",
+    )
+    kind = own.find(place, rule, example)
+    if not isinstance(kind, type) or not issubclass(kind, Algorithm):
+        raise InputError(f"{rule} is a class that inherits Algorithm", repr(kind), f"write `{example}`")
+    if kind.needs_values:
+        raise InputError(f"{rule} has no critic", "needs_values = True", "use algorithm=gae, which has one")
+    try:
+        made = kind(gamma, lam)
+    except Exception as error:  # a method that is missing, or whatever a user's class raises
+        found = f"{type(error).__name__}: {error}"
+        raise InputError(f"{rule} is made by its class, called with (gamma, lam)", found, "correct it") from error
+    given_by = made.advantages
+
+    def checked(batch: RewardBatch) -> Tensor:
+        given, on = given_by(batch), batch.mask.bool() & batch.valid.bool()[:, None]
+        if not isinstance(given, Tensor) or given.shape != on.shape:
+            found = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+            raise InputError(f"{rule} gives one number a token", found, f"return a tensor of {tuple(on.shape)}")
+        if not bool(torch.isfinite(given).all()) or bool((given[~on] != 0).any()):
+            zeros = f"{rule} gives finite numbers, and 0 off the model tokens of valid rows"
+            raise InputError(zeros, "another one", "finish with over_tokens(row_values, batch.mask)")
+        return given.detach().float()
+
+    made.name, made.advantages = own.title(place), checked  # type: ignore[method-assign]
+    return made

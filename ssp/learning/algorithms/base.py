@@ -45,11 +45,14 @@ class Algorithm(ABC):
     v are valid has the mean of v rewards, a spread with v - 1 in the denominator, and for each of its rows v - 1 others;
     with v = 1 < n the survivor has nothing to be compared with, and advantage 0. No void stands in as a zero.
 
-    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. `needs_values`: it reads a critic's `values`.
+    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself: `needs_values`, it
+    reads a critic's `values`; `needs_group`, it compares the rows of a group, so one that is alone in its group is left out;
+    `baseline`, what a reward is measured against, and where that is "group" equal rewards within a group have advantage 0
+    whatever else is in the batch, so such a group is left out too.
     """
 
-    name: str
-    needs_values = False
+    name = baseline = ""
+    needs_values = needs_group = False
 
     def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
         self.gamma, self.lam = gamma, lam

@@ -22,6 +22,7 @@ from typing import Any
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import InputError
+from ssp.config import own
 from ssp.config.schema import Config
 from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
@@ -31,7 +32,7 @@ from ssp.selfplay.league.payoff import Result
 from ssp.selfplay.learning import learns
 from ssp.selfplay.lost import call_learner
 from ssp.selfplay.records import Game
-from ssp.selfplay.settle import WITHIN_GROUP, right
+from ssp.selfplay.settle import right
 from ssp.selfplay.stages import Hand
 from ssp.selfplay.transfer.parcel import DISK, Parcel
 from ssp.selfplay.versions import Published, WeightStore
@@ -72,7 +73,7 @@ class Lineup:
         self._cfg, self._cast, self._folder = cfg, cast, folder
         self._on = cfg.league.match != "self"
         # Where each group has a baseline of its own, groups may have graders of their own.
-        self._apart = cfg.proposer.algorithm in WITHIN_GROUP and cfg.proposer.group == "target"
+        self._apart = own.says(cfg.proposer.algorithm, "baseline") == "group" and cfg.proposer.group == "target"
         self._league = League(cfg.league, cfg.seed)
         self._steps = store.made
         self._newest: dict[str, tuple[int, int]] = {}  # role → (update, version) of the newest weights

@@ -1,0 +1,229 @@
+"""The advantage estimators of the package: what a reward is compared with, and how that is spread over tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ssp.base.errors import InputError, InvariantError
+from ssp.learning.algorithms.base import (
+    Algorithm,
+    RewardBatch,
+    ends,
+    episode_rewards,
+    optional,
+    over_tokens,
+    required,
+    returns,
+    standardise,
+    token_rewards,
+    whiten,
+)
+
+BASELINES = ("batch", "running", "none")
+"""Of `Reinforce`."""
+
+
+class Grpo(Algorithm):
+    """A = (r - group mean) / (group std + 1e-6), the same on every model token of the episode.
+
+    Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample standard deviation,
+    the epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train with.
+    """
+
+    name, needs_group, baseline = "grpo", True, "group"
+    spread = True
+
+    def advantages(self, batch: RewardBatch) -> Tensor:
+        """See `Algorithm.advantages`."""
+        rewards = episode_rewards(batch)
+        return over_tokens(standardise(rewards, batch.valid, batch.groups, self.spread, lone=True), batch.mask)
+
+
+class DrGrpo(Grpo):
+    """A = r - group mean: without the division, which favours questions of little spread.
+
+    Source: Liu et al. 2025 (arXiv 2503.20783); its other half is `aggregate=fixed-length`. EMA-PG's switch
+    `norm_adv_by_std_in_grpo=False`.
+    """
+
+    name, spread = "dr_grpo", False
+
+
+class Rloo(Algorithm):
+    """A_i = r_i - mean of the group's other rewards = (r_i - group mean) n / (n - 1).
+
+    Source: Ahmadian et al. 2024 (arXiv 2402.14740), after Kool et al. 2019.
+    """
+
+    name, needs_group, baseline = "rloo", True, "group"
+
+    def advantages(self, batch: RewardBatch) -> Tensor:
+        """See `Algorithm.advantages`."""
+        scored = batch.valid.bool()
+        same = (batch.groups[:, None] == batch.groups[None, :]) & scored[None, :]
+        n = same.sum(dim=1).double()
+        centred = standardise(episode_rewards(batch), scored, batch.groups, spread=False)
+        return over_tokens(torch.where(n > 1, centred * n / (n - 1).clamp(min=1), 0.0), batch.mask)
+
+
+class Reinforce(Algorithm):
+    """The same advantage on every model token of the episode. Source: Williams 1992 (REINFORCE with a baseline).
+
+    batch: A = (r - batch mean) / (batch std + 1e-6); a batch whose rows were graded by several versions (`graders`) is
+    standardised within each of them (law 4).
+    running: A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the earlier batches s < t that had a valid row,
+    m_s the mean of their valid rewards; b = 0 in the first. Stateful: each call moves the baseline.
+    none: A = r.
+    """
+
+    name = "reinforce"
+    decay = 0.9
+
+    def __init__(self, gamma: float = 1.0, lam: float = 1.0, baseline: str = "batch") -> None:
+        """InputError for an unknown baseline."""
+        super().__init__(gamma, lam)
+        if baseline not in BASELINES:
+            step = f"set baseline to one of: {', '.join(BASELINES)}"
+            raise InputError("baseline must be a known name", baseline, step)
+        self.baseline = baseline
+        self._total = self._weight = 0.0
+
+    def advantages(self, batch: RewardBatch) -> Tensor:
+        """See `Algorithm.advantages`."""
+        rewards = episode_rewards(batch)
+        if self.baseline == "batch":
+            graders = optional(batch, "graders")
+            labels = torch.zeros_like(batch.groups) if graders is None else graders
+            return over_tokens(standardise(rewards, batch.valid, labels), batch.mask)
+        valid = batch.valid.bool()
+        out = torch.where(valid, rewards - (self._total / self._weight if self._weight else 0.0), 0.0)
+        if self.baseline == "running" and bool(valid.any()):
+            self._total = self.decay * self._total + float(rewards[valid].mean())
+            self._weight = self.decay * self._weight + 1.0
+        return over_tokens(out, batch.mask)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the running baseline is made of; nothing for the others."""
+        return {"total": self._total, "weight": self._weight} if self.baseline == "running" else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Algorithm.load_state_dict`."""
+        numbers = all(isinstance(value, float) for value in state.values())
+        if set(state) != set(self.state_dict()) or not numbers:
+            raise InvariantError(
+                f"reinforce with baseline={self.baseline} keeps {sorted(self.state_dict())}, not {dict(state)}"
+            )
+        if state:
+            self._total, self._weight = state["total"], state["weight"]
+
+
+class ReinforcePP(Algorithm):
+    """REINFORCE++: A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the discounted return over policy
+    tokens.
+
+    Source: Hu et al. 2025 (arXiv 2501.03262); name and gamma as in verl's `reinforce_plus_plus`.
+    """
+
+    name, baseline = "reinforce_pp", "batch"
+
+    def advantages(self, batch: RewardBatch) -> Tensor:
+        """See `Algorithm.advantages`."""
+        on = batch.mask.bool() & batch.valid.bool()[:, None]
+        return whiten(returns(self.earned(batch, on), batch.mask, self.gamma), on, optional(batch, "graders"))
+
+    def earned(self, batch: RewardBatch, on: Tensor) -> Tensor:
+        """What each token in `on` [N, T] earned, float64 [N, T]."""
+        return token_rewards(batch)
+
+
+class ReinforcePPBaseline(ReinforcePP):
+    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of episode rewards taken off (a group
+    of one: mean 0). With gamma 1 and no rewards but the outcome, G_t is r - group mean on every token.
+
+    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's.
+    """
+
+    name, needs_group = "reinforce_pp_baseline", True
+
+    def earned(self, batch: RewardBatch, on: Tensor) -> Tensor:
+        """See `ReinforcePP.earned`."""
+        rewards = episode_rewards(batch)
+        centred = standardise(rewards, batch.valid, batch.groups, spread=False, lone=True)
+        return token_rewards(batch) - torch.where(ends(on), (rewards - centred)[:, None], 0.0)
+
+
+class Remax(Algorithm):
+    """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`: what the greedy answer earned.
+
+    Source: Li et al. 2024 (arXiv 2310.10505).
+    """
+
+    name, baseline = "remax", "greedy"
+
+    def advantages(self, batch: RewardBatch) -> Tensor:
+        """See `Algorithm.advantages`."""
+        baseline = required(batch, "baseline_rewards", self.name).double()
+        on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
+        earned = returns(token_rewards(batch), batch.mask, self.gamma)
+        return torch.where(on, earned - baseline[:, None], 0.0).float()
+
+
+class Rae(Algorithm):
+    """A_i = r_i - b, then b = 0.95 b + 0.05 r_i, through the valid rows in batch order; b is 0 before the first.
+
+    Source: SPIRAL, Liu et al. 2025 (arXiv 2506.24119), role-conditioned advantage estimation, with its decay.
+    Stateful: each call moves the baseline.
+    """
+
+    name, baseline = "rae", "running"
+    decay = 0.95
+
+    def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
+        super().__init__(gamma, lam)
+        self._mean = 0.0
+
+    def advantages(self, batch: RewardBatch) -> Tensor:
+        """See `Algorithm.advantages`."""
+        rewards = episode_rewards(batch)
+        out = torch.zeros_like(rewards)
+        for row in torch.nonzero(batch.valid).squeeze(1).tolist():
+            reward = float(rewards[row])
+            out[row] = reward - self._mean
+            self._mean = self.decay * self._mean + (1 - self.decay) * reward
+        return over_tokens(out, batch.mask)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The baseline."""
+        return {"baseline": self._mean}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Algorithm.load_state_dict`."""
+        if set(state) != {"baseline"} or not isinstance(state["baseline"], float):
+            raise InvariantError(f"rae keeps one baseline but got {dict(state)}")
+        self._mean = state["baseline"]
+
+
+class Gae(Algorithm):
+    """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens; V = 0 after the last.
+
+    Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before token t is written.
+    """
+
+    name, needs_values, baseline = "gae", True, "values"
+
+    def advantages(self, batch: RewardBatch) -> Tensor:
+        """See `Algorithm.advantages`."""
+        values, rewards = required(batch, "values", self.name).double(), token_rewards(batch)
+        on = batch.mask.bool() & batch.valid.bool()[:, None]
+        out = torch.zeros_like(rewards)
+        later = next_value = rewards.new_zeros(len(rewards))
+        for t in reversed(range(rewards.shape[1])):
+            here = rewards[:, t] + self.gamma * next_value - values[:, t] + self.gamma * self.lam * later
+            out[:, t] = torch.where(on[:, t], here, 0.0)
+            later = torch.where(on[:, t], here, later)
+            next_value = torch.where(on[:, t], values[:, t], next_value)
+        return out.float()
