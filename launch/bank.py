@@ -15,12 +15,12 @@ from launch import policy
 from launch.cli import Parser, whole
 from ssp.base.errors import InputError
 from ssp.base.models import existing
-from ssp.config import load
 from ssp.game import protocols
 from ssp.game.referee.referee import CHECKS
 from ssp.game.referee.rules import RULES
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import Filter, Record
+from ssp.selfplay.settings import load
 from ssp.telemetry.terminal import Terminal
 
 FORMATS = ("bank", "search-r1")

@@ -58,7 +58,7 @@ class Parsed:
 
     def load(self) -> Config:
         """The checked configuration (InputError when it is wrong). What variables of SSP's set is said on stderr."""
-        from ssp.config import load
+        from ssp.selfplay.settings import load
 
         return load(self.config, [*from_environment(self.config, self.overrides), *self.overrides])
 

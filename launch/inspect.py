@@ -18,9 +18,9 @@ from launch.cli import Parser
 from launch.records import transcript
 from ssp.base.errors import InputError
 from ssp.base.models import existing
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 

@@ -15,9 +15,9 @@ from launch.cli import DEFAULT_CONFIG, Parser, from_environment
 from ssp.base.episode import ROLES, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.models import existing
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 _SERVER = ("http://", "https://")

@@ -31,6 +31,7 @@ from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
 from ssp.search.serving.connection import Connection
 from ssp.search.serving.forms import MAX_TOPK
+from ssp.search.settings import hedges_have_a_replica
 from ssp.search.shard import BM25
 
 KEEP_ALIVE = 75
@@ -154,7 +155,7 @@ def configured(args: argparse.Namespace) -> Config:
     for key, known in tables.CHOICES.items():
         if key.startswith("retriever."):
             rules.check_choice(key, rules.get(cfg, key), known)
-    rules.hedges_have_a_replica(cfg)
+    hedges_have_a_replica(cfg)
     return cfg
 
 

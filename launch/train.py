@@ -19,9 +19,9 @@ from ssp.base.errors import SspError
 from ssp.base.printable import say
 from ssp.capacity.memory import threads
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
-from ssp.config.rules import warnings
 from ssp.config.schema import Config
-from ssp.learning.tiny.settings import shrunk
+from ssp.selfplay.settings import warnings
+from ssp.selfplay.tiny import shrunk
 
 EXIT_INTERRUPTED = 130
 

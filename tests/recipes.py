@@ -14,10 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ssp.config import load  # noqa: E402
 from ssp.config.load import dotted  # noqa: E402
 from ssp.config.migration import facts, values  # noqa: E402
 from ssp.config.migration.script import Override  # noqa: E402
+from ssp.selfplay.settings import load  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "recipes.md"

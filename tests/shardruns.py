@@ -18,10 +18,10 @@ from typing import Any
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.hits import Knobs, merge
+from ssp.selfplay.settings import load
 
 K = 5
 

@@ -8,10 +8,10 @@ import folders
 import pytest
 
 from launch.checks.dryrun import describe
-from ssp import config
 from ssp.base.errors import InputError
 from ssp.game import corpora
 from ssp.search.index.builder import build_index
+from ssp.selfplay.settings import load
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_an_index_folder_cannot_do_is_refused_by_the_dry_run_too(
     graph: Path, settings: list[str], word: str
 ) -> None:
-    cfg = config.load("quickstart", [f"data.corpus={graph}", *settings])
+    cfg = load("quickstart", [f"data.corpus={graph}", *settings])
     with pytest.raises(InputError, match=word):
         "".join(describe(cfg))
     with pytest.raises(InputError):
@@ -44,12 +44,12 @@ def test_what_an_index_folder_cannot_do_is_refused_by_the_dry_run_too(
 
 def test_what_it_can_do_is_not(graph: Path) -> None:
     fitting = [f"data.corpus={graph}", "retriever.shards=2", "retriever.ef_search=40"]
-    assert "retriever x2" in "".join(describe(config.load("quickstart", fitting)))
+    assert "retriever x2" in "".join(describe(load("quickstart", fitting)))
     words = [f"data.corpus={graph}", "retriever.shards=3", "retriever.kind=bm25", "retriever.nprobe=4"]
-    corpora.check(config.load("quickstart", words))
+    corpora.check(load("quickstart", words))
 
 
 def test_a_knob_that_the_index_has_not_is_refused_where_it_is_searched_in_one_process(graph: Path) -> None:
-    cfg = config.load("quickstart", [f"data.corpus={graph}", "retriever.nprobe=4", "retriever.shards=3"])
+    cfg = load("quickstart", [f"data.corpus={graph}", "retriever.nprobe=4", "retriever.shards=3"])
     with pytest.raises(InputError, match=r"retriever\.nprobe"):
         corpora.search(cfg, [corpora.TRAIN])

@@ -10,7 +10,7 @@ import pytest
 from faults import Fault, Faults, names
 from trainruns import until
 
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.base.printable import printable
 from ssp.base.services import key_from
-from ssp.config import load, own
+from ssp.config import own
 from ssp.config.load import to_yaml
 from ssp.game.judge.endpoint import Endpoint
+from ssp.selfplay.settings import load
 from tests.replay.replayruns import play, put, rewrite, rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -214,7 +215,7 @@ def test_a_key_goes_nowhere_that_only_a_run_names(
     (tmp_path / "config.yaml").write_text(
         f"judge: {{key_env: SECRET, url: '{url}'}}\nsolver: {{engine: {{kind: torch}}}}"
     )
-    monkeypatch.setattr("ssp.config.rules.check", lambda cfg: None)  # which refuses a user in an address
+    monkeypatch.setattr("ssp.config.rules.check", lambda cfg, rules: None)  # which refuses a user in an address
     cfg = load(str(tmp_path / "config.yaml"), trusted=False)
     if kept:
         assert key_from(cfg.judge.key_env) == "hunter2"

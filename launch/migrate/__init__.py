@@ -18,10 +18,10 @@ from launch.cli import Parser
 from ssp.base.errors import InputError
 from ssp.base.files import whole
 from ssp.base.printable import printable, say
-from ssp.config import load
 from ssp.config.load import dotted, layered
 from ssp.config.migration import environment, script, sections, values
 from ssp.config.migration.facts import recipe, system
+from ssp.selfplay.settings import load
 
 ABOUT = """The script is read, never run; its variables are filled in from its own lines alone. The settings lie over
 the recipe of its system, or over --config, so that what the script leaves to its system's defaults is the recipe's."""

@@ -14,10 +14,10 @@ from launch import policy
 from launch.questions.regrade import played_in
 from ssp.base.episode import SOLVER
 from ssp.capacity.memory import threads
-from ssp.config import load
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import watch, yardstick
 from ssp.selfplay.curriculum.yardstick import Gap
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 SHOWN = {

@@ -12,13 +12,13 @@ from launch.records import transcript
 from ssp.base.episode import SOLVER, Outcome, Task
 from ssp.base.seeds import derive
 from ssp.capacity.memory import threads
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.game.judge import Item
 from ssp.game.rewards.proposer import win_rate
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import Record
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 

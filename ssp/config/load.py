@@ -39,8 +39,11 @@ FOREIGN = 12
 """Keys of another system that one message names."""
 
 
-def load(name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True) -> Config:
-    """The checked configuration. `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
+def load(
+    name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True, combinations: Sequence[rules.Rule] = ()
+) -> Config:
+    """The configuration, its values checked, and its `combinations`.
+    `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
 
     `overrides`: `key=value` texts, values as in YAML. `trusted`: False for the config.yaml of a run that is looked at, of
     which nothing is executed or sent: its places of code and of keys are sealed, interpolations refused. Raises
@@ -59,7 +62,7 @@ def load(name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True)
         merged[role] = _inherit(role, file, typed)
     rules.expand_preset(merged)
     cfg = _convert(merged, str(path))
-    rules.check(cfg)
+    rules.check(cfg, combinations)
     return cfg
 
 

@@ -1,7 +1,7 @@
 """The configuration, typed: every key that a user may set, with its default and unit.
 
 Owns names, types and defaults. Promises that a resolved `Config` is plain data (no interpolation left).
-Refuses to read files (`ssp.config.load`) or to judge combinations (`ssp.config.rules`).
+Refuses to read files and to judge values.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from ssp.base import models
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
 from ssp.config import own
-from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
 from ssp.data.readers import Target, read_questions, read_targets
 from ssp.game import corpora, protocols
+from ssp.game.referee.settings import natural
 from ssp.game.rollout import lengths
 from ssp.game.world import files
 from ssp.game.world.generator import World

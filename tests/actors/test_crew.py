@@ -21,8 +21,8 @@ from actors.program import Program, Sites, needed_cpus
 from actors.queue import QueueActor
 from actors.retriever import ShardActor
 from ssp.base.errors import Fault, InputError, SspError
-from ssp.config import load
 from ssp.selfplay.scene import concrete
+from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
 

@@ -14,9 +14,9 @@ from trainruns import PATIENCE
 from actors.crew import Patience, RayCrew
 from actors.process import Guarded
 from ssp.base.errors import Fault
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.engines.orders import OrderThread
+from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

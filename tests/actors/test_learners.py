@@ -21,8 +21,8 @@ from actors.process import Alive
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault, InvariantError, OutOfMemory, SspError
 from ssp.base.tokenlog import Kind
-from ssp.config import load
 from ssp.config.schema import Config
+from ssp.selfplay.settings import load
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Plan
 from ssp.selfplay.workers.learner import Learner
 

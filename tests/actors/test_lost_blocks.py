@@ -18,7 +18,7 @@ from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
 from ssp.base.errors import Fault
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from actors.retriever import ShardActor
 from ssp.base.errors import InputError
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 
 def test_a_replica_beyond_those_of_the_start_asks_for_free_memory(tmp_path: Path) -> None:

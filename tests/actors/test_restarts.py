@@ -11,8 +11,8 @@ from actors import restarts
 from actors.learner import LearnerActor, RankActor
 from actors.ledger import LedgerActor
 from ssp.base import causes
-from ssp.config import load
 from ssp.config.schema import Config
+from ssp.selfplay.settings import load
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TREES = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "actors").rglob("*.py"))}

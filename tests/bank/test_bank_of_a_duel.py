@@ -14,10 +14,10 @@ from launch import bank
 from launch.main import run
 from ssp.config.load import to_yaml
 from ssp.data.readers import read_questions
-from ssp.learning.tiny.settings import shrunk
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
 from ssp.selfplay.questions.records import Attempt, Play, Record, identify
+from ssp.selfplay.tiny import shrunk
 from ssp.views.bank import files
 from tests.replay.replayruns import alone, rows
 

@@ -11,7 +11,6 @@ import torch
 from ssp import config
 from ssp.data.readers import read_questions
 from ssp.game import corpora
-from ssp.learning.tiny.settings import shrunk
 from ssp.record import runfolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
@@ -19,6 +18,7 @@ from ssp.selfplay.local import local_cast
 from ssp.selfplay.questions import reader
 from ssp.selfplay.report import Report
 from ssp.selfplay.scene import read_scene
+from ssp.selfplay.tiny import shrunk
 from ssp.views.bank import files
 from tests.bank.banked import played
 from tests.selfplay import fakes

@@ -65,7 +65,7 @@ def made(engine: Any, renderer: Any, search: Any, tasks: list[Any], settings: An
 
 def cfg(args: argparse.Namespace, folder: Path) -> Any:
     """The run's configuration."""
-    from ssp.config import load
+    from ssp.selfplay.settings import load
 
     typed = [
         "steps=" + str(args.steps),

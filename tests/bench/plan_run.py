@@ -36,7 +36,7 @@ SLOW = [
 def edge(config: str, typed: list[str]) -> int:
     """Steps that are left out at both ends, of both: rounds in flight, and one."""
     from ssp.capacity.plan.simulate import WARM
-    from ssp.config import load
+    from ssp.selfplay.settings import load
 
     cfg = load(config, typed)
     return WARM + 1 + max(getattr(cfg.schedule.max_staleness, role) for role in cfg.roles)
@@ -48,7 +48,7 @@ def planned(config: str, typed: list[str], rounds: int) -> tuple[float, dict[str
     from ssp.capacity.plan.costs import Costs
     from ssp.capacity.plan.simulate import simulate
     from ssp.capacity.plan.split import own
-    from ssp.config import load
+    from ssp.selfplay.settings import load
 
     cfg, costs = load(config, typed), Costs(search_s=0.01)
     found = simulate(cfg, own(cfg, costs), costs, rounds)

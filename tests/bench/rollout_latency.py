@@ -26,14 +26,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ssp.base.episode import SOLVER, Task  # noqa: E402
-from ssp.config import load  # noqa: E402
 from ssp.data.readers import read_questions  # noqa: E402
 from ssp.game import corpora
 from ssp.game.rollout import Search, Settings, rollout  # noqa: E402
 from ssp.game.world import files  # noqa: E402
-from ssp.learning.tiny.settings import shrunk  # noqa: E402
 from ssp.search import Answers, HttpSearch, Options  # noqa: E402
 from ssp.selfplay.scene import concrete  # noqa: E402
+from ssp.selfplay.settings import load  # noqa: E402
+from ssp.selfplay.tiny import shrunk  # noqa: E402
 from ssp.selfplay.workers import build  # noqa: E402
 
 

@@ -20,8 +20,8 @@ import time
 from ssp.capacity.plan.costs import Costs
 from ssp.capacity.plan.simulate import Measured, simulate
 from ssp.capacity.plan.split import Split, work
-from ssp.config import load
 from ssp.config.schema import Config
+from ssp.selfplay.settings import load
 
 FREE = Costs(search_s=0.0, judge_s=0.0)
 ATTEMPTS, A_GPU, GOAL = 16, 64, 0.85

@@ -44,8 +44,8 @@ from trainruns import Cluster, Left, Run, ledger_is_sound, marked, run  # noqa: 
 
 from actors.watch import deaths  # noqa: E402
 from ssp.base.episode import ROLES  # noqa: E402
-from ssp.config import load  # noqa: E402
 from ssp.record.ledger import Ledger  # noqa: E402
+from ssp.selfplay.settings import load  # noqa: E402
 
 SETTINGS = [
     "placement.proposers=1",

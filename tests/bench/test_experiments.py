@@ -17,7 +17,7 @@ import report  # noqa: E402
 import run  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
-from ssp.config import load  # noqa: E402
+from ssp.selfplay.settings import load  # noqa: E402
 
 NAMES = sorted(file.stem for file in run.HERE.glob("*.yaml"))
 ABOUT: dict[str, Any] = {

@@ -16,11 +16,11 @@ from launch import compare
 from launch.records import compared
 from ssp.base.episode import Episode, State
 from ssp.base.errors import InputError
-from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import LOCK, RunFolder
+from ssp.selfplay.settings import load
 from ssp.selfplay.versions import ANCHORS
 from ssp.telemetry.runlog import RunLog
 from ssp.views.compare.answers import difference

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import load, names, to_yaml
+from ssp.config import names, to_yaml
 from ssp.config.load import find
+from ssp.selfplay.settings import load
 
 
 def write(folder: Path, text: str) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from ssp.base.errors import InputError, Refusals
-from ssp.config import load, rules
+from ssp.config import rules
 from ssp.config.schema import Config
 from ssp.config.tables import SAID
+from ssp.selfplay import settings
+from ssp.selfplay.settings import load
 
 
 def refused(*overrides: str) -> InputError:
@@ -31,7 +33,7 @@ def leaves(block: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def test_every_number_of_the_schema_has_a_range() -> None:
     """Fail closed: a new number without a range would accept anything."""
-    ranged = {key for pattern in rules.RANGES for key in rules._expand(pattern)}
+    ranged = {key for pattern in rules.RANGES for key in rules.expand(pattern)}
     numbers = {k for k, v in leaves(Config()) if isinstance(v, int | float) and not isinstance(v, bool)}
     assert numbers == ranged
 
@@ -39,7 +41,7 @@ def test_every_number_of_the_schema_has_a_range() -> None:
 def test_every_choice_belongs_to_a_key() -> None:
     keys = dict(leaves(Config()))
     for pattern, known in rules.CHOICES.items():
-        for key in rules._expand(pattern):
+        for key in rules.expand(pattern):
             assert keys[key] in known
 
 
@@ -158,8 +160,8 @@ def test_learning_settings_that_do_not_go_together(typed: list[str], next_step: 
 
 @pytest.mark.covers("EP-08")
 def test_ppo_without_a_kl_term_is_allowed_with_a_word() -> None:
-    assert rules.warnings(load("quickstart", ["solver.algorithm=gae", "solver.kl.coef=0.001"])) == []
-    (line,) = rules.warnings(load("quickstart", ["solver.algorithm=gae"]))
+    assert settings.warnings(load("quickstart", ["solver.algorithm=gae", "solver.kl.coef=0.001"])) == []
+    (line,) = settings.warnings(load("quickstart", ["solver.algorithm=gae"]))
     assert line.startswith("solver.algorithm=gae without a KL term")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 ASYNC = ["schedule.preset=one-step-off", "proposer.loss=tis"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 SHARED = "defaults.policy=shared"
 TOGETHER = "defaults.learner.combine=true proposer.learner.lr=1e-3 solver.learner.lr=1e-3"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config.load import load
-from ssp.config.rules import warnings
+from ssp.selfplay.settings import load, warnings
 
 KL = "solver.kl.coef=0.1"
 

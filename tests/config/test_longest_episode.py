@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 LIMITS = ["prompt_tokens=10", "turn_tokens=20", "observation_tokens=30", "searches=2", "retries=4"]
 LIMITS = [f"solver.limits.{limit}" for limit in LIMITS]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import load
-from ssp.config.referee_rules import RULES, SSP_RULES, world_checks_need_the_world
 from ssp.config.schema import Config, RefereeConfig
+from ssp.game.referee.settings import RULES, SSP_RULES, world_checks_need_the_world
+from ssp.selfplay.settings import load
 
 
 def refused(*typed: str) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 LIVE = ["defaults.engine.continuous=true", "schedule.in_flight=true"]
 SOLVER = ["game.questions=dataset", "data.questions=q.jsonl", "schedule.max_staleness.solver=1", *LIVE]

@@ -12,13 +12,14 @@ import torch
 
 from launch.nodes.code import printed
 from ssp.base.errors import Fault, InputError
-from ssp.config import load, own
+from ssp.config import own
 from ssp.game import protocols, rewards
 from ssp.game.protocols import calls
 from ssp.game.rewards import proposer
 from ssp.game.rewards.options import number
 from ssp.learning import algorithms, losses
 from ssp.selfplay.scene import concrete
+from ssp.selfplay.settings import load
 
 CODE = """
 import dataclasses

@@ -9,10 +9,10 @@ import pytest
 from vllmfactory import model, saved
 
 from ssp.base.errors import Fault, InputError
-from ssp.config import load
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.vllm import setup as vllm_setup
 from ssp.engines.vllm.worker import RESIDUAL_MB, check_residual
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 MB = 2**20

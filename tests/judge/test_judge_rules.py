@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 LLM = ["judge.kind=llm", "judge.url=http://127.0.0.1:5000/v1", "judge.model=m"]
 

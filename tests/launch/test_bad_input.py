@@ -14,7 +14,6 @@ from fakejudge import Reply, serving
 
 from launch import train
 from launch.main import run
-from ssp.config import load
 from ssp.game import protocols
 from ssp.game.judge import endpoint
 from ssp.learning.coldstart.store import ARTEFACT
@@ -22,6 +21,7 @@ from ssp.record import runfolder
 from ssp.record.ledger import Ledger
 from ssp.selfplay.checkpoint import check_resumable
 from ssp.selfplay.scene import read_scene
+from ssp.selfplay.settings import load
 
 MODEL = f"defaults.model={ARTEFACT}"
 

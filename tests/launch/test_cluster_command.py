@@ -18,7 +18,7 @@ from launch import cluster, main
 from launch.nodes import ports, raynode
 from launch.nodes.raynode import MARK
 from ssp.base.errors import InputError
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 FOUR = {"NNODES": "4", "MASTER_ADDR": "127.0.0.1"}
 

@@ -15,7 +15,8 @@ from trainruns import MARK, REPO, end_marked, until
 
 from actors.cluster import free
 from launch import cluster
-from ssp.config import load, names
+from ssp.config import names
+from ssp.selfplay.settings import load
 
 PAGE = (REPO / "docs" / "cluster.md").read_text(encoding="utf-8")
 

@@ -21,7 +21,6 @@ from launch.records import transcript
 from ssp.base.episode import SOLVER, Document, Episode, Task
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
-from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.engines import ScriptedEngine
@@ -29,6 +28,7 @@ from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play, methods
 from ssp.game.judge import Decision, Item
 from ssp.game.world import tokenizer as words
+from ssp.selfplay.settings import load
 from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player, PlayOrder

@@ -14,9 +14,9 @@ from ssp.base.episode import Episode, Task
 from ssp.base.errors import InputError
 from ssp.capacity.memory import MB
 from ssp.capacity.placement import machine
-from ssp.config import load
 from ssp.data.readers import Question
 from ssp.game.evaluation import Kept, Play, row_of
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.telemetry import terminal
 

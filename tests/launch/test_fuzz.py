@@ -23,7 +23,6 @@ from launch import main as console
 from ssp.base.errors import Fault, InputError
 from ssp.base.printable import printable
 from ssp.capacity.memory import shapes
-from ssp.config import load
 from ssp.data import rag, readers
 from ssp.engines import folder as models
 from ssp.game.evaluation import predictions
@@ -36,6 +35,7 @@ from ssp.record.runfolder import RunFolder
 from ssp.search.encoders.families import read_json
 from ssp.search.index import store
 from ssp.selfplay.curriculum import yardstick
+from ssp.selfplay.settings import load
 from ssp.telemetry import queuelog, runlog, timeline
 from ssp.views.bank import files as bank
 

@@ -13,8 +13,9 @@ import pytest
 from launch import main as console
 from ssp.base.errors import InputError
 from ssp.base.printable import printable
-from ssp.config import load, to_yaml
+from ssp.config import to_yaml
 from ssp.data.readers import read_corpus, read_questions, stream_corpus
+from ssp.selfplay.settings import load
 
 NESTED = 3000
 LISTS, OBJECTS = "[" * NESTED + "]" * NESTED, '{"a":' * NESTED + "1" + "}" * NESTED

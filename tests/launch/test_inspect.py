@@ -13,7 +13,6 @@ from launch import inspect, replay
 from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Outcome, State, Task
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
-from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
@@ -25,6 +24,7 @@ from ssp.game.rollout import Settings, rollout
 from ssp.game.world import tokenizer as words
 from ssp.record import episodes as transcripts
 from ssp.record.ledger.book import Ledger
+from ssp.selfplay.settings import load
 
 TOKENS = words.build()
 WORDS = [word for word in TOKENS.get_vocab() if word.isalpha() and len(word) == 4]

@@ -25,8 +25,8 @@ from transformers import PreTrainedTokenizerFast
 
 from launch import judgeserver, serve
 from ssp.base.errors import InputError, SspError
-from ssp.config import load
 from ssp.game.judge import Item
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 sys.path.append(str(Path(__file__).parents[1] / "engines"))

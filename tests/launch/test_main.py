@@ -22,8 +22,9 @@ from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.capacity.memory import processes
 from ssp.capacity.memory.services import BASE_MB
 from ssp.capacity.placement import machine, make, short
-from ssp.config import load, to_yaml
+from ssp.config import to_yaml
 from ssp.search.index.builder import IndexPlan, build_index
+from ssp.selfplay.settings import load
 
 
 def raising(error: BaseException) -> Callable[[Sequence[str]], int]:

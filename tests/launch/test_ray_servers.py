@@ -15,7 +15,7 @@ from trainruns import LONG, Run, free_port, run, until
 from actors import cluster
 from actors.watch import servers
 from ssp.base.errors import InputError
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 HERE = {"RAY_ADDRESS": ""}
 SOON = 30.0

@@ -11,7 +11,6 @@ from safetensors.numpy import save_file
 
 from launch import main as console
 from launch.checks import dryrun
-from ssp import config
 from ssp.base import models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
@@ -19,12 +18,14 @@ from ssp.capacity import memory
 from ssp.config.rules import get
 from ssp.config.schema import Config
 from ssp.data.published import PUBLISHED
-from ssp.learning.tiny.settings import shrunk
+from ssp.config import names
+from ssp.selfplay.settings import load
+from ssp.selfplay.tiny import shrunk
 from ssp.selfplay.workers import build
 
 GPUS = ("gpu1", "gpu8", "gpu32")
 """Recipes of ours for so many GPUs (tests/placement/test_plan.py plans them)."""
-RECIPES = [name for name in config.names() if name not in ("quickstart", "simulated", *GPUS)]
+RECIPES = [name for name in names() if name not in ("quickstart", "simulated", *GPUS)]
 
 SEARCH_R1 = {
     "steps": 1005, "protocol": "search-r1", "retriever.topk": 3, "solver.reward": "format_em",
@@ -90,14 +91,14 @@ KEPT = (
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_the_published_values(name: str) -> None:
-    cfg = config.load(name)
+    cfg = load(name)
     assert {key: get(cfg, key) for key in VALUES[name]} == VALUES[name]
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_dry_run_needs_nothing_to_be_there(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert console.main(["train", "--config", name, "--dry-run"]) == 0
-    out, cfg = capsys.readouterr().out, config.load(name)
+    out, cfg = capsys.readouterr().out, load(name)
     assert f"{cfg.solver.model} is not here: its size is the published one" in out
     player = next(process for process in memory.processes(cfg) if process.name == SOLVER)
     weights = next(need.bytes for need in player.needs if need.what == "weights")
@@ -106,7 +107,7 @@ def test_a_dry_run_needs_nothing_to_be_there(name: str, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("name", [*RECIPES, *GPUS])
 def test_tiny_keeps_what_makes_it_this_recipe(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe, tiny = config.load(name), shrunk(name, [])
+    recipe, tiny = load(name), shrunk(name, [])
     assert (tiny.protocol, tiny.game.questions, tiny.game.batch) == (
         recipe.protocol, recipe.game.questions, recipe.game.batch,
     )  # fmt: skip
@@ -148,7 +149,7 @@ SEARCH_PAGE = Path(__file__).resolve().parents[2] / "docs" / "search.md"
 @pytest.mark.parametrize("name", [*RECIPES, *GPUS])
 def test_data_lies_where_the_downloads_put_it(name: str) -> None:
     """`ssp download NAME --to data/NAME`; the data set of SSRL has no short name, and the index is made of two of them."""
-    cfg = config.load(name)
+    cfg = load(name)
     asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
     for path in (asked, cfg.data.corpus, *(item.file for item in cfg.data.eval), *(s.corpus for s in cfg.data.eval)):
         if path == INDEX:
@@ -174,9 +175,7 @@ def test_models_are_found_where_they_were_put(tmp_path: Path, monkeypatch: pytes
         '{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64, "num_hidden_layers": 3, '
         '"intermediate_size": 8, "vocab_size": 9}'
     )
-    cfg = config.load(
-        "quickstart", ["solver.model=Org/Model-7B", "solver.batch=1", "game.attempts=2", "placement.solvers=1"]
-    )
+    cfg = load("quickstart", ["solver.model=Org/Model-7B", "solver.batch=1", "game.attempts=2", "placement.solvers=1"])
     solver = next(process for process in memory.processes(cfg) if process.name == "solver")
     needs = {need.what: need.bytes for need in solver.needs}
     cache = 2 * cfg.solver.limits.total_tokens * 3 * 2 * 2 * 16
@@ -189,4 +188,4 @@ def test_a_model_of_unknown_size_is_named(capsys: pytest.CaptureFixture[str]) ->
     assert console.main(["train", "--config", "ssrl-qwen2.5-7b", "--dry-run", "solver.model=Org/Secret"]) == 0
     assert "Org/Secret is not here, and its name does not say how large it is" in capsys.readouterr().out
     with pytest.raises(InputError, match="ssp download Org/Secret --type model"):
-        build.model_dir(config.load("ssrl-qwen2.5-7b", ["solver.model=Org/Secret"]), SOLVER)
+        build.model_dir(load("ssrl-qwen2.5-7b", ["solver.model=Org/Secret"]), SOLVER)

@@ -22,7 +22,6 @@ from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
 from ssp.game import corpora, protocols
 from ssp.game.rollout import Search
-from ssp.learning.tiny.settings import shrunk
 from ssp.record import episodes as transcripts
 from ssp.record import runfolder
 from ssp.record.ledger import Ledger
@@ -31,6 +30,7 @@ from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.local import local_cast
 from ssp.selfplay.report import Report
 from ssp.selfplay.scene import read_scene
+from ssp.selfplay.tiny import shrunk
 
 STEPS = 2
 FINAL = {state.value for state in State if state.final}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from trainruns import Cluster, ledger_is_sound, run
 
-from ssp import config
 from ssp.game import protocols
+from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 NAME = "search-r1-qwen2.5-3b-ppo"
@@ -32,7 +32,7 @@ def test_a_recipe_on_a_data_set_has_the_solvers_actors_only(ray_cluster: Cluster
     assert (state["step"], state["cursor"]["next"], state["cursor"]["open"]) == (3, 3, [])
     record, mark = (
         json.loads((made.folder / state["folders"]["solver"] / "ssp.json").read_text()),
-        protocols.get(config.load(NAME).protocol).mark,
+        protocols.get(load(NAME).protocol).mark,
     )
     assert {key: record[key] for key in mark} == mark
     ledger_is_sound(made, ["solver"])

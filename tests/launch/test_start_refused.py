@@ -18,7 +18,7 @@ from launch.checks.check import FAIL, WARN
 from launch.checks.needs import needs
 from ssp.base.errors import SspError
 from ssp.capacity.placement import DoesNotFit
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 
 def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:

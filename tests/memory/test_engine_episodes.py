@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.capacity.memory.processes import episodes
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 
 def test_a_proposers_batch_counts_all_questions_of_its_targets() -> None:

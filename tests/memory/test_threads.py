@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.capacity.memory import processes, threads
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 LARGE = "defaults.model=Qwen/Qwen2.5-0.5B"
 

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launch import main as console
-from ssp import config
 from ssp.base.errors import InputError
 from ssp.capacity import memory
 from ssp.capacity.memory import GB
 from ssp.capacity.memory.services import published
 from ssp.capacity.placement import DoesNotFit, Plan, Seat, Slot, Unit, assign, make, units
 from ssp.capacity.placement.units import needs_of
-from ssp.config import placement_rules
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
+from ssp.selfplay import placement as placement_rules
+from ssp.selfplay.settings import load
 
 
 def laid(plan: Plan) -> list[list[list[str]]]:
@@ -41,13 +41,13 @@ def test_nodes_are_read() -> None:
 
 
 def test_a_cpu_machine_has_no_units() -> None:
-    plan = make(config.load("quickstart"), [Node("here", 0)])
+    plan = make(load("quickstart"), [Node("here", 0)])
     assert plan.placed == [] and plan.used() == {}
     assert plan.here(0)["solver"] == 2 and sum(plan.here(0).values()) == sum(p.count for p in plan.processes)
 
 
 def test_gpu1_shares_one_gpu() -> None:
-    plan = make(config.load("gpu1"), parse("1x1x80"))
+    plan = make(load("gpu1"), parse("1x1x80"))
     assert laid(plan) == [[["engine 0/0", "learner-proposer 0/0", "learner-solver 0/0"]]]
     (unit, _), known = plan.placed[0], plan.known
     three = [known[name] for name in ("engine", "learner-proposer", "learner-solver")]
@@ -56,7 +56,7 @@ def test_gpu1_shares_one_gpu() -> None:
     engine = {need.what: need.bytes for need in known["engine"].needs}
     parts = ("weights", "adapters", "KV cache", "workspace")
     assert sum(engine[part] for part in parts) == 40 * GB  # half of the GPU
-    cfg = config.load("gpu1")
+    cfg = load("gpu1")
     one = memory.find("Qwen2.5-3B").shape.adapter(64, cfg.solver.learner.lora.targets)  # type: ignore[union-attr]
     assert engine["adapters"] == 2 * 2 * one  # bfloat16, two of them
     assert {"proposer", "solver"}.isdisjoint(known)  # the engine's process plays
@@ -65,7 +65,7 @@ def test_gpu1_shares_one_gpu() -> None:
 
 def test_room_for_adapters_is_that_of_the_larger_one() -> None:
     """vLLM has the same room for each: the next rank that it knows, on the layers of either."""
-    cfg = config.load("gpu1")
+    cfg = load("gpu1")
     cfg.proposer.learner.lora.rank, cfg.proposer.learner.lora.targets = 65, ["q_proj"]
     cfg.solver.learner.lora.targets = ["v_proj"]
     engine = next(process for process in memory.processes(cfg, 80 * GB) if process.name == "engine")
@@ -75,19 +75,19 @@ def test_room_for_adapters_is_that_of_the_larger_one() -> None:
     assert [need.bytes for need in engine.needs if need.what == "adapters"] == [room]
 
 
-GPU8 = config.load("gpu8", ["proposer.learner.ranks=2", "solver.learner.ranks=2"])
+GPU8 = load("gpu8", ["proposer.learner.ranks=2", "solver.learner.ranks=2"])
 """The recipe with two equal learners."""
 
 
 def test_gpu8_by_hand() -> None:
     learners = [[f"learner-solver {rank}/0"] for rank in range(3)]
     players = [["proposer 0/0"], ["solver 0/0"], ["solver 1/0"], ["solver 2/0"]]
-    assert laid(make(config.load("gpu8"), parse("1x8x80"))) == [[*learners, *players, ["learner-proposer 0/0"]]]
+    assert laid(make(load("gpu8"), parse("1x8x80"))) == [[*learners, *players, ["learner-proposer 0/0"]]]
 
 
 def test_gpu32_by_hand() -> None:
     """The largest first: the solver's 8 ranks fill a node, the proposer's 4 ranks and engines of 2 the rest."""
-    plan = laid(make(config.load("gpu32"), parse("4x8x80")))
+    plan = laid(make(load("gpu32"), parse("4x8x80")))
     assert plan[0] == [[f"learner-solver {rank}/0"] for rank in range(8)]
     assert plan[1][:4] == [[f"learner-proposer {rank}/0"] for rank in range(4)]
     pairs = [gpu for node in plan[1:] for gpu in node if gpu[0].startswith("solver")]
@@ -168,7 +168,7 @@ def test_the_largest_part_is_named_with_the_table() -> None:
 
 def test_a_machine_without_gpus_is_told_what_to_ask_for() -> None:
     with pytest.raises(InputError, match="no GPU here, 8 are asked for") as refused:
-        make(config.load("gpu8"), [Node("here", 0)])
+        make(load("gpu8"), [Node("here", 0)])
     assert "placement.nodes" in refused.value.next_step and "tensor_parallel" not in refused.value.next_step
 
 
@@ -216,29 +216,29 @@ def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
 )
 def test_shares_that_could_have_no_effect_are_refused(typed: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
-        config.load("gpu8", typed.split())
+        load("gpu8", typed.split())
 
 
 def test_turns_are_for_engines_that_sleep() -> None:
     typed = ["placement.layout=colocate", "placement.engine_gpus=0.5", "placement.learner_gpus=0.5"]
     with pytest.raises(InputError, match="engines sleep and wake"):
-        config.load("quickstart", typed)
+        load("quickstart", typed)
 
 
 def test_the_fleet_has_one_base_and_one_way_to_run() -> None:
     with pytest.raises(InputError, match="a player of both"):
-        config.load("gpu1", ["placement.solvers=2"])
+        load("gpu1", ["placement.solvers=2"])
     with pytest.raises(InputError, match=r"solver\.learner\.lora\.rank=0"):
-        config.load("gpu1", ["solver.learner.lora.rank=0", "solver.learner.lora.alpha=32"])
+        load("gpu1", ["solver.learner.lora.rank=0", "solver.learner.lora.alpha=32"])
     with pytest.raises(InputError, match="adapter each"):
-        config.load("gpu1", ["solver.model=Qwen/Qwen2.5-1.5B-Instruct"])
+        load("gpu1", ["solver.model=Qwen/Qwen2.5-1.5B-Instruct"])
     for typed, rule in (
         ("solver.learner.lora.rank=513", "of rank 512 at most"),
         ("referee.verifier=solver placement.judge_gpus=1", "a judge's engine takes none"),
         ("schedule.in_flight=true schedule.preset=one-step-off", "a running turn keeps its adapter"),
     ):
         with pytest.raises(InputError, match=rule):
-            config.load("gpu1", typed.split())
+            load("gpu1", typed.split())
     assert len(placement_rules.RULES) == 5
 
 

@@ -8,8 +8,8 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.capacity.plan.costs import Costs
 from ssp.capacity.plan.simulate import simulate
 from ssp.capacity.plan.split import Split, work
-from ssp.config import load
 from ssp.config.schema import Config
+from ssp.selfplay.settings import load
 
 
 def config(match: str, *typed: str) -> Config:

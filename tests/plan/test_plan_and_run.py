@@ -13,7 +13,7 @@ from trainruns import SMALL, Run, ledger_is_sound, run
 from ssp.capacity.plan.costs import Costs
 from ssp.capacity.plan.simulate import simulate
 from ssp.capacity.plan.split import own
-from ssp.config import load
+from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 STEPS, BOUND = 8, 1

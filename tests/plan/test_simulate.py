@@ -10,8 +10,8 @@ import pytest
 from ssp.capacity.plan.costs import Costs
 from ssp.capacity.plan.simulate import Measured, simulate
 from ssp.capacity.plan.split import Split, capped, choose, own, work
-from ssp.config import load
 from ssp.config.schema import Config
+from ssp.selfplay.settings import load
 
 FREE = Costs(search_s=0.0, judge_s=0.0)
 STEP, EACH, TOKEN = 0.006, 0.00007, 0.00016

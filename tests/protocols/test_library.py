@@ -9,10 +9,10 @@ from golden_texts import DOCUMENTS, FOLDER, golden
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
-from ssp.config.load import load
 from ssp.game import protocols
 from ssp.game.protocols.template import lay_out
 from ssp.selfplay.scene import concrete
+from ssp.selfplay.settings import load
 
 SHIPPED = {"search-r1", "ssp", "qwen2p5", "llama3p1", "r-search", "research", "ssrl", "recall", "chat-tools", "mini"}
 VERSIONS = dict.fromkeys(("search-r1", "ssrl", "ssp", "qwen2p5", "llama3p1", "r-search"), 2)

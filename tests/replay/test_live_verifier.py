@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ssp.config import load
+from ssp.selfplay.settings import load
 from ssp.views.replay import verdicts
 from ssp.views.replay.verdicts import Verdicts
 

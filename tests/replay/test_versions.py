@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
 from suite_models import arrays, logprobs, network, save
 
 from ssp.base.tokenlog import Kind, TokenLog
-from ssp.config import load
 from ssp.engines.base import Sampling
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.league.lineup import member
+from ssp.selfplay.settings import load
 from ssp.selfplay.versions import ANCHORS
 from ssp.selfplay.workers import build
 from ssp.views.replay.logprobs import recompute

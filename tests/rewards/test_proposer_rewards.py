@@ -6,10 +6,10 @@ import pytest
 
 from ssp.base.episode import PROPOSER, Episode
 from ssp.base.errors import InputError, InvariantError
-from ssp.config import load
 from ssp.config.role import RoleConfig
 from ssp.game.rewards import proposer
 from ssp.selfplay.records import Block, Brief, Game, Played
+from ssp.selfplay.settings import load
 from ssp.selfplay.settle import settle
 
 CFG = RoleConfig()

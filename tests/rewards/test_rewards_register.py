@@ -8,9 +8,9 @@ import pytest
 
 from launch import train
 from ssp.base.errors import InputError
-from ssp.config import load
-from ssp.config.reward_rules import warnings
 from ssp.game import rewards
+from ssp.game.rewards.settings import warnings
+from ssp.selfplay.settings import load
 
 OWN = """
 import random

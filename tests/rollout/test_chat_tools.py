@@ -9,12 +9,12 @@ from transformers import PreTrainedTokenizerBase
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
-from ssp.config import load
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import TOOLS, Renderer
 from ssp.game.rollout import Settings, rollout
+from ssp.selfplay.settings import load
 
 CHAT = protocols.get("chat-tools")
 FAMILIES = {

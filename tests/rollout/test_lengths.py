@@ -10,14 +10,13 @@ import pytest
 from scripts import QWEN, SEARCH_R1, encode
 
 from ssp.base.episode import Document
-from ssp.config.load import load
 from ssp.config.role import LimitsConfig, RoleConfig, SourceConfig
-from ssp.config.rules import warnings
 from ssp.game import corpora, protocols
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout.lengths import notes
 from ssp.search.index.builder import IndexPlan, build_index
 from ssp.selfplay.scene import read_scene
+from ssp.selfplay.settings import load, warnings
 
 WIDE = LimitsConfig(searches=2, turn_tokens=500, observation_tokens=1300, prompt_tokens=1000, total_tokens=5100)
 PASSAGES = [Document(str(n), f'"Title {n}"\n' + "words of a passage " * (80 if n == 99 else 3)) for n in range(100)]

@@ -9,11 +9,11 @@ from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, Chain, encode, piece
 from ssp.base.episode import Document, Episode
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
-from ssp.config.load import load
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
+from ssp.selfplay.settings import load
 
 LONG = [Document(str(n), f'"Title {n}"\n' + f"passage {n} " * 12) for n in range(3)]
 

@@ -14,8 +14,8 @@ from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
-from ssp.config import learning_rules
 from ssp.engines import ScriptedEngine
+from ssp.learning import settings as learning_rules
 from ssp.learning.coldstart.store import ARTEFACT
 from ssp.selfplay import local
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel

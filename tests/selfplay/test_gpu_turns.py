@@ -20,6 +20,7 @@ from ssp.config.rules import check
 from ssp.engines import Generation, ScriptedEngine
 from ssp.selfplay import local, turns
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.settings import RULES
 from ssp.selfplay.turns import Turns
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player
@@ -52,7 +53,7 @@ def test_weights_do_not_wait_on_a_gpu_that_is_anothers_turn() -> None:
     for role in ROLES:
         cfg.block(role).engine.kind = "vllm"
     with pytest.raises(InputError, match="weights go by the host .*transfer.kind=broadcast"):
-        check(cfg)
+        check(cfg, RULES)
 
 
 def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
 from ssp.selfplay.league.lineup import _made, first
 from ssp.selfplay.league.payoff import PayoffTable, read
-from ssp.selfplay.league.rules import RULES
+from ssp.selfplay.league.settings import RULES
 from ssp.selfplay.records import Game
 from ssp.selfplay.transfer import flat
 

@@ -14,9 +14,9 @@ from fakes import Stage, config, game, tokens
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
-from ssp.config import limit_rules
 from ssp.config.role import LimitsConfig, StageConfig
 from ssp.engines import ScriptedEngine
+from ssp.game.rollout import settings as limit_rules
 from ssp.learning.coldstart.store import ARTEFACT
 from ssp.record import episodes as transcripts
 from ssp.selfplay import local

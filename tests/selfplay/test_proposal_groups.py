@@ -11,7 +11,8 @@ from fakes import Stage, config, game, played
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, InvariantError
-from ssp.config import game_rules, learning_rules
+from ssp.game import settings as game_rules
+from ssp.learning import settings as learning_rules
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, settle
 from ssp.selfplay.targets import Item, Targets

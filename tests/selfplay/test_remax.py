@@ -12,8 +12,8 @@ from fakes import Stage, config, game, played, void
 
 from ssp.base.episode import SOLVER, Grade
 from ssp.base.errors import InputError
-from ssp.config import learning_rules
 from ssp.config.schema import Config
+from ssp.learning import settings as learning_rules
 from ssp.learning.coldstart.store import ARTEFACT
 from ssp.selfplay import local
 from ssp.selfplay.records import Game

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ssp.base.errors import Fault
-from ssp.config import load
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.records import PlayReport
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers.activity import STEP, Activity, Watched, watched
 from ssp.selfplay.workers.player import PlayOrder
 

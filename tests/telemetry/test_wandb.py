@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
+from ssp.selfplay.settings import load
 from ssp.telemetry import wandb_log
 from ssp.telemetry.console import Console
 from ssp.telemetry.display import Display

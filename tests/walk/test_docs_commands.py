@@ -22,7 +22,7 @@ from launch.main import COMMANDS
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
 
-configs = importlib.import_module("ssp.config.load")  # the package has a function of that name
+configs = importlib.import_module("ssp.config.load")
 
 PLACEHOLDER = re.compile(r"\.\.\.|\b[A-Z]{2,}\b")
 """In a setting's value or for a number: a reader fills it in."""

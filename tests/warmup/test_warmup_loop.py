@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InputError
-from ssp.config import load
 from ssp.config.schema import Config, WarmupConfig
 from ssp.learning.warmup import loop, traces
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner
 

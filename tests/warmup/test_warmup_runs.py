@@ -9,7 +9,6 @@ import scripts
 
 from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Outcome, State, Task
 from ssp.base.errors import InputError
-from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
@@ -21,6 +20,7 @@ from ssp.learning.warmup import runs
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
+from ssp.selfplay.settings import load
 
 TOKENS = words.build()
 RENDERER = Renderer(protocols.get("mini"), TOKENS)

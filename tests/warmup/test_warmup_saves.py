@@ -18,9 +18,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import Episode
 from ssp.base.errors import Fault, InputError
-from ssp.config import load
 from ssp.config.schema import Config, WarmupConfig
 from ssp.learning.warmup import loop, saves, traces
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ssp.base.episode import Document
-from ssp.config.limit_rules import longest
 from ssp.config.role import LimitsConfig, RoleConfig
 from ssp.game.protocols import calls
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout.settings import longest
 
 _TURN_TOKENS, _WORDS = 500, 3
 """Tokens of a turn in Search-R1; a turn has room for so many times its tags."""

@@ -11,11 +11,11 @@ import math
 
 from ssp.base.episode import PROPOSER
 from ssp.base.seeds import generator
-from ssp.config.referee_rules import natural
 from ssp.config.role import SimulatedConfig
 from ssp.config.schema import Config
 from ssp.game.protocols.calls import written
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.referee.settings import natural
 from ssp.game.world.vocabulary import RELATIONS, SCHEMA
 
 WORDS = (*SCHEMA, *RELATIONS)

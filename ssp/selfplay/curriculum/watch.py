@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, SspError
 from ssp.base.models import resolve
-from ssp.config import load
-from ssp.config.referee_rules import natural
 from ssp.config.schema import Config
 from ssp.data.readers import read_questions, read_targets
+from ssp.game.referee.settings import natural
 from ssp.game.world import World, files
 from ssp.record.runfolder import RunFolder
 from ssp.search.index import store
@@ -23,6 +22,7 @@ from ssp.selfplay.curriculum.figures import Curriculum, Setting
 from ssp.selfplay.curriculum.records import live, read
 from ssp.selfplay.questions.reader import origin
 from ssp.selfplay.records import Game
+from ssp.selfplay.settings import load
 
 
 class Narrow(SspError):

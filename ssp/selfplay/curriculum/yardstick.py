@@ -21,7 +21,6 @@ from ssp.base.episode import SOLVER, Outcome, Task
 from ssp.base.errors import InputError
 from ssp.base.files import whole
 from ssp.base.seeds import derive, generator
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.game.judge import Item
@@ -30,6 +29,7 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum.records import REPLAYED, Asked, read
 from ssp.selfplay.questions.given import answered
 from ssp.selfplay.questions.records import identify
+from ssp.selfplay.settings import load
 
 FILE = "yardstick.json"
 ENOUGH = 2

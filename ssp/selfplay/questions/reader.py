@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from ssp.base.episode import PROPOSER, SOLVER, Outcome
 from ssp.base.errors import InputError
 from ssp.base.models import resolve
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.game.judge import same
 from ssp.game.referee.evidence import EVIDENCE, taken_on_trust
@@ -41,6 +40,7 @@ from ssp.selfplay.questions.records import (
     identify,
     solve_rate,
 )
+from ssp.selfplay.settings import load
 from ssp.views.bank.files import is_bank, read_licenses
 
 Row = dict[str, Any]

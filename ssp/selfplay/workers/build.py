@@ -33,9 +33,9 @@ from ssp.game.rollout.table import Told
 from ssp.learning import coldstart
 from ssp.learning.tiny import policy as tiny
 from ssp.learning.tiny.actor import Actor
-from ssp.learning.tiny.settings import MODEL as TINY
 from ssp.record import runfolder
 from ssp.record.manifest import check_files, protocol_of
+from ssp.selfplay.tiny import MODEL as TINY
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -20,7 +20,6 @@ from ssp.base import causes
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.models import called
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.record.episodes import by_past, step_of
 from ssp.record.ledger import Ledger
@@ -30,6 +29,7 @@ from ssp.selfplay.curriculum.yardstick import read_told
 from ssp.selfplay.league import payoff
 from ssp.selfplay.questions.reader import origin
 from ssp.selfplay.questions.records import REJECTED, VALID, VOID, identify
+from ssp.selfplay.settings import load
 from ssp.views.board import flow, standing
 from ssp.views.board.tail import Tail
 

@@ -16,7 +16,6 @@ from typing import Any
 from ssp.base.episode import PROPOSER, SOLVER, Episode, Task
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.models import called
-from ssp.config import load
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora
@@ -24,6 +23,7 @@ from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.scene import concrete, read_items
+from ssp.selfplay.settings import load
 from ssp.selfplay.stages import EVAL
 from ssp.selfplay.targets import Targets
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ssp.base.errors import InputError
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError, Refusals
+from ssp.config.rules import expand, get, refused
 from ssp.config.schema import Config
+from ssp.config.tables import COLDEST
+from ssp.game import protocols
+from ssp.game.referee import settings as referee
 
 
 def questions_have_a_source(cfg: Config) -> None:
@@ -99,6 +104,51 @@ def targets_share_a_batch(cfg: Config) -> None:
             "proposer.batch is a multiple of game.proposals",
             f"{cfg.proposer.batch} questions a round, {cfg.game.proposals} to a target",
             f"set proposer.batch={-(-cfg.proposer.batch // cfg.game.proposals) * cfg.game.proposals}",
+        )
+
+
+def protocol_exists(cfg: Config) -> None:
+    """`protocol` is a shipped id or a readable file, knows the roles that play, and lets a policy that is to answer
+    itself go on after its search."""
+    protocol = protocols.get(cfg.protocol)
+    for role in cfg.roles:
+        protocol.role(role)
+        kind = cfg.block(role).search.kind
+        if protocol.observation_form.as_turn and kind != "retriever":
+            rule = f"{role}.search.kind is retriever where a search ends the turn (protocol {protocol.id})"
+            raise InputError(rule, kind, "set protocol=ssrl, or another one with information in the policy's own turn")
+
+
+def training_samples(cfg: Config) -> None:
+    """A policy gradient needs sampled actions: greedy training rollouts have no exploration and no usable log-probs."""
+    for role in cfg.roles:
+        block = cfg.block(role)
+        if block.policy != "frozen" and block.sampling.temperature == 0:
+            raise InputError(f"{role}.sampling.temperature is above 0 for a role that learns", "0", "set it to 1.0")
+
+
+def temperatures_are_usable(cfg: Config) -> None:
+    """A temperature near 0 overflows the softmax, which would make every episode void."""
+    for key in ("eval.temperature", *expand("{role}.sampling.temperature")):
+        if 0 < get(cfg, key) < COLDEST:
+            raise InputError(f"{key} is 0 (greedy) or at least {COLDEST}", get(cfg, key), f"set {key}=0 or {COLDEST}")
+
+
+def proposals_can_be_checked(cfg: Config) -> None:
+    """The referee's settings matter where somebody proposes."""
+    if PROPOSER in cfg.roles:
+        found = refused(cfg, (*referee.RULES, proposer_can_search_enough))
+        if found:
+            raise Refusals(found)
+
+
+def proposer_can_search_enough(cfg: Config) -> None:
+    """A question needs `min_searches` searches, which the proposer must be allowed to make."""
+    if cfg.referee.min_searches > cfg.proposer.limits.searches:
+        raise InputError(
+            "proposer.limits.searches is at least referee.min_searches",
+            f"{cfg.proposer.limits.searches} against {cfg.referee.min_searches}",
+            "raise the first or lower the second",
         )
 
 

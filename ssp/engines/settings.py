@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from urllib.parse import urlsplit
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, LearnerConfig, SimulatedConfig
+from ssp.config.rules import is_address
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 
@@ -118,7 +120,25 @@ def free_running_is_not_repeatable(cfg: Config) -> None:
             raise InputError(rule, engine.lanes, f"set {role}.engine.lanes=1")
 
 
+def engines_have_an_address(cfg: Config) -> None:
+    """An engine behind HTTP has a base address, without a key in it: run folders and messages show it."""
+    for role in ("proposer", "solver"):
+        engine = cfg.block(role).engine
+        if engine.kind != "endpoint":
+            continue
+        if not is_address(engine.url):
+            found, step = repr(engine.url), f"e.g. {role}.engine.url=http://127.0.0.1:8000/v1"
+            raise InputError("an endpoint (--policy, {role}.engine.url) is an http(s) address", found, step)
+        if "@" in urlsplit(engine.url).netloc or "?" in engine.url:
+            raise InputError(
+                "an endpoint's address (--policy, {role}.engine.url) holds no user, password or query",
+                "an @ before the host, or a ?",
+                f"put the key into an environment variable, and its name into {role}.engine.key_env",
+            )
+
+
 RULES: tuple[Callable[[Config], None], ...] = (
+    engines_have_an_address,
     keys_belong_to_the_kind,
     scripts_are_not_learned_from,
     scripts_take_their_own_time,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ssp.base.errors import InputError
-from ssp.config import load
-from ssp.config.referee_rules import WORLD_PROTOCOL
 from ssp.config.schema import Config, RoleConfig
+from ssp.game.referee.settings import WORLD_PROTOCOL
+from ssp.selfplay.settings import load
 
 MODEL = "tiny"
 """Value of `<role>.model` for the policy of `ssp.learning.tiny.policy`."""
@@ -16,12 +16,12 @@ MODEL = "tiny"
 BATCH, ATTEMPTS = 6, 3
 """Questions a step of either role, and attempts at most."""
 
-SETTINGS = tuple(Path(__file__).with_name("settings.txt").read_text(encoding="utf-8").split("\n")[:-1])
-"""What is set, in settings.txt: `key=value`, a line each."""
+SETTINGS = tuple(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n")[:-1])
+"""What is set, in tiny.txt: `key=value`, a line each."""
 
 
 def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
-    """The recipe made small, `overrides` as typed on top. InputError as in `ssp.config.load`, and for quickstart."""
+    """The recipe made small, `overrides` as typed on top. InputError as in `load`, and for quickstart."""
     recipe = load(name_or_file)
     if recipe.protocol == WORLD_PROTOCOL:
         found = f"{name_or_file}, whose protocol is {recipe.protocol}"

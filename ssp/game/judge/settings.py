@@ -6,6 +6,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from ssp.base.errors import InputError
+from ssp.config.rules import is_address
 from ssp.config.schema import Config
 
 JSON_VERDICT = 64
@@ -54,15 +55,6 @@ def judge_can_finish_its_reply(cfg: Config) -> None:
             f"judge.max_tokens={cfg.judge.max_tokens}",
             "set judge.max_tokens=256",
         )
-
-
-def is_address(url: str) -> bool:
-    """True for an http(s) address with a host."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none, an unclosed bracket
-        return False
 
 
 RULES: tuple[Callable[[Config], None], ...] = (judge_has_a_model, judge_has_an_address, judge_can_finish_its_reply)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
-from ssp.config import learner_rules, own
-from ssp.config.learner_rules import trusted
+from ssp.config import own
 from ssp.config.schema import Config
+from ssp.learning.backends import settings as learner_rules
+from ssp.learning.backends.settings import trusted
 
 MARKED = ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
 SEQUENCE_CLIP = 0.1
