@@ -70,7 +70,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def joined(ray_cluster: Cluster) -> Iterator[None]:
     """This process as a driver of the session's cluster."""
     from actors.cluster import connect, disconnect
-    from ssp.config import load
+    from ssp.selfplay.settings import load
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", ray_cluster.address)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ssp.config import load
 from ssp.config.load import to_yaml
 from ssp.selfplay.scene import concrete
+from ssp.selfplay.settings import load
 
 ARCHIVE = Path(__file__).parent / "replay" / "data" / "recorded.tar.xz"
 

@@ -24,7 +24,6 @@ from ssp.game import corpora
 from ssp.search.encoders.families import detect
 from ssp.search.hits import Knobs
 from ssp.search.index.builder import IndexPlan, build_index
-from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("joined")]
 ROWS = 2001

@@ -15,10 +15,10 @@ from ssp.base import models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.capacity import memory
+from ssp.config import names
 from ssp.config.rules import get
 from ssp.config.schema import Config
 from ssp.data.published import PUBLISHED
-from ssp.config import names
 from ssp.selfplay.settings import load
 from ssp.selfplay.tiny import shrunk
 from ssp.selfplay.workers import build
