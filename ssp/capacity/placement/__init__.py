@@ -6,6 +6,5 @@ A plan is a pure function of configuration and node descriptions, so that a clus
 from ssp.capacity.placement.plan import Plan, Slot, assign, beside, lay
 from ssp.capacity.placement.refusals import DoesNotFit, fits, make, short
 from ssp.capacity.placement.units import Seat, Unit, units
-from ssp.config.nodes import Node, parse
 
 __all__ = ["DoesNotFit", "Plan", "Seat", "Slot", "Unit", "assign", "beside", "fits", "lay", "make", "short", "units"]
