@@ -21,7 +21,7 @@ from ssp.capacity.memory import threads
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.schema import Config
 from ssp.selfplay.settings import warnings
-from ssp.selfplay.tiny import shrunk
+from ssp.selfplay.settings.tiny import shrunk
 
 EXIT_INTERRUPTED = 130
 

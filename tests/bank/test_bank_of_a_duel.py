@@ -17,7 +17,7 @@ from ssp.data.readers import read_questions
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
 from ssp.selfplay.questions.records import Attempt, Play, Record, identify
-from ssp.selfplay.tiny import shrunk
+from ssp.selfplay.settings.tiny import shrunk
 from ssp.views.bank import files
 from tests.replay.replayruns import alone, rows
 

@@ -33,7 +33,7 @@ from ssp.game.world import files  # noqa: E402
 from ssp.search import Answers, HttpSearch, Options  # noqa: E402
 from ssp.selfplay.scene import concrete  # noqa: E402
 from ssp.selfplay.settings import load  # noqa: E402
-from ssp.selfplay.tiny import shrunk  # noqa: E402
+from ssp.selfplay.settings.tiny import shrunk  # noqa: E402
 from ssp.selfplay.workers import build  # noqa: E402
 
 

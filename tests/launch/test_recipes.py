@@ -20,7 +20,7 @@ from ssp.config.rules import get
 from ssp.config.schema import Config
 from ssp.data.published import PUBLISHED
 from ssp.selfplay.settings import load
-from ssp.selfplay.tiny import shrunk
+from ssp.selfplay.settings.tiny import shrunk
 from ssp.selfplay.workers import build
 
 GPUS = ("gpu1", "gpu8", "gpu32")

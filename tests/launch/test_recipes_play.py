@@ -30,7 +30,7 @@ from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.local import local_cast
 from ssp.selfplay.report import Report
 from ssp.selfplay.scene import read_scene
-from ssp.selfplay.tiny import shrunk
+from ssp.selfplay.settings.tiny import shrunk
 
 STEPS = 2
 FINAL = {state.value for state in State if state.final}

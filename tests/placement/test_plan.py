@@ -18,7 +18,6 @@ from ssp.capacity.placement import DoesNotFit, Plan, Seat, Slot, Unit, assign, m
 from ssp.capacity.placement.units import needs_of
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
-from ssp.selfplay import placement as placement_rules
 from ssp.selfplay.settings import load
 
 

@@ -35,7 +35,7 @@ from ssp.learning.tiny import policy as tiny
 from ssp.learning.tiny.actor import Actor
 from ssp.record import runfolder
 from ssp.record.manifest import check_files, protocol_of
-from ssp.selfplay.tiny import MODEL as TINY
+from ssp.selfplay.settings.tiny import MODEL as TINY
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

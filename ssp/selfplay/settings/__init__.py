@@ -21,8 +21,8 @@ from ssp.game.rewards import settings as rewards
 from ssp.game.rollout import settings as rollout
 from ssp.learning import settings as learning
 from ssp.search import settings as search
-from ssp.selfplay import placement
 from ssp.selfplay.league import settings as league
+from ssp.selfplay.settings import placement
 from ssp.selfplay.transfer import settings as transfer
 
 
