@@ -19,6 +19,7 @@ from ssp.capacity.placement.units import needs_of
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
+from ssp.selfplay.settings import placement as placement_rules
 
 
 def laid(plan: Plan) -> list[list[list[str]]]:
