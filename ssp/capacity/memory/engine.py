@@ -1,8 +1,4 @@
-"""What one engine needs: weights, the KV cache of its episodes, and room to work.
-
-Owns the sums of the embedded engine and of vLLM. Promises to say when a cache is too small for one whole episode, since
-such an engine could not even start. Refuses to know placement.
-"""
+"""What one engine needs: weights, the KV cache of its episodes, and room to work; of the embedded engine, and of vLLM."""
 
 from __future__ import annotations
 
@@ -30,7 +26,8 @@ CPU_KV = 256 * MB
 
 @dataclass(frozen=True)
 class EngineNeeds:
-    """Needs of one engine, what to know of its cache, and what is short ("" = nothing)."""
+    """Needs of one engine, what to know of its cache, and what is short ("" = nothing): an engine whose cache holds no
+    whole episode could not even start."""
 
     needs: tuple[Need, ...]
     note: str = ""
@@ -44,16 +41,23 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
         return EngineNeeds(())
     if role.engine.kind == "vllm":
         return _vllm(model, role, episodes, gpu, adapters)
-    weights = model.parameters * FLOAT32  # as they are read and come from a learner
-    if model.shape is None:
-        return EngineNeeds((Need("weights", weights),))
-    packed = (model.parameters + _twice(model.shape)) * width(role.engine.dtype)
+    read, shape = model.parameters * FLOAT32, model.shape
+    if shape is None:
+        return EngineNeeds((Need("weights", read),))
+    # Held twice: a tied output matrix, and without norms the projections of queries and keys, the second time turned.
+    twice = shape.tied * shape.vocab * shape.hidden
+    if not shape.qk_norm:
+        twice += shape.layers * (shape.query + shape.key) * (shape.hidden + 1)
+    packed = (model.parameters + twice) * width(role.engine.dtype)
+    # The output matrix passes through float32 copies. The first weights may be read as float32, later ones are mapped.
+    copies = (2 if role.engine.dtype == "float32" else 3) * FLOAT32 * shape.vocab * shape.hidden
+    playing = FLOAT32 * max(PREFILL * (3 * shape.mlp + 4 * shape.hidden), 4 * episodes * shape.vocab)
     return EngineNeeds(
         (
             Need("weights", packed),
-            Need("next weights", packed + weights, turn=True),
+            Need("next weights", max(packed, read) + copies, turn=True),
             Need("KV cache", episodes * _full(model, role, FLOAT32)),
-            Need("workspace", _playing(model.shape, episodes), after=True),
+            Need("workspace", playing, after=True),  # of a prefill's widest layer, or all logits in four copies
         )
     )
 
@@ -66,36 +70,20 @@ def fitting(model: Model, role: RoleConfig, room: int) -> int:
     return max(1, room // (_full(model, role, FLOAT32) + 4 * FLOAT32 * model.shape.vocab))
 
 
-def _twice(shape: Shape) -> int:
-    """Numbers that the embedded engine holds twice: an output matrix that is tied, and where queries and keys have no norm
-    their projections, the second time turned."""
-    return shape.tied * shape.vocab * shape.hidden + (
-        0 if shape.qk_norm else shape.layers * (shape.query + shape.key) * (shape.hidden + 1)
-    )
-
-
-def _playing(shape: Shape, episodes: int) -> int:
-    """Bytes of one step: a prefill's widest layer, or every episode's logits, probabilities, and two passing copies."""
-    return FLOAT32 * max(PREFILL * (3 * shape.mlp + 4 * shape.hidden), 4 * episodes * shape.vocab)
-
-
-def _full(model: Model, role: RoleConfig, numbers: int = 0) -> int:
-    """Bytes that one episode of the greatest length takes in the cache, `numbers` bytes each (0: as the weights)."""
-    each = 0 if model.shape is None else model.shape.kv_numbers
-    return each * role.limits.longest * (numbers or width(role.engine.dtype))
+def _full(model: Model, role: RoleConfig, numbers: int) -> int:
+    """Bytes that one episode of the greatest length takes in the cache, `numbers` bytes each."""
+    return 0 if model.shape is None else model.shape.kv_numbers * role.limits.longest * numbers
 
 
 def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int) -> EngineNeeds:
-    cfg, ranks = role.engine, role.engine.tensor_parallel
-    weights = -(-model.parameters * width(cfg.dtype) // ranks)
-    beside = adapters * width(cfg.dtype)
-    work = _work(model, role)
-    one = -(-_full(model, role) // ranks)
-    share = int(cfg.memory * gpu)
+    cfg, ranks, each = role.engine, role.engine.tensor_parallel, width(role.engine.dtype)
+    weights, beside = -(-model.parameters * each // ranks), adapters * each
+    work = 0 if model.shape is None else _work(model.shape, role)
+    one = -(-_full(model, role, each) // ranks)
     if cfg.kv_mb:
         cache = cfg.kv_mb * MB
     else:
-        cache = max(share - weights - beside - work, 0) if gpu else CPU_KV
+        cache = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else CPU_KV
     needs = [
         Need("weights", weights, turn=True),
         *([Need("adapters", beside, turn=True)] if beside else []),
@@ -103,8 +91,7 @@ def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int
         Need("workspace", work, turn=True),
     ]
     if gpu:
-        graphs = 0 if cfg.eager else GRAPHS
-        needs += [Need("graphs", graphs, turn=True), Need("context", RESIDUE)]
+        needs += [Need("graphs", 0 if cfg.eager else GRAPHS, turn=True), Need("context", RESIDUE)]
     wanted = min(episodes, cfg.sequences)
     note = f"its cache holds {cache // one} of {wanted} episodes at full length" if one and cache < wanted * one else ""
     short = ""
@@ -116,11 +103,9 @@ def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int
     return EngineNeeds(tuple(needs), note, short)
 
 
-def _work(model: Model, role: RoleConfig) -> int:
+def _work(shape: Shape, role: RoleConfig) -> int:
     """Activations of one step of vLLM, and the sampler's float32 logits of every sequence (three copies)."""
-    if model.shape is None:
-        return 0
-    shape, cfg = model.shape, role.engine
+    cfg = role.engine
     tokens = min(BATCHED, role.limits.longest * cfg.sequences)
     layer = tokens * (2 * shape.mlp // cfg.tensor_parallel + 4 * shape.hidden) * width(cfg.dtype)
     return layer + 3 * 4 * cfg.sequences * shape.vocab
