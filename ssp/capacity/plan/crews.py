@@ -1,7 +1,7 @@
 """Crews without workers: what a call would take is waited for in simulated time, and what it would say is made up.
 
-Owns the made-up players, judges, learners and ledger of a simulation. Promises the answers that the coordinator's own code
-needs of them, and busy seconds a worker. A player draws the lengths that a simulated engine would draw, from the same seeds.
+Players decode by the arithmetic of simulated engines (`ssp.engines.decoding`) the lengths that such engines would draw,
+from the same seeds.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ssp.base.episode import Grade, State, Task, Verdict
 from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts
 from ssp.config.role import SimulatedConfig
-from ssp.engines.decoding import Decoding
+from ssp.engines.decoding import Decoding, Pace
 from ssp.learning.tiny.actor import turns
 from ssp.selfplay.records import Brief, PlanItem, PlayReport
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place
@@ -29,62 +28,69 @@ Block = list[int]
 HERE = Place("simulation", "127.0.0.1")
 
 
-@dataclass(eq=False)
-class _Playing:
-    """An episode on its way: tokens of the turns that are left, and seconds that they take at least.
+class _Turn:
+    """A turn on its way: the versions that draw its first and its last token, and its end."""
 
-    Its turn ends after `ends` steps of the engine (`at` seconds, while it searches); before its start it wants `wants`.
-    """
-
-    task: Task
-    play: _Play
-    left: deque[int]
-    rest: float
-    wants: int = 0
-    ends: float = math.inf
-    at: float = math.inf
-    tokens: int = 0
-    searches: int = 0
-    over: bool = False
-    version_min: int = -1
-    version_max: int = -1
+    def __init__(self) -> None:
+        self.first = self.last = -1
+        self.over = asyncio.get_running_loop().create_future()
 
 
-@dataclass(eq=False)
-class _Play:
-    """One call of `play`: its episodes, the longest last, and how many are not over."""
-
-    engine: Engine
-    over: asyncio.Future[None]
-    missing: int = 0
-    longest: list[_Playing] = field(default_factory=list)
-
-
-@dataclass(eq=False)
 class Engine:
-    """One engine: what it decodes, with which version, who searches (in the order of their ends), how many did."""
+    """One engine: what it decodes, with which version, how many blocks it has room for."""
 
-    decoding: Decoding[_Playing]
-    room: asyncio.Semaphore
-    version: int = -1
-    timer: asyncio.TimerHandle | None = None
-    asked: int = 0
-    searching: deque[_Playing] = field(default_factory=deque)
-    plays: list[_Play] = field(default_factory=list)
+    def __init__(self, pace: Pace, at_once: int) -> None:
+        self.decoding: Decoding[_Turn] = Decoding(pace, self._started)
+        self.room = asyncio.Semaphore(at_once)
+        self.version = -1
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def turn(self, tokens: int) -> _Turn:
+        """Decode a turn of so many tokens, beside the others."""
+        now, turn = self.catch_up(), _Turn()
+        self.decoding.add(now, tokens, turn)
+        self._wind()
+        await turn.over
+        return turn
+
+    def switch(self, version: int) -> None:
+        """Tokens from now on are of that version, unless there is a later one."""
+        self.catch_up()
+        self.version = max(version, self.version)
+
+    def catch_up(self, at: float = -math.inf) -> float:
+        """End the turns that end up to now, or up to `at`; gives that time."""
+        now = max(at, asyncio.get_running_loop().time())
+        for turn in self.decoding.advance(now):
+            turn.last = self.version
+            turn.over.set_result(None)
+        return now
+
+    def _started(self, turn: _Turn) -> None:
+        turn.first = self.version
+
+    def _wind(self) -> None:
+        """Have a look when the next turn may end; one that began meanwhile only makes it later."""
+        at = self.decoding.next()
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._look, at)
+
+    def _look(self, at: float) -> None:
+        self._timer = None
+        self.catch_up(at)
+        self._wind()
 
 
 class Players:
-    """Crew of the players of one role. `at_once`: blocks that one of them plays at a time.
-
-    Between two calls nobody outside can see an engine, so what happens in it is worked off when a call comes, or when a
-    play may be over: a simulation of many engines would spend its time on timers otherwise.
-    """
+    """Crew of the players of one role. `at_once`: blocks that one of them plays at a time."""
 
     def __init__(self, name: str, count: int, cost: RoleCosts, costs: Costs, at_once: int) -> None:
-        self.name, self.size = name, count
-        self._cost, self._costs = cost, costs
-        self._least = cost.pace.step(1)
-        self.engines = [Engine(Decoding(cost.pace, _started), asyncio.Semaphore(at_once)) for _ in range(count)]
+        self.name, self.size, self._cost, self._costs = name, count, cost, costs
+        self.engines = [Engine(cost.pace, at_once) for _ in range(count)]
+        self._searches = 0
 
     async def call(self, worker: int, method: str, *args: Any) -> Any:
         """See `Crew.call`."""
@@ -94,118 +100,30 @@ class Players:
             async with engine.room:
                 return await self._play(engine, tasks, version)
         if method == "refresh":
-            await asyncio.sleep(self._costs.sync_s)
-            self._switch(engine, args[0])
+            await self._load(engine, args[0])
             return {}
         return HERE if method == "place" else None
+
+    async def _load(self, engine: Engine, version: int) -> None:
+        await asyncio.sleep(self._costs.sync_s)
+        engine.switch(version)
 
     async def _play(self, engine: Engine, tasks: Sequence[Task], version: int) -> tuple[Block, PlayReport]:
         loop = asyncio.get_running_loop()
         started = loop.time()
         if version > engine.version:
-            await asyncio.sleep(self._costs.sync_s)
-            self._switch(engine, version)
-        now = loop.time()
-        self._catch_up(engine, now)
-        play = _Play(engine, loop.create_future(), len(tasks))
-        episodes = [self._episode(play, task) for task in tasks]
-        play.longest = sorted(episodes, key=lambda episode: episode.rest)
-        engine.plays.append(play)
-        for episode in episodes:
-            self._turn(engine, now, episode)
-        self._wind(engine, now)
-        await play.over
-        briefs = [self._brief(episode) for episode in episodes]
-        return [episode.tokens for episode in episodes], PlayReport(briefs, {"busy": loop.time() - started})
+            await self._load(engine, version)
+        briefs = await asyncio.gather(*(self._episode(engine, task) for task in tasks))
+        return [brief.tokens for brief in briefs], PlayReport(list(briefs), {"busy": loop.time() - started})
 
-    def figures(self) -> list[float]:
-        """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to now."""
-        now = asyncio.get_running_loop().time()
-        for engine in self.engines:
-            self._catch_up(engine, now)
-        decodings = [engine.decoding for engine in self.engines]
-        return [
-            sum(decoding.busy for decoding in decodings),
-            sum(decoding.tokens for decoding in decodings),
-            float(sum(engine.asked for engine in self.engines)),
-            sum(decoding.slots for decoding in decodings),
-        ]
-
-    def _episode(self, play: _Play, task: Task) -> _Playing:
+    async def _episode(self, engine: Engine, task: Task) -> Brief:
         cost = self._cost
-        left = deque(_turns(cost.lengths.tokens, cost.lengths.sigma, task.seed, cost.searches, cost.cap))
-        return _Playing(task, play, left, self._least * sum(left) + self._costs.search_s * (len(left) - 1))
-
-    def _switch(self, engine: Engine, version: int) -> None:
-        self._catch_up(engine, asyncio.get_running_loop().time())
-        engine.version = max(version, engine.version)
-
-    def _turn(self, engine: Engine, now: float, episode: _Playing) -> None:
-        """The next turn of an episode begins."""
-        tokens = episode.wants = episode.left.popleft()
-        episode.rest -= self._least * tokens
-        episode.at = math.inf
-        episode.tokens += tokens
-        engine.decoding.add(now, tokens, episode)
-
-    def _catch_up(self, engine: Engine, now: float) -> None:
-        """Work off what has happened up to now: ends of turns, and of searches."""
-        decoding, searching = engine.decoding, engine.searching
-        while True:
-            found, ends = searching[0].at if searching else math.inf, decoding.next()
-            if min(found, ends) > now:
-                break
-            if found < ends:
-                self._turn(engine, found, searching.popleft())
-            for episode in decoding.advance(ends) if ends <= found else ():
-                self._ended(engine, ends, episode)
-        decoding.advance(now)
-
-    def _ended(self, engine: Engine, at: float, episode: _Playing) -> None:
-        """A turn of an episode ends."""
-        episode.version_max, episode.ends = engine.version, math.inf
-        if episode.left:
-            episode.searches += 1
-            engine.asked += 1
-            episode.at = at + self._costs.search_s
-            episode.rest -= self._costs.search_s
-            engine.searching.append(episode)
-            return
-        episode.over = True
-        episode.play.missing -= 1
-        if not episode.play.missing:
-            engine.plays.remove(episode.play)
-            episode.play.over.set_result(None)
-
-    def _wind(self, engine: Engine, now: float) -> None:
-        """Have a look when a play may be over."""
-        if engine.timer is not None:
-            engine.timer.cancel()
-            engine.timer = None
-        if engine.plays:
-            at = min(self._soonest(play, now) for play in engine.plays)
-            # Something ends at each look, so that there is an end of looks.
-            happens = min(engine.decoding.next(), engine.searching[0].at if engine.searching else math.inf)
-            engine.timer = asyncio.get_running_loop().call_at(max(at, happens), self._look, engine)
-
-    def _soonest(self, play: _Play, now: float) -> float:
-        """The earliest end of a play: of its longest episode, alone on the engine from now on."""
-        while play.longest[-1].over:
-            play.longest.pop()
-        episode = play.longest[-1]
-        if episode.at < math.inf:
-            return episode.at + episode.rest
-        left = min(episode.wants, episode.ends - play.engine.decoding.steps)
-        return now + self._least * left + episode.rest
-
-    def _look(self, engine: Engine) -> None:
-        engine.timer = None
-        now = asyncio.get_running_loop().time()
-        self._catch_up(engine, now)
-        self._wind(engine, now)
-
-    def _brief(self, episode: _Playing) -> Brief:
-        task = episode.task
+        lengths = _turns(cost.lengths.tokens, cost.lengths.sigma, task.seed, cost.searches, cost.cap)
+        first = last = await engine.turn(lengths[0])
+        for tokens in lengths[1:]:
+            self._searches += 1
+            await asyncio.sleep(self._costs.search_s)
+            last = await engine.turn(tokens)
         return Brief(
             id=task.id,
             game=task.game,
@@ -215,14 +133,22 @@ class Players:
             outcome=None,
             cause="",
             stopped="final",
-            searches=episode.searches,
-            tokens=episode.tokens,
-            length=episode.tokens,
-            version_min=episode.version_min,
-            version_max=episode.version_max,
+            searches=len(lengths) - 1,
+            tokens=sum(lengths),
+            length=sum(lengths),
+            version_min=first.first,
+            version_max=last.last,
             file="",
             row=0,
         )
+
+    def figures(self) -> list[float]:
+        """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to now."""
+        for engine in self.engines:
+            engine.catch_up()
+        decodings = [engine.decoding for engine in self.engines]
+        busy, tokens, slots = (sum(getattr(d, name) for d in decodings) for name in ("busy", "tokens", "slots"))
+        return [busy, tokens, float(self._searches), slots]
 
 
 class Judges:
@@ -300,21 +226,12 @@ class Books:
         return None
 
 
+def _tokens(plan: Sequence[Any], blocks: Sequence[Block]) -> int:
+    items = [PlanItem(*entry) for entry in plan]
+    return sum(blocks[item.block][item.row] for item in items)
+
+
 @functools.lru_cache(maxsize=500_000)
 def _turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int) -> tuple[int, ...]:
     """Tokens of an episode's turns; each split and each sync of a plan plays the same ones."""
     return tuple(max(1, wanted) for wanted in turns(SimulatedConfig(tokens=tokens, sigma=sigma), seed, searches, cap))
-
-
-def _started(episode: _Playing) -> None:
-    """The first token of a turn is drawn."""
-    engine = episode.play.engine
-    episode.ends = engine.decoding.steps + episode.wants
-    episode.version_max = engine.version
-    if episode.version_min < 0:
-        episode.version_min = engine.version
-
-
-def _tokens(plan: Sequence[Any], blocks: Sequence[Block]) -> int:
-    items = [PlanItem(*entry) for entry in plan]
-    return sum(blocks[item.block][item.row] for item in items)
