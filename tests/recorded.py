@@ -8,6 +8,8 @@ they were learned from, in planes of bytes, because these compress.
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,42 @@ def unpack(to: Path) -> Path:
         changes = (words.view(np.uint32) >> 1).view(np.int32) ^ -(words & 1)  # small differences of either sign
         versions[version] = changes + (versions[base] if base else 0)
         file.write_bytes(versions[version].tobytes())
+    _number(run / "ledger.db")
     asked = [f"run.dir={run}", f"defaults.model={run / 'checkpoints' / 'solver' / 'v1'}"]
     cfg = concrete(load("quickstart", [*json.loads((to / "settings.json").read_text()), *asked]))
     (run / "config.yaml").write_text(to_yaml(cfg), encoding="utf-8")
     return run
+
+
+def _number(file: Path) -> None:
+    """Fill in what that time's ids and names of files said."""
+    db = sqlite3.connect(file)
+    db.row_factory = sqlite3.Row
+    columns = "round INTEGER, kind TEXT, attempt INTEGER, issue INTEGER, incarnation INTEGER, past INTEGER, item TEXT"
+    for column in columns.split(", "):
+        db.execute(f"ALTER TABLE episodes ADD {column}")
+    for column in ("round INTEGER", "kind TEXT", "number INTEGER", "incarnation INTEGER"):
+        db.execute(f"ALTER TABLE games ADD {column}")
+    for row in db.execute("SELECT id, role, file, game_id FROM episodes").fetchall():
+        (round_,) = map(int, re.findall(r"-(\d{6})", row["file"]))
+        if row["role"] == "eval":
+            item, start, number, issue = re.fullmatch(r"eval/\w+/(.*)@\d+-i(\d+)\.(\d+)\.(\d+)", row["id"]).groups()  # type: ignore[union-attr]
+            told = (round_, "evaluation", int(number), int(issue), int(start), 0, item)
+        else:
+            start, attempt, issue = re.fullmatch(r"[ps]\d+(?:-i\d+(?:a(\d+)|greedy))?-i(\d+)\.(\d+)", row["id"]).group(
+                2, 1, 3
+            )  # type: ignore[union-attr]
+            kind = "proposal" if row["role"] == "proposer" else "greedy" if "greedy" in row["id"] else "attempt"
+            number = {"proposal": 0, "greedy": 2}.get(kind) if attempt is None else int(attempt)
+            told = (round_ + 1, kind, number, int(issue), int(start), 0, None)
+            db.execute(
+                "UPDATE games SET round = ?, kind = 'proposed', number = ?, incarnation = ? WHERE id = ?",
+                (round_ + 1, int(row["game_id"][1:8]), int(start), row["game_id"]),
+            )
+        db.execute(
+            "UPDATE episodes SET (round, kind, attempt, issue, incarnation, past, item) = (?, ?, ?, ?, ?, ?, ?) "
+            "WHERE id = ?",
+            (*told, row["id"]),
+        )
+    db.commit()
+    db.close()

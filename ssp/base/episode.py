@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from ssp.base.tokenlog import TokenLog
@@ -11,6 +11,15 @@ PROPOSER, SOLVER = "proposer", "solver"
 ROLES = (PROPOSER, SOLVER)
 STAGE, COVERAGE = "search/", "search/coverage"
 """What a rollout calls the seconds of a stage of its searches, and the least coverage among them."""
+EVAL = "eval"
+"""Role of evaluation episodes in the ledger."""
+
+PROPOSAL, ATTEMPT, GREEDY, EVALUATION = "proposal", "attempt", "greedy", "evaluation"
+"""Kinds of episodes. A greedy one is only a baseline: the answer at temperature 0 (ReMax)."""
+
+PROPOSED, GIVEN, REPLAYED, TRIED = "proposed", "given", "replayed", "tried"
+"""Kinds of games, by their question: a proposer's, a data set's, one of an earlier round; `tried` is one that a past solver
+grades, in the game in which the newest tries it too."""
 
 
 class State(str, Enum):
@@ -72,7 +81,8 @@ class Document:
 
 @dataclass(frozen=True)
 class Task:
-    """One episode to play. `fields` fills the protocol's prompt: {"target": ...} or {"question": ...}."""
+    """One episode to play. `fields` fills the protocol's prompt: {"target": ...} or {"question": ...}. `attempt`: which one
+    of its game, or which evaluation of this start; `item`: id of the question that an evaluation asks."""
 
     id: str
     game: str
@@ -81,10 +91,11 @@ class Task:
     seed: int
     fields: dict[str, str]
     corpus: str = "train"
+    item: str = ""
 
     def issued(self, again: int) -> Task:
         """This task as it is issued, for the first time (0) or after faults: each time it is an episode of its own."""
-        return Task(f"{self.id}.{again}", self.game, self.role, self.attempt, self.seed, self.fields, self.corpus)
+        return replace(self, id=f"{self.id}.{again}")
 
 
 @dataclass

@@ -8,7 +8,6 @@ Refuses to know states and rewards, which are the ledger's (`file`, `row` lead h
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -23,7 +22,6 @@ from ssp.base.errors import InputError
 from ssp.base.files import whole
 from ssp.base.tokenlog import TokenLog
 
-_NAME = re.compile(r"(?:proposer|solver)(?:greedy)?-(\d+)")
 _TEXTS = ("id", "game", "role", "text", "final", "stopped", "cause")
 _TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
     "ids": (pa.int32(), np.int32),
@@ -107,17 +105,6 @@ def damaged(folder: Path, places: Iterable[tuple[str, int, str]], whole: bool = 
         if max(expected) >= count or (whole and (ids is None or any(ids[at] != id_ for at, id_ in expected.items()))):
             found[file] = "of other episodes"
     return found
-
-
-def step_of(file: str) -> int:
-    """The round, from 1, that a file's episodes are of, by its name; 0 for those of no round (evaluations)."""
-    named = _NAME.match(file)
-    return int(named[1]) + 1 if named else 0
-
-
-def by_past(file: str) -> bool:
-    """Whether a past version, met as an opponent, played a file's episodes, by its name."""
-    return "-v" in file
 
 
 def _episode(row: dict[str, Any]) -> Episode:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ssp.base.episode import SOLVER
+from ssp.base.episode import REPLAYED, SOLVER
 from ssp.base.seeds import generator
 from ssp.config.schema import GameConfig
 from ssp.selfplay.records import Game
@@ -115,6 +115,7 @@ class Batches:
                 valid=True,
                 chosen=True,
                 asked_by=pool[pick].asked_by,
+                kind=REPLAYED,
             )
             for slot, pick in enumerate(sorted(int(p) for p in picks))
         ]

@@ -13,7 +13,7 @@ import asyncio
 import time
 from typing import Any
 
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.episode import PROPOSER, SOLVER, TRIED
 from ssp.base.errors import Fault, SspError, VoidLimit
 from ssp.config import own
 from ssp.config.crews import learners
@@ -28,7 +28,7 @@ from ssp.selfplay.curriculum.watch import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health.junk import JunkWatch
 from ssp.selfplay.health.limits import Collapse, HealthWatch
-from ssp.selfplay.league.lineup import Lineup, first
+from ssp.selfplay.league.lineup import Lineup
 from ssp.selfplay.learning import Schooling, tickets, whole
 from ssp.selfplay.lost import GONE, LearnerLost
 from ssp.selfplay.queues import Channel
@@ -181,11 +181,11 @@ class SelfPlay:
 
         chosen = self._batches.choose(round_, games, self._stages.incarnation)
         refills = [game for game in chosen if game.replayed]
-        await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in refills])
+        await self._enter(round_, refills)
         asked_by = None if proposer is None else proposer.version
         tried = self._lineup.graders(round_, chosen, solver, asked_by)
-        further = [game for game in tried[0][1] if first(game.id) != game.id]
-        await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in further])
+        further = [game for game in tried[0][1] if game.kind == TRIED]
+        await self._enter(round_, further)
         refills += further
         for weights, mine in tried:
             await self._stages.solve(round_, mine, weights, clock)
@@ -222,8 +222,14 @@ class SelfPlay:
     async def _open(self, round_: int) -> list[Game]:
         """The next games of the data, now this round's and in the ledger."""
         games = self._targets.take(round_, self._stages.incarnation)
-        await self._ledger("create_games", [{"id": game.id, "target": game.target} for game in games])
+        await self._enter(round_, games)
         return games
+
+    async def _enter(self, round_: int, games: list[Game]) -> None:
+        """Games of a round, new in the ledger."""
+        of_all = {"round": round_ + 1, "incarnation": self._stages.incarnation}
+        rows = [{"id": g.id, "target": g.target, "kind": g.kind, "number": g.number, **of_all} for g in games]
+        await self._ledger("create_games", rows)
 
     async def _propose(
         self, round_: int, games: list[Game], proposer: Published, clock: Clock, again: int = 0
@@ -277,10 +283,10 @@ class SelfPlay:
             for role in roles:
                 await self._pace.advance(role)
 
-    def _lost(self, round_: int, games: list[str], episodes: int) -> None:
-        """A learner did not get episodes of `round_`: a round that begins later plays their games again."""
+    def _lost(self, round_: int, games: list[int], episodes: int) -> None:
+        """A learner did not get episodes of `round_`: a round that begins later plays their games (numbers) again."""
         self._gate.record(GONE, episodes)
-        self._targets.lose(round_, [first(game) for game in games])
+        self._targets.lose(round_, games)
         self._report.say(
             f"{episodes} episodes of step {round_ + 1} are gone with their node, and void; {len(games)} games again"
         )

@@ -79,7 +79,7 @@ class Evaluator:
         # A run may end at a step that was just evaluated: the count keeps the two apart.
         mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"
         tasks = [
-            replace(task, id=f"{task.id}@{mark}")
+            replace(task, id=f"{task.id}@{mark}", attempt=self._runs)
             for task in evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
         ]
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())

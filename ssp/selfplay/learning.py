@@ -46,7 +46,7 @@ class Schooling:
     """Steps of the learners. `lost`: hears in which round which games were lost, and how many of their episodes."""
 
     def __init__(
-        self, cfg: Config, cast: Cast, store: WeightStore, lost: Callable[[int, list[str], int], None]
+        self, cfg: Config, cast: Cast, store: WeightStore, lost: Callable[[int, list[int], int], None]
     ) -> None:
         self._cfg, self._cast, self._store, self._lost = cfg, cast, store, lost
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
@@ -152,7 +152,8 @@ class Schooling:
             if void:
                 await self._mark(void, State.VOIDED, GONE)
                 rows = await self._cast.ledger.call(0, "get", [item.id for item in void])
-                self._lost(step - 1, sorted({row["game_id"] for row in rows}), len(void))
+                games = await self._cast.ledger.call(0, "get", sorted({row["game_id"] for row in rows}), "games")
+                self._lost(step - 1, sorted({game["number"] for game in games}), len(void))
             left[role] = [item for item in mine if item.block.id not in gone]
         return left
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ssp.base.episode import PROPOSER, Episode, Grade, Outcome, State
+from ssp.base.episode import PROPOSED, PROPOSER, REPLAYED, TRIED, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
 
 Ref = Any
@@ -135,11 +135,12 @@ class Game:
     solver_version: int = -1
     asked_by: int | None = None
     frozen: str = ""
+    kind: str = PROPOSED
 
     @property
     def replayed(self) -> bool:
         """True for a question that was asked before: one of the replay pool (with a negative `number`), or of this round."""
-        return self.id.startswith("r")
+        return self.kind in (REPLAYED, TRIED)
 
 
 @dataclass(frozen=True)

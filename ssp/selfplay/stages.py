@@ -15,7 +15,20 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ssp.base.crew import Crew, split
-from ssp.base.episode import PROPOSER, SOLVER, Grade, Outcome, State, Task, Verdict
+from ssp.base.episode import (
+    ATTEMPT,
+    EVAL,
+    EVALUATION,
+    GREEDY,
+    PROPOSAL,
+    PROPOSER,
+    SOLVER,
+    Grade,
+    Outcome,
+    State,
+    Task,
+    Verdict,
+)
 from ssp.base.errors import Fault, SspError
 from ssp.base.seeds import derive
 from ssp.config.schema import Config
@@ -40,17 +53,19 @@ LOSSES = 2
 Hand = tuple[Published, list[Game]]
 """Weights, and the games in which they play."""
 
-EVAL = "eval"
-"""Role of evaluation episodes in the ledger."""
-
 
 @dataclass(frozen=True)
 class Part:
-    """Who plays: a crew, the role in the ledger, and how many tasks in a row stay in one block (a game's attempts)."""
+    """Who plays: a crew, the kind of episodes, and how many tasks in a row stay in one block (a game's attempts)."""
 
     crew: Crew
-    role: str
+    kind: str
     together: int = 1
+
+    @property
+    def role(self) -> str:
+        """The role in the ledger."""
+        return {PROPOSAL: PROPOSER, EVALUATION: EVAL}.get(self.kind, SOLVER)
 
     @property
     def policy(self) -> str:
@@ -84,7 +99,7 @@ class Stages:
         ]
         stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}{weights.past}"
         order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
-        part = Part(self._cast.proposers, PROPOSER, together=self._cfg.game.proposals)
+        part = Part(self._cast.proposers, PROPOSAL, together=self._cfg.game.proposals)
         played = await self._play(part, tasks, order, weights, clock, losses)
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal
@@ -159,7 +174,7 @@ class Stages:
         stem = f"{SOLVER}-{round_:06d}-i{self.incarnation}{weights.past}"
         order = PlayOrder(self._cfg.solver.sampling.temperature, stem, round_ + 1)
         by_game = {game.id: game for game in games}
-        part = Part(self._cast.solvers, SOLVER, together=self._cfg.game.attempts)
+        part = Part(self._cast.solvers, ATTEMPT, together=self._cfg.game.attempts)
         for played in await self._play(part, tasks, order, weights, clock, losses):
             game = by_game[played.brief.game]
             game.attempts.append(played)
@@ -187,7 +202,7 @@ class Stages:
             for game in games.values()
         ]
         order = PlayOrder(0.0, f"{SOLVER}greedy-{round_:06d}-i{self.incarnation}", round_ + 1)
-        for played in await self._play(Part(self._cast.solvers, SOLVER), tasks, order, weights, clock, losses):
+        for played in await self._play(Part(self._cast.solvers, GREEDY), tasks, order, weights, clock, losses):
             games[played.brief.game].greedy = played
 
     async def grade(self, round_: int, games: Sequence[Game], solver: Published, clock: Clock) -> None:
@@ -233,7 +248,7 @@ class Stages:
     ) -> list[Brief]:
         """Play evaluation tasks on the solvers, within the limits of update `step`; one brief a task, in order."""
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
-        part = Part(self._cast.solvers, EVAL)
+        part = Part(self._cast.solvers, EVALUATION)
         return [played.brief for played in await self._play(part, tasks, order, weights, clock)]
 
     async def keep(self, briefs: Sequence[Brief]) -> None:
@@ -265,8 +280,17 @@ class Stages:
         for issue in range(first, first + REISSUES + 1):
             issued = [task.issued(issue) for task in tasks]
             named = replace(order, stem=f"{order.stem}-{worker}.{issue}")
-            running = {"role": part.role, "state": State.RUNNING.value}
-            await self._ledger("create", [{"id": t.id, "game_id": t.game, **running} for t in issued])
+            running = {
+                "role": part.role,
+                "state": State.RUNNING.value,
+                "round": order.step,
+                "kind": part.kind,
+                "issue": issue,
+                "incarnation": self.incarnation,
+                "past": bool(weights.past),
+            }
+            rows = [{"id": t.id, "game_id": t.game, "attempt": t.attempt, "item": t.item, **running} for t in issued]
+            await self._ledger("create", rows)
             try:
                 block, report = await crew.call(worker, "play", issued, named, weights.version, weights.weights)
             except Fault as fault:

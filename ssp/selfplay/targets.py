@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ssp.base.episode import GIVEN, PROPOSED
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.seeds import generator
 from ssp.selfplay.records import Game
@@ -49,7 +50,7 @@ class Targets:
         self._next = 0
         self._open: list[int] = []
         self._taken: dict[int, list[int]] = {}
-        self._lost: dict[str, _Lost] = {}
+        self._lost: dict[tuple[int, int], _Lost] = {}  # by round and number
         self._orders: dict[int, list[int]] = {}
 
     def take(self, round_: int, incarnation: int) -> list[Game]:
@@ -68,12 +69,12 @@ class Targets:
         again = self._games([game.number for game in owed], f"r{round_}-i{incarnation}")
         return again + self._games(range(batch * self._batch, (batch + 1) * self._batch), f"-i{incarnation}")
 
-    def lose(self, round_: int, ids: Sequence[str]) -> None:
+    def lose(self, round_: int, numbers: Sequence[int]) -> None:
         """Games of a round of which a learner did not get all: each is owed once, whoever else lacks some of it too. A
-        replayed question has no number, and stays in its pool."""
-        for id_ in ids:
-            if id_.startswith("g"):
-                self._lost.setdefault(id_, _Lost(int(id_[1:].split("-")[0].split("r")[0]), round_))
+        replayed question has a negative number, and stays in its pool."""
+        for number in numbers:
+            if number >= 0:
+                self._lost.setdefault((round_, number), _Lost(number, round_))
 
     def owed(self, step: int) -> list[int]:
         """Numbers of the games that were lost up to `step` and not played again by then."""
@@ -99,7 +100,7 @@ class Targets:
             )
         self._next, self._open = state["next"], list(state["open"])
         self._taken.clear()
-        self._lost = {f"g{number:07d}": _Lost(number, -1) for number in state.get("again", [])}
+        self._lost = {(-1, number): _Lost(number, -1) for number in state.get("again", [])}
 
     def item(self, number: int) -> Item:
         """The row that game `number` plays."""
@@ -123,6 +124,7 @@ class Targets:
                     question=item.question,
                     golds=item.golds,
                     valid=bool(item.question),
+                    kind=GIVEN if item.question else PROPOSED,
                 )
             )
         return games

@@ -134,12 +134,12 @@ def attempts(right: list[bool | None], rate: float) -> list[bool | None]:
     """What the reader says of scored attempts whose answers are right by an exact match (True) or by nobody knows."""
     cfg = fakes.config(judge__kind="llm")
     made = reader._Reader(cfg, RunFolder("nowhere"), {
-        f"s{i}": {"id": f"s{i}", "attempt": i, "final": "yes" if r else "no" if r is None else None, "queries": []}
+        f"s{i}": {"id": f"s{i}", "final": "yes" if r else "no" if r is None else None, "queries": []}
         for i, r in enumerate(right)
     })  # fmt: skip
     rows = [
         dict.fromkeys(("policy_version_min", "policy_version_max", "cause", "reward", "commit_step", "file", "row"))
-        | {"id": f"s{i}", "role": "solver", "state": "kept", "outcome": "scored"}
+        | {"id": f"s{i}", "role": "solver", "kind": "attempt", "state": "kept", "outcome": "scored"}
         for i in range(len(right))
     ]
     game = {"id": "g1", "attempts": len(right), "win_rate": rate}
@@ -290,10 +290,3 @@ def test_a_worlds_file_is_called_by_its_world() -> None:
     assert reader.origin("/somewhere/worlds/v1-11/corpus.jsonl") == "world:11"
     assert reader.origin("/somewhere/worlds/v1-7+aliases/questions.jsonl") == "world:7+aliases"
     assert reader.origin("world:train") == "world:train" and reader.origin("/data/wiki.jsonl") == "wiki.jsonl"
-
-
-def test_the_last_issue_of_an_episode_is_the_one_with_the_highest_number() -> None:
-    ids = [f"p0000001-i1.{number}" for number in (6, 12, 0, 9, 10)]
-    assert [row["id"][-2:].strip(".") for row in sorted(({"id": id} for id in ids), key=reader.issue)] == [
-        "0", "6", "9", "10", "12",
-    ]  # fmt: skip

@@ -105,6 +105,9 @@ def by_hand(folder: Path, questions: list[str], target: str = "t", rates: Any = 
                 "rule": "" if valid else "leakage",
                 "proposer_version": 1 + at // 100,
                 "attempts": 4,
+                "round": 1,
+                "kind": "proposed",
+                "incarnation": 1,
                 "win_rate": rates(at) if valid else None,
             }
         )
@@ -113,7 +116,16 @@ def by_hand(folder: Path, questions: list[str], target: str = "t", rates: Any = 
                 f"{who}_version_{end}": 1 + at // 100 for who in ("policy", "opponent") for end in ("min", "max")
             }
             id = f"s{at:07d}-i1a{attempt}-i1.0"
-            episodes.append({"id": id, "game_id": games[-1]["id"], "role": "solver", "state": "created", **versions})
+            episodes.append(
+                {
+                    "id": id,
+                    "game_id": games[-1]["id"],
+                    "role": "solver",
+                    "state": "created",
+                    "kind": "attempt",
+                    **versions,
+                }
+            )
     ledger.create_games(games)
     ledger.create(episodes)
     ledger.advance([{"id": e["id"], "state": "kept", "outcome": "scored", "reward": 1.0} for e in episodes])

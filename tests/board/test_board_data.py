@@ -17,7 +17,6 @@ import pytest
 from launch import doctor
 from ssp.base.errors import InputError
 from ssp.game.protocols import get
-from ssp.record.episodes import step_of
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.league import payoff
@@ -169,7 +168,7 @@ def test_a_leagues_past_opponents_are_not_stale_play(tmp_path: Path, monkeypatch
     own: dict[tuple[int, str], set[int]] = {}
     past: dict[tuple[int, str], set[int]] = {}
     for row in stage.rows("SELECT * FROM episodes WHERE role IN ('proposer', 'solver') AND outcome != 'void'"):
-        place = (past if row["state"] == "kept" else own).setdefault((step_of(row["file"]), row["role"]), set())
+        place = (past if row["state"] == "kept" else own).setdefault((row["round"], row["role"]), set())
         place.add(row["policy_version_min"])
     assert {role for _, role in past} == {"proposer", "solver"}, "both were met"
     for step in range(1, 9):

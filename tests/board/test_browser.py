@@ -398,7 +398,7 @@ def test_a_run_is_followed(browser: Chrome, tmp_path: Path) -> None:
         browser.until("document.querySelectorAll('#questions .row:not([hidden])').length === 2")
         ledger = Ledger(run.ledger)
         game = {"id": "g0000009-i1", "target": "t", "question": "three ?", "verdict": "rejected", "rule": "leakage"}
-        ledger.create_games([{**game, "proposer_version": 2, "attempts": 4}])
+        ledger.create_games([{**game, "proposer_version": 2, "attempts": 4, "round": 2}])
         ledger.close()
         browser.run("POLL.still = POLL.live = 100; poll().then(() => true)")
         browser.until("document.querySelectorAll('#questions .row:not([hidden])').length === 3")

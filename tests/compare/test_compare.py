@@ -14,7 +14,7 @@ from rich.console import Console
 
 from launch import compare
 from launch.records import compared
-from ssp.base.episode import Episode, State
+from ssp.base.episode import EVALUATION, Episode, State
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.record import episodes as transcripts
@@ -67,7 +67,7 @@ def evaluate(
     folder: Path, ledger: Ledger, log: RunLog, step: int, shares: dict[int, float], voids: int = 0, anchor: bool = False
 ) -> None:
     """An evaluation at `step`; with `anchor` the one of the solver's EMA that comes after it."""
-    mark = f"{step:06d}-i1.{step + 1 + anchor}"
+    mark, told = f"{step:06d}-i1.{step + 1 + anchor}", {"kind": EVALUATION, "round": step, "incarnation": 1}
     block, right = [], dict.fromkeys((1, 2, 3), 0)
     for id, hops in HOPS.items():
         episode = Episode(f"eval/held/{id}@{mark}.0", "eval/held", "solver", 0)
@@ -80,7 +80,8 @@ def evaluate(
         episode.void("engine_died")
     file = f"eval-held-{mark}-0.0.parquet"
     transcripts.write(folder / "episodes" / file, block)
-    ledger.create([{"id": e.id, "game_id": e.game, "role": "eval", "state": State.RUNNING.value} for e in block])
+    told |= {"role": "eval", "attempt": step + 1 + anchor, "state": State.RUNNING.value}
+    ledger.create([{"id": e.id, "game_id": e.game, "item": e.id[10:].partition("@")[0], **told} for e in block])
     ends = [{"state": State.KEPT, "outcome": "scored"}] * (len(block) - voids)
     ends += [{"state": State.VOIDED, "cause": "engine_died"}] * voids
     version = ANCHORS + step if anchor else step + 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from ssp.base.episode import PROPOSED
 from ssp.selfplay.curriculum.figures import Curriculum, Setting
-from ssp.selfplay.curriculum.records import PROPOSED, Asked
+from ssp.selfplay.curriculum.records import Asked
 
 LATER = 24
 

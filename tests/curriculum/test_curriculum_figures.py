@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
+from ssp.base.episode import GIVEN, PROPOSED, REPLAYED
 from ssp.selfplay.curriculum.figures import BANDS, EARLIER, Curriculum, Setting, Window, band
-from ssp.selfplay.curriculum.records import GIVEN, PROPOSED, REPLAYED, Asked
+from ssp.selfplay.curriculum.records import Asked
 from ssp.selfplay.questions.groups import NEAR, Recent, features, similarity
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from ssp.base.episode import PROPOSED, REPLAYED, TRIED
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import records
 from ssp.selfplay.curriculum.watch import Narrow, Watch, again, setting
 from ssp.selfplay.curriculum.yardstick import chosen
-from ssp.selfplay.league import lineup
 from ssp.telemetry.figures import find
 from tests.board.boarded import played
 from tests.selfplay import fakes
@@ -131,16 +131,15 @@ def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, scri
     """Its game has no rate of the newest; that is in the further game in which this one tries the same question."""
     stage = played(tmp_path / "run", steps=6, save__every=2, league__match=match, league__every=2)
     rounds = dict(records.read(stage.folder))
-    again_ = [one for asked in rounds.values() for one in asked if one.kind == records.TRIED]
+    again_ = [one for asked in rounds.values() for one in asked if one.kind == TRIED]
     rates = {game["id"]: game["win_rate"] for game in stage.rows("SELECT * FROM games")}
-    graded = {one.game: one for asked in rounds.values() for one in asked if one.kind == records.PROPOSED}
+    graded = {one.game: one for asked in rounds.values() for one in asked if one.kind == PROPOSED}
     assert again_ and all(one.rate == rates[one.game] for one in again_)
-    assert all(graded[lineup.first(one.game)].rate is None for one in again_)
+    assert all(graded[f"g{one.game[1:-1]}"].rate is None for one in again_)
     assert {step: values for step, values, _ in again(stage.folder)} == logged(stage)
     found = chosen(rounds.items(), 1, 100, 0)
     assert {step: len(asked) for step, asked in found.items()} == {
-        step: sum(one.rate is not None and one.kind != records.REPLAYED for one in asked)
-        for step, asked in rounds.items()
+        step: sum(one.rate is not None and one.kind != REPLAYED for one in asked) for step, asked in rounds.items()
     }
     assert {one.game for one in again_ if one.rate is not None} <= {
         one.game for asked in found.values() for one in asked

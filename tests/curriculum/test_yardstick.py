@@ -12,13 +12,14 @@ import pytest
 
 from launch import bank
 from launch.main import run as command
+from ssp.base.episode import PROPOSED, REPLAYED
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.data.readers import Question
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import yardstick
-from ssp.selfplay.curriculum.records import PROPOSED, REPLAYED, Asked
+from ssp.selfplay.curriculum.records import Asked
 from ssp.selfplay.curriculum.yardstick import FILE, Gap, Measured, chosen, drift, measure
 from ssp.views.board.data import Board
 from ssp.views.board.server import leave_page

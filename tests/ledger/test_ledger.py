@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -316,3 +317,14 @@ def test_files_that_are_no_ledger_are_refused(tmp_path):
     (tmp_path / "text.db").write_text("not a database, but long enough to be looked at" * 40)
     with pytest.raises(InputError, match="must be this project's SQLite"):
         Ledger(tmp_path / "text.db", readonly=True)
+
+
+def test_a_ledger_of_an_earlier_form_is_refused(tmp_path: Path) -> None:
+    """One without the columns that say what ids said before."""
+    Ledger(tmp_path / "ledger.db").close()
+    db = sqlite3.connect(tmp_path / "ledger.db")
+    db.execute("ALTER TABLE episodes DROP COLUMN round")
+    db.close()
+    for readonly in (True, False):
+        with pytest.raises(InputError, match="no such column: round"):
+            Ledger(tmp_path / "ledger.db", readonly)

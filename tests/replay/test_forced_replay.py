@@ -12,12 +12,11 @@ import pytest
 from replayruns import copied, play, put, rewrite, rows
 
 from launch import replay
-from ssp.base.episode import PROPOSER, Episode
+from ssp.base.episode import EVAL, PROPOSER, Episode
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.stages import EVAL
 from ssp.selfplay.workers import build
 from ssp.views.replay.compared import Untold
 from ssp.views.replay.forced import BOUNDS, Forced

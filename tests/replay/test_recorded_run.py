@@ -11,12 +11,11 @@ from recorded import expected, unpack
 from test_forced_replay import all_same
 
 from launch.records import compared
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.episode import EVAL, PROPOSER, SOLVER
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import watch
 from ssp.selfplay.questions import reader
-from ssp.selfplay.stages import EVAL
 from ssp.views.board.data import Board
 from ssp.views.compare.runs import Run
 from ssp.views.replay.forced import BOUNDS

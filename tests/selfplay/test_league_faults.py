@@ -19,7 +19,7 @@ from fakes import FakeLearner, Stage, config, game
 from ninelives import die_at
 from safetensors.numpy import save_file
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import PROPOSED, PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import Fault, InputError
 from ssp.config.schema import RefereeConfig
 from ssp.record.ledger import Ledger
@@ -29,7 +29,7 @@ from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.health import junk
 from ssp.selfplay.health.junk import JunkAlarm, JunkWatch
 from ssp.selfplay.health.limits import Collapse
-from ssp.selfplay.league.lineup import Lineup, first
+from ssp.selfplay.league.lineup import Lineup
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.transfer import flat
 
@@ -233,9 +233,12 @@ def test_a_further_game_that_a_learner_lost_is_asked_again(tmp_path: Path) -> No
     made = stage(tmp_path / "run", league__match="past", jitter=1)
     gone: list[Any] = []
 
+    def kinds(*meant: str) -> set[str]:
+        return {row["id"] for row in made.rows("SELECT id, kind FROM games") if row["kind"] in meant}
+
     def update(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
         for block in args[1:] if method == "update" else ():
-            further = {episode.game for episode in block if first(episode.game) != episode.game}
+            further = {episode.game for episode in block} & kinds(TRIED)
             if not gone and further:
                 gone.append((block, further))
         return "payload_lost" if gone and any(block is gone[0][0] for block in args[1:]) else ""
@@ -249,8 +252,8 @@ def test_a_further_game_that_a_learner_lost_is_asked_again(tmp_path: Path) -> No
     made.settled()
     lost = {row["game_id"] for row in made.rows("SELECT game_id FROM episodes WHERE cause = 'payload_lost'")}
     assert lost & gone[0][1]
-    again = {row["id"][:8] for row in made.rows("SELECT id FROM games WHERE id LIKE 'g%r%'")}
-    assert again == {first(id)[:8] for id in lost if id.startswith("g") or id.endswith("n")}
+    again = {row["id"][1:8] for row in made.rows("SELECT id FROM games WHERE id LIKE 'g%r%'")}
+    assert again == {id[1:8] for id in lost & kinds(PROPOSED, TRIED)}
     one_pair_a_game(made)
 
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from fakes import FakeLearner, Stage, config
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError
 from ssp.engines import ScriptedEngine
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
-from ssp.selfplay.league.lineup import _made, first
+from ssp.selfplay.league.lineup import _made
 from ssp.selfplay.league.payoff import PayoffTable, read
 from ssp.selfplay.league.settings import RULES
 from ssp.selfplay.records import Game
@@ -126,7 +126,7 @@ def test_figures_of_a_role_tell_whom_its_newest_version_met(tmp_path: Path, chan
     stage = league(tmp_path / "run", jitter=1, **changes)
     met: dict[tuple[str, int], list[int]] = defaultdict(list)
     for id, rows in games(stage).items():
-        step = transcripts.step_of(rows[0]["file"])
+        step = rows[0]["round"]
         asked = [row for row in rows if row["role"] == PROPOSER]
         tried = [row for row in rows if row["role"] == SOLVER]
         if tried and tried[0]["policy_version_min"] == step and (asked or id.endswith("n")):
@@ -145,8 +145,8 @@ def test_figures_of_a_role_tell_whom_its_newest_version_met(tmp_path: Path, chan
         return
     rates = {row["id"]: row["rate"] for row in stage.rows("SELECT id, win_rate AS rate FROM games")}
     for step, values in enumerate(stage.figures(), 1):  # of the newest solver on the newest proposer's questions
-        sql = "SELECT game_id, file FROM episodes WHERE role = 'solver' AND policy_version_min = opponent_version_min"
-        found = [rates[id] for id in {r["game_id"] for r in stage.rows(sql) if transcripts.step_of(r["file"]) == step}]
+        sql = "SELECT game_id, round FROM episodes WHERE role = 'solver' AND policy_version_min = opponent_version_min"
+        found = [rates[id] for id in {r["game_id"] for r in stage.rows(sql) if r["round"] == step}]
         assert values["game/win_rate"] == pytest.approx(sum(found) / len(found))
 
 
@@ -165,10 +165,10 @@ def test_past_versions_play_for_who_learns(
     solver."""
     stage = league(tmp_path / "run", league__match="past", league__every=1, eval__every=0, **changes)
     played = set()
-    for row in stage.rows("SELECT game_id, file, role FROM episodes WHERE file != ''"):
-        if transcripts.step_of(row["file"]) > both:
-            by_past = transcripts.by_past(row["file"])
-            played |= {f"past {row['role']}"} if by_past else {first(row["game_id"])} - {row["game_id"]}
+    sql = "SELECT e.*, g.kind AS question FROM episodes e JOIN games g ON g.id = e.game_id WHERE file != ''"
+    for row in stage.rows(sql):
+        if row["round"] > both:
+            played |= {f"past {row['role']}"} if row["past"] else {TRIED} & {row["question"]}
     assert played == found, role
 
 
@@ -177,8 +177,8 @@ def test_the_newest_proposer_asks_for_half_of_each_round(tmp_path: Path, changes
     """For the larger half of an odd number, and never for all where there is somebody to share with."""
     stage = league(tmp_path / "run", league__match="past", league__every=1, eval__every=0, steps=5, **changes)
     asked: dict[int, list[bool]] = defaultdict(list)
-    for row in stage.rows("SELECT file FROM episodes WHERE role = 'proposer' AND file != ''"):
-        asked[transcripts.step_of(row["file"])].append(not transcripts.by_past(row["file"]))
+    for row in stage.rows("SELECT round, past FROM episodes WHERE role = 'proposer' AND file != ''"):
+        asked[row["round"]].append(not row["past"])
     batch = stage.cfg.proposer.batch
     assert [sum(asked[step]) for step in range(1, 6)] == [batch] + [batch - batch // 2] * 4
 
@@ -215,8 +215,8 @@ def test_each_episode_is_in_its_row_and_the_newest_solver_tries_by_the_same_draw
         assert transcripts.columns(stage.folder.episodes / row["file"], ["id"])[row["row"]]["id"] == row["id"]
     calls = [args[0] for _, method, args in stage.cast.solvers.calls if method == "play"]  # type: ignore[attr-defined]
     seeds = {(task.game, task.attempt): task.seed for tasks in calls for task in tasks}
-    further = [key for key in seeds if first(key[0]) != key[0]]
-    assert further and all(seeds[game, attempt] == seeds[first(game), attempt] for game, attempt in further)
+    further = [(game, attempt) for game, attempt in seeds if game.endswith("n")]
+    assert further and all(seeds[game, attempt] == seeds[f"g{game[1:-1]}", attempt] for game, attempt in further)
 
 
 def test_the_same_seed_gives_the_same_league(tmp_path: Path) -> None:
@@ -358,11 +358,6 @@ def test_questions_that_nobody_could_try_are_in_no_table(tmp_path: Path) -> None
     assert stage.rows("SELECT id FROM games WHERE win_rate = 0")
     table, mixed = read(stage.folder.ledger)
     assert table.state() == stage.state()["league"]["league"]["table"] == [] and mixed == 0
-
-
-def test_a_game_that_is_lost_at_the_learner_is_that_of_the_question(tmp_path: Path) -> None:
-    assert first("r0000012-i1n") == "g0000012-i1" and first("g0000012-i1") == "g0000012-i1"
-    assert first("r00003x001-i1") == "r00003x001-i1"
 
 
 @pytest.mark.parametrize(

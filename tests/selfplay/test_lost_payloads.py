@@ -128,10 +128,10 @@ def test_what_is_owed_outlives_the_run(tmp_path: Path) -> None:
 
 def test_games_that_are_owed_lead_the_next_round_and_no_more_than_a_batch() -> None:
     targets = Targets([Item(f"t{i}") for i in range(20)], 2, 0)
-    lost = [game.id for round_ in range(2) for game in targets.take(round_, 1)]
+    lost = [game.number for round_ in range(2) for game in targets.take(round_, 1)]
     targets.lose(0, lost[:2])
     targets.lose(0, lost[:2])  # the other learner
-    targets.lose(1, [lost[2], "r00001x000-i1"])
+    targets.lose(1, [lost[2], -1])
     assert (targets.owed(0), targets.owed(1), targets.owed(2)) == ([], [0, 1], [0, 1, 2])
     assert [game.id for game in targets.take(2, 1)] == ["g0000000r2-i1", "g0000001r2-i1", "g0000004-i1", "g0000005-i1"]
     assert [game.number for game in targets.take(2, 1)] == [6, 7]  # a further batch of the same round
@@ -141,7 +141,7 @@ def test_games_that_are_owed_lead_the_next_round_and_no_more_than_a_batch() -> N
     back = Targets([Item(f"t{i}") for i in range(20)], 2, 0)
     back.restore(state)
     assert [game.number for game in back.take(2, 2)] == [0, 1, 4, 5] and back.owed(3) == [2]
-    targets.lose(2, ["g0000000r2-i1"])  # once more
+    targets.lose(2, [0])  # once more
     assert targets.take(4, 1)[0].id == "g0000000r4-i1"
 
 

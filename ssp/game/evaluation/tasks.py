@@ -39,6 +39,7 @@ def make_tasks(questions: Sequence[Question], seed: int, corpus: str, prefix: st
             seed=derive(seed, "eval", prefix, question.id, *([sample] if sample else [])),
             fields={"question": question.question},
             corpus=corpus,
+            item=question.id,
         )
         for question in questions
         for sample in range(samples)

@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from ssp.base.episode import PROPOSER, SOLVER, State
 from ssp.base.errors import InvariantError
 
-_DIGEST_COLUMNS = (
-    "id, game_id, role, state, outcome, cause, reward, policy_version_min, policy_version_max, "
-    "opponent_version_min, opponent_version_max, commit_role, commit_incarnation, commit_step"
+_DIGESTED = (
+    "SELECT id, game_id, role, state, outcome, cause, reward, policy_version_min, policy_version_max, "
+    "opponent_version_min, opponent_version_max, commit_role, commit_incarnation, commit_step FROM episodes ORDER BY id",
+    "SELECT id, target, question, verdict, rule, proposer_version, attempts, win_rate FROM games ORDER BY id",
 )
+"""What a game was; the ids say the other columns too."""
 
 
 def issued(db: sqlite3.Connection) -> dict[str, int]:
@@ -96,9 +98,9 @@ def outcomes(db: sqlite3.Connection) -> dict[str, int]:
 
 
 def digest(db: sqlite3.Connection) -> str:
-    """sha256 (hex) over episodes and games sorted by id; `created`, `finished`, `file` and `row` stay out."""
+    """sha256 (hex) over episodes and games sorted by id; when and where rows were made stays out."""
     total = hashlib.sha256()
-    for sql in (f"SELECT {_DIGEST_COLUMNS} FROM episodes ORDER BY id", "SELECT * FROM games ORDER BY id"):
+    for sql in _DIGESTED:
         for row in db.execute(sql):
             total.update(json.dumps(tuple(row)).encode() + b"\n")
     return total.hexdigest()

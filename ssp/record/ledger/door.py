@@ -46,6 +46,9 @@ def opened(path: Path, readonly: bool) -> sqlite3.Connection:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
             db.executescript(SCHEMA)
+        db.execute(
+            "SELECT round FROM episodes"
+        ).fetchone()  # OperationalError: an earlier form, which nothing here reads
     except sqlite3.DatabaseError as error:
         if db is not None:
             db.close()

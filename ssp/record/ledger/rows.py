@@ -27,6 +27,13 @@ FACTS: dict[str, type] = {
     "opponent_version_max": int,
     "file": str,
     "row": int,
+    "round": int,  # from 1; of an evaluation the update after which it was asked
+    "kind": str,
+    "attempt": int,  # of its game; of an evaluation its number in this start of the run
+    "issue": int,
+    "incarnation": int,
+    "past": int,  # 1: played by a past version, met as an opponent
+    "item": str,  # id of the question that an evaluation asked
 }
 GAME_FACTS: dict[str, type] = {
     "target": str,
@@ -36,6 +43,10 @@ GAME_FACTS: dict[str, type] = {
     "proposer_version": int,
     "attempts": int,
     "win_rate": float,
+    "round": int,
+    "kind": str,
+    "number": int,  # the place in the run's order of rows; negative for a replayed question
+    "incarnation": int,
 }
 EPISODE_COLUMNS = ("id", "game_id", "role", "state", *FACTS, "created", "finished")
 MOVED = ("state", "outcome", "cause", "reward", "finished")

@@ -2,10 +2,12 @@ CREATE TABLE IF NOT EXISTS episodes(
   id TEXT PRIMARY KEY, game_id TEXT NOT NULL, role TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, cause TEXT,
   reward REAL, policy_version_min INTEGER, policy_version_max INTEGER, opponent_version_min INTEGER,
   opponent_version_max INTEGER, commit_role TEXT, commit_incarnation INTEGER, commit_step INTEGER,
-  file TEXT, row INTEGER, created REAL NOT NULL, finished REAL) WITHOUT ROWID;
+  file TEXT, row INTEGER, created REAL NOT NULL, finished REAL,
+  round INTEGER, kind TEXT, attempt INTEGER, issue INTEGER, incarnation INTEGER, past INTEGER, item TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS games(
   id TEXT PRIMARY KEY, target TEXT, question TEXT, verdict TEXT, rule TEXT, proposer_version INTEGER,
-  attempts INTEGER, win_rate REAL) WITHOUT ROWID;
+  attempts INTEGER, win_rate REAL,
+  round INTEGER, kind TEXT, number INTEGER, incarnation INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counters(role TEXT PRIMARY KEY, created INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS versions(
   role TEXT NOT NULL, version INTEGER NOT NULL, incarnation INTEGER, step INTEGER,

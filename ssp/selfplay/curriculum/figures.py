@@ -12,8 +12,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from ssp.base.episode import PROPOSED
 from ssp.selfplay.curriculum.alarms import Alarm
-from ssp.selfplay.curriculum.records import PROPOSED, Asked
+from ssp.selfplay.curriculum.records import Asked
 from ssp.selfplay.questions.groups import Recent
 from ssp.selfplay.questions.records import identify
 

@@ -8,31 +8,23 @@ versions' work is seen: no question of a past proposer, no rate of a past solver
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ssp.base.episode import PROPOSER, SOLVER
-from ssp.record import episodes as transcripts
+from ssp.base.episode import ATTEMPT, PROPOSAL, PROPOSER
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.league.lineup import first
 from ssp.selfplay.questions import reader
 from ssp.selfplay.questions.records import VALID
 from ssp.selfplay.records import Game
 
-PROPOSED, TRIED, REPLAYED, GIVEN = "proposed", "tried", "replayed", "given"
-
 Row = dict[str, Any]
-
-_STARTS = re.compile(r"-i(\d+)n?$")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One accepted question in one round. `kind`: who asked it (a proposer now, an earlier round, a data set); `tried` is
-    one that a past solver grades, in the game in which the newest tries it too. `searches` and `documents` (ids, each once)
+    """One accepted question in one round. `kind`: its game's. `searches` and `documents` (ids, each once)
     are the proposer's, of a proposed one; `rate` is the share of right attempts, None when nobody tried or too few attempts
     were scored; `tried`: the attempts' mean searches."""
 
@@ -59,7 +51,7 @@ def live(games: Iterable[Game]) -> list[Asked]:
                 game=game.id,
                 question=game.question,
                 target=game.target,
-                kind=PROPOSED if asker else _unproposed(game.id),
+                kind=game.kind,
                 searches=None if asker is None else asker.searches,
                 documents=() if asker is None else asker.documents,
                 rate=None if frozen else game.win_rate,
@@ -81,10 +73,9 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
             of[entry["game_id"]].append(entry)
     rounds: defaultdict[int, defaultdict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for game in games:
-        step = max((transcripts.step_of(entry["file"]) for entry in of[game["id"]]), default=0)
-        rounds[step][_incarnation(game["id"])].append(game)
+        rounds[game["round"]][game["incarnation"]].append(game)
     start = 0
-    for step in sorted(step for step in rounds if step >= 1 and (last is None or step <= last)):
+    for step in sorted(step for step in rounds if last is None or step <= last):
         if max(rounds[step]) < start:
             return  # the run went back before this round, and has not come to it again
         start = max(rounds[step])
@@ -92,18 +83,18 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
 
 
 def _round(run: RunFolder, games: Sequence[Row], of: dict[str, list[Row]]) -> list[Asked]:
-    issued: dict[str, dict[str, Row]] = {}
+    issued: dict[str, dict[tuple[str, int], Row]] = {}
     for game in games:
-        ours = sorted(of[game["id"]], key=reader.issue)
-        issued[game["id"]] = {entry["id"].rpartition(".")[0]: entry for entry in ours}
+        ours = sorted(of[game["id"]], key=lambda entry: entry["issue"])
+        issued[game["id"]] = {(entry["kind"], entry["attempt"]): entry for entry in ours}
     last = [entry for entries in issued.values() for entry in entries.values()]  # the last issue of each
     texts = reader.texts(run, last, ("id", "queries", "documents"))
     found = []
     for game in sorted(games, key=lambda game: str(game["id"])):
         entries = issued[game["id"]].values()
-        asker = next((texts[entry["id"]] for entry in entries if entry["role"] == PROPOSER), None)
-        tried = [entry for entry in entries if entry["role"] == SOLVER and "greedy" not in entry["id"]]
-        past = {entry["role"] for entry in entries if transcripts.by_past(entry["file"])}
+        asker = next((texts[entry["id"]] for entry in entries if entry["kind"] == PROPOSAL), None)
+        tried = [entry for entry in entries if entry["kind"] == ATTEMPT]
+        past = {entry["role"] for entry in entries if entry["past"]}
         if PROPOSER in past:
             continue
         found.append(
@@ -111,7 +102,7 @@ def _round(run: RunFolder, games: Sequence[Row], of: dict[str, list[Row]]) -> li
                 game=game["id"],
                 question=game["question"] or "",
                 target=game["target"] or "",
-                kind=PROPOSED if asker else _unproposed(game["id"]),
+                kind=game["kind"],
                 searches=None if asker is None else len(asker["queries"]),
                 documents=() if asker is None else tuple(dict.fromkeys(asker["documents"])),
                 rate=None if past else game["win_rate"],
@@ -119,16 +110,6 @@ def _round(run: RunFolder, games: Sequence[Row], of: dict[str, list[Row]]) -> li
             )
         )
     return found
-
-
-def _unproposed(game: str) -> str:
-    return TRIED if first(game) != game else REPLAYED if game.startswith("r") else GIVEN
-
-
-def _incarnation(game: str) -> int:
-    """How often the run had been started when the game was made, as its id says."""
-    number = _STARTS.search(game)
-    return int(number[1]) if number else 0
 
 
 def _mean(values: Sequence[int]) -> float | None:

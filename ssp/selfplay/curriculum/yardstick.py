@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
-from ssp.base.episode import SOLVER, Outcome, Task
+from ssp.base.episode import REPLAYED, SOLVER, Outcome, Task
 from ssp.base.errors import InputError
 from ssp.base.files import whole
 from ssp.base.seeds import derive, generator
@@ -26,7 +26,7 @@ from ssp.data.readers import Question
 from ssp.game.judge import Item
 from ssp.game.rewards.proposer import win_rate
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.curriculum.records import REPLAYED, Asked, read
+from ssp.selfplay.curriculum.records import Asked, read
 from ssp.selfplay.questions.given import answered
 from ssp.selfplay.questions.records import identify
 from ssp.selfplay.settings import load

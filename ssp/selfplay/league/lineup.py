@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError
 from ssp.config import own
 from ssp.config.schema import Config
@@ -264,12 +264,8 @@ def _again(game: Game, asked_by: int | None) -> Game:
         chosen=True,
         golds=game.golds,
         asked_by=asked_by,
+        kind=TRIED,
     )
-
-
-def first(id: str) -> str:
-    """The game in which the question of the game `id` was asked first in the round."""
-    return f"g{id[1:-1]}" if id.startswith("r") and id.endswith("n") else id
 
 
 def _asked_by(game: Game, versions: Mapping[str, int]) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ssp.base.episode import PROPOSER, SOLVER, Outcome
+from ssp.base.episode import GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome
 from ssp.base.errors import InputError
 from ssp.base.models import resolve
 from ssp.config.schema import Config
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 Said = TypeVar("Said", Play, Attempt)
 
 _WORLD = re.compile(r"worlds/v\d+-(\d+(?:\+aliases)?)/[^/]+$")
-_COLUMNS = ("id", "attempt", "final", "queries", "documents")
+_COLUMNS = ("id", "final", "queries", "documents")
 
 
 @dataclass(frozen=True)
@@ -244,11 +244,11 @@ class _Reader:
         )
 
     def _play(self, game: Row, entries: Sequence[Row], tried: Sequence[Attempt]) -> Play:
-        ours = [entry for entry in entries if entry["role"] == PROPOSER]
-        proposal = max(ours, key=lambda entry: (entry["file"] is not None, issue(entry)), default=None)
+        ours = [entry for entry in entries if entry["kind"] == PROPOSAL]
+        proposal = max(ours, key=lambda entry: (entry["file"] is not None, entry["issue"]), default=None)
         said = self._texts.get(proposal["id"], {}) if proposal else {}
         versions = [attempt.version_min for attempt in tried if attempt.version_min is not None]
-        kind = "proposed" if proposal else "replayed" if game["id"].startswith("r") else "given"
+        kind = REPLAYED if game["kind"] == TRIED else game["kind"]
         return Play(
             game=game["id"],
             kind=kind,
@@ -294,7 +294,7 @@ class _Reader:
         return Attempt(
             episode=entry["id"],
             game=game["id"],
-            greedy=bool(said) and said["attempt"] >= game["attempts"],
+            greedy=entry["kind"] == GREEDY,
             version_min=entry["policy_version_min"],
             version_max=entry["policy_version_max"],
             state=entry["state"],
@@ -333,11 +333,6 @@ def _license(origin: str) -> str:
 def _scored(attempt: Attempt) -> bool:
     """Whether the attempt stands in the game's win rate."""
     return attempt.outcome != Outcome.VOID.value and not attempt.greedy
-
-
-def issue(entry: Row) -> tuple[int, str]:
-    """Orders the issues of one episode, whose ids differ in the number at their end."""
-    return len(entry["id"]), entry["id"]
 
 
 def _when(entries: Sequence[Row], game: Row) -> tuple[float, str]:

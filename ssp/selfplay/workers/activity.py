@@ -219,8 +219,8 @@ def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
 
 
 def _played(crew: str, args: Sequence[Any]) -> str:
-    """What a block of episodes is: its stem says whether it is an evaluation."""
-    if args[1].stem.startswith("eval"):
+    """What a block of episodes is: only evaluations name the question that they ask."""
+    if args[0] and args[0][0].item:
         return "evaluate"
     return "propose" if crew == "proposer" else "solve"
 

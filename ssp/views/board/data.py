@@ -12,16 +12,15 @@ import fcntl
 import json
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from ssp.base import causes
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import ATTEMPT, PROPOSER, ROLES, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.models import called
 from ssp.config.schema import Config
-from ssp.record.episodes import by_past, step_of
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import LOCK, RunFolder
 from ssp.search.router import NO_CORPUS
@@ -188,8 +187,8 @@ class Board:
         of: defaultdict[str, list[Row]] = defaultdict(list)
         for row in episodes:
             of[row["game_id"]].append(row)
-        for game in sorted(games, key=lambda game: (_step(of[game["id"]]), game["id"])):
-            self._round(_step(of[game["id"]]), game, of[game["id"]])
+        for game in sorted(games, key=lambda game: (game["round"], game["id"])):
+            self._round(game["round"], game, of[game["id"]])
             if game["question"] is not None:
                 self._ask(game, of[game["id"]])
         self._mixed += payoff.count(self._payoff, games, episodes)
@@ -201,14 +200,12 @@ class Board:
     def _round(self, step: int, game: Row, episodes: Sequence[Row]) -> None:
         """[step, lowest and highest proposer version, the same of the solver, games, valid ones, past proposers, past
         solvers]: of who played it for a learner, then whom these met. Who once wrote a replayed question is neither."""
-        if step < 1:
-            return
         _, old = self._rows.get(("rounds", str(step)), (0, [step, None, None, None, None, 0, 0, [], []]))
         ends, past = list(old[1:5]), list(old[7:])
         for at, role in enumerate((PROPOSER, SOLVER)):
             seen = {False: {*ends[2 * at : 2 * at + 2]}, True: {*past[at]}}
             for row in (row for row in episodes if row["role"] == role and row["file"]):
-                seen[by_past(row["file"])].update((row["policy_version_min"], row["policy_version_max"]))
+                seen[bool(row["past"])].update((row["policy_version_min"], row["policy_version_max"]))
             own, past[at] = (sorted(each - {None, -1}) for each in (seen[False], seen[True]))  # -1: it wrote nothing
             ends[2 * at : 2 * at + 2] = [own[0], own[-1]] if own else [None, None]
         self._set("rounds", str(step), [step, *ends, old[5] + 1, old[6] + (game["verdict"] == VALID), *past])
@@ -222,23 +219,18 @@ class Board:
         _, old = self._rows.get(("questions", id), (0, fresh))
         told = old if _VERDICTS.index(old[2]) <= _VERDICTS.index(game["verdict"]) else fresh
         if game["win_rate"] is not None:
-            tried = [e for e in episodes if e["role"] == SOLVER and "greedy" not in e["id"] and e["outcome"] != VOID]
+            tried = [e for e in episodes if e["kind"] == ATTEMPT and e["outcome"] != VOID]
             scored, right = self._scores.get(id, (0, 0.0))
             self._scores[id] = scored + len(tried), right + game["win_rate"] * len(tried)
             self._duels = [*(name for name in self._duels if name != id), id][-DUELS:]
         scored, right = self._scores.get(id, (0, 0.0))
         rate = round(right / scored, 6) if scored else None
-        self._set("questions", id, [*told[:5], max(old[5], _step(episodes)), old[6] + 1, scored, rate])
+        self._set("questions", id, [*told[:5], max(old[5], game["round"]), old[6] + 1, scored, rate])
 
     def close(self) -> None:
         """Let the ledger go."""
         if self._ledger is not None:
             self._ledger.close()
-
-
-def _step(episodes: Sequence[Mapping[str, Any]]) -> int:
-    """The round that a game was played in, from 1, by the names of its episodes' files; 0 when none says."""
-    return max((step_of(row["file"]) for row in episodes if row["file"]), default=0)
 
 
 def _evaluation(cfg: Config) -> Row | None:

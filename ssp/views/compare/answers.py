@@ -12,17 +12,15 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ssp.base.episode import EVAL
 from ssp.base.errors import InputError
 from ssp.game.evaluation.summary import Estimate, estimate, mean
 from ssp.game.judge import same
 from ssp.record import episodes as transcripts
-from ssp.selfplay.stages import EVAL
 from ssp.selfplay.versions import ANCHORS
 from ssp.views.replay.record import Records, Row
 
 _ACCURACY = re.compile(r"eval/(?:([^/]+)/)?accuracy(?:_(?:(\d+)hop|mean123))?$")
-_MARK = re.compile(r"(\d{6})-i(\d+)\.(\d+)\.\d+$")
-"""How an evaluation's episode ends: the step, the run's incarnation, the evaluation's number there, how often issued."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,8 @@ class Answers:
         self._records = records
         self._rows: dict[tuple[str, int], dict[tuple[int, int], list[Row]]] = {}
         for row in records.played(EVAL):
-            mark = _MARK.search(row["id"])
-            if mark is not None:
-                step, incarnation, number = map(int, mark.groups())
-                at = self._rows.setdefault((row["game_id"], step), {})
-                at.setdefault((incarnation, number), []).append(row)
+            at = self._rows.setdefault((row["game_id"], row["round"]), {})
+            at.setdefault((row["incarnation"], row["attempt"]), []).append(row)
 
     def of(self, metric: str, step: int) -> dict[str, Answer]:
         """The questions that `metric` is about, by id, as the last evaluation at `step` answered them; {} without one."""
@@ -59,7 +54,7 @@ class Answers:
         asked, files = self._records.questions(name), defaultdict[str, dict[int, str]](dict)
         solver = [at for at, rows in found.items() if all((row["policy_version_max"] or 0) < ANCHORS for row in rows)]
         for row in found[max(solver)] if solver else []:  # the EMA anchor is evaluated beside it, and later
-            id = row["id"].removeprefix(f"eval/{name}/").rpartition("@")[0]
+            id = row["item"]
             if id not in asked:
                 rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
                 raise InputError(rule, f"no {id} there", "restore the files of data.eval")

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ssp.base.episode import SOLVER
+from ssp.base.episode import EVAL, SOLVER
 from ssp.base.errors import InputError
 from ssp.game.evaluation.summary import Estimate
 from ssp.record import runfolder
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.best import METRIC
-from ssp.selfplay.stages import EVAL
 from ssp.telemetry.runlog import read_metrics
 from ssp.views.compare.answers import Answer, Answers, accuracy
 from ssp.views.replay.record import Records

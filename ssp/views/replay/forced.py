@@ -71,7 +71,7 @@ class Forced:
 
     def _again(self, found: Found) -> list[Result]:
         """Parse, reward, and the rollout along the record; of a void episode its text alone."""
-        record, cfg, update = found.episode, self._cfg, found.update()
+        record, cfg, update = found.episode, self._cfg, found.update
         renderer = self.renderer(found.policy)
         compared: list[Result] = [
             *priced.check(record, cfg, renderer.tokenizer, found.entry, found.game, update),

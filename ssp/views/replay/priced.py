@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ssp.base.episode import PROPOSER, SOLVER, Episode, Outcome, State
+from ssp.base.episode import EVAL, PROPOSER, SOLVER, Episode, Outcome, State
 from ssp.base.tokenlog import Kind
 from ssp.config import own
 from ssp.config.schema import Config
@@ -24,7 +24,6 @@ from ssp.game.rewards.overlong import penalty
 from ssp.game.rewards.score import score
 from ssp.game.rollout import spans
 from ssp.selfplay.questions.given import answered
-from ssp.selfplay.stages import EVAL
 from ssp.views.replay.compared import Compared, Result, Untold, first
 
 if TYPE_CHECKING:

@@ -6,17 +6,16 @@ that a task is what the coordinator issued. Refuses to play.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import PROPOSER, SOLVER, Episode, Task
+from ssp.base.episode import EVAL, EVALUATION, GREEDY, PROPOSER, SOLVER, Episode, Task
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.models import called
-from ssp.config.schema import Config
+from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora
 from ssp.record import episodes as transcripts
@@ -24,13 +23,9 @@ from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.scene import concrete, read_items
 from ssp.selfplay.settings import load
-from ssp.selfplay.stages import EVAL
 from ssp.selfplay.targets import Targets
 
 Row = dict[str, Any]
-
-_STEM = re.compile(r"-(\d{6})(?:x\d+)?-i\d+")
-"""In the name of an episodes file: the round, of an evaluation the update after which it was asked."""
 
 
 @dataclass(frozen=True)
@@ -56,24 +51,23 @@ class Found:
     @property
     def evaluates(self) -> bool:
         """True for an episode of an evaluation during the run."""
-        return bool(self.entry.get("role") == EVAL)
+        return self.entry.get("kind") == EVALUATION
 
     @property
     def versions(self) -> list[int]:
         """The versions that drew its tokens, in order of time."""
         return list(dict.fromkeys(version for version in self.episode.log.versions if version >= 0))
 
+    @property
     def update(self) -> int | None:
-        """The update of its role whose limits it was played in; None where its file's name does not say."""
-        named = _STEM.search(self.file.stem)
-        return None if named is None else int(named[1]) + (not self.evaluates)
+        """The update of its role whose limits it was played in; None where no ledger says."""
+        return self.entry.get("round")
 
     def temperature(self, cfg: Config) -> float:
-        """At which it was sampled: an attempt beyond the game's is the greedy one of ReMax."""
+        """At which it was sampled."""
         if self.evaluates:
             return cfg.eval.temperature
-        greedy = self.policy == SOLVER and self.episode.attempt >= cfg.game.attempts
-        return 0.0 if greedy else cfg.block(self.policy).sampling.temperature
+        return 0.0 if self.entry.get("kind") == GREEDY else cfg.block(self.policy).sampling.temperature
 
 
 def at(run: RunFolder, path: Path, row: str) -> Found:
@@ -164,23 +158,21 @@ class Records:
 
     def _fields(self, found: Found) -> dict[str, str]:
         if found.evaluates:
-            name = found.episode.game.removeprefix("eval/")
-            id = found.episode.id.removeprefix(f"eval/{name}/").rpartition("@")[0]
-            asked = self._asked.get(name, {}).get(id)
+            asked = self._asked[self._set(found).name].get(found.entry["item"])
             if asked is None:
                 rule = "the question of an evaluation's episode stands in the set's file"
                 raise InputError(rule, found.episode.id, "restore the files of data.eval")
             return {"question": asked.question}
         if found.policy == SOLVER:
             return {"question": str(found.game["question"])}
-        number = int(found.episode.game[1:].partition("-")[0].partition("r")[0])
-        return {"target": str(found.game["target"]), **self._targets.item(number).hints}
+        return {"target": str(found.game["target"]), **self._targets.item(found.game["number"]).hints}
 
     def _corpus(self, found: Found) -> str:
-        if not found.evaluates:
-            return corpora.TRAIN
-        name = found.episode.game.removeprefix("eval/")
-        return next(item.corpus for item in self.cfg.data.eval if item.name == name)
+        return self._set(found).corpus if found.evaluates else corpora.TRAIN
+
+    def _set(self, found: Found) -> EvalSet:
+        """That an evaluation's episode was asked of."""
+        return next(item for item in self.cfg.data.eval if f"eval/{item.name}" == found.episode.game)
 
     @cached_property
     def _targets(self) -> Targets:

@@ -8,26 +8,21 @@ are applied again.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from ssp.base.episode import SOLVER, Document, Verdict
+from ssp.base.episode import ATTEMPT, SOLVER, Document, Verdict
 from ssp.base.errors import InputError
 from ssp.data.readers import stream_corpus
 from ssp.game import corpora, protocols
 from ssp.game.referee.rules import broken_rule
-from ssp.record.episodes import by_past
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.judge import Judge
 from ssp.views.replay.compared import Compared, Result, Untold
 from ssp.views.replay.record import Found, Records
 from ssp.views.replay.weights import Weights
-
-_ROUND = re.compile(r"(?:proposer|solver)-(\d{6})(?:x\d+)?-(i\d+)")
-"""In the name of an episodes file: the round, and the run's incarnation."""
 
 
 class Verdicts:
@@ -68,8 +63,7 @@ class Verdicts:
         if cfg.referee.verifier != "solver":
             folder = build.model_dir(cfg, SOLVER)
         else:
-            named = _ROUND.match(found.file.name)
-            live = self._live[named.groups()] if named else set()
+            live = self._live[found.entry["round"], found.entry["incarnation"]]
             if len(live) != 1:
                 return None, "which version of the solver verified it is not on record"
             folder = self._weights.folder(SOLVER, *live)
@@ -80,14 +74,13 @@ class Verdicts:
         return self._judges[folder], ""
 
     @cached_property
-    def _live(self) -> defaultdict[tuple[str, ...], set[int]]:
+    def _live(self) -> defaultdict[tuple[int, int], set[int]]:
         """Round and incarnation → the versions that answered there: of a solver of its own round, the one that verified.
         Past versions in a league did not, and in flight an answer may be of newer weights than the verdict."""
-        found: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
+        found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         for row in [] if self._cfg.schedule.in_flight else self._records.played(SOLVER):
-            named = _ROUND.match(row["file"])
-            if named and not by_past(row["file"]) and (row["policy_version_max"] or -1) >= 0:
-                found[named.groups()].add(row["policy_version_max"])
+            if row["kind"] == ATTEMPT and not row["past"] and (row["policy_version_max"] or -1) >= 0:
+                found[row["round"], row["incarnation"]].add(row["policy_version_max"])
         return found
 
     def _verified(self, file: Path, judge: Judge) -> dict[str, Verdict]:
