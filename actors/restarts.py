@@ -1,4 +1,4 @@
-"""What happens when an actor's process ends, for each kind of actor: who starts it again, how often, what is lost.
+"""What happens when an actor's process ends, by class: who starts it again, how often, what is lost.
 
 Owns the restart policies, all of them. Promises that every actor class has one (a test counts) and that docs/faults.md shows
 these. Refuses to start anything: those who make actors ask here for Ray's options.
@@ -19,8 +19,8 @@ RAY, US = "Ray", "us"
 
 @dataclass(frozen=True)
 class Policy:
-    """Who starts an actor of one kind again, whether a lost call is made again by itself (by Ray and by the crew), what is
-    lost with the process, and what makes up for it."""
+    """`by` whom an actor is started again; what is `lost` with its process; what happens `then`. `idempotent`: Ray and the
+    crew repeat a lost call."""
 
     by: str
     lost: str
@@ -28,29 +28,23 @@ class Policy:
     idempotent: bool = False
 
 
-_PLAYER = Policy(
-    RAY, "the block that it plays", "it is void and played again under new ids; weights come with the call"
-)
+_PLAYER = Policy(RAY, "the block that it plays", "its episodes are void, and it is played again under new ids")
 POLICIES = {
     **dict.fromkeys(("ProposerActor", "SolverActor", "PairActor"), _PLAYER),
     "JudgeActor": Policy(RAY, "nothing: its calls are pure", "the call is made again, on the next judge"),
-    "ShardActor": Policy(
-        RAY,
-        "requests under way",
-        "players ask another replica, or wait until retriever.timeout",
-    ),
+    "ShardActor": Policy(RAY, "requests under way", "players ask another replica, or wait until retriever.timeout"),
     "EncoderActor": Policy(RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"),
-    "QueueActor": Policy(RAY, "what it held: references", "who put a block and saw no acknowledgement puts it again"),
+    "QueueActor": Policy(RAY, "its references to blocks", "a sender without acknowledgement puts its block again"),
     "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again", idempotent=True),
     "LearnerActor": Policy(US, "weights and optimizer since the last save", "the run goes back to its last checkpoint"),
-    "SimulatedLearnerActor": Policy(US, "its count since the last save", "the run goes back to its last checkpoint"),
+    "SimulatedLearnerActor": Policy(US, "its updates since the last save", "the run goes back to its last checkpoint"),
     "RankActor": Policy(
         US,
         "weights and optimizer since the last save",
-        "all ranks end and form a new group, and the run goes back to its last checkpoint",
+        "all ranks form a new group, and the run goes back to its last checkpoint",
     ),
 }
-"""By class."""
+"""By class of actor."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class Restart:
     budget: int
 
     def told(self, used: int, alive: bool = True) -> str:
-        """What happens next to an actor that was restarted `used` times, the one that is under way included."""
+        """What happens next to an actor that was restarted `used` times, the restart under way included."""
         if self.policy.by == US:
             often = f"it is started again at its next call, at most {self.budget} times"
             return f"{often}; lost: {self.policy.lost}; {self.policy.then}"

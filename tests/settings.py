@@ -11,7 +11,7 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import cleandoc
 from pathlib import Path
@@ -40,8 +40,7 @@ TYPES = {
 GROUPS = {
     "trust_region": "Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5).",
     "needs_group": "Algorithms that compare the attempts at one question.",
-    "distributions": "KL estimators over whole distributions: of these the rollout keeps none, so they are of use in the loss "
-    "only.",
+    "distributions": "KL estimators over whole distributions, which rollouts do not keep: they work in the loss only.",
 }
 """What names say of themselves (`ssp.config.tables.SAID`) that rules go by."""
 
@@ -56,18 +55,18 @@ NAMES: dict[str, tuple[str, ...]] = {
 BESIDE = {"resume": "a run folder", "protocol": "a file", "solver.reward": "your own code"}
 """What such a key takes beside them."""
 
-HEAD = """Every key of a configuration file, with what it means, its default and what is allowed. Made by
-`python tests/settings.py` from `ssp/config/`: the text above each table is the schema's own; a test fails when the page is out of
-date. Shipped configurations (`configs/`) set other values than the defaults here.
+HEAD = """Every key of a configuration: what it means, its type, its default, what is allowed. To set one, type `key=value` behind a
+command (`ssp train --config quickstart game.attempts=4`), or nest it in a file and name that (`--config FILE`).
+`ssp train --dry-run` prints every key as a run would have it.
 
-A file (`--config NAME`, or a path) nests its keys; the command line takes `key=value`, such as `game.attempts=4`. `ROLE` is
-`proposer`, `solver` or `defaults`, from which both inherit. Later wins: the defaults below, the file's `defaults`, its role block,
-a typed `defaults.*`, a typed `proposer.*` or `solver.*`. `ssp train --dry-run` prints every key as a run would have it, and refuses
-what does not exist, is out of its range or contradicts another key. All refusals come in one message. What another setting makes idle is let pass. A resumed run may
-set anew {anew}; other keys stay as they were.
+`ROLE` stands for `proposer`, `solver`, or `defaults`, from which both inherit. Of several values the last of these wins: the default
+below, the file's `defaults`, the file's role block, a typed `defaults.*`, a typed `proposer.*` or `solver.*`. A key that does not
+exist, is out of its range or contradicts another key is refused, all of them in one message. A key that another one makes idle is
+accepted. The shipped configurations (`configs/`) set other values than the defaults here. A resumed run may change {anew}; other
+keys stay as they were.
 
-"Your own code" is a place such as `my_file.py:name` ([own](own.md)). Laws that are named by a number are in
-[CONTRIBUTING](../CONTRIBUTING.md)."""
+"Your own code" is a place such as `my_file.py:name` ([own](own.md)). [CONTRIBUTING](../CONTRIBUTING.md) has the laws that are named
+by a number. `python tests/settings.py` makes this page from `ssp/config/`."""
 WIDTH = 125
 EARLY = 110
 """A line of a docstring that had room for another word up to here ends a paragraph, if it ends a sentence."""
@@ -143,8 +142,11 @@ def presets() -> str:
     bounds = ["schedule.max_staleness.proposer", "schedule.max_staleness.solver"]
     rows = [(f"`{name}`", *map(str, pair), str(max(pair) + 1)) for name, pair in tables.PRESETS.items()]
     head = ("`schedule.preset`", *(f"`{bound}`" for bound in bounds), "rounds under way at most")
-    text = "A preset sets these two bounds and nothing else; beside another value of one of them it is refused. Without one"
-    return f"## Presets\n\n{filled(f'{text} both are 0.')}\n\n{table(head, rows)}"
+    text = (
+        "`schedule.preset` sets both staleness bounds (`schedule.max_staleness.*`) and nothing else. Beside another value of "
+        "one of them it is refused. Without a preset both are 0."
+    )
+    return f"## Presets\n\n{filled(text)}\n\n{table(head, rows)}"
 
 
 def groups() -> str:
@@ -170,7 +172,7 @@ def remarks(source: str) -> dict[str, str]:
 
 def section(block: Block) -> str:
     """A block: its docstring, and a row a key."""
-    defaults = instance(block.schema)
+    defaults, names = instance(block.schema), [key.rpartition(".")[2] for key in block.keys]
     rows = []
     for key, type_ in block.keys.items():
         name = key.rpartition(".")[2]
@@ -180,7 +182,7 @@ def section(block: Block) -> str:
         element = get_args(type_)[0] if get_origin(type_) is list else None
         kind = "list of blocks" if is_dataclass(element) else TYPES[type_]
         rows.append((f"`{key}`", kind, default, allowed(key, type_)))
-    return f"## {heading(block)}\n\n{prose(block.text)}\n{table(('key', 'type', 'default', 'allowed'), rows)}"
+    return f"## {heading(block)}\n\n{prose(block.text, names)}\n{table(('key', 'type', 'default', 'allowed'), rows)}"
 
 
 def instance(schema: type) -> Any:
@@ -252,8 +254,8 @@ def flow(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool | dict) else number(value)
 
 
-def prose(text: str) -> str:
-    """A docstring as Markdown: pages as links, and a paragraph wherever the docstring begins a line early."""
+def prose(text: str, keys: Collection[str] = ()) -> str:
+    """A docstring as Markdown: pages as links, a paragraph wherever the docstring begins a line early, lists of `keys`."""
     paragraphs: list[list[str]] = [[]]
     lines = text.splitlines()
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
@@ -262,13 +264,34 @@ def prose(text: str) -> str:
         if not line or early:
             paragraphs.append([])
     joined = [re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", " ".join(lines).strip()) for lines in paragraphs]
-    return "\n\n".join(filled(paragraph) for paragraph in joined if paragraph) + "\n"
+    return "\n\n".join(items(paragraph, keys) for paragraph in joined if paragraph) + "\n"
 
 
-def filled(text: str) -> str:
+def items(paragraph: str, keys: Collection[str]) -> str:
+    """A paragraph as a list, where several of its sentences begin with a key; what goes before the first one stays above."""
+    found = [
+        one.start() for one in re.finditer(r"`(\w+)`", paragraph) if one[1] in keys and begins(paragraph, one.start())
+    ]
+    if len(found) < 2:
+        return filled(paragraph)
+    parts = [
+        paragraph[i:j].strip().rstrip(";.") + "." for i, j in zip(found, [*found[1:], len(paragraph)], strict=True)
+    ]
+    above = [filled(paragraph[: found[0]].strip())] if found[0] else []
+    return "\n\n".join([*above, "\n".join(filled(f"- {part}", "  ") for part in parts)])
+
+
+def begins(text: str, at: int) -> bool:
+    """Whether a sentence begins there."""
+    return at == 0 or text[at - 2 : at] in (". ", "; ") and text[:at].count("(") == text[:at].count(")")
+
+
+def filled(text: str, indent: str = "") -> str:
     """In lines of a page's length, code spans whole."""
     whole = re.sub(r"`[^`]+`", lambda found: found[0].replace(" ", "\0"), text)
-    return textwrap.fill(whole, WIDTH, break_on_hyphens=False, break_long_words=False).replace("\0", " ")
+    return textwrap.fill(
+        whole, WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    ).replace("\0", " ")
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

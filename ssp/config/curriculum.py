@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass
 class CurriculumConfig:
-    """What is told of the questions (docs/curriculum.md). `window`: rounds that windows and the alarms' baseline span.
-    `alarm`, when their diversity collapses: warn, stop (after the round, exit 1), off (figures only). `yardstick`: once the
-    run has ended, `questions` accepted ones of every so many rounds are asked of the policy that the solver started from
-    (0 = never)."""
+    """Figures of the questions (docs/curriculum.md). `window`: rounds that windows and the alarms' baseline span.
+    `alarm`, when diversity collapses: warn, stop (after the round, exit 1), off (figures only). `yardstick`: once the
+    run has ended, the policy that the solver started from is asked `questions` accepted ones of every so many rounds (0
+    = never)."""
 
     window: int = 8
     alarm: str = "warn"

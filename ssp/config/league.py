@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class LeagueShares:
-    """How often match=mix meets the `newest`, any (`past`), one that beats it (`prioritised`), the `best`; on any scale."""
+    """How often match=mix meets the `newest`, any (`past`), one that beats it (`prioritised`), the `best`; any scale."""
 
     newest: float = 0.5
     past: float = 0.0
@@ -17,12 +17,12 @@ class LeagueShares:
 
 @dataclass
 class LeagueConfig:
-    """Frozen past versions as opponents (docs/league.md). `match`: whom a role meets: self (the newest: no league), past
-    (any member), prioritised, best, or mix, by `shares`. `power`: how sharply prioritised chooses whom it loses to.
+    """Frozen past versions as opponents (docs/league.md). `match`: whom a role meets: self (the newest: no league),
+    past (any member), prioritised, best, or mix, by `shares`. `power`: how sharply prioritised prefers whom it loses
+    to.
 
-    A version becomes a member `every` updates after the newest member, or when it is surely `margin` Elo above it (0 = never
-    for that); `size`: members a role.
-    """
+    A version becomes a member `every` updates after the newest member, or when it is surely `margin` Elo above it (0 =
+    never for that). `size`: members a role."""
 
     match: str = "self"
     shares: LeagueShares = field(default_factory=LeagueShares)

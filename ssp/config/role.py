@@ -12,9 +12,9 @@ from typing import Any
 
 @dataclass
 class SimulatedConfig:
-    """Turns without a model (engine.kind=scripted or simulated). `tokens` of a turn: lognormal with this mean and `sigma`,
-    at most `limits.turn_tokens`; 0: as short as the protocol lets it be. simulated, milliseconds of a decode step:
-    `step_ms`, and `sequence_ms` for each sequence that runs."""
+    """Turns without a model (engine.kind=scripted or simulated). A turn's tokens are lognormal with the mean `tokens`
+    (0: as few as the protocol allows) and the spread `sigma`, at most `limits.turn_tokens`. A simulated decode step
+    takes `step_ms` milliseconds, and `sequence_ms` more for each sequence that runs."""
 
     tokens: float = 0.0
     sigma: float = 0.8
@@ -24,15 +24,17 @@ class SimulatedConfig:
 
 @dataclass
 class EngineConfig:
-    """`kind`, what generates: torch (embedded), vllm, endpoint (a completion server at `url`; for `ssp eval` and `ssp ask`);
-    scripted (no model, takes no time) and simulated (no model, takes time as `simulated` says) test everything else.
+    """`kind`, what generates: torch (embedded), vllm, endpoint (a completion server at `url`; for `ssp eval` and
+    `ssp ask`). Without a model: scripted (takes no time) and simulated (takes time as `simulated` says), which test
+    everything else.
 
-    `dtype` of the weights. `lanes`: groups of episodes that take turns, so that one generates while another searches.
+    `dtype`: of the weights. `lanes`: groups of episodes that take turns, so that one generates while another searches.
     `continuous` (torch): every episode runs on its own, which hides waits and is not bit for bit repeatable.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
-    vllm: `tensor_parallel` GPUs an engine; `memory`: the share of a GPU that it may take; `kv_mb`: its KV cache (0 = what
-    `memory` leaves; on a CPU 256); `sequences` at once (simulated too); `eager`: no compiled graphs (never any on a CPU).
-    endpoint: `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
+    For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take. `kv_mb`: its KV cache
+    (0 = what `memory` leaves; on a CPU 256); `sequences`: most that run at once (simulated too); `eager`: no compiled
+    graphs (on a CPU never any).
+    For endpoint. `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
     """
 
     kind: str = "torch"
@@ -53,8 +55,8 @@ class EngineConfig:
 
 @dataclass
 class LoraConfig:
-    """Low-rank adapters in place of full training. `rank` 0 = none; the update is scaled by `alpha` / `rank`; `targets`:
-    the linear layers that get one."""
+    """Low-rank adapters in place of full training. `rank`: 0 = none. The adapter's update is scaled by `alpha` /
+    `rank`. `targets`: the linear layers that get one."""
 
     rank: int = 0
     alpha: float = 32.0
@@ -65,16 +67,16 @@ class LoraConfig:
 
 @dataclass
 class LearnerConfig:
-    """`kind`, what trains: torch, or deepspeed (`zero` stage 1 to 3; `offload` to the host: none, optimizer or all);
-    simulated: nothing, it waits `token_ms` milliseconds a trained token, less with `ranks`, and publishes. The rate `lr` is
-    reached linearly over `warmup_steps`, then follows `schedule`: constant, or cosine (falls to nearly 0 at `steps`). AdamW
-    has `beta1`, `beta2` and `weight_decay`; gradients are clipped to the norm `max_grad_norm`.
+    """`kind`, what trains: torch; deepspeed (`zero`: stage 1 to 3; `offload` to the host: none, optimizer or all);
+    simulated, which waits `token_ms` milliseconds for each trained token, divided by `ranks`, and learns nothing. AdamW
+    with `beta1`, `beta2` and `weight_decay`; gradients are clipped to the norm `max_grad_norm`. The rate `lr` is
+    reached linearly over `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at `steps`).
 
-    `ranks`: processes that share each update, with deepspeed. `dtype` of the computation; master weights are float32.
-    `minibatch`: episodes an optimizer step, 0 = the whole batch. `token_budget`: tokens in one micro-batch of a rank.
-    `packing`: sequences side by side without padding. `checkpointing`: activations are computed again in the backward pass.
-    `combine` (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other, proposer first.
-    """
+    `ranks`: processes that share each update, with deepspeed. `dtype`: of the computation; master weights are float32.
+    `minibatch`: episodes an optimizer step (0 = the whole batch). `token_budget`: tokens in one micro-batch of a rank.
+    `packing`: sequences side by side without padding. `checkpointing`: activations are computed again in the backward
+    pass. `combine` (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other,
+    proposer first."""
 
     kind: str = "torch"
     ranks: int = 1
@@ -99,8 +101,8 @@ class LearnerConfig:
 
 @dataclass
 class CriticConfig:
-    """The value model of algorithm=gae: its rate `lr`; `value_clip`, how far a value may move in one update; `warmup_steps`,
-    how many updates train it alone while the policy stays as it is."""
+    """The value model of algorithm=gae. `lr`: its rate. `value_clip`: how far a value may move in one update.
+    `warmup_steps`: updates that train it alone, before the policy learns."""
 
     lr: float = 1e-5
     value_clip: float = 0.5
@@ -109,14 +111,15 @@ class CriticConfig:
 
 @dataclass
 class KlConfig:
-    """KL to the start checkpoint: estimator `kind` (docs/algorithms.md), times `coef` (0 = no reference model is loaded).
+    """KL to the start checkpoint: `coef` (0 = no reference model is loaded) times the estimator `kind`
+    (docs/algorithms.md).
 
-    `place`: in the loss, in the token rewards, or taken off the finished advantages. `topk`: tokens that topk_reverse
-    and topk_forward compute exactly; `variant`: exact, or paper (as published, with its biased gradient).
-    `weight`: correct for the sampling policy with importance weights, within [`weight_low`, `weight_high`] (0 = no upper
-    bound). `target` above 0 (nats a token) steers the coefficient, over `horizon` episodes. `ema_tau` below 1: the
-    reference follows the policy, every `ema_every` updates it keeps this share of itself.
-    """
+    `place`: loss; reward (taken off the token rewards); advantage or future (taken off the finished advantages).
+    `topk`: tokens that topk_reverse and topk_forward compute exactly; `variant`: exact, or paper (as published, with
+    its biased gradient). `weight`: correct for the sampling policy with importance weights, within [`weight_low`,
+    `weight_high`] (0 = no upper bound). `target` above 0 (nats a token) steers the coefficient, over `horizon`
+    episodes. `ema_tau` below 1: the reference follows the policy; every `ema_every` updates it keeps this share of
+    itself."""
 
     kind: str = "k3"
     coef: float = 0.0
@@ -134,8 +137,8 @@ class KlConfig:
 
 @dataclass
 class CorrectionConfig:
-    """`mask`, what keeps off-policy tokens from doing harm, beside the loss: token (those whose ratio of trainer to sampler
-    is outside [`low`, `high`] leave it: IcePop), sequence (whole episodes, by their ratios' geometric mean), none."""
+    """`mask`: which off-policy tokens leave the loss. token: those whose ratio of trainer to sampler is outside [`low`,
+    `high`] (IcePop). sequence: whole episodes, by the geometric mean of their ratios. none: no token."""
 
     mask: str = "none"
     low: float = 0.5
@@ -144,7 +147,7 @@ class CorrectionConfig:
 
 @dataclass
 class SamplingConfig:
-    """Sampling of training rollouts. `temperature` 0 is greedy, for a role that does not learn; else at least 0.01."""
+    """Sampling of training rollouts. `temperature`: at least 0.01, or 0 (greedy) for a role that does not learn."""
 
     temperature: float = 1.0
 
@@ -160,16 +163,15 @@ class StageConfig:
 
 @dataclass
 class LimitsConfig:
-    """Limits of one episode: `searches`; new tokens a turn (`turn_tokens`), an observation (`observation_tokens`), and in
-    all (`total_tokens`), which must have room for them and `prompt_tokens`.
-    A longer prompt is told at the start, and neither cut nor refused.
+    """Limits of one episode: `searches`; new tokens of a turn (`turn_tokens`) and of an observation
+    (`observation_tokens`); tokens in all (`total_tokens`), which must have room for these and `prompt_tokens`. The
+    start warns of a longer prompt, which is neither cut nor refused.
 
-    `retries`: turns that neither search nor answer and are told so; one more ends the episode. `seconds` on the wall
-    clock, 0: no limit.
-    `overflow`, when the next turn might not fit into `total_tokens`: stop, or drop (the oldest observation's text goes).
-    `overlong` (DAPO): within so many tokens of `total_tokens` the reward falls, by up to 1; 0: it does not.
-    `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when the role's update `step` comes.
-    """
+    `retries`: invalid turns (neither a search nor an answer) that are told so; one more ends the episode. `seconds` on
+    the wall clock (0: no limit). `overflow`, when the next turn might not fit into `total_tokens`: stop, or drop (the
+    text of the oldest observation goes). `overlong` (DAPO): within so many tokens of `total_tokens` the reward falls,
+    by up to 1 (0: it does not). `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when the role's
+    update `step` comes."""
 
     searches: int = 5
     retries: int = 0
@@ -198,10 +200,10 @@ class LimitsConfig:
 
 @dataclass
 class SourceConfig:
-    """`kind`, who answers a policy's searches: retriever; self (the policy writes its own information, no request leaves);
-    first_k: the first `real` searches are real, later ones its own; entropy: the first is real, a later one only when
-    the entropy of its query tokens has risen since the search before; `entropy`: sampled (-p log2 p of the sampled
-    tokens) or full (of the whole distribution). `train_recalled`: whether self-written information is trained."""
+    """`kind`, who answers a policy's searches: retriever; self (the policy writes its own information, and no request
+    leaves); first_k (the first `real` searches are real, later ones its own); entropy (the first is real, a later one
+    only when the entropy of its query tokens has risen since the search before). `entropy` is measured by the sampled
+    tokens (sampled: -p log2 p) or the whole distribution (full). `train_recalled`: train self-written information."""
 
     kind: str = "retriever"
     real: int = 1
@@ -214,21 +216,20 @@ class RoleConfig:
     """One role's policy and learning. Both roles inherit `defaults`.
 
     `model`: where it starts: coldstart (the embedded policy), a folder, or the hub's name of a downloaded model.
-    `policy`: own, shared (both roles play and train one set of weights), or frozen. `batch`: questions a round; an invalid
-    one, or an attempt without an answer, earns `invalid_reward`. `algorithm`, `loss`: see docs/algorithms.md.
-
-    `template`: how prompts are laid out; "" is the protocol's own way, else plain, chatml, llama3, or tokenizer (the
-    model's own chat template). `reward`: of the proposer a kind that docs/rewards.md names, of the solver a name
-    there or a function's dotted path, given `reward_options`. `target_difficulty`: the share of wrong attempts for
-    which reward=target_difficulty pays most.
-    While the step is at most `warmup_steps`, only this role learns; after step `freeze_after` (0 = never) it learns no more.
-    `clip_low`/`clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for
-    negative advantages, 0 = none; `tis_cap`: the largest importance weight of tis and decoupled. `gamma` and `lam` (gae)
-    discount a policy token. `aggregate`: what a token weighs in the loss: token-mean, sequence-mean or fixed-length (by
-    `limits.total_tokens`). `entropy_coef`: entropy bonus.
-    `baseline` of algorithm=reinforce: batch, running (fading mean of earlier batches), or none. `group` of a proposer's
-    baseline: target (questions to one drawn target), hops (after as many searches), seed (about one answer, of any row).
-    """
+    `policy`: own, shared (both roles play and train one set of weights), or frozen. `template`: how prompts are laid
+    out: plain, chatml, llama3, tokenizer (the model's own chat template), or "" (the protocol's own way). `batch`:
+    questions a round.
+    `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
+    gets `reward_options`. `invalid_reward`: of an invalid question, or an attempt without an answer.
+    `target_difficulty`: the share of wrong attempts for which reward=target_difficulty pays most.
+    `algorithm` and `loss`: see docs/algorithms.md. `baseline` of algorithm=reinforce: batch, running (fading mean of
+    earlier batches), or none. `group` of questions that a proposer's baseline compares: target (questions to one drawn
+    target), hops (after as many searches), seed (about one answer, of any row). `gamma` and `lam` (gae) discount a
+    policy token. `clip_low` and `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the
+    ratio's bound for negative advantages (0 = none); `tis_cap`: the largest importance weight of tis and decoupled.
+    `aggregate`: what a token weighs in the loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`).
+    `entropy_coef`: entropy bonus.
+    Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"
     policy: str = "own"

@@ -17,7 +17,8 @@ from ssp.config.role import RoleConfig
 
 @dataclass
 class RunConfig:
-    """Results go to `dir`, or `runs/<name>` in `$SSP_HOME` or the working folder; `name` is else the config's, numbered."""
+    """Results go to `dir`, else `runs/<name>` in `$SSP_HOME` or the working folder. Default `name`: the config's,
+    numbered."""
 
     dir: str = ""
     name: str = ""
@@ -25,10 +26,11 @@ class RunConfig:
 
 @dataclass
 class EvalConfig:
-    """Evaluation of the solver: at the start, at the end, and `every` so many steps between (0 = never). Questions: between
-    `questions_per_hop`, else (`ssp eval` too) `final_questions_per_hop`. Those that state their hops count only when these
-    are in `hops` (of 1 to 4); others always count. `temperature`: 0 (greedy) or at least 0.01. `anchor_every`: how often
-    the solver's moving KL reference is evaluated too (0 = never)."""
+    """The solver is evaluated at the start, at the end, and `every` so many steps between (0 = never). An evaluation
+    between asks `questions_per_hop` questions of each hop count; the first, the last and `ssp eval` ask
+    `final_questions_per_hop`. Questions that state their hops (1 to 4) are asked only where `hops` has them; others
+    always. `temperature`: 0 (greedy) or at least 0.01. `anchor_every`: steps between evaluations of the solver's moving
+    KL reference (0 = never)."""
 
     every: int = 10
     anchor_every: int = 0
@@ -40,8 +42,8 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """Checkpoints: `every` so many steps, and how many to `keep` a role (the newest; those that state.json needs always
-    stay). `best`: and the solver's of which an evaluation during the run speaks best."""
+    """A checkpoint is saved `every` so many steps. Of each role the newest `keep` stay, and those that state.json
+    needs. `best`: so does the solver's checkpoint with the best evaluation during the run."""
 
     every: int = 10
     keep: int = 2
@@ -50,8 +52,8 @@ class SaveConfig:
 
 @dataclass
 class VoidConfig:
-    """Law 2's limit: play stops when more than the share `limit` of a stage's last `window` outcomes is void. Every
-    `probe_every` seconds one round may be tried; after `give_up_after` seconds the run ends."""
+    """Law 2's limit on voids. Play stops when more than the share `limit` of a stage's last `window` outcomes is void.
+    Then one round may be tried every `probe_every` seconds, and after `give_up_after` seconds the run ends."""
 
     limit: float = 0.05
     window: int = 200
@@ -61,7 +63,7 @@ class VoidConfig:
 
 @dataclass
 class RoleInt:
-    """One integer a role: the `proposer`'s, the `solver`'s."""
+    """One whole number for the `proposer` and one for the `solver`."""
 
     proposer: int = 0
     solver: int = 0
@@ -69,8 +71,9 @@ class RoleInt:
 
 @dataclass
 class ScheduleConfig:
-    """`max_staleness`: how many versions old a role's batch may be (0 = synchronous). `preset` (sync, one-step-off, async)
-    only sets these. `in_flight`: new weights reach players within a turn (needs bounds above 0 and free-running engines)."""
+    """`max_staleness`: how many versions old a role's batch may be (0 = synchronous). `preset`: sync, one-step-off or
+    async, which set both of its numbers. `in_flight`: new weights reach players within a turn; needs bounds above 0,
+    and an engine of kind vllm, simulated, or torch with `continuous`."""
 
     preset: str = ""
     max_staleness: RoleInt = field(default_factory=RoleInt)
@@ -79,12 +82,13 @@ class ScheduleConfig:
 
 @dataclass
 class HealthConfig:
-    """What a role's figures may not do. A breach for `patience` updates in a row is an alarm that names its cause.
+    """Limits on a role's figures. A breach for `patience` updates in a row is an alarm that names its cause. 0 = not
+    watched.
 
-    `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest mean importance ratio's distance from 1. `samples`:
-    least effective share of the tokens. `grad_norm`: times its running median. `entropy`: least share of its first value.
-    `flat`: largest share of groups without spread. `collapse`: the reward falls to this share of its best running mean,
-    or the solver stops searching. 0 = not watched.
+    `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest distance of the mean importance ratio from 1.
+    `samples`: smallest effective share of the tokens. `grad_norm`: largest multiple of its running median. `entropy`:
+    smallest share of its first value. `flat`: largest share of groups without spread. `collapse`: the solver's reward,
+    or a role's number of searches, falls to this share of its best running mean.
     `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most `rollbacks` times).
     """
 
@@ -102,14 +106,13 @@ class HealthConfig:
 
 @dataclass
 class GameConfig:
-    """`questions`: who asks (proposer; dataset or bank: `data.questions`). `attempts` of the solver at a question.
-    `proposals`: questions that the proposer asks about one target.
+    """`questions`: who asks: proposer, or dataset or bank (from `data.questions`). `attempts`: the solver's at each
+    question. `proposals`: questions that the proposer asks about one target.
 
-    `batch`: what fills the slots of invalid questions: dummy (nothing), resample (further targets: at most
-    `resample_attempts` extra proposer batches, until the share `resample_min_valid` of the slots is valid), replay and
-    replay_reset (earlier questions whose last win rate was at most `replay_max_win_rate`, of a pool of 4096; the
-    second one leaves the newest of it, the share `replay_keep`, every `replay_reset_every` rounds).
-    """
+    `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets, in at most
+    `resample_attempts` extra proposer batches, until the share `resample_min_valid` of the slots is valid. replay and
+    replay_reset: earlier questions of a pool of 4096 whose last win rate was at most `replay_max_win_rate`;
+    replay_reset cuts the pool to its newest share `replay_keep` every `replay_reset_every` rounds."""
 
     questions: str = "proposer"
     proposals: int = 1
@@ -126,17 +129,16 @@ class GameConfig:
 class RefereeConfig:
     """Question checks. `rules`: ids of `ssp.game.referee.rules`, in the order in which they are asked.
 
-    `verifier`, who must answer the question from the proposer's evidence: frozen (start checkpoint), solver (live
-    policy), judge (the endpoint of `judge.*`), none. `evidence`: verbatim (each quote is a sentence of the proposer's
-    documents), chain (and the quotes lead from the question to the target by its relations, in order), quoted (each
-    quote names a document that the proposer found, and stands in it), none.
-    Noise: `noise_documents` single documents, or the whole material of `noise_trajectories` other proposals. The
-    verifier's prompt has at most `prompt_tokens` (noise goes first), its answer `answer_tokens`.
-    Rules that count: no_search (searches that showed a document: `min_searches`), too_many_relations (`max_relations`),
+    `verifier`: who must answer the question from the proposer's evidence: frozen (start checkpoint), solver (live
+    policy), judge (the endpoint of `judge.*`), none. `evidence`: what the verifier's quotes must be: verbatim (each is
+    a sentence of the proposer's documents), chain (and they lead from the question to the target by its relations, in
+    order), quoted (each names a document that the proposer found, and stands in it), none.
+    Noise beside the evidence: `noise_documents` single documents, or the whole material of `noise_trajectories` other
+    proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut first), its answer `answer_tokens`.
+    Rules that count: no_search (`min_searches` searches that showed a document), too_many_relations (`max_relations`),
     too_short, too_long (`min_chars`, `max_chars`), too_few_words (`min_words`). The junk alarm ends the run when for
-    `alarm_patience` rounds in a row the solver won at most 10 % of its attempts, and at least 60 % of the questions were
-    accepted.
-    """
+    `alarm_patience` rounds in a row the solver won at most 10 % of its attempts and at least 60 % of the questions were
+    accepted."""
 
     rules: list[str] = field(
         default_factory=lambda: ["malformed", "empty", "not_a_question", "too_many_relations", "leakage", "no_search"]
@@ -157,15 +159,15 @@ class RefereeConfig:
 
 @dataclass
 class JudgeConfig:
-    """Who decides right or wrong. An exact match after normalisation is always right (`fold`: accents and kinds of
-    apostrophes do not count in it); what is left goes to `kind`:
+    """Who decides whether an answer is right. An exact match after normalisation is always right (`fold`: accents and
+    kinds of apostrophes do not count in it). `kind` decides the rest:
 
-    exact (it is wrong), llm (`model` of an OpenAI-compatible endpoint), engine (a model of our own, in folder `model`).
-    `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent).
-    `format`: word (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens`. `timeout` in seconds, a
-    try; `retries`: further tries. `concurrency`: requests of one judge at a time (engine: prompts in a batch). After
-    `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept.
-    """
+    exact (all wrong), llm (`model` of an OpenAI-compatible endpoint), engine (a model of our own, in the folder
+    `model`).
+    `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent). `format` of a
+    verdict: word (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens`. `timeout`: seconds
+    of a try; `retries`: further tries. `concurrency`: requests of one judge at a time (engine: prompts in a batch).
+    After `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept."""
 
     kind: str = "exact"
     fold: bool = False
@@ -184,7 +186,7 @@ class JudgeConfig:
 
 @dataclass
 class EvalSet:
-    """One evaluation set: its `name` in the figures, `file` (FlashRAG jsonl) and `corpus` to search (`none`: no hits)."""
+    """An evaluation set: its `name` in the figures, a question `file`, the `corpus` to search (`none`: finds nothing)."""
 
     name: str = "heldout"
     file: str = "world:heldout"
@@ -193,12 +195,10 @@ class EvalSet:
 
 @dataclass
 class DataConfig:
-    """Paths, or `world:train` / `world:heldout`. `corpus`: Search-R1 jsonl; `targets`: SSP rows; `eval`: FlashRAG jsonl.
-
-    `questions`, for game.questions=dataset: a question file (FlashRAG or plain jsonl, Search-R1 parquet); for bank: a
-    run folder whose accepted questions are asked again, or what `ssp bank` exported of one.
-    The first evaluation set is the one of the periodic evaluation; all are scored at the end.
-    """
+    """Files (docs/data.md has the formats), or `world:train` and `world:heldout`, which are generated. `corpus`: what
+    is searched. `targets`: answers that the proposer asks about. `questions`: for game.questions=dataset a question
+    file; for bank a run folder whose accepted questions are asked again, or what `ssp bank` exported of one.
+    `eval`: evaluation sets. The first one is asked during the run, all of them at the end."""
 
     corpus: str = "world:train"
     targets: str = "world:train"
@@ -216,12 +216,12 @@ class DataConfig:
 class OnlineConfig:
     """A search engine of the web in place of data.corpus. `engine`: serper, serpapi, google_cse ("" = none).
 
-    `url`: in place of the engine's own address. Its key is read from an environment variable that the engine's table
-    names. `site`: what the engine needs beside a key (google_cse: the id of the search engine; serpapi: the engine's name,
-    google by default). `quota`: requests a process may send (0 = no limit). `ttl`: seconds an answer is kept (0 = for ever;
-    answers are kept in `cache`, a file, "" = in memory only). `pages`: fetch the pages that were found and keep the
-    paragraph around each snippet. `vary`: keep a random number of the results, 1 to topk, drawn from (seed, query, topk).
-    """
+    `url`: in place of the engine's own address. docs/search.md names the environment variable of each engine's key.
+    `site`: what an engine needs beside it (google_cse: the id of the search engine; serpapi: the engine's name, google
+    by default). `quota`: requests that a process may send (0 = no limit). `ttl`: seconds that an answer is kept (0 =
+    for ever), in the file `cache` ("" = in memory only). `pages`: read the pages that were found, and keep the
+    paragraph around each snippet. `vary`: keep a random number of the results, 1 to topk, drawn from (seed, query,
+    topk)."""
 
     engine: str = ""
     url: str = ""
@@ -235,20 +235,20 @@ class OnlineConfig:
 
 @dataclass
 class RetrieverConfig:
-    """The search engine over each corpus: `shards` times `replicas` actors, `topk` documents a query.
+    """How each corpus is searched: `shards` times `replicas` actors, `topk` documents a query.
 
-    A corpus is a file (BM25 in memory, with `k1` and `b`) or an index folder that `ssp index` made. `kind`: bm25, dense,
-    hybrid ("" = hybrid where the folder holds both, else what it holds). `url`: a search server instead, for data.corpus;
-    several, with blanks between, are its shards.
-    `timeout`: seconds one search may take (of a `url` or an engine: one request). `hedge`: seconds after which a replica
-    is asked too (0 = only when one fails).
-    `min_coverage`: the share of the corpus below which an answer is void. `window` in seconds, `max_batch` in queries:
-    concurrent requests are merged within these. `cache`: answers kept by each player.
-    Dense: `encoders` actors encode queries, with `dtype` weights; `encoder`: its folder, where the one that the index
-    names lies elsewhere. `ef_search`, `nprobe`: of HNSW and IVF (0 = as built). `depth`: how far down each ranking hybrid
-    search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a query.
-    `gpus`: GPUs that a shard and an encoder ask Ray for, each. `memory_mb`: what one process may load (0 = what is free).
-    """
+    A corpus is a file (BM25 in memory, with `k1` and `b`) or an index folder of `ssp index`. `kind`: bm25, dense,
+    hybrid ("" = hybrid where the folder holds both, else what it holds). `url`: a search server in place of
+    data.corpus; several, with blanks between, are its shards.
+    `timeout`: seconds that one search may take (of a `url` or an engine: one request). `hedge`: seconds after which
+    another replica is asked too (0 = only when one fails). `min_coverage`: an answer from a smaller share of the corpus
+    is void. Requests that come within `window` seconds are merged, up to `max_batch` queries. `cache`: answers that
+    each player keeps.
+    For dense search `encoders` actors encode queries, with `dtype` weights. `encoder`: their folder, where the one that
+    the index names lies elsewhere. `ef_search` of HNSW, `nprobe` of IVF (0 = as built). `depth`: how far down each
+    ranking hybrid search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a
+    query.
+    `gpus`: GPUs that each shard and encoder asks Ray for. `memory_mb`: what one process may load (0 = what is free)."""
 
     shards: int = 2
     replicas: int = 1
@@ -278,8 +278,8 @@ class RetrieverConfig:
 
 @dataclass
 class ColdStartConfig:
-    """SFT of the embedded policy, from `seed`, until it answers well enough, or for about `max_seconds` of the CPU;
-    `from_scratch`: even if the shipped one has these settings."""
+    """The embedded policy of model=coldstart is taught by SFT from `seed`, until it answers well enough or for about
+    `max_seconds` of the CPU. `from_scratch`: even if the shipped one has these settings."""
 
     seed: int = 0
     max_seconds: float = 130.0
@@ -288,9 +288,10 @@ class ColdStartConfig:
 
 @dataclass
 class WarmupConfig:
-    """`ssp warmup`: SFT of one role on traces. `data`: a jsonl file of traces, or a run folder (the solver's episodes that
-    earned at least `least_reward`; the proposer's accepted questions that somebody answered). `heldout`: the share that is
-    only measured; others are learned `epochs` times, `batch` an update. Optimizer, rate, packing: the role's `learner.*`."""
+    """`ssp warmup`: SFT of one role. `data`: a file of traces, or a run folder (the solver's episodes that earned at
+    least `least_reward`; the proposer's accepted questions that some attempt answered). The share `heldout` is measured
+    and not learned; the rest is learned `epochs` times, `batch` episodes an update. Optimizer, rate, packing: the
+    role's `learner.*`."""
 
     data: str = ""
     least_reward: float = 1.0
@@ -301,17 +302,16 @@ class WarmupConfig:
 
 @dataclass
 class TelemetryConfig:
-    """Who else gets the figures of a run. `wandb`: Weights & Biases, none, offline (files in the run folder, which `wandb
-    sync` sends) or online (project and key from its own environment variables)."""
+    """Where the figures of a run go too. `wandb`, Weights & Biases: none, offline (files in the run folder, for
+    `wandb sync`) or online (project and key from its own environment variables)."""
 
     wandb: str = "none"
 
 
 @dataclass
 class Config:
-    """Everything. `seed`: of all draws. `steps` counts solver updates; `resume` is never, auto, step:N (a kept
-    checkpoint) or a run folder. `protocol`:
-    an id, or a .yaml file (docs/protocols.md)."""
+    """Keys of the run. `seed`: of all draws. `steps`: solver updates. `resume`: never, auto (from the last checkpoint),
+    step:N (a kept checkpoint) or a run folder. `protocol`: an id, or a .yaml file (docs/protocols.md)."""
 
     seed: int = 0
     steps: int = 60

@@ -15,7 +15,7 @@ def tables() -> str:
     """Variables first, then each system's keys, as Markdown."""
     lines = ["## Environment variables", "", "| theirs | ours | |", "|---|---|---|"]
     lines += [f"| `{name}` | `{ours}` | {note} |" for name, (ours, note) in VARIABLES.items()]
-    lines += [f"| `{name}` | not taken: set `{ours}` | other programs use this name too |" for name, ours in TOLD.items()]
+    lines += [f"| `{name}` | not taken: set `{ours}` | other programs read it too |" for name, ours in TOLD.items()]
     for section in sections().values():
         lines += ["", f"## {section.title}", "", "| theirs | ours | values, meaning |", "|---|---|---|"]
         for key in section.keys:
