@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ssp.config import Config, tables
+from ssp.config.fields import INF
 from ssp.config.role import RoleConfig
 from ssp.game import protocols, rewards
 from ssp.game.referee.rules import RULES
@@ -223,9 +224,9 @@ def known(key: str) -> str:
     if key not in tables.RANGES:
         return ""
     low, high = tables.RANGES[key]
-    if low == -tables.INF:
+    if low == -INF:
         return "any finite number"
-    return f"at least {number(low)}" if high == tables.INF else f"{number(low)} to {number(high)}"
+    return f"at least {number(low)}" if high == INF else f"{number(low)} to {number(high)}"
 
 
 def listed(names: tuple[str, ...]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssp.config.fields import choice, number
+
 
 @dataclass
 class TransferConfig:
@@ -11,7 +13,7 @@ class TransferConfig:
     broadcast (torch.distributed: gloo, or NCCL between GPUs), auto (by placement). `verify`: at each new version
     engines compare what they have with what was sent."""
 
-    kind: str = "auto"
+    kind: str = choice("auto", "auto object_store shm disk broadcast")
     verify: bool = False
 
 
@@ -29,18 +31,18 @@ class PlacementConfig:
     `nodes`: what the cluster has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask the
     cluster)."""
 
-    layout: str = "separate"
+    layout: str = choice("separate", "separate colocate shared-base")
     nodes: str = ""
-    engine_gpus: float = 0.0
-    learner_gpus: float = 0.0
-    judge_gpus: float = 0.0
-    proposers: int = 2
-    solvers: int = 2
-    judges: int = 2
-    cpus: float = 0.1
-    threads: int = 0
-    restarts: int = 10
-    call_timeout: float = 300.0
+    engine_gpus: float = number(0.0, 0, 1)
+    learner_gpus: float = number(0.0, 0, 1)
+    judge_gpus: float = number(0.0, 0, 1024)
+    proposers: int = number(2, 1, 1024)
+    solvers: int = number(2, 1, 1024)
+    judges: int = number(2, 1, 1024)
+    cpus: float = number(0.1, 0)
+    threads: int = number(0, 0, 1024)
+    restarts: int = number(10, 0)
+    call_timeout: float = number(300.0, 0.001)
 
 
 @dataclass
@@ -53,12 +55,12 @@ class RayConfig:
     nodes of `ssp cluster` must meet. `node_ports`: all other ports of a node, such as "20000-20999" ("" = any free
     ones)."""
 
-    cpus: int = 0
+    cpus: int = number(0, 0)
     dashboard: bool = True
-    dashboard_port: int = 0
-    object_store_mb: int = 256
-    start_timeout: float = 300.0
-    nodes_timeout: float = 600.0
+    dashboard_port: int = number(0, 0, 65535)
+    object_store_mb: int = number(256, 80)
+    start_timeout: float = number(300.0, 0.001)
+    nodes_timeout: float = number(600.0, 0.001)
     node_ports: str = ""
 
 
@@ -66,6 +68,6 @@ class RayConfig:
 class QueueConfig:
     """Budget of each queue: `items` (episodes) and `bytes`. A put waits for room, up to `timeout` seconds."""
 
-    items: int = 4096
-    bytes: int = 256_000_000
-    timeout: float = 600.0
+    items: int = number(4096, 1)
+    bytes: int = number(256_000_000, 1)
+    timeout: float = number(600.0, 0.001)

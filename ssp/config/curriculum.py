@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssp.config.fields import choice, number
+
 
 @dataclass
 class CurriculumConfig:
@@ -12,7 +14,7 @@ class CurriculumConfig:
     run has ended, the policy that the solver started from is asked `questions` accepted ones of every so many rounds (0
     = never)."""
 
-    window: int = 8
-    alarm: str = "warn"
-    yardstick: int = 0
-    questions: int = 8
+    window: int = number(8, 2, 1000)
+    alarm: str = choice("warn", "warn stop off")
+    yardstick: int = number(0, 0)
+    questions: int = number(8, 1)

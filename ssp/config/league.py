@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ssp.config.fields import choice, number
+
 
 @dataclass
 class LeagueShares:
     """How often match=mix meets the `newest`, any (`past`), one that beats it (`prioritised`), the `best`; any scale."""
 
-    newest: float = 0.5
-    past: float = 0.0
-    prioritised: float = 0.5
-    best: float = 0.0
+    newest: float = number(0.5, 0)
+    past: float = number(0.0, 0)
+    prioritised: float = number(0.5, 0)
+    best: float = number(0.0, 0)
 
 
 @dataclass
@@ -24,12 +26,12 @@ class LeagueConfig:
     A version becomes a member `every` updates after the newest member, or when it is surely `margin` Elo above it (0 =
     never for that). `size`: members a role."""
 
-    match: str = "self"
+    match: str = choice("self", "self past prioritised best mix")
     shares: LeagueShares = field(default_factory=LeagueShares)
-    power: float = 4.0
-    every: int = 10
-    margin: float = 100.0
-    size: int = 16
+    power: float = number(4.0, 0)
+    every: int = number(10, 1)
+    margin: float = number(100.0, 0)
+    size: int = number(16, 3, 1000)
 
     @property
     def past(self) -> float:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ssp.config.fields import INF, choice, number
+
 
 @dataclass
 class SimulatedConfig:
@@ -16,10 +18,10 @@ class SimulatedConfig:
     (0: as few as the protocol allows) and the spread `sigma`, at most `limits.turn_tokens`. A simulated decode step
     takes `step_ms` milliseconds, and `sequence_ms` more for each sequence that runs."""
 
-    tokens: float = 0.0
-    sigma: float = 0.8
-    step_ms: float = 6.0
-    sequence_ms: float = 0.07
+    tokens: float = number(0.0, 0)
+    sigma: float = number(0.8, 0, 4)
+    step_ms: float = number(6.0, 0)
+    sequence_ms: float = number(0.07, 0)
 
 
 @dataclass
@@ -37,14 +39,14 @@ class EngineConfig:
     For endpoint. `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
     """
 
-    kind: str = "torch"
-    dtype: str = "float32"
-    lanes: int = 1
+    kind: str = choice("torch", "torch vllm endpoint scripted simulated")
+    dtype: str = choice("float32", "float32 bfloat16")
+    lanes: int = number(1, 1, 1024)
     continuous: bool = False
-    tensor_parallel: int = 1
-    memory: float = 0.85
-    kv_mb: int = 0
-    sequences: int = 256
+    tensor_parallel: int = number(1, 1, 64)
+    memory: float = number(0.85, 0.01, 1)
+    kv_mb: int = number(0, 0)
+    sequences: int = number(256, 1)
     prefix_cache: bool = True
     eager: bool = False
     url: str = ""
@@ -58,8 +60,8 @@ class LoraConfig:
     """Low-rank adapters in place of full training. `rank`: 0 = none. The adapter's update is scaled by `alpha` /
     `rank`. `targets`: the linear layers that get one."""
 
-    rank: int = 0
-    alpha: float = 32.0
+    rank: int = number(0, 0, 4096)
+    alpha: float = number(32.0, 0.001)
     targets: list[str] = field(
         default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
@@ -78,25 +80,25 @@ class LearnerConfig:
     pass. `combine` (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other,
     proposer first."""
 
-    kind: str = "torch"
-    ranks: int = 1
-    dtype: str = "float32"
-    zero: int = 2
-    offload: str = "none"
+    kind: str = choice("torch", "torch deepspeed simulated")
+    ranks: int = number(1, 1, 1024)
+    dtype: str = choice("float32", "float32 bfloat16")
+    zero: int = number(2, 1, 3)
+    offload: str = choice("none", "none optimizer all")
     packing: bool = False
     checkpointing: bool = False
     combine: bool = False
     lora: LoraConfig = field(default_factory=LoraConfig)
-    lr: float = 5e-4
-    warmup_steps: int = 0
-    schedule: str = "constant"
-    minibatch: int = 0
-    beta1: float = 0.9
-    beta2: float = 0.95
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    token_budget: int = 4096
-    token_ms: float = 0.16
+    lr: float = number(5e-4, 0)
+    warmup_steps: int = number(0, 0)
+    schedule: str = choice("constant", "constant cosine")
+    minibatch: int = number(0, 0)
+    beta1: float = number(0.9, 0, 0.999999)
+    beta2: float = number(0.95, 0, 0.999999)
+    weight_decay: float = number(0.0, 0)
+    max_grad_norm: float = number(1.0, 0.001)
+    token_budget: int = number(4096, 1)
+    token_ms: float = number(0.16, 0)
 
 
 @dataclass
@@ -104,9 +106,9 @@ class CriticConfig:
     """The value model of algorithm=gae. `lr`: its rate. `value_clip`: how far a value may move in one update.
     `warmup_steps`: updates that train it alone, before the policy learns."""
 
-    lr: float = 1e-5
-    value_clip: float = 0.5
-    warmup_steps: int = 0
+    lr: float = number(1e-5, 0)
+    value_clip: float = number(0.5, 0.001)
+    warmup_steps: int = number(0, 0)
 
 
 @dataclass
@@ -121,18 +123,18 @@ class KlConfig:
     episodes. `ema_tau` below 1: the reference follows the policy; every `ema_every` updates it keeps this share of
     itself."""
 
-    kind: str = "k3"
-    coef: float = 0.0
-    place: str = "loss"
-    topk: int = 32
-    variant: str = "exact"
+    kind: str = choice("k3", "k1 k2 k3 k3pp k4 k5 abs topk_reverse topk_forward full")
+    coef: float = number(0.0, 0)
+    place: str = choice("loss", "loss reward advantage future")
+    topk: int = number(32, 1)
+    variant: str = choice("exact", "exact paper")
     weight: bool = False
-    weight_low: float = 0.0
-    weight_high: float = 0.0
-    target: float = 0.0
-    horizon: float = 10_000.0
-    ema_tau: float = 1.0
-    ema_every: int = 10
+    weight_low: float = number(0.0, 0)
+    weight_high: float = number(0.0, 0)
+    target: float = number(0.0, 0)
+    horizon: float = number(10_000.0, 1)
+    ema_tau: float = number(1.0, 0, 1)
+    ema_every: int = number(10, 1)
 
 
 @dataclass
@@ -140,16 +142,16 @@ class CorrectionConfig:
     """`mask`: which off-policy tokens leave the loss. token: those whose ratio of trainer to sampler is outside [`low`,
     `high`] (IcePop). sequence: whole episodes, by the geometric mean of their ratios. none: no token."""
 
-    mask: str = "none"
-    low: float = 0.5
-    high: float = 5.0
+    mask: str = choice("none", "none token sequence")
+    low: float = number(0.5, 0)
+    high: float = number(5.0, 0)
 
 
 @dataclass
 class SamplingConfig:
     """Sampling of training rollouts. `temperature`: at least 0.01, or 0 (greedy) for a role that does not learn."""
 
-    temperature: float = 1.0
+    temperature: float = number(1.0, 0)
 
 
 @dataclass
@@ -173,15 +175,15 @@ class LimitsConfig:
     by up to 1 (0: it does not). `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when the role's
     update `step` comes."""
 
-    searches: int = 5
-    retries: int = 0
-    turn_tokens: int = 24
-    observation_tokens: int = 160
-    prompt_tokens: int = 16
-    total_tokens: int = 960
-    seconds: float = 0.0
-    overflow: str = "stop"
-    overlong: int = 0
+    searches: int = number(5, 0)
+    retries: int = number(0, 0)
+    turn_tokens: int = number(24, 1)
+    observation_tokens: int = number(160, 1)
+    prompt_tokens: int = number(16, 1)
+    total_tokens: int = number(960, 2)
+    seconds: float = number(0.0, 0)
+    overflow: str = choice("stop", "stop drop")
+    overlong: int = number(0, 0)
     stages: list[StageConfig] = field(default_factory=list)
 
     def at(self, step: int | None) -> LimitsConfig:
@@ -205,9 +207,9 @@ class SourceConfig:
     only when the entropy of its query tokens has risen since the search before). `entropy` is measured by the sampled
     tokens (sampled: -p log2 p) or the whole distribution (full). `train_recalled`: train self-written information."""
 
-    kind: str = "retriever"
-    real: int = 1
-    entropy: str = "sampled"
+    kind: str = choice("retriever", "retriever self first_k entropy")
+    real: int = number(1, 0)
+    entropy: str = choice("sampled", "sampled full")
     train_recalled: bool = False
 
 
@@ -232,27 +234,27 @@ class RoleConfig:
     Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"
-    policy: str = "own"
-    template: str = ""
-    algorithm: str = "grpo"
-    baseline: str = "batch"
-    group: str = "target"
-    loss: str = "ppo_clip"
+    policy: str = choice("own", "own shared frozen")
+    template: str = choice("", "plain chatml llama3 tokenizer")
+    algorithm: str = choice("grpo", "grpo dr_grpo rloo reinforce_pp_baseline reinforce reinforce_pp gae rae remax")
+    baseline: str = choice("batch", "batch running none")
+    group: str = choice("target", "target hops seed")
+    loss: str = choice("ppo_clip", "pg ppo_clip tis decoupled gspo cispo")
     reward: str = ""
     reward_options: dict[str, Any] = field(default_factory=dict)
-    invalid_reward: float = 0.0
-    batch: int = 48
-    warmup_steps: int = 0
-    freeze_after: int = 0
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    clip_dual: float = 0.0
-    tis_cap: float = 2.0
-    aggregate: str = "token-mean"
-    entropy_coef: float = 0.0
-    gamma: float = 1.0
-    lam: float = 1.0
-    target_difficulty: float = 0.5
+    invalid_reward: float = number(0.0, -INF)
+    batch: int = number(48, 1)
+    warmup_steps: int = number(0, 0)
+    freeze_after: int = number(0, 0)
+    clip_low: float = number(0.2, 0, 1)
+    clip_high: float = number(0.28, 0)
+    clip_dual: float = number(0.0, 0)
+    tis_cap: float = number(2.0, 0.001)
+    aggregate: str = choice("token-mean", "token-mean sequence-mean fixed-length")
+    entropy_coef: float = number(0.0, 0)
+    gamma: float = number(1.0, 0, 1)
+    lam: float = number(1.0, 0, 1)
+    target_difficulty: float = number(0.5, 0, 1)
     engine: EngineConfig = field(default_factory=EngineConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)

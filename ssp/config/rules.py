@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from ssp.base.errors import InputError, Refusals
 from ssp.config import own
+from ssp.config.fields import INF
 from ssp.config.schema import Config
-from ssp.config.tables import CHOICES, INF, PLACES, PRESETS, RANGES
+from ssp.config.tables import CHOICES, PLACES, PRESETS, RANGES
 
 Rule = Callable[[Config], None]
 """Raises InputError for settings that cannot stand together."""

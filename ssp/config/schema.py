@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.cluster import PlacementConfig, QueueConfig, RayConfig, TransferConfig
 from ssp.config.curriculum import CurriculumConfig
+from ssp.config.fields import INF, choice, number
 from ssp.config.league import LeagueConfig
 from ssp.config.role import RoleConfig
 
@@ -32,11 +33,11 @@ class EvalConfig:
     always. `temperature`: 0 (greedy) or at least 0.01. `anchor_every`: steps between evaluations of the solver's moving
     KL reference (0 = never)."""
 
-    every: int = 10
-    anchor_every: int = 0
-    questions_per_hop: int = 64
-    final_questions_per_hop: int = 128
-    temperature: float = 1.0
+    every: int = number(10, 0)
+    anchor_every: int = number(0, 0)
+    questions_per_hop: int = number(64, 1)
+    final_questions_per_hop: int = number(128, 1)
+    temperature: float = number(1.0, 0)
     hops: list[int] = field(default_factory=lambda: [1, 2, 3])
 
 
@@ -45,8 +46,8 @@ class SaveConfig:
     """A checkpoint is saved `every` so many steps. Of each role the newest `keep` stay, and those that state.json
     needs. `best`: so does the solver's checkpoint with the best evaluation during the run."""
 
-    every: int = 10
-    keep: int = 2
+    every: int = number(10, 1)
+    keep: int = number(2, 1)
     best: bool = True
 
 
@@ -55,18 +56,18 @@ class VoidConfig:
     """Law 2's limit on voids. Play stops when more than the share `limit` of a stage's last `window` outcomes is void.
     Then one round may be tried every `probe_every` seconds, and after `give_up_after` seconds the run ends."""
 
-    limit: float = 0.05
-    window: int = 200
-    probe_every: float = 10.0
-    give_up_after: float = 1800.0
+    limit: float = number(0.05, 0, 1)
+    window: int = number(200, 1)
+    probe_every: float = number(10.0, 0)
+    give_up_after: float = number(1800.0, 0)
 
 
 @dataclass
 class RoleInt:
     """One whole number for the `proposer` and one for the `solver`."""
 
-    proposer: int = 0
-    solver: int = 0
+    proposer: int = number(0, 0)
+    solver: int = number(0, 0)
 
 
 @dataclass
@@ -75,7 +76,7 @@ class ScheduleConfig:
     async, which set both of its numbers. `in_flight`: new weights reach players within a turn; needs bounds above 0,
     and an engine of kind vllm, simulated, or torch with `continuous`."""
 
-    preset: str = ""
+    preset: str = choice("", "sync one-step-off async")
     max_staleness: RoleInt = field(default_factory=RoleInt)
     in_flight: bool = False
 
@@ -92,16 +93,16 @@ class HealthConfig:
     `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most `rollbacks` times).
     """
 
-    on_collapse: str = "stop"
-    patience: int = 5
-    mismatch: float = 0.1
-    ratio: float = 0.5
-    samples: float = 0.1
-    grad_norm: float = 100.0
-    entropy: float = 0.0
-    flat: float = 0.0
-    collapse: float = 0.1
-    rollbacks: int = 2
+    on_collapse: str = choice("stop", "warn stop rollback")
+    patience: int = number(5, 1)
+    mismatch: float = number(0.1, 0)
+    ratio: float = number(0.5, 0)
+    samples: float = number(0.1, 0, 1)
+    grad_norm: float = number(100.0, 0)
+    entropy: float = number(0.0, 0, 1)
+    flat: float = number(0.0, 0, 1)
+    collapse: float = number(0.1, 0, 1)
+    rollbacks: int = number(2, 0)
 
 
 @dataclass
@@ -114,15 +115,15 @@ class GameConfig:
     replay_reset: earlier questions of a pool of 4096 whose last win rate was at most `replay_max_win_rate`;
     replay_reset cuts the pool to its newest share `replay_keep` every `replay_reset_every` rounds."""
 
-    questions: str = "proposer"
-    proposals: int = 1
-    attempts: int = 6
-    batch: str = "dummy"
-    resample_attempts: int = 5
-    resample_min_valid: float = 1.0
-    replay_reset_every: int = 10
-    replay_keep: float = 0.0
-    replay_max_win_rate: float = 1.0
+    questions: str = choice("proposer", "proposer dataset bank")
+    proposals: int = number(1, 1, 64)
+    attempts: int = number(6, 1)
+    batch: str = choice("dummy", "dummy resample replay replay_reset")
+    resample_attempts: int = number(5, 0, 100)
+    resample_min_valid: float = number(1.0, 0, 1)
+    replay_reset_every: int = number(10, 1)
+    replay_keep: float = number(0.0, 0, 1)
+    replay_max_win_rate: float = number(1.0, 0, 1)
 
 
 @dataclass
@@ -143,18 +144,18 @@ class RefereeConfig:
     rules: list[str] = field(
         default_factory=lambda: ["malformed", "empty", "not_a_question", "too_many_relations", "leakage", "no_search"]
     )
-    verifier: str = "frozen"
-    evidence: str = "chain"
-    noise_documents: int = 2
-    noise_trajectories: int = 0
-    prompt_tokens: int = 768
-    answer_tokens: int = 64
-    min_searches: int = 1
-    max_relations: int = 5
-    min_chars: int = 10
-    max_chars: int = 1000
-    min_words: int = 10
-    alarm_patience: int = 5
+    verifier: str = choice("frozen", "frozen solver judge none")
+    evidence: str = choice("chain", "chain verbatim quoted none")
+    noise_documents: int = number(2, 0)
+    noise_trajectories: int = number(0, 0)
+    prompt_tokens: int = number(768, 1)
+    answer_tokens: int = number(64, 1)
+    min_searches: int = number(1, 0)
+    max_relations: int = number(5, 1)
+    min_chars: int = number(10, 0)
+    max_chars: int = number(1000, 1)
+    min_words: int = number(10, 0)
+    alarm_patience: int = number(5, 1)
 
 
 @dataclass
@@ -169,19 +170,19 @@ class JudgeConfig:
     of a try; `retries`: further tries. `concurrency`: requests of one judge at a time (engine: prompts in a batch).
     After `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept."""
 
-    kind: str = "exact"
+    kind: str = choice("exact", "exact llm engine")
     fold: bool = False
     url: str = ""
     model: str = ""
     key_env: str = "OPENAI_API_KEY"
-    format: str = "word"
-    max_tokens: int = 16
-    timeout: float = 30.0
-    retries: int = 4
-    concurrency: int = 32
-    breaker: int = 8
-    breaker_seconds: float = 10.0
-    cache: int = 100_000
+    format: str = choice("word", "word json")
+    max_tokens: int = number(16, 1)
+    timeout: float = number(30.0, 0.001)
+    retries: int = number(4, 0, 100)
+    concurrency: int = number(32, 1, 1024)
+    breaker: int = number(8, 1)
+    breaker_seconds: float = number(10.0, 0)
+    cache: int = number(100_000, 0)
 
 
 @dataclass
@@ -223,11 +224,11 @@ class OnlineConfig:
     paragraph around each snippet. `vary`: keep a random number of the results, 1 to topk, drawn from (seed, query,
     topk)."""
 
-    engine: str = ""
+    engine: str = choice("", "serper serpapi google_cse")
     url: str = ""
     site: str = ""
-    quota: int = 0
-    ttl: float = 86400.0
+    quota: int = number(0, 0)
+    ttl: float = number(86400.0, 0)
     cache: str = ""
     pages: bool = False
     vary: bool = False
@@ -250,29 +251,29 @@ class RetrieverConfig:
     query.
     `gpus`: GPUs that each shard and encoder asks Ray for. `memory_mb`: what one process may load (0 = what is free)."""
 
-    shards: int = 2
-    replicas: int = 1
+    shards: int = number(2, 1, 1024)
+    replicas: int = number(1, 1, 1024)
     url: str = ""
-    topk: int = 3
-    kind: str = ""
-    k1: float = 1.2
-    b: float = 0.25
-    timeout: float = 20.0
-    hedge: float = 0.0
-    min_coverage: float = 1.0
-    window: float = 0.002
-    max_batch: int = 64
-    cache: int = 8192
-    encoders: int = 1
+    topk: int = number(3, 1)
+    kind: str = choice("", "bm25 dense hybrid")
+    k1: float = number(1.2, 0)
+    b: float = number(0.25, 0, 1)
+    timeout: float = number(20.0, 0.001)
+    hedge: float = number(0.0, 0)
+    min_coverage: float = number(1.0, 0, 1)
+    window: float = number(0.002, 0, 1)
+    max_batch: int = number(64, 1)
+    cache: int = number(8192, 0)
+    encoders: int = number(1, 1, 1024)
     encoder: str = ""
-    dtype: str = "float32"
-    ef_search: int = 0
-    nprobe: int = 0
-    depth: int = 100
+    dtype: str = choice("float32", "float32 float16 bfloat16")
+    ef_search: int = number(0, 0)
+    nprobe: int = number(0, 0)
+    depth: int = number(100, 1)
     reranker: str = ""
-    rerank: int = 10
-    gpus: float = 0.0
-    memory_mb: int = 0
+    rerank: int = number(10, 1)
+    gpus: float = number(0.0, 0)
+    memory_mb: int = number(0, 0)
     online: OnlineConfig = field(default_factory=OnlineConfig)
 
 
@@ -281,8 +282,8 @@ class ColdStartConfig:
     """The embedded policy of model=coldstart is taught by SFT from `seed`, until it answers well enough or for about
     `max_seconds` of the CPU. `from_scratch`: even if the shipped one has these settings."""
 
-    seed: int = 0
-    max_seconds: float = 130.0
+    seed: int = number(0, 0, 2**63 - 1)
+    max_seconds: float = number(130.0, 1)
     from_scratch: bool = False
 
 
@@ -294,10 +295,10 @@ class WarmupConfig:
     role's `learner.*`."""
 
     data: str = ""
-    least_reward: float = 1.0
-    epochs: int = 1
-    batch: int = 32
-    heldout: float = 0.05
+    least_reward: float = number(1.0, -INF)
+    epochs: int = number(1, 1)
+    batch: int = number(32, 1)
+    heldout: float = number(0.05, 0, 0.5)
 
 
 @dataclass
@@ -305,7 +306,7 @@ class TelemetryConfig:
     """Where the figures of a run go too. `wandb`, Weights & Biases: none, offline (files in the run folder, for
     `wandb sync`) or online (project and key from its own environment variables)."""
 
-    wandb: str = "none"
+    wandb: str = choice("none", "none offline online")
 
 
 @dataclass
@@ -313,8 +314,8 @@ class Config:
     """Keys of the run. `seed`: of all draws. `steps`: solver updates. `resume`: never, auto (from the last checkpoint),
     step:N (a kept checkpoint) or a run folder. `protocol`: an id, or a .yaml file (docs/protocols.md)."""
 
-    seed: int = 0
-    steps: int = 60
+    seed: int = number(0, 0, 2**63 - 1)
+    steps: int = number(60, 1)
     resume: str = "never"
     protocol: str = "mini"
     run: RunConfig = field(default_factory=RunConfig)

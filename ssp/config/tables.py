@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
 from typing import Any
 
-
-def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-    return found
-
+from ssp.config.fields import walk
+from ssp.config.schema import Config
 
 PRESETS = {"sync": (0, 0), "one-step-off": (1, 1), "async": (4, 4)}
 """Staleness bounds (proposer, solver) that `schedule.preset` stands for."""
@@ -24,17 +18,20 @@ SAID: dict[str, dict[str, Any]] = {
 }
 """What estimators, losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
 
-CHOICES = {key: tuple(names) for key, names in _read("choices.json").items()}
-"""Names that are built in, by key, from choices.json."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    **{key: item.metadata["choices"] for key, item in walk(Config) if "choices" in item.metadata},
+    "proposer.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only"),
+}
+"""Names that are built in, by key."""
 
 PLACES = ("{role}.algorithm", "{role}.loss", "proposer.reward")
 """Those of them that take a user's own code too (`ssp.config.own`), as solver.reward does."""
 
-INF = math.inf
 ACTED = ("scripted", "simulated")
 """Engines without a model: a script plays, and nothing can be learned from it."""
 COLDEST = 0.01
 """Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
-RANGES: dict[str, tuple[float, float]] = {key: (low, high) for key, (low, high) in _read("ranges.json").items()}
-"""Smallest and largest value of every number, both allowed (infinity: no such end; it is refused itself), from
-ranges.json. 1024 actors of one kind: a slip of the finger must not start a million processes."""
+RANGES: dict[str, tuple[float, float]] = {
+    key: item.metadata["range"] for key, item in walk(Config) if "range" in item.metadata
+}
+"""Smallest and largest value of every number, both allowed."""

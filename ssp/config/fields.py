@@ -1,0 +1,32 @@
+"""What stands at a setting's field: the values that it allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import Field, field, fields, is_dataclass
+from typing import Any, get_type_hints
+
+INF = math.inf
+
+
+def number(default: float, low: float, high: float = INF) -> Any:
+    """A number from `low` to `high`, both allowed; INF: no such end, and itself refused."""
+    return field(default=default, metadata={"range": (low, high)})
+
+
+def choice(default: str, names: str) -> Any:
+    """One of `names`, with blanks between; "" too where it is the `default`."""
+    known = (*("",) * (default == ""), *names.split())
+    return field(default=default, metadata={"choices": known})
+
+
+def walk(schema: Any, prefix: str = "") -> Iterator[tuple[str, Field[Any]]]:
+    """Every key below a block and its field; keys of a role block once, as `{role}.key`."""
+    hints = get_type_hints(schema)
+    for item in fields(schema):
+        key, hint = f"{prefix}{item.name}", hints[item.name]
+        if not is_dataclass(hint):
+            yield key, item
+        elif key not in ("proposer", "solver"):
+            yield from walk(hint, "{role}." if key == "defaults" else f"{key}.")
