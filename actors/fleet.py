@@ -27,8 +27,7 @@ from ssp.base.errors import Fault, InputError, InvariantError, SspError
 from ssp.capacity.memory import services
 from ssp.config.schema import Config
 from ssp.game import corpora
-from ssp.search.flights import Flights
-from ssp.search.hits import Answers, Hits, Knobs, Rows, Search, Vectors
+from ssp.search.hits import Hits, Knobs, Rows, Search, Vectors
 from ssp.search.index import budget
 from ssp.search.router import DOWN, Corpus, Options, Router
 
@@ -130,38 +129,24 @@ class RayModels:
 
 
 class RayRouter(Router):
-    """A router whose searches end within `timeout` seconds, and that asks once what several threads ask at a time."""
+    """A router whose searches end within `timeout` seconds."""
 
     def __init__(self, corpora: Mapping[str, Corpus], min_coverage: float, cache: int, timeout: float) -> None:
-        super().__init__(corpora, min_coverage, cache)
+        super().__init__(corpora, min_coverage, cache, 2 * timeout)
         self._timeout = timeout
-        self._flights: Flights[tuple[str, int, Options | None, str], tuple[list[Document], float]] = Flights()
 
-    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
-        """As `Router.ask`. `seconds`: search is the slowest shard's own; the rest of the time until then is wait."""
-        seconds, known = dict[str, float](), [0]
-
-        def work(keys: list[Any]) -> list[tuple[list[Document], float]]:
-            asked = _Asked(time.monotonic() + self._timeout)
-            token = _ASKED.set(asked)
-            try:
-                answers = super(RayRouter, self).ask([key[-1] for key in keys], k, corpus, options)
-            finally:
-                _ASKED.reset(token)
-            seconds.update(answers.seconds)
+    def _asked(
+        self, corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
+    ) -> tuple[list[list[Document]], float]:
+        """In `seconds`, search is the slowest shard's own; the rest of the time until then is wait."""
+        asked = _Asked(time.monotonic() + self._timeout)
+        token = _ASKED.set(asked)
+        try:
+            return super()._asked(corpus, queries, k, options, seconds)
+        finally:
+            _ASKED.reset(token)
             if "search" in seconds:
                 seconds.update({"search": asked.searched, WAIT: asked.waited})
-            known[0] = answers.known
-            return [(documents, answers.coverage) for documents in answers]
-
-        try:
-            found = self._flights.run([(corpus, k, options, query) for query in queries], work, 2 * self._timeout)
-        except TimeoutError as error:
-            raise Fault(DOWN, f"a search took longer than {2 * self._timeout:g} s") from error
-        answers = [found[corpus, k, options, query] for query in queries]
-        return Answers(
-            [docs for docs, _ in answers], min((share for _, share in answers), default=1.0), seconds, known[0]
-        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from ssp.game import corpora
 from ssp.search.batcher import Batcher
 from ssp.search.hits import Hits, Knobs, Rows, Vectors
 from ssp.search.index import budget
+from ssp.search.known import Known
 
 CALLS = 128
 """Calls that one actor works on at once; almost all of them wait for their batch. More wait outside."""
@@ -156,12 +157,19 @@ class ShardActor(_Served):
         """One (rows, scores) a ranking for each item; a query that several ask is searched once."""
         corpus, k, knobs, kind = key
         began = time.perf_counter()
-        different, places = _different(items, lambda item: (item[0], None if item[1] is None else item[1].tobytes()))
-        vectors = None if different[0][1] is None else np.stack([vector for _, vector in different])
-        with self._batch(len(different)):
-            rankings = self._shards[corpus].search([text for text, _ in different], vectors, k, knobs, kind)
-        found = [tuple((r.rows[i], r.scores[i]) for r in rankings) for i in range(len(different))]
-        return [found[place] for place in places], time.perf_counter() - began
+        keys = [(text, None if vector is None else vector.tobytes()) for text, vector in items]
+
+        def work(different: list[tuple[str, Any]]) -> list[Any]:
+            texts = [text for text, _ in different]
+            vectors = (
+                None if different[0][1] is None else np.stack([np.frombuffer(v, np.float32) for _, v in different])
+            )
+            with self._batch(len(different)):
+                rankings = self._shards[corpus].search(texts, vectors, k, knobs, kind)
+            return [tuple((r.rows[i], r.scores[i]) for r in rankings) for i in range(len(different))]
+
+        found, _ = Known[Any, Any]().ask(keys, work)
+        return [found[key] for key in keys], time.perf_counter() - began
 
 
 @_actor
@@ -197,18 +205,20 @@ class EncoderActor(Calm, _Served):
             return self._batcher.submit(RERANK, items).result()[0] if here else None
 
     def _work(self, key: Hashable, items: list[Any]) -> tuple[Sequence[Any], dict[str, float]]:
-        different, places = _different(items, lambda item: item)
-        with self._batch(len(different)):
-            found: Any
-            if key == RERANK:
-                assert self._reranker is not None
-                found = self._reranker.scores([query for query, _ in different], [list(some) for _, some in different])
-                seconds: dict[str, float] = {}
-            else:
-                encoder = self._encoders[str(key)]
-                assert encoder is not None
-                found, seconds = encoder.encode_queries(different)
-        return [found[place] for place in places], seconds
+        seconds: dict[str, float] = {}
+
+        def work(different: list[Any]) -> Sequence[Any]:
+            with self._batch(len(different)):
+                if key == RERANK:
+                    return self._reranker.scores(
+                        [query for query, _ in different], [list(some) for _, some in different]
+                    )  # type: ignore[no-any-return]
+                found, spent = self._encoders[str(key)].encode_queries(different)
+            seconds.update(spent)
+            return found  # type: ignore[no-any-return]
+
+        found, _ = Known[Any, Any]().ask(items, work)
+        return [found[item] for item in items], seconds
 
 
 def _by_corpus(cfg: Config, opened: Callable[[Path], _Part]) -> dict[str, _Part]:
@@ -216,16 +226,3 @@ def _by_corpus(cfg: Config, opened: Callable[[Path], _Part]) -> dict[str, _Part]
     named = corpora.named(cfg)
     parts = {path: opened(path) for path in dict.fromkeys(named.values())}
     return {name: parts[path] for name, path in named.items()}
-
-
-def _different(items: Iterable[Any], key: Callable[[Any], Hashable]) -> tuple[list[Any], list[int]]:
-    """The items that differ in `key`, and for each item the place of its own among them."""
-    found: dict[Hashable, int] = {}
-    different: list[Any] = []
-    places = []
-    for item in items:
-        place = found.setdefault(key(item), len(different))
-        if place == len(different):
-            different.append(item)
-        places.append(place)
-    return different, places

@@ -21,7 +21,7 @@ from ssp.capacity.placement import beside, machine
 from ssp.config.schema import Config
 
 NEEDED = (
-    "torch transformers tokenizers huggingface_hub safetensors numpy ray omegaconf bm25s pyarrow tensorboardX rich "
+    "torch transformers tokenizers huggingface_hub safetensors numpy ray omegaconf pyarrow tensorboardX rich "
     "uvicorn httpx regex openai math-verify"
 ).split()
 EXTRAS = ("vllm", "deepspeed", "faiss-gpu")

@@ -1,8 +1,8 @@
 """Retrieval: ranking a corpus, its shards, and the sources that a rollout asks.
 
-bm25.py and dense.py rank; shard.py is one part, router.py makes an answer of all; batcher.py and flights.py merge requests;
-source.py asks other servers, recorded.py remembers. Index folders are in index/, models in encoders/, engines of the
-web in ssp/search/online.
+bm25.py and dense.py rank; shard.py is one part, router.py makes an answer of all; batcher.py merges requests, known.py asks
+nothing twice; source.py asks other servers, recorded.py remembers. Index folders are in index/, models in encoders/,
+engines of the web in online/.
 """
 
 from ssp.search.bm25 import fingerprint

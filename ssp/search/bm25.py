@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
+from ssp.search import postings
 from ssp.search.hits import Hits, Rows
 from ssp.search.tokens import tokenise
 
@@ -32,8 +30,6 @@ SMALL = 4096
 WIDE, WIDE_BYTES = 8, 1 << 28
 """A token that is in more than one row of WIDE is also kept as one score a row, once it was asked for, while all those of
 an index take at most WIDE_BYTES."""
-CHUNK = 20_000
-"""Documents that are counted at once while building."""
 BLOCK = 1 << 24
 """Postings that a slice looks at at once."""
 FEW = 32
@@ -212,75 +208,14 @@ def _drain(sums: Scores, touched: list[Places] | None, least: float) -> tuple[Pl
 def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
     """Index `texts` (a document's whole contents, title line too) with BM25: Lucene's idf and term weight, as in bm25s.
 
-    `texts` is read once, `CHUNK` at a time. Raises InputError for no text, texts without one token, or k1 < 0, b outside
-    [0, 1]. bm25s's own call to index is not used: it wants every token of the corpus as a Python list.
+    `texts` is read once. Raises InputError for no text, texts without one token, or k1 < 0, b outside [0, 1].
     """
-    if not k1 >= 0 or not 0 <= b <= 1 or not np.isfinite(k1):
-        raise InputError("BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set retriever.k1 and retriever.b")
-    vocabulary = _Numbers()
-    chunks, sizes, df = list[_Chunk](), list[npt.NDArray[np.int64]](), np.zeros(0, dtype=np.int64)
-    for lengths, chunk in _counted(texts, vocabulary):
-        present, _, many = _runs(chunk[0])
-        df = np.concatenate([df, np.zeros(len(vocabulary) - len(df), dtype=np.int64)])
-        df[present] += many
-        chunks.append(chunk)
-        sizes.append(lengths)
-    total = sum(len(lengths) for lengths in sizes)
-    if not vocabulary:
-        found = f"{total} documents without a word" if total else "no documents"
-        raise InputError("an index needs at least one document with a word in it", found, "check the corpus file")
-    # Here, since it brings scipy, and numba where that is installed: 30 MB that no process needs which only asks.
-    from bm25s.scoring import _select_idf_scorer, _select_tfc_scorer
-
-    idf_of, weight_of = _select_idf_scorer("lucene"), _select_tfc_scorer("lucene")
-    idf = np.array([idf_of(n, N=total) for n in df.tolist()], dtype=np.float32)
-    average, first = np.concatenate(sizes).mean(), 0
-    indptr = np.concatenate([[0], np.cumsum(df)])
-    data, local = np.empty(indptr[-1], dtype=np.float32), np.empty(indptr[-1], dtype=np.int32)
-    ends = indptr[:-1].copy()
-    chunks.reverse()
-    for lengths in sizes:
-        columns, rows, times = chunks.pop()
-        present, starts, many = _runs(columns)
-        to = np.arange(len(columns)) + np.repeat(ends[present] - starts, many)
-        data[to] = idf[columns] * weight_of(times, l_d=lengths[rows], l_avg=average, k1=k1, b=b)
-        local[to] = rows + np.int32(first)
-        ends[present] += many
-        first += len(lengths)
-    return Bm25Index(data, local, indptr, dict(vocabulary), 0, total, total)
-
-
-_Chunk = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Scores]
-"""Postings of some documents by column, then row: the column, the row in the chunk, how often the token is there."""
-
-
-class _Numbers(dict[str, int]):
-    """Tokens, numbered as they come."""
-
-    def __missing__(self, token: str) -> int:
-        number = self[token] = len(self)
-        return number
-
-
-def _counted(texts: Iterable[str], numbers: _Numbers) -> Iterator[tuple[npt.NDArray[np.int64], _Chunk]]:
-    """The tokens of each text (how many), and the postings, of `CHUNK` texts at a time."""
-    texts = iter(texts)
-    while some := list(islice(texts, CHUNK)):
-        flat, lengths = array("i"), list[int]()
-        for text in some:
-            tokens = tokenise(text)
-            flat.extend(map(numbers.__getitem__, tokens))
-            lengths.append(len(tokens))
-        sizes = np.array(lengths, dtype=np.int64)
-        keys = np.sort(np.frombuffer(flat, dtype=np.int32) * np.int64(CHUNK) + np.repeat(np.arange(len(some)), sizes))
-        keys, _, times = _runs(keys)
-        yield sizes, ((keys // CHUNK).astype(np.int32), (keys % CHUNK).astype(np.int32), times.astype(np.float32))
-
-
-def _runs(values: npt.NDArray[np.integer]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Of sorted values: each one once, where it starts, how often it is there."""
-    starts = np.flatnonzero(np.diff(values, prepend=-1))
-    return values[starts], starts, np.diff(starts, append=len(values))
+    postings.check(k1, b)
+    numbers = postings.Numbers()
+    runs = list(postings.counted(texts, numbers, postings.IN_MEMORY))
+    matrix = postings.scored(lambda: runs, len(numbers), k1, b, postings.IN_MEMORY)
+    total = sum(len(run.lengths) for run in runs)
+    return Bm25Index(*matrix, dict(numbers), 0, total, total)
 
 
 def shard_rows(total: int, i: int, n: int) -> tuple[int, int]:

@@ -7,9 +7,7 @@ Promises the answer of the single index when every shard answered, and a Fault w
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +18,7 @@ import numpy as np
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.search.hits import NO_ROW, Answers, Hits, Knobs, Rows, Vectors, fuse, merge
+from ssp.search.known import Found, Known
 from ssp.search.shard import BM25, HYBRID, Encoder, Reranker, Shard
 
 NO_CORPUS = "none"
@@ -104,17 +103,23 @@ class Corpus:
 
 
 class Router:
-    """`Search` over `corpora`, with a bounded cache of whole answers. Safe in several threads.
+    """`Search` over `corpora`, with a bounded cache of whole answers. Safe in several threads, which ask at most once.
 
     `min_coverage`: the share of a corpus's rows below which an answer is a Fault: `retriever_down` when no shard
-    answered, else `retriever_partial`.
+    answered, else `retriever_partial`. `patience`: seconds after which another thread's search is not waited for.
     """
 
-    def __init__(self, corpora: Mapping[str, Corpus], min_coverage: float = 1.0, cache: int = CACHE) -> None:
+    def __init__(
+        self,
+        corpora: Mapping[str, Corpus],
+        min_coverage: float = 1.0,
+        cache: int = CACHE,
+        patience: float | None = None,
+    ) -> None:
         if NO_CORPUS in corpora:
             raise InputError("a corpus has a name of its own", NO_CORPUS, "that name means: search finds nothing")
-        self.corpora, self._least = dict(corpora), min_coverage
-        self._cache = _Cache(cache)
+        self.corpora, self._least, self._patience = dict(corpora), min_coverage, patience
+        self._known: Known[tuple[str, str], Found] = Known(cache)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """For each query at most `k` documents of `corpus`, best first, with their scores. Raises Fault."""
@@ -131,19 +136,31 @@ class Router:
         if known is None:
             names = ", ".join([*self.corpora, NO_CORPUS])
             raise InputError(f"a search names a loaded corpus ({names})", corpus, "name one of these")
-        options = options or known.options
-        key = (known.retriever, k, options)
-        found = self._cache.get(queries, key) if k <= CACHED_K else {}
-        cached = sum(query in found for query in queries)
-        missing = list(dict.fromkeys(query for query in queries if query not in found))
-        coverage, seconds = 1.0, dict[str, float]()
-        if missing:
-            documents, coverage = _Search(known, options, seconds, self._least).run(missing, k)
-            fresh = dict(zip(missing, documents, strict=True))
-            if coverage == 1.0 and k <= CACHED_K:
-                self._cache.put(fresh, key)
-            found |= fresh
-        return Answers([list(found[query]) for query in queries], coverage, seconds, cached)
+        options, seconds = options or known.options, dict[str, float]()
+
+        def work(keys: list[tuple[str, str]]) -> list[Found]:
+            documents, coverage = self._asked(known, [query for _, query in keys], k, options, seconds)
+            return [(found, coverage) for found in documents]
+
+        def small(key: tuple[str, str], answer: Found) -> bool:
+            return answer[1] == 1.0 and k <= CACHED_K and len(key[1]) <= CACHED_QUERY
+
+        way = f"{known.retriever} {k} {options}"  # a text's hash is made once
+        keys = [(way, query) for query in queries]
+        try:
+            found, missing = self._known.ask(keys, work, small, self._patience)
+        except TimeoutError as error:
+            raise Fault(DOWN, f"a search took longer than {self._patience:g} s") from error
+        coverage = min((coverage for _, coverage in found.values()), default=1.0)
+        return Answers(
+            [list(found[key][0]) for key in keys], coverage, seconds, sum(key not in missing for key in keys)
+        )
+
+    def _asked(
+        self, corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
+    ) -> tuple[list[list[Document]], float]:
+        """Documents of different queries, and the coverage; `seconds` by stage are filled in."""
+        return _Search(corpus, options, seconds, self._least).run(queries, k)
 
 
 class _Search:
@@ -223,32 +240,6 @@ def reranked(documents: Sequence[Document], scores: Sequence[float]) -> list[Doc
     """Best first by the new scores, which the documents carry; ties keep their order."""
     pairs = sorted(zip(documents, scores, strict=True), key=lambda pair: -pair[1])
     return [replace(document, score=score) for document, score in pairs]
-
-
-class _Cache:
-    """Answers to the latest queries."""
-
-    def __init__(self, size: int) -> None:
-        self._size, self._lock = size, threading.Lock()
-        self._answers: OrderedDict[tuple[object, str], list[Document]] = OrderedDict()
-
-    def get(self, queries: Sequence[str], key: object) -> dict[str, list[Document]]:
-        found = {}
-        with self._lock:
-            for query in queries:
-                answer = self._answers.get((key, query))
-                if answer is not None:
-                    self._answers.move_to_end((key, query))
-                    found[query] = answer
-        return found
-
-    def put(self, answers: Mapping[str, list[Document]], key: object) -> None:
-        with self._lock:
-            for query, documents in answers.items():
-                if len(query) <= CACHED_QUERY:
-                    self._answers[key, query] = documents
-            while len(self._answers) > self._size:
-                self._answers.popitem(last=False)
 
 
 def local(name: str, shards: Sequence[Shard], options: Options = Options(), **parts: object) -> Router:

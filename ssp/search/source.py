@@ -19,6 +19,7 @@ from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import BACKOFF, TRIES, Service
 from ssp.search.hits import Answers, Search
+from ssp.search.known import sendable
 from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
 
 if TYPE_CHECKING:
@@ -213,11 +214,6 @@ def _slowest(parts: Sequence[Answers]) -> dict[str, float]:
     """Seconds of servers that worked at the same time: the most of each stage."""
     stages = {stage for part in parts for stage in part.seconds}
     return {stage: max(part.seconds.get(stage, 0.0) for part in parts) for stage in sorted(stages)}
-
-
-def sendable(query: str) -> str:
-    """A lone surrogate cannot be sent, and tokenisers drop it anyway."""
-    return query.encode("utf-8", "replace").decode()
 
 
 def parse(status: int, content: bytes, queries: int, k: int) -> Answers:

@@ -16,9 +16,9 @@ from folders import DIM, Encode, corpus, dense
 
 from ssp.base.errors import InputError
 from ssp.data.readers import read_corpus
-from ssp.search import bm25
+from ssp.search import bm25, postings
 from ssp.search.hits import Knobs, merge
-from ssp.search.index import builder, postings, store, vectors
+from ssp.search.index import builder, store, vectors
 from ssp.search.index.builder import IndexPlan, build_index
 
 ROWS = 150
@@ -358,7 +358,8 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import faiss
 from folders import Encode, dense
-from ssp.search.index import builder, documents, postings, store, vectors
+from ssp.search import postings
+from ssp.search.index import builder, documents, store, vectors
 faiss.omp_set_num_threads(1)
 postings.RUN_TOKENS, vectors.SAVE_SECONDS, vectors.KEEP_SECONDS, vectors.ADDED = 120, 0, 0, 16
 encode, calls = Encode(), 0
@@ -397,7 +398,7 @@ def test_a_build_killed_in_any_stage_goes_on_to_the_same_folder(source, tmp_path
     for i, (name, at, encoded) in enumerate(
         [
             ("documents._unique", 1, ROWS),
-            ("postings._write_run", 3, ROWS),
+            ("postings._run", 3, ROWS),
             ("postings._gathered", 1, ROWS),
             ("encode", 3, ROWS - 64),
             ("vectors._write", 1, 0),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError, InvariantError
-from ssp.search import bm25, in_memory, local
+from ssp.search import bm25, in_memory, local, postings
 from ssp.search.bm25 import Bm25Index, at_least, build, fingerprint, shard_rows, slice_rows, top
 from ssp.search.hits import Hits, merge
 from ssp.search.tokens import tokenise
@@ -156,9 +156,11 @@ def test_scores_are_those_of_bm25s(corpus, query, k):
 
 
 def test_a_stream_gives_the_matrix_of_bm25s_bit_for_bit(monkeypatch):
-    monkeypatch.setattr(bm25, "CHUNK", 37)
     corpus = ["", *zipf(400, 30, 200), "one more . . one"]
+    whole = build(iter(corpus), 0.9, 0.4)
+    monkeypatch.setattr(postings, "IN_MEMORY", 97)
     index = build(iter(corpus), 0.9, 0.4)
+    assert index.data.tobytes() == whole.data.tobytes() and index.local.tolist() == whole.local.tolist()
     reference = bm25s.BM25(k1=0.9, b=0.4, method="lucene", dtype="float32")
     ids = [[index.vocabulary[token] for token in tokenise(text)] for text in corpus]
     reference.index((ids, index.vocabulary), create_empty_token=False, show_progress=False)

@@ -86,15 +86,6 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
         RecordedSearch(tmp_path / "text.db", Counting(), BM25)
 
 
-def test_in_memory_only_the_latest_answers_are_kept() -> None:
-    inner = Counting()
-    search = RecordedSearch(Path(":memory:"), inner, BM25, keep=2)
-    for query in ("a", "b", "a", "c", "a", "b"):
-        search.search([query], 1, "train")
-    assert inner.asked == [["a"], ["b"], ["c"], ["a"], ["b"]] and search.hits == 1
-    assert not list(Path().glob(":memory:*"))
-
-
 class Partial(Counting):
     """Searches half of the corpus until it is `whole`."""
 

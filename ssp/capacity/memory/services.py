@@ -20,7 +20,7 @@ from ssp.search.index import store
 
 BASE_MB = {"ray": 345, "dashboard": 200, "driver": 160, "policy": 215, "learner": 310, "search": 85, "plain": 76}
 """Megabytes of one process before its data that no file backs: Ray's own together, its dashboard's, the coordinator, an
-actor with torch, one with transformers' models too, one with numpy and bm25s, one with none of these. Measured in a
+actor with torch, one with transformers' models too, one with numpy, one with none of these. Measured in a
 quickstart on a 2-core Linux machine without optional packages, whose processes took 3358 MB together at their peak.
 transformers takes scikit-learn and DeepSpeed along where they are installed, 75 MB more in a learner."""
 

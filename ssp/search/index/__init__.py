@@ -1,5 +1,5 @@
 """Index folders.
 
-documents.py and store.py hold them, builder.py makes them (postings.py: BM25, vectors.py: dense), budget.py compares what
+documents.py and store.py hold them, builder.py makes them (vectors.py: the dense part), budget.py compares what
 they need with the memory that there is.
 """

@@ -21,7 +21,8 @@ import numpy as np
 
 from ssp.base.errors import InputError
 from ssp.base.files import sync, whole
-from ssp.search.index import documents, postings, store
+from ssp.search import postings
+from ssp.search.index import documents, store
 from ssp.search.index.documents import MappedDocuments, Progress
 from ssp.search.index.store import DensePart, Manifest
 from ssp.search.shard import BM25, DENSE, KINDS
@@ -62,8 +63,7 @@ class IndexPlan:
 
     def check(self) -> None:
         """InputError for settings that do not go together."""
-        if not 0 <= self.k1 < float("inf") or not 0 <= self.b <= 1:
-            raise InputError("BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={self.k1}, b={self.b}", "set --k1 and --b")
+        postings.check(self.k1, self.b)
         if self.kind not in KINDS:
             raise InputError(f"an index is one of {', '.join(KINDS)}", self.kind, "set --kind")
         if (self.kind == BM25) != (self.encoder is None):

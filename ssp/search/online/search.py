@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
@@ -27,11 +28,11 @@ from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.services import BACKOFF, SEALED, TRIES, Service, is_loopback, key_from, sealed
 from ssp.search.hits import Answers
+from ssp.search.known import Book, sendable
 from ssp.search.online.engines import ENGINES, Result
 from ssp.search.online.pages import Pages
-from ssp.search.recorded import RecordedSearch
 from ssp.search.router import CACHE, DOWN, NO_CORPUS
-from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA, sendable
+from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
 
 if TYPE_CHECKING:
     from ssp.config.schema import RetrieverConfig
@@ -46,7 +47,6 @@ _KEY_WORDS = (b"API_KEY_INVALID", b"keyInvalid")
 _SPENT = 402
 _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 """An account that is used up is a 400 at Serper and a 403 at Google: nobody's key is wrong then."""
-_WEB = "web"
 _LOGGERS = ("httpcore.http11", "httpcore.connection", "httpcore.proxy")
 
 
@@ -114,9 +114,8 @@ class OnlineSearch:
         self._pages = Pages(loopback=is_loopback(self._url)) if pages else None
         self._lock = threading.Lock()
         self.requests = 0
-        what = {_WEB: f"{name} {self._url} {site} pages={pages}"}
-        place = memory or Path(":memory:")
-        self._memory = RecordedSearch(place, _OneByOne(self._one), what, ttl, clock, 0 if memory else keep)
+        self._what = f"{name} {self._url} {site} pages={pages}"
+        self._memory = Book(memory or Path(":memory:"), ttl, clock, 0 if memory else keep)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault.
@@ -127,11 +126,9 @@ class OnlineSearch:
         if corpus == NO_CORPUS:
             return Answers([[] for _ in queries])
         began = time.perf_counter()
-        asked = list(dict.fromkeys(queries))
         # One at a time through the memory, so that a fault loses no answer that was paid for.
-        answers = self._pool.map(lambda query: self._memory.search([query], k, _WEB)[0], asked)
-        found = {query: self._kept(query, k, documents) for query, documents in zip(asked, answers, strict=True)}
-        return Answers([found[query] for query in queries], 1.0, {"search": time.perf_counter() - began})
+        answers = list(self._pool.map(partial(self._remembered, k), queries))
+        return Answers(answers, 1.0, {"search": time.perf_counter() - began})
 
     def close(self) -> None:
         """End the threads, close the connections and the file."""
@@ -143,8 +140,10 @@ class OnlineSearch:
         for logger in _LOGGERS:
             logging.getLogger(logger).removeFilter(self._blot)
 
-    def _kept(self, query: str, k: int, documents: list[Document]) -> list[Document]:
-        return documents if self._vary is None else documents[: 1 + derive(self._vary, "results", query, k) % k]
+    def _remembered(self, k: int, query: str) -> list[Document]:
+        found, _ = self._memory.ask([(self._what, k, query)], lambda _: [(self._one(query, k), 1.0)])
+        ((documents, _),) = found.values()
+        return documents[: None if self._vary is None else 1 + derive(self._vary, "results", query, k) % k]
 
     def _count(self) -> None:
         with self._lock:
@@ -208,16 +207,6 @@ class OnlineSearch:
     def _document(self, result: Result) -> Document:
         contents = f'"{_plain(result.title)}"\n{_plain(self._engine.snippet(result.snippet))}'
         return Document(_whole(result.link) or hashlib.sha256(contents.encode()).hexdigest()[:16], contents)
-
-
-class _OneByOne:
-    """`Search` of one query at a time, by a function."""
-
-    def __init__(self, one: Callable[[str, int], list[Document]]) -> None:
-        self._one = one
-
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        return [self._one(query, k) for query in queries]
 
 
 class _Blot(logging.Filter):

@@ -1,0 +1,144 @@
+"""Questions and their answers: what is known, or being asked, is not asked again.
+
+Owns the one place where equal questions become one: within a call, among the threads that ask at a time, and over time (in
+memory, or in a file that any number of processes share). Promises that what is too old counts as not there. Refuses to
+keep a failure, or what is not worth it, and to know who answers.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ssp.base.episode import Document
+from ssp.base.errors import InputError
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+Found = tuple[list[Document], float]
+"""Documents, best first, and the share of the corpus that they were found in."""
+
+_TABLE = """CREATE TABLE IF NOT EXISTS answers (
+    retriever TEXT, k INTEGER, query TEXT, at REAL, documents TEXT, PRIMARY KEY (retriever, k, query))
+"""
+
+
+class Known(Generic[Key, Value]):
+    """The `keep` answers that were used last, in memory. Safe in several threads. `hits` and `misses` count keys."""
+
+    def __init__(self, keep: int = 0) -> None:
+        self._keep = keep
+        self._answers: OrderedDict[Key, Value] = OrderedDict()
+        self._flying: dict[Key, Future[dict[Key, Value]]] = {}
+        self._lock = threading.Lock()
+        self.hits = self.misses = 0
+
+    def ask(
+        self,
+        keys: Iterable[Key],
+        work: Callable[[list[Key]], Sequence[Value]],
+        worth: Callable[[Key, Value], bool] = lambda key, value: True,
+        seconds: float | None = None,
+    ) -> tuple[dict[Key, Value], set[Key]]:
+        """The answer of each key, and the keys that were not known. `work` answers those that nobody works on, in their
+        order; what is `worth` it is kept.
+
+        Raises what the work for a key raised, and TimeoutError when another caller's takes longer than `seconds`.
+        """
+        keys = dict.fromkeys(keys)
+        with self._lock:
+            found = self._get(keys)
+            missing = [key for key in keys if key not in found]
+            self.hits, self.misses = self.hits + len(found), self.misses + len(missing)
+            others = {key: self._flying[key] for key in missing if key in self._flying}
+            mine, flight = [key for key in missing if key not in others], Future[dict[Key, Value]]()
+            self._flying |= dict.fromkeys(mine, flight)
+        if mine:
+            found |= self._made(mine, flight, work, worth)
+        return found | {key: other.result(seconds)[key] for key, other in others.items()}, set(missing)
+
+    def _made(
+        self,
+        mine: list[Key],
+        flight: Future[dict[Key, Value]],
+        work: Callable[[list[Key]], Sequence[Value]],
+        worth: Callable[[Key, Value], bool],
+    ) -> dict[Key, Value]:
+        try:
+            made = dict(zip(mine, work(mine), strict=True))
+            with self._lock:
+                self._put({key: value for key, value in made.items() if worth(key, value)})
+            flight.set_result(made)
+            return made
+        except BaseException as error:
+            flight.set_exception(error)  # for the others
+            raise
+        finally:
+            with self._lock:
+                for key in mine:
+                    del self._flying[key]
+
+    def _get(self, keys: Iterable[Key]) -> dict[Key, Value]:
+        found = {key: self._answers[key] for key in keys if key in self._answers}
+        for key in found:
+            self._answers.move_to_end(key)
+        return found
+
+    def _put(self, answers: Mapping[Key, Value]) -> None:
+        self._answers |= answers
+        while len(self._answers) > self._keep:
+            self._answers.popitem(last=False)
+
+
+class Book(Known[tuple[str, int, str], Found]):
+    """Answers by retriever, k and query in the file `path` (`:memory:`: none), for `ttl` seconds (0: for ever), the latest
+    `keep` of them (0: all). InputError when the file is not one of these."""
+
+    def __init__(self, path: Path, ttl: float = 0.0, clock: Callable[[], float] = time.time, keep: int = 0) -> None:
+        super().__init__(keep)
+        self._ttl, self._clock = ttl, clock
+        try:
+            self._book = sqlite3.connect(path, timeout=60.0, check_same_thread=False, isolation_level=None)
+            self._book.execute("PRAGMA journal_mode=WAL")
+            self._book.execute(_TABLE)
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                "a search record is a file that this program wrote", f"{path}: {error}", "name another"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._book.close()
+
+    def _get(self, keys: Iterable[tuple[str, int, str]]) -> dict[tuple[str, int, str], Found]:
+        found = {}
+        for key in keys:
+            asked = "SELECT at, documents FROM answers WHERE retriever=? AND k=? AND query=?"
+            row = self._book.execute(asked, (*key[:2], sendable(key[2]))).fetchone()
+            if row is not None and not (self._ttl and self._clock() - row[0] > self._ttl):
+                found[key] = [Document(*fields) for fields in json.loads(row[1])], 1.0
+        return found
+
+    def _put(self, answers: Mapping[tuple[str, int, str], Found]) -> None:
+        rows = [
+            (*key[:2], sendable(key[2]), self._clock(), json.dumps([[d.id, d.contents, d.score] for d in documents]))
+            for key, (documents, _) in answers.items()
+        ]
+        with self._book:  # commits, or rolls back: else the file would stay locked for all
+            self._book.execute("BEGIN")
+            self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows)
+            if self._keep:  # a replaced row gets a new number too
+                limit = "DELETE FROM answers WHERE rowid <= (SELECT max(rowid) FROM answers) - ?"
+                self._book.execute(limit, (self._keep,))
+
+
+def sendable(query: str) -> str:
+    """A lone surrogate cannot be sent or written, and tokenisers drop it anyway."""
+    return query.encode("utf-8", "replace").decode()
