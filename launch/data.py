@@ -16,11 +16,12 @@ from typing import Any
 from launch.cli import Parser
 from ssp.base.errors import InputError
 from ssp.base.printable import say
-from ssp.data import merge, rag, writers
+from ssp.data import merge, writers
 from ssp.game import protocols
+from ssp.learning.warmup import rag
 
 WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
-    "search-r1": writers.write_search_r1,
+    "search-r1": lambda path, rows: writers.write_search_r1(path, rows, protocols.training_prompt()),
     "flashrag": writers.write_flashrag,
     "plain": writers.write_plain,
     "ssp": writers.write_ssp,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.data.writers import SCORED, fits_search_r1
+from ssp.game.protocols import training_prompt
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
 from ssp.selfplay.questions.records import VALID, Record
@@ -39,7 +40,8 @@ def write(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> 
     """Write the export, and say what it has and has not."""
     kind = args.format or "bank"
     accepted = [record for record in records if kind == "bank" or record.verdict == VALID]
-    kept = [record for record in accepted if kind == "bank" or fits_search_r1(record.as_question())]
+    prompt = training_prompt()
+    kept = [record for record in accepted if kind == "bank" or fits_search_r1(record.as_question(), prompt)]
     if not kept:
         raise InputError("an export holds at least one question", f"{args.bank}: none is left", "ask for less")
     if args.transcripts:

@@ -16,8 +16,8 @@ import orjson
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
+from ssp.base.text import normalise
 from ssp.data.rows import Row, lines, parse, rows, show
-from ssp.game.judge import normalise
 
 T = TypeVar("T")
 

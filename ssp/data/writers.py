@@ -12,16 +12,13 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
 from ssp.base.files import whole
+from ssp.base.text import normalise
 from ssp.data.readers import MARKER, Question, Target, asked
-from ssp.game import protocols
-from ssp.game.judge import normalise
 
 ABILITY = "fact-reasoning"
 SCORED = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
@@ -30,19 +27,19 @@ SSP_SOURCE = "quark_selfplay_en"
 """`data_source` of SSP's training rows; its trainer finds the retriever by it."""
 
 
-def fits_search_r1(question: Question) -> bool:
+def fits_search_r1(question: Question, prompt: str) -> bool:
     """Whether a row would read back as this question: its prompt gives it back, and each answer keeps a word."""
     return (
-        asked(_prompt(question)) == question.question
+        asked(prompt.replace("{question}", question.question)) == question.question
         and bool(question.answers)
         and all(map(normalise, question.answers))
     )
 
 
-def write_search_r1(path: str | Path, questions: Sequence[Question]) -> None:
-    """Search-R1's five columns. The prompt is the one user message of our protocol `search-r1`: its trainer adds no
-    instructions, and its scorer wants an example's `<answer>` before the policy's. The index counts from 0 in each (source,
-    split).
+def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str) -> None:
+    """Search-R1's five columns. `prompt`: the one message of a row, with the hole {question}
+    (`ssp.game.protocols.training_prompt`): its trainer adds no instructions, and its scorer wants an example's `<answer>`
+    before the policy's. The index counts from 0 in each (source, split).
 
     InputError for a question without source or split, and for one that a row would not give back.
     """
@@ -52,23 +49,15 @@ def write_search_r1(path: str | Path, questions: Sequence[Question]) -> None:
         if not question.source or not question.split:
             found = f"{question.id}: source {question.source!r}, split {question.split!r}"
             raise InputError("Search-R1 rows have data_source and split", found, "give --source and --split")
-        if not fits_search_r1(question):
+        if not fits_search_r1(question, prompt):
             rule = f'in a Search-R1 row the question follows the last "{MARKER}", and each answer keeps a word'
             found = f"{question.id}: {question.question} ({', '.join(question.answers)})"
             raise InputError(rule, found, "change that question, or write another format")
         scope = (question.source, question.split)
-        rows.append(_verl_row(question.source, [_prompt(question)], question.answers, question.split, numbers[scope]))
+        said = [prompt.replace("{question}", question.question)]
+        rows.append(_verl_row(question.source, said, question.answers, question.split, numbers[scope]))
         numbers[scope] += 1
     _write(path, rows, _search_r1_schema)
-
-
-def _prompt(question: Question) -> str:
-    return _spoken().replace("{question}", question.question)
-
-
-@cache
-def _spoken() -> str:
-    return protocols.get("search-r1").role(SOLVER).user
 
 
 def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Engine, Generation, Sampling, StopWords
-from ssp.engines.scripted import Script, ScriptedEngine
+from ssp.engines.decoding import Pace
+from ssp.engines.simulated import Script, ScriptedEngine, SimulatedEngine
 
 
 def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:
@@ -38,17 +39,16 @@ def faces(
     """An engine for each role of `adapters`, over one vLLM with the base model of the folder `model_dir`. Each generates
     once it has loaded an adapter. InputError as `create`."""
     from ssp.engines.vllm.engine import VllmEngine
+    from ssp.engines.vllm.faces import Face
 
-    return dict(VllmEngine(model_dir, config, sleeps=sleeps, adapters=adapters).faces)
+    engine = VllmEngine(model_dir, config, sleeps=sleeps, adapters=tuple(adapters.values()))
+    return {role: Face(engine, role, lora) for role, lora in adapters.items()}
 
 
 def acted(config: EngineConfig, script: Script) -> Engine:
     """The engine without a model that plays `script`: in no time (scripted), or as the settings say (simulated)."""
     if config.kind == "scripted":
         return ScriptedEngine(script)
-    from ssp.engines.decoding import Pace
-    from ssp.engines.simulated import SimulatedEngine
-
     cost = config.simulated
     return SimulatedEngine(script, Pace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences))
 

@@ -153,6 +153,15 @@ class DeviceEngine(Protocol):
         """`Engine.load` from torch tensors on the device, whose memory belongs to another process: copies them."""
 
 
+def drawn_by(marks: Sequence[tuple[int, int]], tokens: int) -> tuple[int, list[int] | None]:
+    """`Generation.version` and `versions` of a turn of so many tokens. `marks`: (tokens drawn before, version that draws
+    from there on), the first of them (0, version)."""
+    ends = [*(at for at, _ in marks[1:]), tokens]
+    versions = [version for (at, version), end in zip(marks, ends, strict=True) for _ in range(at, end)]
+    last = versions[-1] if versions else marks[-1][1]
+    return last, versions if len(set(versions)) > 1 else None
+
+
 def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Container[int]) -> None:
     """InvariantError unless slots are distinct and open, one pending list each. `known`: the open ones."""
     if len(slots) != len(pending) or len(set(slots)) != len(slots):

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ssp.engines.base import Generation, Sampling
+from ssp.engines.base import Generation, Sampling, drawn_by
 from ssp.engines.draws import draw, entropy, uniforms
 from ssp.engines.rows import Mark, Rows
 
@@ -34,23 +34,6 @@ class Turn:
     version: int
     before: Mark | None = None
     switches: list[tuple[int, int]] = field(default_factory=list)
-
-    def generation(self, ids: list[int], logprobs: list[float], entropies: list[float], stopped: bool) -> Generation:
-        """The turn as sampled."""
-        versions = None
-        if self.switches:
-            starts = [(0, self.version), *self.switches, (len(ids), 0)]
-            versions = [
-                version for (at, version), (end, _) in zip(starts, starts[1:], strict=False) for _ in range(end - at)
-            ]
-        return Generation(
-            ids,
-            logprobs,
-            versions[-1] if versions else self.version,
-            stopped,
-            entropies if self.sampling.entropy else None,
-            versions if versions and len(set(versions)) > 1 else None,
-        )
 
 
 class Turns:
@@ -186,8 +169,10 @@ class Turns:
         for i, row in enumerate(rows.tolist()):
             turn, count = self._turns[row], int(self._count[row])
             self._rows.book(row, ids[i][:count])
-            generation = turn.generation(ids[i][:count], logprobs[i][:count], entropies[i][:count], bool(ended[row]))
-            done.append((turn, generation))
+            version, versions = drawn_by([(0, turn.version), *turn.switches], count)
+            entropy = entropies[i][:count] if turn.sampling.entropy else None
+            said = Generation(ids[i][:count], logprobs[i][:count], version, bool(ended[row]), entropy, versions)
+            done.append((turn, said))
         return done
 
     def _squeeze(self) -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from ssp.data.readers import Question, Target, read_questions, read_targets
 from ssp.data.writers import SCORED, write_flashrag, write_plain, write_search_r1, write_ssp
 from ssp.game import protocols
 from ssp.game.judge import normalise
+from ssp.game.protocols import training_prompt
 
 NQ = [Question(f"nq/test/{i}", f"who {i}?", (f"x{i}", "y z"), 0, "nq", "test") for i in range(3)]
 HOTPOT = [Question(f"hotpotqa/dev/{i}", f"where {i}?", (f"x{i}",), 0, "hotpotqa", "dev") for i in range(2)]
@@ -39,7 +41,7 @@ def question_lists(draw):
 @pytest.mark.covers("SR-60", "SR-61")
 def test_search_r1_parquet_has_the_five_columns_and_their_types(tmp_path):
     path = tmp_path / "new" / "train.parquet"
-    write_search_r1(path, NQ + HOTPOT)
+    write_search_r1(path, NQ + HOTPOT, training_prompt())
     text = pa.string()
     wanted = {
         "data_source": text,
@@ -70,7 +72,7 @@ def scored(text: str, golds: list[str]) -> float:
 
 @pytest.mark.covers("SR-30", "SR-33")
 def test_a_right_answer_to_a_row_is_scored_by_search_r1(tmp_path):
-    write_search_r1(tmp_path / "q.parquet", NQ)
+    write_search_r1(tmp_path / "q.parquet", NQ, training_prompt())
     for row in pq.read_table(tmp_path / "q.parquet").to_pylist():
         (message,), golds = row["prompt"], row["reward_model"]["ground_truth"]["target"]
         said = message["content"]
@@ -85,7 +87,7 @@ def test_a_right_answer_to_a_row_is_scored_by_search_r1(tmp_path):
 def test_rows_of_merged_sources_keep_ids_apart(tmp_path):
     """The index alone repeats in every source: the id does not."""
     path = tmp_path / "train.jsonl"
-    write_search_r1(path, NQ + HOTPOT)
+    write_search_r1(path, NQ + HOTPOT, training_prompt())
     index = [json.loads(line)["extra_info"]["index"] for line in path.read_text().splitlines()]
     assert index == [0, 1, 2, 0, 1]
     assert len({q.id for q in read_questions(path)}) == 5
@@ -103,30 +105,30 @@ def test_jsonl_formats_read_back(tmp_path, questions):
 @given(question_lists())
 def test_search_r1_reads_back_or_is_refused(tmp_path, questions):
     for name in ("q.parquet", "q.jsonl"):
-        write_search_r1(tmp_path / name, questions)
+        write_search_r1(tmp_path / name, questions, training_prompt())
         read = read_questions(tmp_path / name)
         assert [replace(q, id="", hops=0) for q in questions] == [replace(q, id="") for q in read]
-        write_search_r1(tmp_path / "again.jsonl", read)
+        write_search_r1(tmp_path / "again.jsonl", read, training_prompt())
         assert read_questions(tmp_path / "again.jsonl") == read
 
 
 @pytest.mark.parametrize("text", ["Question: who?", "In a Question: who", "x Question:"])
 def test_search_r1_refuses_a_question_that_its_prompt_would_change(tmp_path, text):
     with pytest.raises(InputError, match="nq/test/0"):
-        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], question=text)])
+        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], question=text)], training_prompt())
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("golds", [(), ("The",), ("x", "?")])
 def test_search_r1_refuses_answers_that_its_reader_would_refuse(tmp_path, golds):
     with pytest.raises(InputError, match="nq/test/0"):
-        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], answers=golds)])
+        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], answers=golds)], training_prompt())
 
 
 @pytest.mark.parametrize("lack", ["source", "split"])
 def test_search_r1_needs_source_and_split(tmp_path, lack):
     with pytest.raises(InputError, match="--source and --split"):
-        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], **{lack: ""})])
+        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], **{lack: ""})], training_prompt())
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t.parquet"])
@@ -154,7 +156,10 @@ def test_ssp_rows_have_the_keys_that_its_trainer_reads(tmp_path):
     assert extra["tools_kwargs"]["search"]["create_kwargs"]["ground_truth"] == {"target": ["vure"]}
 
 
-@pytest.mark.parametrize("write, name", [(write_plain, "q.parquet"), (write_flashrag, "q.txt"), (write_search_r1, "q")])
+@pytest.mark.parametrize(
+    "write, name",
+    [(write_plain, "q.parquet"), (write_flashrag, "q.txt"), (partial(write_search_r1, prompt=training_prompt()), "q")],
+)
 def test_an_ending_of_another_format(tmp_path, write, name):
     with pytest.raises(InputError, match="ends in .jsonl"):
         write(tmp_path / name, NQ)

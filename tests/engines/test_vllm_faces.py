@@ -60,8 +60,10 @@ class Trained:
 def engine() -> Iterator[Any]:
     """One engine with a face for each role, for tests that leave it usable."""
     from ssp.engines.vllm.engine import VllmEngine
+    from ssp.engines.vllm.faces import Face
 
-    made = VllmEngine(BASE, EngineConfig(kind="vllm", kv_mb=32), sleeps=True, adapters=LORAS)
+    made = VllmEngine(BASE, EngineConfig(kind="vllm", kv_mb=32), sleeps=True, adapters=tuple(LORAS.values()))
+    made.faces = {role: Face(made, role, lora) for role, lora in LORAS.items()}  # type: ignore[attr-defined]
     try:
         yield made
     finally:

@@ -15,9 +15,9 @@ from fakes import Stage, config
 
 from ssp.base.episode import ROLES
 from ssp.base.errors import VoidLimit
+from ssp.base.text import same
 from ssp.config.schema import Config
 from ssp.game.judge import endpoint
-from ssp.game.judge.exact import same
 
 Answer = Callable[[dict[str, Any], int], Reply | str]
 CAUSES = {"judge_down", "judge_format"}

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from ssp.base import shared
 from ssp.base.errors import Fault, InvariantError, SspError
-from ssp.engines.vllm.faces import folder_in_memory
-from ssp.selfplay.transfer import files, flat
-from ssp.selfplay.transfer.files import DiskShelf, MemoryShelf, sweep
+from ssp.base.shared import sweep
+from ssp.engines.vllm.records import folder_in_memory
+from ssp.selfplay.transfer import flat
+from ssp.selfplay.transfer.files import DiskShelf, MemoryShelf
 
 
 def weights(seed: int = 0) -> dict[str, np.ndarray]:
@@ -117,9 +119,9 @@ def test_leftovers_of_a_killed_learner_go_at_the_next_start_and_a_living_ones_st
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ssp.selfplay.transfer import files
-files.SHARED_MEMORY = Path(sys.argv[1])
-from ssp.engines.vllm.faces import folder_in_memory
+from ssp.base import shared
+shared.SHARED_MEMORY = Path(sys.argv[1])
+from ssp.engines.vllm.records import folder_in_memory
 with folder_in_memory({"adapter_config.json": {"r": 8}}) as folder:
     print(folder, flush=True)
     sys.stdin.read()
@@ -130,7 +132,7 @@ def test_a_folder_of_weights_in_memory_goes_with_its_user_or_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM reads adapters, and weights for several ranks, from such a folder: a process that is killed meanwhile leaves it."""
-    monkeypatch.setattr(files, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(shared, "SHARED_MEMORY", tmp_path)
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]  # it ends with its input, should the test fail
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
@@ -150,7 +152,7 @@ def test_a_start_that_sweeps_at_the_wrong_moment_takes_no_new_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between making a file and locking it, another run's start may find it unlocked."""
-    lock, swept = files.fcntl.flock, []
+    lock, swept = shared.fcntl.flock, []
 
     def late(descriptor: int, how: int) -> None:
         if not swept:
@@ -159,7 +161,7 @@ def test_a_start_that_sweeps_at_the_wrong_moment_takes_no_new_file(
         lock(descriptor, how)
 
     shelf = MemoryShelf("r", "solver", 2, tmp_path)
-    monkeypatch.setattr(files.fcntl, "flock", late)
+    monkeypatch.setattr(shared.fcntl, "flock", late)
     path = shelf.put(0, weights())
     assert len(swept) == 2 and same(flat.read(path), weights())
 

@@ -15,7 +15,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,7 @@ from ssp.engines.base import Generation, Sampling, check_step
 from ssp.engines.folder import read_config
 from ssp.engines.orders import OrderThread
 from ssp.engines.vllm import setup, worker
-from ssp.engines.vllm.faces import Face, folder_in_memory
-from ssp.engines.vllm.records import Slot, Source, Turn
+from ssp.engines.vllm.records import Slot, Source, Turn, folder_in_memory
 
 DOWN, REFUSED, ABORTED, NONFINITE = "engine_down", "engine_refused", "aborted", "engine_nonfinite"
 _LIVE: weakref.WeakSet[VllmEngine] = weakref.WeakSet()
@@ -40,8 +39,8 @@ _LIVE: weakref.WeakSet[VllmEngine] = weakref.WeakSet()
 class VllmEngine:
     """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes of their own.
 
-    `model_dir`: an HF folder. `sleeps`: `sleep` and `wake` work. A live engine: see `LiveEngine`. With `adapters`, by role,
-    it has a face for each, and itself neither loads nor generates. InputError when vLLM is not installed or refuses it.
+    `model_dir`: an HF folder. `sleeps`: `sleep` and `wake` work. A live engine: see `LiveEngine`. With room for
+    `adapters` it itself neither loads nor generates (`faces`). InputError when vLLM is not installed or refuses it.
     """
 
     lora: Any = None
@@ -53,14 +52,15 @@ class VllmEngine:
         config: EngineConfig,
         version: int = 0,
         sleeps: bool = False,
-        adapters: Mapping[str, LoraConfig] | None = None,
+        adapters: Sequence[LoraConfig] = (),
     ) -> None:
-        folder, adapters = Path(model_dir), adapters or {}
+        folder, self._shared = Path(model_dir), bool(adapters)
         self.version = version
-        self._shapes = setup.shapes(folder)
+        self.shapes = setup.shapes(folder)
+        """Of its parameters, by Hugging Face name."""
         self._tied = bool(read_config(folder).get("tie_word_embeddings"))
         self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
-        self._vllm = setup.start(folder, config, sleeps, tuple(adapters.values()))
+        self._vllm = setup.start(folder, config, sleeps, adapters)
         if self._ranks > 1:
             self._vllm.collective_rpc(worker.watch)
         else:
@@ -69,8 +69,6 @@ class VllmEngine:
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, Slot] = {}
         self._next, self._loads, self._opening = 0, 0, threading.Lock()
-        self.faces = {role: Face(self, role, lora, self._shapes) for role, lora in adapters.items()}
-        """The engine of each role that has an adapter here; each for a thread of its own."""
         self._turns: dict[str, Turn] = {}
         self._spoilt = False
         _LIVE.add(self)
@@ -81,7 +79,7 @@ class VllmEngine:
         """See `Engine.load`. With `keep`, turns under way keep their keys and values; a slot's later turns find whole
         blocks of them again, and compute the rest with the new weights. InputError for a missing or misshapen weight.
         """
-        if self.faces:
+        if self._shared:
             raise InvariantError("the base of adapters stays as it is")
         self._check(weights)
         self._thread.ask(lambda: self._load(weights, version, keep))
@@ -90,21 +88,21 @@ class VllmEngine:
         """`load` from torch tensors on this engine's GPU. Never run on a GPU yet."""
         self.load(tensors, version, keep)
 
-    def adopt(self, face: Face, files: Mapping[str, Any], version: int) -> None:
+    def adopt(self, face: Source, role: str, files: Mapping[str, Any], version: int) -> None:
         """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds), and forget its slots."""
-        self._thread.ask(lambda: self._adopt(face, files, version))
+        self._thread.ask(lambda: self._adopt(face, role, files, version))
 
-    def differs(self, face: Face, weights: Mapping[str, np.ndarray]) -> str:
+    def differs(self, face: Source, weights: Mapping[str, np.ndarray], scaling: float) -> str:
         """See `Comparable.differs`: of the adapter that `face` generates with."""
         self._check_readable()
-        given = (face.lora.lora_int_id, dict(weights), face.scaling)
+        given = (face.lora.lora_int_id, dict(weights), scaling)
         found: str = self._thread.ask(lambda: self._vllm.collective_rpc(worker.adapter_differs, args=given)[0])
         return found
 
-    def open(self, seeds: list[int], face: Face | None = None) -> list[int]:
+    def open(self, seeds: list[int], face: Source | None = None) -> list[int]:
         """New empty slots, one a seed; of a face, with its adapter."""
         source: Source = face or self
-        if self.faces and source.lora is None:  # vLLM's CPU kernels take another adapter for none (0.32)
+        if self._shared and source.lora is None:  # vLLM's CPU kernels take another adapter for none (0.32)
             raise InvariantError("who generates on a shared base has an adapter")
         with self._opening:  # faces are used by threads of their own
             slots = list(range(self._next, self._next + len(seeds)))
@@ -199,11 +197,11 @@ class VllmEngine:
 
     def _check(self, weights: Mapping[str, np.ndarray]) -> None:
         """vLLM itself only warns of weights that are missing."""
-        for name, shape in self._shapes.items():
+        for name, shape in self.shapes.items():
             if name not in weights or tuple(weights[name].shape) != shape:
                 found = f"{tuple(weights[name].shape)}" if name in weights else "missing"
                 raise InputError(f"weights hold {name} of shape {shape}", found, "publish weights of this model")
-        extra = set(weights) - set(self._shapes) - ({"lm_head.weight"} if self._tied else set())
+        extra = set(weights) - set(self.shapes) - ({"lm_head.weight"} if self._tied else set())
         if extra:
             raise InputError("weights hold the model's parameters only", sorted(extra)[:3], "publish this model's")
 
@@ -292,7 +290,7 @@ class VllmEngine:
             self._empty_cache()
         self.version = version
 
-    def _adopt(self, face: Face, files: Mapping[str, Any], version: int) -> None:
+    def _adopt(self, face: Source, role: str, files: Mapping[str, Any], version: int) -> None:
         from vllm.lora.request import LoRARequest
 
         self._check_awake()
@@ -302,7 +300,7 @@ class VllmEngine:
             self._vllm.remove_lora(old.lora_int_id)
         self._loads += 1
         with folder_in_memory(files) as folder:
-            new = LoRARequest(f"{face.role}-{self._loads}", self._loads, folder)
+            new = LoRARequest(f"{role}-{self._loads}", self._loads, folder)
             self._vllm.add_lora(new)
         face.lora, face.version = new, version
         if (

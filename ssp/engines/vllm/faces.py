@@ -9,42 +9,31 @@ Hu et al. 2021 (arXiv 2106.09685).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import LoraConfig
 from ssp.engines.base import Generation, Sampling
+from ssp.engines.vllm.engine import VllmEngine
 from ssp.engines.vllm.worker import PEFT
-from ssp.selfplay.transfer import files as memory
-
-if TYPE_CHECKING:
-    from ssp.engines.vllm.engine import VllmEngine
 
 TENSORS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 """The files of peft's layout."""
 
 
 class Face:
-    """One role's engine over a shared base: see `FreeEngine`, `Comparable`. It generates once it has loaded an adapter.
+    """One role's engine over a shared base: see `FreeEngine`, `Comparable`. It generates once it has loaded an adapter."""
 
-    `shapes`: of the base's parameters.
-    """
-
-    def __init__(
-        self, engine: VllmEngine, role: str, config: LoraConfig, shapes: Mapping[str, tuple[int, ...]]
-    ) -> None:
-        self.role, self.version = role, -1
+    def __init__(self, engine: VllmEngine, role: str, config: LoraConfig) -> None:
+        self.version = -1
         self.lora: Any = None
         """vLLM's name for the adapter that is loaded."""
-        self.scaling = config.alpha / config.rank
-        self._engine, self._config = engine, config
-        self._shapes = adapter_shapes(shapes, config)
+        self._engine, self._role, self._config = engine, role, config
+        self._shapes = adapter_shapes(engine.shapes, config)
 
     def load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the adapter (peft names, float32), and forget every slot of this face. InputError for other tensors."""
@@ -62,11 +51,11 @@ class Face:
             "lora_alpha": self._config.alpha,
             "target_modules": list(self._config.targets),
         }
-        self._engine.adopt(self, {TENSORS: weights, CONFIG: config}, version)
+        self._engine.adopt(self, self._role, {TENSORS: weights, CONFIG: config}, version)
 
     def differs(self, weights: Mapping[str, np.ndarray]) -> str:
         """The first tensor with which it does not compute as this adapter would have it; "" for none."""
-        return self._engine.differs(self, weights)
+        return self._engine.differs(self, weights, self._config.alpha / self._config.rank)
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed."""
@@ -102,17 +91,3 @@ def adapter_shapes(shapes: Mapping[str, tuple[int, ...]], config: LoraConfig) ->
             found[f"{PEFT}{layer}.lora_A.weight"] = (config.rank, shape[1])
             found[f"{PEFT}{layer}.lora_B.weight"] = (shape[0], config.rank)
     return found
-
-
-@contextmanager
-def folder_in_memory(files: Mapping[str, Any]) -> Iterator[str]:
-    """A folder with these files, as long as the context lives: arrays by name as safetensors, anything else as JSON."""
-    from safetensors.numpy import save_file
-
-    with memory.folder() as folder:
-        for name, content in files.items():
-            if name.endswith(".safetensors"):
-                save_file({key: np.ascontiguousarray(array) for key, array in content.items()}, folder / name)
-            else:
-                (folder / name).write_text(json.dumps(content), encoding="utf-8")
-        yield str(folder)

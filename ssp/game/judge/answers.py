@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ssp.game.judge.exact import normalise, same
+from ssp.base.text import normalise, same
 
 EXACT, RULE = "exact", "rule"
 

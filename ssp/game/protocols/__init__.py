@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
 from ssp.game.protocols.base import Action, Protocol, Segment
 from ssp.game.protocols.load import read
@@ -40,6 +41,11 @@ def _find(id: str) -> Path:
     return _LIBRARY / f"{id}.yaml"
 
 
+def training_prompt() -> str:
+    """The prompt of Search-R1's training rows, with the hole {question}."""
+    return get("search-r1").role(SOLVER).user
+
+
 @functools.cache
 def _read(path: Path) -> Protocol:
     protocol = read(path, _find)
@@ -49,4 +55,4 @@ def _read(path: Path) -> Protocol:
     return protocol
 
 
-__all__ = ["Action", "Protocol", "Segment", "get", "names"]
+__all__ = ["Action", "Protocol", "Segment", "get", "names", "training_prompt"]

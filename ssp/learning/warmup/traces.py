@@ -18,7 +18,7 @@ from ssp.base.episode import ROLES, SOLVER, Document, Episode, Outcome, Task
 from ssp.base.errors import InputError
 from ssp.config.role import LimitsConfig
 from ssp.data.rows import Row, rows, show
-from ssp.engines.scripted import ScriptedEngine
+from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
 

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ssp.base.shared import SHARED_MEMORY
+
 Weights = dict[str, np.ndarray]
 """Hugging Face parameter names → arrays."""
 
 OBJECT_STORE, SHM, DISK, BROADCAST = KINDS = ("object_store", "shm", "disk", "broadcast")
 """object_store: the arrays themselves, by reference where there is a cluster. shm, disk: one file. broadcast: sent to all
 engines at once by torch.distributed."""
-
-SHARED_MEMORY = Path("/dev/shm")
-"""Where files live in memory and every process of the node sees them."""
 
 
 @dataclass(frozen=True)

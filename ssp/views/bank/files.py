@@ -25,6 +25,7 @@ from ssp.base.errors import InputError
 from ssp.base.files import whole
 from ssp.data.readers import Question, read_questions
 from ssp.data.writers import write_search_r1
+from ssp.game.protocols import training_prompt
 from ssp.selfplay.questions.records import FIELDS, VALID, Attempt, Check, Play, Record
 
 DATA = "data/train.parquet"
@@ -67,7 +68,7 @@ def write_bank(path: Path, records: Sequence[Record]) -> None:
 
 def write_training(path: Path, records: Sequence[Record]) -> None:
     """Search-R1's training rows, in order."""
-    write_search_r1(path, [record.as_question() for record in records])
+    write_search_r1(path, [record.as_question() for record in records], training_prompt())
 
 
 WRITERS: dict[str, Writer] = {"bank": write_bank, "search-r1": write_training}
