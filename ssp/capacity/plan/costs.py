@@ -1,7 +1,6 @@
 """What everything costs, in seconds: the inputs of a simulation, and where each comes from.
 
-Owns the assumptions. Promises that a run without a model (engine.kind=simulated) is priced by its own settings alone, and
-that every other figure says how it was got. Refuses to know GPUs beyond the two rates below.
+A run without a model (engine.kind=simulated) is priced by its own settings alone.
 
 Sources: a decode step reads all weights once, and of each sequence its keys and values (docs/plan.md: 6 ms and
 0.07 ms for 7B, which the rates below give); training takes 6 floating-point operations a parameter and token (Kaplan et al.
@@ -10,13 +9,12 @@ Sources: a decode step reads all weights once, and of each sequence its keys and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
 from ssp.capacity.memory.shapes import find
-from ssp.config.role import SimulatedConfig
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 from ssp.engines.decoding import Pace
@@ -32,33 +30,24 @@ SHORT = 12.0
 """Tokens of a turn that is as short as its protocol lets it be."""
 
 
+def _cost(default: float | None, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
+
+
 @dataclass(frozen=True)
 class Costs:
     """What may be typed: `--assume key=value`. None: computed from the configuration."""
 
-    tokens: float | None = None
-    sigma: float = 0.8
-    step_ms: float | None = None
-    sequence_ms: float | None = None
-    token_ms: float | None = None
-    search_s: float = 0.05
-    judge_s: float | None = None
-    valid: float = 1.0
-    sync_s: float = 0.0
-    shard_qps: float = 100.0
-
-    MEANING: ClassVar[dict[str, str]] = {
-        "tokens": "mean tokens of a turn (lognormal)",
-        "sigma": "their spread",
-        "step_ms": "milliseconds of a decode step",
-        "sequence_ms": "and for each sequence that runs",
-        "token_ms": "milliseconds of one GPU a trained token",
-        "search_s": "seconds a search",
-        "judge_s": "seconds a block of questions or answers takes at a judge",
-        "valid": "share of questions that are valid",
-        "sync_s": "seconds that a new version's weights take to load",
-        "shard_qps": "searches a second that one retriever shard answers",
-    }
+    tokens: float | None = _cost(None, "mean tokens of a turn (lognormal)")
+    sigma: float = _cost(0.8, "their spread")
+    step_ms: float | None = _cost(None, "milliseconds of a decode step")
+    sequence_ms: float | None = _cost(None, "and for each sequence that runs")
+    token_ms: float | None = _cost(None, "milliseconds of one GPU a trained token")
+    search_s: float = _cost(0.05, "seconds a search")
+    judge_s: float | None = _cost(None, "seconds a block of questions or answers takes at a judge")
+    valid: float = _cost(1.0, "share of questions that are valid")
+    sync_s: float = _cost(0.0, "seconds that a new version's weights take to load")
+    shard_qps: float = _cost(100.0, "searches a second that one retriever shard answers")
 
     @classmethod
     def typed(cls, words: list[str]) -> Costs:
@@ -75,7 +64,7 @@ class Costs:
                 rule = f"--assume takes one of {', '.join(sorted(known))} and a number of at least 0"
                 raise InputError(rule, word, "for example --assume tokens=500")
             found[key] = value
-        return replace(cls(), **found)
+        return cls(**found)
 
 
 def judge_seconds(cfg: Config, costs: Costs) -> float:
@@ -86,10 +75,12 @@ def judge_seconds(cfg: Config, costs: Costs) -> float:
 
 @dataclass(frozen=True)
 class RoleCosts:
-    """One role's: how fast its engines decode, how long its turns are, seconds of one GPU a trained token."""
+    """One role's: how fast its engines decode, mean and spread of its turns' tokens, fewest and most searches, most tokens
+    of a turn, seconds of one GPU a trained token, GPUs of an engine."""
 
     pace: Pace
-    lengths: SimulatedConfig
+    tokens: float
+    sigma: float
     searches: tuple[int, int]
     cap: int
     token: float
@@ -109,14 +100,13 @@ def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
         timed = engine.kind == "simulated"
         step, each = (engine.simulated.step_ms, engine.simulated.sequence_ms) if timed else (0.0, 0.0)
         token = block.learner.token_ms
-    sigma = engine.simulated.sigma if own else costs.sigma
-    step, each, token = (
-        computed if typed is None else typed
-        for typed, computed in ((costs.step_ms, step), (costs.sequence_ms, each), (costs.token_ms, token))
-    )
+    step = step if costs.step_ms is None else costs.step_ms
+    each = each if costs.sequence_ms is None else costs.sequence_ms
+    token = token if costs.token_ms is None else costs.token_ms
     return RoleCosts(
         Pace(step / 1e3, each / 1e3, engine.sequences),
-        SimulatedConfig(tokens=tokens, sigma=sigma),
+        tokens,
+        engine.simulated.sigma if own else costs.sigma,
         (least_searches(cfg, role), limits.searches),
         limits.turn_tokens,
         token / 1e3,

@@ -118,7 +118,7 @@ class Players:
 
     async def _episode(self, engine: Engine, task: Task) -> Brief:
         cost = self._cost
-        lengths = _turns(cost.lengths.tokens, cost.lengths.sigma, task.seed, cost.searches, cost.cap)
+        lengths = _turns(cost.tokens, cost.sigma, task.seed, cost.searches, cost.cap)
         first = last = await engine.turn(lengths[0])
         for tokens in lengths[1:]:
             self._searches += 1
@@ -200,6 +200,10 @@ class LearnerCrew:
         if method == "save":
             Path(args[0]).mkdir(parents=True)
         return self._publish() if method == "weights" else None
+
+    def figures(self) -> list[float]:
+        """Busy seconds, and tokens trained, up to now."""
+        return [self.busy, float(self.trained)]
 
     def _publish(self) -> tuple[Parcel, dict[str, float]]:
         self._serial += 1

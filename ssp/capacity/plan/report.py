@@ -1,8 +1,4 @@
-"""A plan in words: a row for each number of GPUs, what limits it, and which inputs nobody measured.
-
-Owns the search for the best split and for the seconds that a weight sync may take. Promises the same text for the same
-configuration. Refuses to start anything.
-"""
+"""A plan in words: a row for each number of GPUs, what limits it, and which inputs nobody measured."""
 
 from __future__ import annotations
 
@@ -34,6 +30,11 @@ class Row:
     found: Measured
     sync: float
 
+    @property
+    def gpus(self) -> str:
+        """Its first cell."""
+        return f"{self.split.gpus}{'*' if self.split.shared else ''}"
+
 
 def plan(cfg: Config, gpus: int | None, costs: Costs) -> Row:
     """The best split of `gpus`, or the configuration's own. InputError as in `choose`."""
@@ -61,10 +62,10 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
         f"Staleness bounds: {bounds}; {flight}. A step needs {needed:.4g} GPU seconds with full engines.",
         "",
         "# Split and speed",
-        table(*_speed(cfg, rows, needed)),
+        _speed(cfg, rows, needed),
         "",
         "# Who waits, how old the data is",
-        table(*_waits(cfg, rows, costs)),
+        _waits(cfg, rows, costs),
         "",
         "# Inputs",
         *_inputs(cfg, costs),
@@ -74,73 +75,45 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
     return "\n".join(lines)
 
 
-def _gpus(split: Split) -> str:
-    return f"{split.gpus}{'*' if split.shared else ''}"
-
-
-def _speed(cfg: Config, rows: Sequence[Row], needed: float) -> tuple[Sequence[str], list[Sequence[str]]]:
-    lines: list[Sequence[str]] = []
+def _speed(cfg: Config, rows: Sequence[Row], needed: float) -> str:
+    lines = []
     for row in rows:
         split, found = row.split, row.found
         engines = "+".join(str(split.engines[role]) for role in cfg.roles)
         ranks = "+".join(str(split.ranks[name]) for name in learners(cfg))
+        hourly = f"{3600 / found.step:.4g}" if found.step else "-"
         busy = needed / split.gpus / found.step if found.step else 1.0
-        lines.append(
-            (
-                _gpus(split),
-                engines,
-                ranks,
-                str(split.judges),
-                f"{found.step:.4g}",
-                f"{3600 / found.step:.4g}" if found.step else "-",
-                f"{found.tokens / split.gpus:.0f}",
-                f"{busy:.0%}",
-                f"{row.sync:.3g}",
-            )
-        )
-    head = (
-        "GPUs",
-        "engines",
-        "ranks",
-        "judges",
-        "s a step",
-        "steps an hour",
-        "tokens/s/GPU",
-        "of the best",
-        "sync budget s",
-    )
-    return head, lines
+        speed = [f"{found.step:.4g}", hourly, f"{found.tokens / split.gpus:.0f}", f"{busy:.0%}", f"{row.sync:.3g}"]
+        lines.append([row.gpus, engines, ranks, str(split.judges), *speed])
+    head = ("GPUs", "engines", "ranks", "judges", "s a step", "steps an hour", "tokens/s/GPU", "of the best")
+    return table((*head, "sync budget s"), lines)
 
 
-def _waits(cfg: Config, rows: Sequence[Row], costs: Costs) -> tuple[Sequence[str], list[Sequence[str]]]:
-    lines: list[Sequence[str]] = []
+def _waits(cfg: Config, rows: Sequence[Row], costs: Costs) -> str:
+    lines = []
     kinds = [*cfg.roles, *(f"learner-{name}" for name in learners(cfg))]
     for row in rows:
         found = row.found
-        ages = [f"{mean:.2f} / {most:g}" for mean, most in (found.staleness[role] for role in cfg.roles)]
         copies = max(1, math.ceil(found.searches / max(costs.shard_qps, 1e-9)))
         lines.append(
             (
-                _gpus(row.split),
+                row.gpus,
                 *(f"{max(0.0, found.bubble[kind]):.0%}" for kind in kinds),
                 *(f"{min(1.0, found.fill[role]):.0%}" for role in cfg.roles),
-                *ages,
+                *("{:.2f} / {:g}".format(*found.staleness[role]) for role in cfg.roles),
                 f"{found.searches:.3g}",
                 f"{cfg.retriever.shards} x {copies}",
             )
         )
-    bubbles = [f"bubble {kind}" for kind in kinds]
-    head = ("GPUs", *bubbles, *(f"{r} slots full" for r in cfg.roles), *(f"{r} staleness" for r in cfg.roles))
-    return (*head, "searches/s", "shards x replicas"), lines
+    by_role = [f"{role} {what}" for what in ("slots full", "staleness") for role in cfg.roles]
+    return table(("GPUs", *(f"bubble {kind}" for kind in kinds), *by_role, "searches/s", "shards x replicas"), lines)
 
 
 def _inputs(cfg: Config, costs: Costs) -> list[str]:
     """Every input with its value and where it is from."""
-    typed = {item.name for item in fields(Costs) if getattr(costs, item.name) != getattr(Costs(), item.name)}
     lines = []
     for role in cfg.roles:
-        cost = role_costs(cfg, role, costs)
-        block = cfg.block(role)
+        cost, block = role_costs(cfg, role, costs), cfg.block(role)
         simulated = block.engine.kind in ACTED
         how = f"{role}.engine.simulated.*" if simulated else f"computed from {block.model} on GPUs of the kind H100"
         lines.append(
@@ -150,16 +123,14 @@ def _inputs(cfg: Config, costs: Costs) -> list[str]:
         source = "its settings" if simulated else "an assumption: half of limits.turn_tokens"
         least, most = cost.searches
         lines.append(
-            f"{role}: turns of {cost.lengths.tokens:.0f} tokens in the mean, sigma {cost.lengths.sigma:g}, at most "
-            f"{cost.cap} ({source if costs.tokens is None else 'typed'}); {least} to {most} searches, alike often (an "
-            "assumption)"
+            f"{role}: turns of {cost.tokens:.0f} tokens in the mean, sigma {cost.sigma:g}, at most {cost.cap} "
+            f"({source if costs.tokens is None else 'typed'}); {least} to {most} searches, alike often (an assumption)"
         )
-    costs = replace(costs, judge_s=judge_seconds(cfg, costs))
+    values = replace(costs, judge_s=judge_seconds(cfg, costs))
     shown = {"search_s", "judge_s", "sync_s", "shard_qps"} | ({"valid"} if PROPOSER in cfg.roles else set())
     for item in fields(Costs):
         if item.name in shown:
-            value = getattr(costs, item.name)
-            source = "typed" if item.name in typed else "an assumption"
-            lines.append(f"{item.name} = {value:g}: {costs.MEANING[item.name]} ({source})")
+            source = "an assumption" if getattr(costs, item.name) == item.default else "typed"
+            lines.append(f"{item.name} = {getattr(values, item.name):g}: {item.metadata['meaning']} ({source})")
     lines.append("Others are typed as --assume key=value. Prefill, memory and evaluation are not counted.")
     return lines

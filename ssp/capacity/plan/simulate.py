@@ -1,7 +1,7 @@
 """One simulated run: the real coordinator over made-up crews, in a time that jumps.
 
-Owns the wiring, and what is measured. Promises that every figure is of the rounds in the middle: the first ones, in which
-everything fills up, and the last ones, in which it runs empty, are left out. Refuses to choose where anything goes.
+Every figure is of the rounds in the middle: the first ones, in which everything fills up, and the last ones, in which it
+runs empty, are left out.
 """
 
 from __future__ import annotations
@@ -72,52 +72,50 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
     cfg.transfer.kind = "object_store"
     cfg.placement.layout, cfg.placement.engine_gpus = ("shared-base", 0.5) if split.shared else ("separate", 1.0)
     with tempfile.TemporaryDirectory(prefix="ssp-plan-") as place:
-        return clock.run(_Run(cfg, split, costs, Path(place), edge).play())
+        return clock.run(_play(cfg, split, costs, RunFolder(Path(place)), edge))
 
 
-class _Run:
-    def __init__(self, cfg: Config, split: Split, costs: Costs, place: Path, edge: int) -> None:
-        self._cfg, self._edge = cfg, edge
+async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
+    players = {
+        role: Players(role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role))
+        for role in cfg.roles
+    }
+    taught = {name: LearnerCrew(name, role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}
+    books, budget = Books(), cfg.queue
+    cast = Cast(
+        proposers=players.get(PROPOSER, LocalCrew(PROPOSER, lambda i: None, 0)),
+        solvers=players[SOLVER],
+        judges=Judges(split.judges, judge_seconds(cfg, costs), costs.valid),
+        learners={role: taught[name] for name, roles in learners(cfg).items() for role in roles},
+        queues={name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes)) for name in cfg.roles},
+        ledger=books,
+    )
+    folder.checkpoints.mkdir(parents=True)
+    block = cfg.proposer if PROPOSER in cfg.roles else cfg.solver
+    question = "" if PROPOSER in cfg.roles else "what ?"
+    targets = Targets([Item("it", question, ("it",))], block.batch, cfg.seed, each=cfg.game.proposals)
+    rows = _Rows(players, taught)
+    await SelfPlay(cfg, cast, folder, targets, Report(rows, None, 1, cfg.roles), Evaluator(cfg, [])).run()
+    found = rows.measured(edge, cfg.steps - edge)
+    found.dropped = dict(books.dropped)
+    return found
+
+
+class _Rows:
+    """Sink of the run's report (`ssp.selfplay.report.Sink`): its rows, and at the end of each round what everybody did."""
+
+    def __init__(self, players: dict[str, Players], taught: dict[str, LearnerCrew]) -> None:
+        self._players, self._taught = players, taught
         self._rows: list[tuple[int, str, dict[str, float]]] = []
-        self._marks: dict[int, list[float]] = {}
-        self._players = {
-            role: Players(role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role))
-            for role in cfg.roles
-        }
-        self._learners = {
-            name: LearnerCrew(name, role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)
-        }
-        self._books = Books()
-        budget = cfg.queue
-        nobody = LocalCrew(PROPOSER, lambda i: None, 0)
-        cast = Cast(
-            proposers=self._players.get(PROPOSER, nobody),
-            solvers=self._players[SOLVER],
-            judges=Judges(split.judges, judge_seconds(cfg, costs), costs.valid),
-            learners={role: self._learners[name] for name, roles in learners(cfg).items() for role in roles},
-            queues={
-                name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes)) for name in cfg.roles
-            },
-            ledger=self._books,
-        )
-        folder = RunFolder(place)
-        folder.checkpoints.mkdir(parents=True)
-        block = cfg.proposer if PROPOSER in cfg.roles else cfg.solver
-        question = "" if PROPOSER in cfg.roles else "what ?"
-        targets = Targets([Item("it", question, ("it",))], block.batch, cfg.seed, each=cfg.game.proposals)
-        report = Report(self, None, 1, cfg.roles)
-        self._game = SelfPlay(cfg, cast, folder, targets, report, Evaluator(cfg, []))
-
-    async def play(self) -> Measured:
-        """The whole run."""
-        await self._game.run()
-        return self._measured()
+        self._marks: dict[int, list[list[float]]] = {}
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
-        """A row of the report (`ssp.selfplay.report.Sink`)."""
+        """A row of the report."""
         self._rows.append((step, role, values))
         if role == "game":
-            self._marks[step] = self._now()
+            now = [asyncio.get_running_loop().time()]
+            played = [crew.figures() for crew in self._players.values()]
+            self._marks[step] = [now, *played, *(crew.figures() for crew in self._taught.values())]
 
     def restart(self, step: int) -> None:
         """Nothing was written before."""
@@ -128,21 +126,12 @@ class _Run:
     def span(self, track: str, name: str, start: float, end: float) -> None:
         """These are seconds of another clock."""
 
-    def _now(self) -> list[float]:
-        """The time, and what everybody did so far: the figures of each role's players, busy seconds and tokens a learner."""
-        found = [asyncio.get_running_loop().time()]
-        for crew in self._players.values():
-            found += crew.figures()
-        return found + [value for crew in self._learners.values() for value in (crew.busy, float(crew.trained))]
-
-    def _measured(self) -> Measured:
-        first, last = self._edge, self._cfg.steps - self._edge
-        spent = [after - before for before, after in zip(self._marks[first], self._marks[last], strict=True)]
-        wall, rest = spent[0], spent[1:]
+    def measured(self, first: int, last: int) -> Measured:
+        """Figures of the rounds after `first`, up to `last`."""
+        marks = zip(self._marks[first], self._marks[last], strict=True)
+        (wall,), *spent = [[after - before for before, after in zip(*pair, strict=True)] for pair in marks]
         found = Measured(step=wall / (last - first), rounds=last - first)
-        for role, crew in self._players.items():
-            busy, tokens, searches, slots = rest[:4]
-            rest = rest[4:]
+        for (role, crew), (busy, tokens, searches, slots) in zip(self._players.items(), spent, strict=False):
             pace = crew.engines[0].decoding.pace
             found.idle[role] = 1 - busy / wall / crew.size
             found.bubble[role] = 1 - tokens * pace.full / wall / crew.size
@@ -150,16 +139,13 @@ class _Run:
             found.generated[role] = tokens
             found.tokens += tokens / wall
             found.searches += searches / wall
-        for name in self._learners:
-            busy, trained = rest[:2]
-            rest = rest[2:]
+        for name, (busy, trained) in zip(self._taught, spent[len(self._players) :], strict=True):
             found.idle[f"learner-{name}"] = found.bubble[f"learner-{name}"] = 1 - busy / wall
             found.trained[name] = int(trained)
         middle = [(role, values) for step, role, values in self._rows if first < step <= last]
         found.games = int(sum(values["game/played"] for role, values in middle if role == "game"))
-        for role in self._cfg.roles:
+        for role in self._players:
             mean = [values["staleness/mean"] for name, values in middle if name == role]
             most = [values["staleness/max"] for _, name, values in self._rows if name == role]
             found.staleness[role] = (sum(mean) / len(mean), max(most))
-        found.dropped = dict(self._books.dropped)
         return found

@@ -1,7 +1,7 @@
 """How many GPUs play and how many learn.
 
-Owns the choice, by work: every kind of worker gets GPUs so that all would need the same time. Promises splits that hold each
-engine's GPUs together and give every learner one rank at least. Refuses to simulate, and to know memory.
+By work: every kind of worker gets GPUs so that all would need the same time. Splits hold each engine's GPUs together and
+give every learner one rank at least. Memory is not looked at.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
             fed = cfg.proposer.batch * costs.valid if PROPOSER in cfg.roles else cfg.solver.batch
             episodes = round(min(cfg.solver.batch, fed) * cfg.game.attempts)
         turns = 1 + sum(cost.searches) / 2
-        tokens = episodes * turns * capped(cost.lengths.tokens, cost.lengths.sigma, cost.cap)
+        tokens = episodes * turns * capped(cost.tokens, cost.sigma, cost.cap)
         # Past versions play too; only the newest one's episodes are trained.
         play[role] = tokens * cost.pace.full * cost.gpus * (1 if role == PROPOSER else 1 + cfg.league.twice)
         trained[role] = tokens * (cfg.league.asked if role == PROPOSER else 1)
