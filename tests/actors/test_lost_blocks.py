@@ -36,8 +36,8 @@ class Worker(Alive):
 
 def raylets(mark: str) -> set[int]:
     """Process ids of the nodes of one cluster."""
-    found = [process for process in psutil.process_iter(["name"]) if process.info["name"] == "raylet"]
-    return {process.pid for process in found if process.environ().get(MARK) == mark}
+    found = [process for process in psutil.process_iter(["name", "environ"]) if process.info["name"] == "raylet"]
+    return {process.pid for process in found if (process.info["environ"] or {}).get(MARK) == mark}
 
 
 def test_a_block_that_went_with_its_node_is_a_lost_payload_and_who_wanted_it_lives(tmp_path_factory, monkeypatch):

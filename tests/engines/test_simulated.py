@@ -37,16 +37,16 @@ def test_turns_take_the_time_of_their_tokens_and_wait_for_room() -> None:
 
 
 def test_weights_in_flight_mark_the_tokens_that_they_draw() -> None:
-    made = engine(tokens=100)
+    made = engine(tokens=50, step=0.01)
     made.load({}, 3)
     (slot,) = made.open([1])
     future = made.submit(slot, [7], SAMPLING)
-    time.sleep(0.05)
+    time.sleep(0.1)
     made.load({}, 4, keep=True)
-    found = future.result(5)
+    found = future.result(60)
     assert found.version == 4 and found.versions is not None
     assert sorted(found.versions) == found.versions and set(found.versions) == {3, 4}
-    assert len(found.versions) == 100 and 10 <= found.versions.count(3) <= 90
+    assert len(found.versions) == 50 and found.versions.count(3) >= 5
     again = made.submit(slot, [7], SAMPLING).result(5)
     assert (again.version, again.versions) == (4, None)
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -165,6 +166,11 @@ def test_a_server_that_ends_before_it_is_healthy(log: Path, monkeypatch: pytest.
 @pytest.mark.covers("SP-07", "U12")
 def test_a_server_that_is_never_healthy(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_VLLM", "hangs")
+    begun = lambda: log.exists() and log.read_text().endswith("}")  # noqa: E731
+    clock = SimpleNamespace(
+        sleep=time.sleep, monotonic=lambda: 2.0 * begun()
+    )  # its second is over once the server runs
+    monkeypatch.setattr(judgeserver, "time", clock)
     with pytest.raises(SspError, match="not healthy at http://127.0.0.1:.* within 1 s.*--wait"):
         serve.main(["--judge=m", "--port=0", "--wait", "1"])
     assert gone(called(log)["pid"]) and gone(called(log)["helper"])

@@ -18,8 +18,8 @@ from ssp.base.errors import InputError
 from ssp.selfplay.settings import load
 
 HERE = {"RAY_ADDRESS": ""}
-SOON = 30.0
-"""Seconds in which a run ends whose Ray is gone; Ray itself takes more than 60."""
+SOON = 50.0
+"""Seconds in which a run ends whose Ray is gone, on a busy machine too; Ray itself takes more than 60."""
 
 
 def test_the_first_free_dashboard_port_is_rays_to_find() -> None:
@@ -90,7 +90,7 @@ def test_a_run_whose_ray_is_killed_says_what_is_saved_and_goes_on(tmp_path: Path
 def test_a_server_that_dies_while_ray_starts_ends_the_run_at_once(tmp_path: Path, name: str) -> None:
     with run(tmp_path / "starts", env=HERE, config="simulated") as made:
         server = until(f"{name} is there", lambda: _server(made, name), every=0.01)
-        time.sleep(3 * servers.EVERY)  # it is seen
+        time.sleep(5 * servers.EVERY)  # it is seen
         server.kill()
         assert "Nothing was saved" in _ended(made, name) or "Next: see its logs" in made.text()
     assert not (made.folder / "checkpoints" / "state.json").exists()

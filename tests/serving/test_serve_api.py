@@ -284,7 +284,7 @@ def test_a_late_answer_is_a_fault_and_others_go_on() -> None:
             assert "slow" not in queries or gate.wait(20)
             return Answers([[] for _ in queries])
 
-    with running(create_app(Slow(), 3, timeout=0.2, workers=2)) as base:
+    with running(create_app(Slow(), 3, timeout=1.0, workers=2)) as base:
         late = post(base, json={"queries": ["slow"]})
         assert (late.status_code, late.json()["cause"]) == (503, "retriever_down")
         assert post(base, json={"queries": ["fast"]}).status_code == 200
