@@ -27,65 +27,20 @@ GPUS = ("gpu1", "gpu8", "gpu32")
 """Recipes of ours for so many GPUs (tests/placement/test_plan.py plans them)."""
 RECIPES = [name for name in names() if name not in ("quickstart", "simulated", *GPUS)]
 
-SEARCH_R1 = {
-    "steps": 1005, "protocol": "search-r1", "retriever.topk": 3, "solver.reward": "format_em",
-    "solver.reward_options": {"structure": 0.2, "final": 0.1, "retrieval": 0.0}, "solver.batch": 512,
-    "solver.learner.minibatch": 256, "solver.clip_low": 0.2, "solver.clip_high": 0.2, "solver.entropy_coef": 0.001,
-    "solver.kl.coef": 0.001, "solver.limits.searches": 4, "solver.limits.prompt_tokens": 2048,
-    "solver.limits.turn_tokens": 500, "solver.limits.observation_tokens": 500, "solver.learner.warmup_steps": 286,
-}  # fmt: skip
-GRPO = SEARCH_R1 | {"game.attempts": 5, "solver.algorithm": "grpo", "solver.learner.lr": 5e-7, "solver.kl.kind": "k3"}
-PPO = SEARCH_R1 | {
-    "game.attempts": 1, "solver.algorithm": "gae", "solver.gamma": 1.0, "solver.lam": 1.0, "solver.learner.lr": 1e-6,
-    "solver.critic.lr": 1e-5, "solver.critic.value_clip": 0.5, "solver.kl.kind": "k1", "solver.kl.place": "reward",
-}  # fmt: skip
-EMA_PG = {
-    "solver.kl.kind": "topk_reverse", "solver.kl.topk": 32, "solver.kl.weight": True, "solver.kl.ema_tau": 0.9,
-    "solver.kl.ema_every": 10, "solver.clip_high": 0.28, "solver.entropy_coef": 0.0, "solver.learner.beta1": 0.9,
-    "solver.learner.beta2": 0.95, "solver.kl.weight_low": 0.0, "solver.kl.weight_high": 0.0, "game.attempts": 5,
-}  # fmt: skip
-RESEARCH = {
-    "protocol": "research", "solver.algorithm": "grpo", "game.attempts": 5, "solver.batch": 256, "solver.reward": "research",
-    "solver.learner.minibatch": 1280, "solver.learner.lr": 1e-6, "solver.kl.kind": "k3", "solver.kl.coef": 0.001,
-    "solver.limits.total_tokens": 512 + 8192, "retriever.topk": 5, "save.every": 10, "save.keep": 1, "eval.every": 10,
-}  # fmt: skip
-SSRL = {
-    "protocol": "ssrl", "solver.search.kind": "self", "solver.search.train_recalled": False, "game.attempts": 5,
-    "solver.batch": 256, "solver.learner.lr": 1e-6, "solver.kl.kind": "k3", "solver.kl.coef": 0.001, "eval.every": 16,
-    "solver.entropy_coef": 0.0, "solver.reward_options": {"answer_weight": 0.9}, "solver.limits.turn_tokens": 4096,
-}  # fmt: skip
-SSP = {
-    "game.batch": "replay_reset", "game.replay_reset_every": 10, "game.replay_keep": 0.0, "game.attempts": 5,
-    "proposer.batch": 256, "solver.batch": 256, "proposer.algorithm": "grpo", "solver.algorithm": "grpo",
-    "proposer.reward": "1-acc", "proposer.invalid_reward": 0.0, "solver.reward": "ssp", "solver.learner.lr": 1e-6,
-    "solver.learner.minibatch": 640, "solver.clip_low": 0.2, "solver.clip_high": 0.285, "solver.clip_dual": 3.0,
-    "solver.kl.kind": "k3", "solver.kl.coef": 0.01, "solver.limits.total_tokens": 4096 + 8192, "solver.limits.searches": 9,
-    "referee.noise_trajectories": 4, "referee.min_searches": 2, "referee.min_words": 10, "referee.verifier": "judge",
-    "proposer.sampling.temperature": 1.0, "save.every": 5, "eval.every": 5, "judge.model": "Qwen/Qwen2.5-32B-Instruct",
-}  # fmt: skip
+SSP = {"referee.min_searches": 2, "referee.min_words": 10, "judge.model": "Qwen/Qwen2.5-32B-Instruct"}
+SSRL = {"protocol": "ssrl", "solver.search.kind": "self", "solver.reward_options": {"answer_weight": 0.9}}
+RESEARCH = {"retriever.topk": 5, "save.keep": 1}
 VALUES: dict[str, dict[str, Any]] = {
-    "search-r1-qwen2.5-3b-grpo": GRPO, "search-r1-qwen2.5-7b-grpo": GRPO,
-    "search-r1-qwen2.5-3b-ppo": PPO, "search-r1-qwen2.5-7b-ppo": PPO,
-    "ema-pg-qwen2.5-3b": EMA_PG, "research-qwen2.5-7b": RESEARCH, "research-qwen2.5-32b": RESEARCH,
+    **{f"search-r1-qwen2.5-{size}-{kind}": {"protocol": "search-r1"} for size in ("3b", "7b") for kind in ("grpo", "ppo")},
+    "ema-pg-qwen2.5-3b": {"solver.kl.weight_low": 0.0, "solver.kl.weight_high": 0.0},
+    "research-qwen2.5-7b": RESEARCH, "research-qwen2.5-32b": RESEARCH,
     "ssrl-llama3.2-3b": SSRL | {"solver.template": "llama3"}, "ssrl-qwen2.5-7b": SSRL | {"solver.template": "chatml"},
     "ssp-qwen2.5-7b": SSP | {"protocol": "qwen2p5"}, "ssp-qwen3-8b": SSP | {"protocol": "ssp"},
     "ssp-llama3.1-8b": SSP | {"protocol": "llama3p1"},
 }  # fmt: skip
-"""Recipe → published values, from the systems' own scripts and yaml files."""
+"""Recipe → what its system has in code; tests/docs/test_recipe_values.py compares what stands in scripts and yaml files."""
 
-KEPT = (
-    "algorithm",
-    "loss",
-    "kl",
-    "aggregate",
-    "clip_low",
-    "clip_high",
-    "clip_dual",
-    "gamma",
-    "lam",
-    "entropy_coef",
-    "search",
-)
+KEPT = "algorithm loss kl aggregate clip_low clip_high clip_dual gamma lam entropy_coef search".split()
 """What makes a role's learning the recipe's."""
 
 
