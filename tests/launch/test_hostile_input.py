@@ -21,6 +21,13 @@ NESTED = 3000
 LISTS, OBJECTS = "[" * NESTED + "]" * NESTED, '{"a":' * NESTED + "1" + "}" * NESTED
 BLOCKS = "\n".join(" " * depth + "a:" for depth in range(NESTED // 2))
 DRY = ["train", "--dry-run"]
+PARSED = (50, 150, 300, 700)
+"""Depths that some parsers follow."""
+UNSHOWN = ["a\nb", "a\tb", "a\x1b[2Jb", "\u202eab", "a\u200fb", "x" * 100_000, "é" * 120, "\x7f", "..", "a/b"]
+NUMBERS = {
+    "game.attempts": 10**15, "void.limit": "9" * 400, "seed": 2**63, "eval.every": 10**30, "solver.learner.lr": "nan",
+    "solver.limits.turn_tokens": "inf",
+}  # fmt: skip
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
@@ -41,27 +48,30 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("value", [LISTS, OBJECTS, "{a: " * NESTED + "1" + "}" * NESTED, "[" * NESTED])
-@pytest.mark.parametrize("key", ["run.name", "solver.model", "solver.reward_options", "data.eval", "steps"])
-def test_a_setting_nested_deeply(key: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, *DRY, f"{key}={value}")
+SETTINGS = [
+    *(
+        (f"{key}={value}", "")
+        for key in ("run.name", "solver.model", "solver.reward_options", "data.eval", "steps")
+        for value in (LISTS, OBJECTS, "{a: " * NESTED + "1" + "}" * NESTED, "[" * NESTED)
+    ),
+    *(("data.eval=" + "[" * depth + "]" * depth, "") for depth in PARSED),
+    *(("solver.reward_options=" + "{a: " * depth + "1" + "}" * depth, "") for depth in PARSED),
+    (".".join("a" * NESTED) + "=1", ""),
+    *(
+        (word, "")
+        for word in ("steps=\udcff", "run.name=a\udcfe", "\udcff=1", "run.dir=\ud800", "protocol=\udcff.yaml")
+    ),
+    *((f"run.name={json.dumps(name)}", "run.name") for name in UNSHOWN),
+    *((f"solver.loss={place}", "tokens, options") for place in ("json:dumps", "os:getcwd", "math:pi")),
+    *((f"steps={number}", "steps") for number in (10**26, "9" * 400, "9" * 5000, "1e26")),
+    *((f"{key}={number}", key) for key, number in NUMBERS.items()),
+]
+"""What is typed, and what the refusal names."""
 
 
-@pytest.mark.parametrize("depth", [50, 150, 300, 700])
-def test_a_setting_nested_so_deeply_that_some_parsers_follow(depth: int, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, *DRY, "data.eval=" + "[" * depth + "]" * depth)
-    refused(capsys, *DRY, "solver.reward_options=" + "{a: " * depth + "1" + "}" * depth)
-
-
-def test_a_key_of_many_words(capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, *DRY, ".".join("a" * NESTED) + "=1")
-
-
-@pytest.mark.parametrize(
-    "word", ["steps=\udcff", "run.name=a\udcfe", "\udcff=1", "run.dir=\ud800", "protocol=\udcff.yaml"]
-)
-def test_a_setting_that_is_no_utf_8(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, *DRY, word)
+@pytest.mark.parametrize(("word", "said"), SETTINGS, ids=lambda text: ascii(text)[:40])
+def test_a_setting_that_no_run_means(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(capsys, *DRY, word)
 
 
 @pytest.mark.parametrize("text", [f"solver: {LISTS}", f"defaults: {OBJECTS}", BLOCKS])
@@ -104,13 +114,6 @@ def test_a_board_is_saved_where_a_file_can_be_made(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.html", "run"]
 
 
-@pytest.mark.parametrize(
-    "name", ["a\nb", "a\tb", "a\x1b[2Jb", "\u202eab", "a\u200fb", "x" * 100_000, "é" * 120, "\x7f", "..", "a/b"]
-)
-def test_a_run_has_a_name_that_can_be_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "run.name" in refused(capsys, *DRY, f"run.name={json.dumps(name)}")
-
-
 @pytest.mark.parametrize("name", ["Nukuʻalofa", "東京-7b", "a b", "x" * 200])
 def test_other_names_stay(name: str) -> None:
     assert load("quickstart", [f"run.name={name}"]).run.name == name
@@ -130,20 +133,6 @@ def test_a_dry_run_refuses_the_folder_that_a_run_would(
         assert console.main([*DRY, word]) == 2
         shown = capsys.readouterr()
         assert "Actor graph" in shown.out and shown.err.count("\n") == 1, "the plan first, then why it would not start"
-
-
-@pytest.mark.parametrize("place", ["json:dumps", "os:getcwd", "math:pi"])
-def test_a_loss_takes_tokens_and_options(place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "tokens, options" in refused(capsys, *DRY, f"solver.loss={place}")
-
-
-@pytest.mark.parametrize(
-    "word",
-    [f"steps={10**26}", f"steps={'9' * 400}", f"steps={'9' * 5000}", "steps=1e26", f"game.attempts={10**15}"]
-    + [f"void.limit={'9' * 400}", f"seed={2**63}", f"eval.every={10**30}", "solver.learner.lr=nan", "void.limit=inf"],
-)
-def test_a_number_that_no_run_means(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert word.partition("=")[0] in refused(capsys, *DRY, word)
 
 
 @pytest.mark.parametrize("bound", ["nan", "inf", "-1", "x"])
