@@ -69,15 +69,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def scripted(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A policy that searches for the first word of the question and then answers "none"."""
-    tokens = words.build()
-
-    def script(ids: list[int], seed: int, turn: int) -> list[int]:
-        word = tokens.decode(ids).split()[1]
-        return tokens.encode("<answer> none </answer>" if turn else f"<search> {word} </search>")
-
-    monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(script))
+def scripted(policy: Path, searcher: None) -> Path:
+    """A policy that searches."""
     return policy
 
 

@@ -11,25 +11,17 @@ from webfakes import KEY, link, serving
 
 from launch import eval as evaluate
 from ssp.base.errors import InputError
-from ssp.engines import ScriptedEngine
-from ssp.game.world import tokenizer as words
 from ssp.learning.coldstart.store import ARTEFACT
-from ssp.selfplay.workers import build
 
 ASKED = ["--policy", str(ARTEFACT), "--data", "world:train", "--per-hop", "2", "--corpus", "world:train"]
 
 
+pytestmark = pytest.mark.usefixtures("searcher")
+
+
 @pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERPER_API_KEY", KEY)
-    tokens = words.build()
-
-    def script(ids: list[int], seed: int, turn: int) -> list[int]:
-        return list(
-            tokens.encode("<answer> none </answer>" if turn else f"<search> {tokens.decode(ids).split()[1]} </search>")
-        )
-
-    monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(script))
 
 
 def rows(out: Path, url: str, *settings: str) -> list[dict[str, Any]]:

@@ -3,57 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
+from httpfakes import Answer, answering
 
 from launch import eval as evaluate
 from launch import train
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.engines import ScriptedEngine
 from ssp.game import corpora
-from ssp.game.world import tokenizer as words
 from ssp.learning.coldstart.store import ARTEFACT
-from ssp.selfplay.workers import build
 
-Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 ASKED = ["--policy", str(ARTEFACT), "--data", "world:train", "--per-hop", "4"]
 
 
-@contextmanager
-def serving(answer: Answer, seen: list[dict[str, Any]] | None = None) -> Iterator[str]:
-    """A server whose replies are a function of the request; its base address."""
+pytestmark = pytest.mark.usefixtures("searcher")
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if seen is not None:
-                seen.append(body)
-            status, reply = answer(body)
-            content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
 
-        def log_message(self, *_: Any) -> None:
-            pass
+def serving(answer: Answer, seen: list[dict[str, Any]]) -> AbstractContextManager[str]:
+    """A search server; what it was asked goes to `seen`."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=lambda: server.serve_forever(poll_interval=0.01))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    def noted(body: dict[str, Any]) -> tuple[int, Any]:
+        seen.append(body)
+        return answer(body)
+
+    return answering(noted)
 
 
 def found(body: dict[str, Any]) -> tuple[int, Any]:
@@ -71,18 +48,6 @@ def found(body: dict[str, Any]) -> tuple[int, Any]:
 def _world() -> None:
     global WORLD
     WORLD = corpora.search(Config(), [corpora.TRAIN])
-
-
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = words.build()
-
-    def script(ids: list[int], seed: int, turn: int) -> list[int]:
-        return list(
-            tokens.encode("<answer> none </answer>" if turn else f"<search> {tokens.decode(ids).split()[1]} </search>")
-        )
-
-    monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(script))
 
 
 def rows(out: Path, *settings: str) -> list[dict[str, Any]]:
@@ -116,10 +81,10 @@ def test_another_corpus_is_searched_here(tmp_path: Path) -> None:
 def test_a_reply_of_another_schema_is_refused_at_the_start_and_void_later(
     tmp_path: Path, reply: tuple[int, Any], cause: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(lambda body: reply) as url, pytest.raises(InputError, match="retriever.url answers") as refused:
+    with answering(lambda body: reply) as url, pytest.raises(InputError, match="retriever.url answers") as refused:
         evaluate.main([*ASKED, "--corpus", "world:train", f"retriever.url={url}"])
     assert cause in str(refused.value)
-    with serving(lambda body: found(body) if body["queries"] == ["a"] else reply) as url:
+    with answering(lambda body: found(body) if body["queries"] == ["a"] else reply) as url:
         lost = rows(tmp_path / "rows", f"retriever.url={url}")
     assert len(lost) == 16 and {(row["cause"], row["em"], row["prediction"]) for row in lost} == {(cause, None, None)}
     assert f"world:train: void: {cause} 16\n" in capsys.readouterr().out, "a set's name is no emoji"
@@ -127,7 +92,7 @@ def test_a_reply_of_another_schema_is_refused_at_the_start_and_void_later(
 
 @pytest.mark.covers("U12")
 def test_training_refuses_a_server_that_does_not_answer(tmp_path: Path) -> None:
-    with serving(lambda body: (200, {})) as url:
+    with answering(lambda body: (200, {})) as url:
         gone = url
     fast = [f"defaults.model={ARTEFACT}", f"run.dir={tmp_path / 'run'}", f"retriever.url={gone}", "retriever.timeout=1"]
     with pytest.raises(InputError, match="retriever.url answers"):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from httpfakes import answering
 
 from launch import ask
 from launch import eval as evaluate
@@ -19,35 +18,21 @@ from ssp.game.world import tokenizer as words
 TOKENS = words.build()
 
 
-class Handler(BaseHTTPRequestHandler):
-    """A completion server of token ids: its policy searches for the first word asked about, then answers "none"."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = TOKENS.decode(asked["prompt"])
-        said = "<answer> none </answer>" if "<information>" in text else f"<search> {text.split()[:2][-1]} </search>"
-        ids = TOKENS.encode(said if "?" in text else "<eos>")
-        choice = {"token_ids": ids, "logprobs": {"token_logprobs": [0.0] * len(ids)}, "finish_reason": "stop"}
-        status = 200 if asked["model"] == "mine" else 404
-        raw = json.dumps({"choices": [choice]}).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, *args: Any) -> None:
-        """Quiet."""
+def completion(asked: dict[str, Any]) -> tuple[int, Any]:
+    """Of a server of token ids: its policy searches for the first word asked about, then answers "none"."""
+    text = TOKENS.decode(asked["prompt"])
+    said = "<answer> none </answer>" if "<information>" in text else f"<search> {text.split()[:2][-1]} </search>"
+    ids = TOKENS.encode(said if "?" in text else "<eos>")
+    choice = {"token_ids": ids, "logprobs": {"token_logprobs": [0.0] * len(ids)}, "finish_reason": "stop"}
+    return 200 if asked["model"] == "mine" else 404, {"choices": [choice]}
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[list[str]]:
     """The flags that name the server."""
     TOKENS.save_pretrained(tmp_path / "tokenizer")
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-    yield ["--policy", f"http://127.0.0.1:{http.server_port}/v1", "--tokenizer", str(tmp_path / "tokenizer")]
-    http.shutdown()
-    http.server_close()
+    with answering(completion) as url:
+        yield ["--policy", f"{url}/v1", "--tokenizer", str(tmp_path / "tokenizer")]
 
 
 def test_a_server_is_evaluated_with_the_protocols_own_rollout(
