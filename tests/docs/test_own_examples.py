@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import runpy
 from pathlib import Path
 from typing import Any
 
+import inprocess
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from docpages import ROOT, Block, blocks
 from safetensors.numpy import load_file
 from trainruns import POLICY, Left, Run
@@ -19,14 +18,6 @@ from trainruns import POLICY, Left, Run
 from launch import main as program
 from launch import train
 from ssp.config import own
-from ssp.config.schema import Config
-from ssp.game import corpora
-from ssp.record import runfolder
-from ssp.selfplay.coordinator import SelfPlay
-from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.local import local_cast
-from ssp.selfplay.report import Report
-from ssp.selfplay.scene import read_scene
 
 SMALL = {
     "quickstart": [
@@ -47,26 +38,6 @@ SMALL = {
 EXAMPLES = {block.heading: block for block in blocks(ROOT / "docs" / "own.md", "bash")}
 
 
-class Quiet:
-    """A report's display that shows nothing."""
-
-    def restart(self, step: int) -> None: ...
-    def write(self, step: int, role: str, values: dict[str, float]) -> None: ...
-    def event(self, text: str) -> None: ...
-    def span(self, track: str, name: str, start: float, end: float) -> None: ...
-
-
-def in_one_process(cfg: Config, config_name: str) -> int:
-    """`launch.train.train` without Ray: the same scene, coordinator, workers, ledger and checkpoints."""
-    scene = read_scene(cfg)
-    folder = runfolder.open_run(cfg, config_name)
-    cast = local_cast(scene.cfg, scene.models, corpora.search(scene.cfg), folder.ledger, folder.episodes)
-    report = Report(Quiet(), scene.oracle, workers=3, roles=cfg.roles)
-    game = SelfPlay(scene.cfg, cast, folder, scene.targets(), report, Evaluator(scene.cfg, scene.sets))
-    asyncio.run(asyncio.wait_for(game.run(), 250))
-    return 0
-
-
 def run(block: Block) -> None:
     """The block's files and commands, in the working folder."""
     for name, text in block.files.items():
@@ -85,8 +56,7 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder, and nothing set."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SSP_HOME", raising=False)
-    monkeypatch.setattr(train, "train", in_one_process)
-    torch.set_num_threads(1)
+    monkeypatch.setattr(train, "train", lambda cfg, name: inprocess.play(cfg, name) and 0)
     return tmp_path
 
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+import inprocess
 import numpy as np
 import pytest
-import torch
+from inprocess import Played
 from safetensors.numpy import load_file
 
 from ssp import config
-from ssp.base.episode import PROPOSER, SOLVER, Document, State
+from ssp.base.episode import PROPOSER, SOLVER, State
 from ssp.base.tokenlog import Kind
-from ssp.config.schema import Config
-from ssp.game import corpora, protocols
-from ssp.game.rollout import Search
+from ssp.game import protocols
 from ssp.record import episodes as transcripts
-from ssp.record import runfolder
 from ssp.record.ledger import Ledger
-from ssp.selfplay.coordinator import SelfPlay
-from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.local import local_cast
-from ssp.selfplay.report import Report
-from ssp.selfplay.scene import read_scene
 from ssp.selfplay.settings.tiny import shrunk
 
 STEPS = 2
@@ -43,73 +33,14 @@ TYPED = {
 """So that within two rounds the anchor moves, groups are as large as published, and slots are left for replays."""
 
 
-class Sink:
-    """Collects what a run says."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, str, dict[str, float]]] = []
-
-    def restart(self, step: int) -> None:
-        pass
-
-    def write(self, step: int, role: str, values: dict[str, float]) -> None:
-        self.rows.append((step, role, dict(values)))
-
-    def event(self, text: str) -> None:
-        pass
-
-    def span(self, track: str, name: str, start: float, end: float) -> None:
-        pass
-
-    def figures(self, role: str) -> list[dict[str, float]]:
-        return [values for _, name, values in self.rows if name == role]
-
-
-@dataclass
-class Counting:
-    """A search that counts its queries."""
-
-    inner: Search
-    asked: list[str] = field(default_factory=list)
-
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        self.asked += queries
-        return self.inner.search(queries, k, corpus)
-
-
-@dataclass
-class Run:
-    """A finished run: its configuration, folder, start models, what it said and how often it searched."""
-
-    cfg: Config
-    folder: runfolder.RunFolder
-    models: dict[str, Path]
-    sink: Sink
-    searches: int
-
-    def rows(self, sql: str) -> list[dict[str, Any]]:
-        return [dict(row) for row in Ledger(self.folder.ledger, readonly=True)._db.execute(sql)]
-
-    def checkpoint(self, role: str) -> Path:
-        state = json.loads(self.folder.state.read_text())
-        return self.folder.absolute(state["folders"][role])
-
-
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Played]:
     """`ssp train --config NAME --tiny [key=value ...]` without Ray, once each."""
 
     @cache
-    def played(name: str, *typed: str) -> Run:
-        torch.set_num_threads(1)
+    def played(name: str, *typed: str) -> Played:
         cfg = shrunk(name, [f"run.dir={tmp_path_factory.mktemp(name) / 'run'}", *TYPED.get(name, []), *typed])
-        scene = read_scene(cfg)
-        folder, sink, search = runfolder.open_run(scene.cfg, name), Sink(), Counting(corpora.search(scene.cfg))
-        cast = local_cast(scene.cfg, scene.models, search, folder.ledger, folder.episodes)
-        report = Report(sink, scene.oracle, workers=3, roles=cfg.roles)
-        game = SelfPlay(scene.cfg, cast, folder, scene.targets(), report, Evaluator(scene.cfg, scene.sets))
-        asyncio.run(asyncio.wait_for(game.run(), 250))
-        return Run(scene.cfg, folder, scene.models, sink, len(search.asked))
+        return inprocess.play(cfg, name)
 
     return played
 
@@ -123,13 +54,13 @@ def changed(one: Path, other: Path, file: str = "model.safetensors") -> float:
 
 @pytest.mark.parametrize("name", [name for name in config.names() if name not in ("quickstart", "simulated")])
 @pytest.mark.covers("RS-01")
-def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Run], name: str) -> None:
+def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str) -> None:
     run = play(name)
     cfg, protocol = run.cfg, protocols.get(run.cfg.protocol)
     state = json.loads(run.folder.state.read_text())
     assert state["step"] == STEPS and set(state["folders"]) == set(cfg.roles)
     for role in cfg.roles:
-        figures, block = run.sink.figures(role), getattr(cfg, role)
+        figures, block = run.figures(role), getattr(cfg, role)
         assert [step for step, name, _ in run.sink.rows if name == role] == [1, 2]
         assert all(math.isfinite(value) for values in figures for value in values.values())
         assert all(values["grad_norm"] > 0 and values["advantage/mean_abs"] > 0 for values in figures)
@@ -150,39 +81,39 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Run], name: str) -
 
 
 @pytest.mark.covers("SP-06")
-def test_search_self_play_trains_one_policy_in_both_roles(play: Callable[..., Run]) -> None:
+def test_search_self_play_trains_one_policy_in_both_roles(play: Callable[..., Played]) -> None:
     run = play("ssp-qwen2.5-7b", "defaults.policy=shared")
     assert run.checkpoint(PROPOSER) == run.checkpoint(SOLVER)
     assert 0 < changed(run.models[SOLVER], run.checkpoint(SOLVER)) < 0.1
     for role in (PROPOSER, SOLVER):
-        assert [row["version"] for row in run.sink.figures(role)] == [2, 3]
-        assert all(row["grad_norm"] > 0 for row in run.sink.figures(role))
+        assert [row["version"] for row in run.figures(role)] == [2, 3]
+        assert all(row["grad_norm"] > 0 for row in run.figures(role))
     found = run.rows("SELECT role, step FROM commits ORDER BY step, role")
     assert [(row["role"], row["step"]) for row in found] == [(r, s) for s in (1, 2) for r in (PROPOSER, SOLVER)]
 
 
 @pytest.mark.parametrize("name", ["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"])
 @pytest.mark.covers("SP-01", "SP-08")
-def test_the_duel_needs_no_question_and_no_pair(play: Callable[[str], Run], name: str) -> None:
+def test_the_duel_needs_no_question_and_no_pair(play: Callable[[str], Played], name: str) -> None:
     """From target answers alone: questions are searched for, pass every rule, and are tried."""
     run = play(name)
     games = run.rows("SELECT * FROM games WHERE verdict = 'valid' AND attempts = 3")
     assert games and all(len(game["question"].split()) >= 10 for game in games)
-    figures = run.sink.figures("game")
+    figures = run.figures("game")
     assert all(values["game/proposer_searches"] > 1 for values in figures)
     trained = "SELECT DISTINCT role FROM episodes WHERE state = 'trained' ORDER BY role"
     assert [row["role"] for row in run.rows(trained)] == [PROPOSER, SOLVER]
 
 
 @pytest.mark.covers("SP-05")
-def test_left_slots_are_filled_from_the_pool(play: Callable[[str], Run]) -> None:
-    first, second = play("ssp-qwen2.5-7b").sink.figures("game")
+def test_left_slots_are_filled_from_the_pool(play: Callable[[str], Played]) -> None:
+    first, second = play("ssp-qwen2.5-7b").figures("game")
     assert first["game/refilled"] == 0 and second["game/refilled"] == 8 - second["game/accepted"] > 0
 
 
 @pytest.mark.parametrize("name", ["ssrl-qwen2.5-7b", "ssrl-llama3.2-3b"])
 @pytest.mark.covers("SS-01", "SS-04")
-def test_self_search_trains_without_a_request(play: Callable[[str], Run], name: str) -> None:
+def test_self_search_trains_without_a_request(play: Callable[[str], Played], name: str) -> None:
     """It searches all the same, writes what it finds, and none of that is trained."""
     run = play(name)
     assert run.searches == 0
@@ -192,13 +123,13 @@ def test_self_search_trains_without_a_request(play: Callable[[str], Run], name: 
 
 
 @pytest.mark.parametrize("name", ["search-r1-qwen2.5-3b-ppo", "research-qwen2.5-7b", "ema-pg-qwen2.5-3b"])
-def test_real_searches_are_made(play: Callable[[str], Run], name: str) -> None:
+def test_real_searches_are_made(play: Callable[[str], Played], name: str) -> None:
     run = play(name)
-    assert run.searches > 0 and all(values["game/solver_searches"] > 0.5 for values in run.sink.figures("game"))
+    assert run.searches > 0 and all(values["game/solver_searches"] > 0.5 for values in run.figures("game"))
 
 
 @pytest.mark.covers("EP-01")
-def test_the_anchor_of_ema_pg_follows_the_policy(play: Callable[[str], Run]) -> None:
+def test_the_anchor_of_ema_pg_follows_the_policy(play: Callable[[str], Played]) -> None:
     run = play("ema-pg-qwen2.5-3b")
     policy = run.checkpoint(SOLVER)
     away = changed(policy / "anchor", run.models[SOLVER])
@@ -206,8 +137,8 @@ def test_the_anchor_of_ema_pg_follows_the_policy(play: Callable[[str], Run]) -> 
 
 
 @pytest.mark.covers("SR-01")
-def test_the_critic_of_ppo_learns(play: Callable[[str], Run]) -> None:
+def test_the_critic_of_ppo_learns(play: Callable[[str], Played]) -> None:
     run = play("search-r1-qwen2.5-3b-ppo")
     assert (run.checkpoint(SOLVER) / "critic.pt").is_file()
-    first, second = (values["value/mean"] for values in run.sink.figures(SOLVER))
+    first, second = (values["value/mean"] for values in run.figures(SOLVER))
     assert 0.0 != first != second != 0.0  # a linear head that starts at 0
