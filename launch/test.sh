@@ -61,9 +61,10 @@ for logs in /tmp/ssp-ray-*/session_latest/logs; do # left only by a pytest proce
 done
 if [[ "$nightly" == yes ]]; then
     layer nightly "$bin/python" -m pytest -m "nightly and not long"
+    layer bench "$bin/python" -m pytest -m "not long" tests/bench
 fi
 if [[ "$long" == yes ]]; then
-    layer long "$bin/python" -m pytest -m long
+    layer long "$bin/python" -m pytest -m long tests tests/bench
     layer search "$bin/python" -m pytest -m "hypothesis and not ray and not long" --hypothesis-profile=search
 fi
 

@@ -8,14 +8,11 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
 
 import yaml
 from trainruns import MARK, REPO, end_marked, until
 
 from actors.cluster import free
-from launch import cluster
-from ssp.config import names
 from ssp.selfplay.settings import load
 
 PAGE = (REPO / "docs" / "cluster.md").read_text(encoding="utf-8")
@@ -126,46 +123,14 @@ def test_the_slurm_script_brings_its_nodes_together_and_ends_with_rank_0(tmp_pat
     load("gpu32", command.split()[3:])
 
 
-def test_the_kuberay_job_has_the_shape_of_its_kind() -> None:
+def test_the_kuberay_job_starts_a_run_on_the_pods_that_it_asks_for() -> None:
     job = yaml.safe_load(block("yaml", "# rayjob.yaml"))
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    spec = job["spec"]
-    assert set(spec) <= {
-        "entrypoint", "runtimeEnvYAML", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "rayClusterSpec",
-    }  # fmt: skip
-    program, _, settings = spec["entrypoint"].partition(" --config ")
+    program, _, settings = job["spec"]["entrypoint"].partition(" --config ")
     name, *overrides = settings.split()
-    assert program == "python -m launch.train" and name in names()
-    load(name, overrides)
-    variables = yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]
-    assert all(isinstance(value, str) for value in variables.values()) and variables["SSP_HOME"].startswith("/shared/")
-    made = spec["rayClusterSpec"]
-    assert set(made) == {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
+    assert program == "python -m launch.train"
+    made = job["spec"]["rayClusterSpec"]
     assert made["authOptions"] == {"mode": "token"}
-    for group in (made["headGroupSpec"], *made["workerGroupSpecs"]):
-        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
-        _pod_is_whole(group["template"]["spec"])
     (workers,) = made["workerGroupSpecs"]
-    assert workers["groupName"] and workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
     nodes = load(name, overrides).placement.nodes
     assert nodes.startswith(f"{1 + workers['replicas']}x")  # the head pod computes too
-
-
-def _pod_is_whole(pod: dict[str, Any]) -> None:
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    (container,) = pod["containers"]
-    assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == {
-        "shared": "/shared",
-        "shm": "/dev/shm",
-    }
-    assert volumes["shm"]["emptyDir"]["medium"] == "Memory" and "persistentVolumeClaim" in volumes["shared"]
-    assert container["resources"]["limits"] == container["resources"]["requests"]
-
-
-def test_the_page_names_what_the_command_reads() -> None:
-    for name in ("NNODES", "RANK", "MASTER_ADDR", "MASTER_PORT", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR"):
-        assert f"`{name}`" in PAGE or f"{name}=" in PAGE
-    assert f"({cluster.MASTER_PORT})" in PAGE and f"({cluster.MASTER_PORT + 1})" in PAGE
-    for key in re.findall(r"`(ray\.\w+)`", PAGE):
-        assert hasattr(load("quickstart").ray, key.removeprefix("ray."))
-    assert "ray.node_ports" in PAGE and "ray.nodes_timeout" in PAGE

@@ -46,10 +46,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"ssp {__version__}\n"
 
 
-def test_the_contract_of_commands() -> None:
-    assert set(console.COMMANDS) >= {"train", "eval", "ask", "index", "serve", "doctor"}
-
-
 def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert console.main(["trian"]) == 2
     shown = capsys.readouterr()
@@ -204,13 +200,6 @@ def test_memory_that_is_typed_is_a_limit(capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr()
     assert "# Memory of the hosts" in shown.out and "node 0 needs" in shown.err
     assert "set placement.solvers=1 placement.proposers=1" in shown.err and "close programs" not in shown.err
-
-
-def test_a_reference_model_costs_memory() -> None:
-    def learner(*typed: str) -> float:
-        return next(p.megabytes for p in processes(load("quickstart", typed)) if p.name == "learner-solver")
-
-    assert learner("solver.kl.coef=0.1") > learner()
 
 
 @pytest.mark.parametrize(

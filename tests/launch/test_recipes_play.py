@@ -52,7 +52,12 @@ def changed(one: Path, other: Path, file: str = "model.safetensors") -> float:
     return max(float(np.abs(a[name] - b[name]).max()) for name in a)
 
 
-@pytest.mark.parametrize("name", [name for name in config.names() if name not in ("quickstart", "simulated")])
+SAME = ("research-qwen2.5-32b", "search-r1-qwen2.5-7b-grpo", "search-r1-qwen2.5-7b-ppo")
+"""Made tiny, these are what the smaller one is."""
+PLAYED = [name for name in config.names() if name not in ("quickstart", "simulated", *SAME)]
+
+
+@pytest.mark.parametrize("name", PLAYED)
 @pytest.mark.covers("RS-01")
 def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str) -> None:
     run = play(name)
