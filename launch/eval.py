@@ -24,7 +24,7 @@ from ssp.base.printable import say
 from ssp.capacity.memory import find, size, threads
 from ssp.capacity.memory.engine import engine, fitting
 from ssp.capacity.placement import machine
-from ssp.config import to_yaml
+from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora, evaluation

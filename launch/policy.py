@@ -17,7 +17,6 @@ from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 _SERVER = ("http://", "https://")
@@ -71,6 +70,8 @@ class Policy:
         server = {"kind": "endpoint", "url": self.url, "model": self.model} if self.url else {}
         settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
         trusted = self.trusted or bool(typed) or self.run is None
+        from ssp.selfplay.settings import load  # costs what --help does without
+
         return load(typed or own, [*from_environment(typed or own, overrides), *overrides, *settings], trusted)
 
     def folder(self, cfg: Config) -> Path:

@@ -149,10 +149,10 @@ def configured(args: argparse.Namespace) -> Config:
         key = flag.replace("-", "_")
         if getattr(args, key) is not None:
             setattr(block, key, getattr(args, key))
-    for key, (low, high) in tables.RANGES.items():
+    for key, (low, high) in tables.ranges().items():
         if key.startswith("retriever."):
             rules.check_range(key, rules.get(cfg, key), low, high)
-    for key, known in tables.CHOICES.items():
+    for key, known in tables.choices().items():
         if key.startswith("retriever."):
             rules.check_choice(key, rules.get(cfg, key), known)
     hedges_have_a_replica(cfg)

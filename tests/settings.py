@@ -17,9 +17,10 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ssp.config import Config, tables
+from ssp.config import tables
 from ssp.config.fields import INF
 from ssp.config.role import RoleConfig
+from ssp.config.schema import Config
 from ssp.game import protocols, rewards
 from ssp.game.referee.rules import RULES
 from ssp.record.runfolder import MAY_CHANGE
@@ -217,13 +218,13 @@ def allowed(key: str, type_: Any) -> str:
 
 def known(key: str) -> str:
     """What the tables allow for a key as they call it; "" where it is in none."""
-    if key in tables.CHOICES:
-        return listed(tables.CHOICES[key]) + (", your own code" if key in tables.PLACES else "")
+    if key in tables.choices():
+        return listed(tables.choices()[key]) + (", your own code" if key in tables.PLACES else "")
     if key in NAMES:
         return listed(NAMES[key]) + (f", {BESIDE[key]}" if key in BESIDE else "")
-    if key not in tables.RANGES:
+    if key not in tables.ranges():
         return ""
-    low, high = tables.RANGES[key]
+    low, high = tables.ranges()[key]
     if low == -INF:
         return "any finite number"
     return f"at least {number(low)}" if high == INF else f"{number(low)} to {number(high)}"

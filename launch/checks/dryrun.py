@@ -12,7 +12,7 @@ from ssp.base.episode import PROPOSER
 from ssp.capacity.memory import Process, notes, processes
 from ssp.capacity.placement import Plan, beside, fits, lay, machine, short, tables
 from ssp.capacity.placement.tables import table
-from ssp.config import to_yaml
+from ssp.config.load import to_yaml
 from ssp.config.nodes import smallest_gpu
 from ssp.config.schema import Config
 from ssp.game import corpora

@@ -3,8 +3,3 @@
 Owns the way from a config name and `key=value` overrides to one `Config`. Promises that a wrong key, type or range is an
 `InputError` before anything starts. Refuses to know what the keys do; `ssp.selfplay.settings.load` asks every wing.
 """
-
-from ssp.config.load import names, to_yaml
-from ssp.config.schema import Config
-
-__all__ = ["Config", "names", "to_yaml"]

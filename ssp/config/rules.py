@@ -17,7 +17,7 @@ from ssp.base.errors import InputError, Refusals
 from ssp.config import own
 from ssp.config.fields import INF
 from ssp.config.schema import Config
-from ssp.config.tables import CHOICES, PLACES, PRESETS, RANGES
+from ssp.config.tables import PLACES, PRESETS, choices, ranges
 
 Rule = Callable[[Config], None]
 """Raises InputError for settings that cannot stand together."""
@@ -45,8 +45,11 @@ def values(cfg: Config) -> dict[str, InputError]:
     """Key → why its value alone is refused."""
     wrong: dict[str, InputError] = {}
     tests: list[tuple[str, Callable[[str, Any], None]]] = [
-        *((pattern, partial(check_choice, known=known, place=pattern in PLACES)) for pattern, known in CHOICES.items()),
-        *((pattern, partial(check_range, low=low, high=high)) for pattern, (low, high) in RANGES.items()),
+        *(
+            (pattern, partial(check_choice, known=known, place=pattern in PLACES))
+            for pattern, known in choices().items()
+        ),
+        *((pattern, partial(check_range, low=low, high=high)) for pattern, (low, high) in ranges().items()),
     ]
     for pattern, test in tests:
         for key in expand(pattern):

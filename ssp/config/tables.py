@@ -1,7 +1,8 @@
-"""The tables of allowed values: names by key, names that a later release knows, ranges of every number."""
+"""The tables of allowed values: names by key, what names say of themselves, ranges of every number."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ssp.config.fields import walk
@@ -18,12 +19,6 @@ SAID: dict[str, dict[str, Any]] = {
 }
 """What estimators, losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    **{key: item.metadata["choices"] for key, item in walk(Config) if "choices" in item.metadata},
-    "proposer.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only"),
-}
-"""Names that are built in, by key."""
-
 PLACES = ("{role}.algorithm", "{role}.loss", "proposer.reward")
 """Those of them that take a user's own code too (`ssp.config.own`), as solver.reward does."""
 
@@ -31,7 +26,16 @@ ACTED = ("scripted", "simulated")
 """Engines without a model: a script plays, and nothing can be learned from it."""
 COLDEST = 0.01
 """Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
-RANGES: dict[str, tuple[float, float]] = {
-    key: item.metadata["range"] for key, item in walk(Config) if "range" in item.metadata
-}
-"""Smallest and largest value of every number, both allowed."""
+
+
+@functools.cache
+def choices() -> dict[str, tuple[str, ...]]:
+    """Names that are built in, by key."""
+    found = {key: item.metadata["choices"] for key, item in walk(Config) if "choices" in item.metadata}
+    return {**found, "proposer.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only")}
+
+
+@functools.cache
+def ranges() -> dict[str, tuple[float, float]]:
+    """Smallest and largest value of every number, both allowed."""
+    return {key: item.metadata["range"] for key, item in walk(Config) if "range" in item.metadata}

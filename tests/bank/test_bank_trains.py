@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ssp import config
+from ssp.config.load import names
 from ssp.data.readers import read_questions
 from ssp.game import corpora
 from ssp.record import runfolder
@@ -41,7 +41,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_export_trains_with_the_search_r1_recipe(tmp_path: Path, exported: Path, source: str) -> None:
     torch.set_num_threads(1)
     typed = [f"run.dir={tmp_path / 'run'}", f"game.questions={source}", f"data.questions={exported}", "solver.batch=4"]
-    assert RECIPE in config.names()
+    assert RECIPE in names()
     cfg = shrunk(RECIPE, [*typed, "eval.final_questions_per_hop=1"])
     scene = read_scene(cfg)
     folder, sink = runfolder.open_run(scene.cfg, RECIPE), fakes.Sink()

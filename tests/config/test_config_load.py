@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.config import names, to_yaml
-from ssp.config.load import find
+from ssp.config.load import find, names, to_yaml
 from ssp.selfplay.settings import load
 
 

@@ -33,14 +33,14 @@ def leaves(block: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def test_every_number_of_the_schema_has_a_range() -> None:
     """Fail closed: a new number without a range would accept anything."""
-    ranged = {key for pattern in rules.RANGES for key in rules.expand(pattern)}
+    ranged = {key for pattern in rules.ranges() for key in rules.expand(pattern)}
     numbers = {k for k, v in leaves(Config()) if isinstance(v, int | float) and not isinstance(v, bool)}
     assert numbers == ranged
 
 
 def test_every_choice_belongs_to_a_key() -> None:
     keys = dict(leaves(Config()))
-    for pattern, known in rules.CHOICES.items():
+    for pattern, known in rules.choices().items():
         for key in rules.expand(pattern):
             assert keys[key] in known
 

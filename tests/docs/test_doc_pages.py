@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ssp.config import Config
 from ssp.config.load import _all_keys
-from ssp.config.schema import RoleConfig
+from ssp.config.schema import Config, RoleConfig
 from ssp.telemetry.figures import FIGURES
 
 ROOT = Path(__file__).resolve().parents[2]

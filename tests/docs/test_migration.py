@@ -9,9 +9,10 @@ import pytest
 from launch import policy
 from launch.main import main
 from ssp.base.errors import InputError
-from ssp.config import Config, migration
+from ssp.config import migration
 from ssp.config.load import _all_keys, stated
 from ssp.config.migration import page
+from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 
 ROOT = Path(__file__).resolve().parents[2]

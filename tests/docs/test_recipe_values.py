@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import recipes
 
-from ssp import config
+from ssp.config.load import names
 
 TOLD = recipes.told()
 
@@ -18,7 +18,7 @@ def test_what_differs_from_the_systems_effective_configuration_is_on_the_page(na
 
 def test_every_recipe_of_a_system_is_compared_and_the_facts_are_those_of_a_published_script() -> None:
     own = ("quickstart", "simulated", "gpu")
-    assert set(recipes.SCRIPTS) == {name for name in config.names() if not name.startswith(own)}
+    assert set(recipes.SCRIPTS) == {name for name in names() if not name.startswith(own)}
     assert set(recipes.SCRIPTS.values()) <= set(recipes.PUBLISHED)
 
 

@@ -6,9 +6,9 @@ import re
 
 import settings
 
-from ssp.config import Config
 from ssp.config.load import _all_keys
-from ssp.config.tables import CHOICES, PRESETS, RANGES
+from ssp.config.schema import Config
+from ssp.config.tables import PRESETS, choices, ranges
 
 TEXT = settings.PAGE.read_text(encoding="utf-8")
 TABLES = TEXT.partition("\n## The run as a whole\n")[2]
@@ -37,8 +37,8 @@ def test_every_key_is_explained_by_the_schema() -> None:
 
 
 def test_the_tables_are_on_the_page() -> None:
-    for key, names in CHOICES.items():
+    for key, names in choices().items():
         assert all(f"`{name}`" in ROWS[as_on_the_page(key)] for name in names if name), key
-    assert [key for key in RANGES if not re.search(r"at least|\d to |finite", ROWS[as_on_the_page(key)])] == []
+    assert [key for key in ranges() if not re.search(r"at least|\d to |finite", ROWS[as_on_the_page(key)])] == []
     for name, (proposer, solver) in PRESETS.items():
         assert f"\n| `{name}` | {proposer} | {solver} |" in TEXT

@@ -13,7 +13,7 @@ import pytest
 from launch import main as console
 from ssp.base.errors import InputError
 from ssp.base.printable import printable
-from ssp.config import to_yaml
+from ssp.config.load import to_yaml
 from ssp.data.readers import read_corpus, read_questions, stream_corpus
 from ssp.selfplay.settings import load
 

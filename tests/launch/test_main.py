@@ -22,7 +22,7 @@ from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.capacity.memory import processes
 from ssp.capacity.memory.services import BASE_MB
 from ssp.capacity.placement import machine, make, short
-from ssp.config import to_yaml
+from ssp.config.load import to_yaml
 from ssp.search.index.builder import IndexPlan, build_index
 from ssp.selfplay.settings import load
 

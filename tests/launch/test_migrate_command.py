@@ -11,10 +11,11 @@ from recipes import PUBLISHED, recipe, rows
 
 from launch.main import main
 from ssp.base.errors import InputError
-from ssp.config import Config, migration
+from ssp.config import migration
 from ssp.config.load import dotted
 from ssp.config.load import stated as stated_in
 from ssp.config.migration import facts, script, special, values
+from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 
 

@@ -15,7 +15,7 @@ from ssp.base import models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.capacity import memory
-from ssp.config import names
+from ssp.config.load import names
 from ssp.config.rules import get
 from ssp.config.schema import Config
 from ssp.data.published import PUBLISHED

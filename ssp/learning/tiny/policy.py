@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+MODEL = "tiny"
+"""Value of `<role>.model` for this policy."""
 VERSION = 5
 """Raised whenever what is made changes."""
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192

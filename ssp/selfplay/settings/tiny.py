@@ -10,9 +10,6 @@ from ssp.config.schema import Config, RoleConfig
 from ssp.game.referee.settings import WORLD_PROTOCOL
 from ssp.selfplay.settings import load
 
-MODEL = "tiny"
-"""Value of `<role>.model` for the policy of `ssp.learning.tiny.policy`."""
-
 BATCH, ATTEMPTS = 6, 3
 """Questions a step of either role, and attempts at most."""
 

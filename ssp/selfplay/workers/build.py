@@ -35,7 +35,6 @@ from ssp.learning.tiny import policy as tiny
 from ssp.learning.tiny.actor import Actor
 from ssp.record import runfolder
 from ssp.record.manifest import check_files, protocol_of
-from ssp.selfplay.settings.tiny import MODEL as TINY
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -127,7 +126,7 @@ def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | N
     block = cfg.block(role)
     if block.model == COLDSTART:
         folder = Path(coldstart.ensure(cfg.coldstart, cache.root(), progress))
-    elif block.model == TINY:
+    elif block.model == tiny.MODEL:
         recalls = block.search.kind != "retriever"
         folder = tiny.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())
     else:
