@@ -14,9 +14,9 @@ import pytest
 from inprocess import Played
 from safetensors.numpy import load_file
 
-from ssp.config.load import names
 from ssp.base.episode import PROPOSER, SOLVER, State
 from ssp.base.tokenlog import Kind
+from ssp.config.load import names
 from ssp.game import protocols
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
