@@ -39,6 +39,9 @@ settings.load_profile("ssp")
 # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup they would ignore a closed terminal; this process still does.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
