@@ -169,3 +169,12 @@ def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Co
     gone = [slot for slot in slots if slot not in known]
     if gone:
         raise InvariantError(f"slots {gone[:5]} are not open: closed, or forgotten by load()")
+
+
+def once(engine: Engine, seeds: Sequence[int], prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+    """One turn of a new slot for each prompt; the slots are closed again."""
+    slots = engine.open(list(seeds))
+    try:
+        return engine.step(slots, list(prompts), sampling)
+    finally:
+        engine.close(slots)

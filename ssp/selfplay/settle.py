@@ -16,7 +16,7 @@ from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.game.rewards import proposer as proposer_rewards
-from ssp.game.rewards.overlong import penalty
+from ssp.game.rewards.score import penalty
 from ssp.selfplay.records import Brief, Game, Played, TrainItem
 
 TOO_FEW = "too_few_attempts"

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ssp.base.episode import Document, Episode, Task
+from ssp.base.episode import Document, Episode, Grade, Task
 from ssp.base.errors import InvariantError
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.game import evaluation
 from ssp.game.evaluation import Kept, Row
-from ssp.game.judge import Decision
 
 QUESTIONS = [Question(f"q{i}", f"pota rel{i} ?", (f"o{i}",), hops=1 + i % 3) for i in range(9)]
 
@@ -87,7 +86,7 @@ def test_rows_hold_every_score_and_a_void_none() -> None:
 
 def test_the_judges_word_and_its_failures_are_kept_apart() -> None:
     found = [row for row in rows() if row.scored]
-    words = [Decision(True), Decision(False), Decision(None, "judge_timeout")]
+    words = [Grade(True), Grade(False), Grade(None, void_cause="judge_timeout")]
     judged = [row.with_decision(words[i % 3]) for i, row in enumerate(found)]
     *_, line = evaluation.lines("set", judged, seed=0)
     assert line.failures == 2 and line.estimates["judge"].mean == 0.5, "failures are neither right nor wrong"

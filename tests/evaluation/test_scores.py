@@ -8,7 +8,9 @@ import pytest
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.game import evaluation
-from ssp.game.evaluation import Row, scores
+from ssp.game.evaluation import Row
+from ssp.game.evaluation.rows import found
+from ssp.game.evaluation.summary import majority, pass_at
 from ssp.game.rewards import match
 
 
@@ -35,8 +37,8 @@ def test_a_gold_that_normalises_to_nothing_is_never_right() -> None:
 
 def test_retrieval_finds_whole_words() -> None:
     texts = ['"A title"\nThe Rhine is long.', "other"]
-    assert scores.found(texts, ["zzz", "the rhine"])
-    assert not scores.found(texts, ["hin"]) and not scores.found([], ["rhine"])
+    assert found(texts, ["zzz", "the rhine"])
+    assert not found(texts, ["hin"]) and not found([], ["rhine"])
 
 
 @pytest.mark.covers("SS-10")
@@ -45,9 +47,9 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
         marks = [True] * right + [False] * (8 - right)
         for k in range(1, 9):
             drawn = list(combinations(marks, k))
-            assert scores.pass_at(8, right, k) == pytest.approx(sum(map(any, drawn)) / len(drawn))
+            assert pass_at(8, right, k) == pytest.approx(sum(map(any, drawn)) / len(drawn))
     with pytest.raises(InvariantError):
-        scores.pass_at(2, 1, 3)
+        pass_at(2, 1, 3)
 
 
 @pytest.mark.covers("SS-10")
@@ -65,7 +67,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
 def test_the_majority_votes_on_normalised_answers_and_the_first_seen_breaks_ties(
     answers: list[str | None], winner: str | None
 ) -> None:
-    assert scores.majority(answers) == winner
+    assert majority(answers) == winner
 
 
 @pytest.mark.covers("SS-10")

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from ssp.base.episode import Grade
 from ssp.base.errors import InputError
-from ssp.game.judge import AnswerJudge, Decision, Item
+from ssp.game.judge import AnswerJudge, Item
 
 
 class Asked:
@@ -16,10 +17,10 @@ class Asked:
     def __init__(self) -> None:
         self.batches: list[list[str | None]] = []
 
-    def decide(self, items: Sequence[Item]) -> list[Decision]:
+    def decide(self, items: Sequence[Item]) -> list[Grade]:
         self.batches.append([item.answer for item in items])
-        words = {"y": Decision(True, by="llm"), "n": Decision(False, by="llm")}
-        return [words.get((item.answer or " ")[0], Decision(None, "judge_down", "llm")) for item in items]
+        words = {"y": Grade(True, by="llm"), "n": Grade(False, by="llm")}
+        return [words.get((item.answer or " ")[0], Grade(None, void_cause="judge_down", by="llm")) for item in items]
 
     def check(self) -> None:
         raise InputError("rule", "found", "next")
@@ -34,7 +35,7 @@ def test_exact_matches_and_missing_answers_ask_nobody() -> None:
     asked = Asked()
     judge = AnswerJudge(asked, 10)
     found = judge.decide([item("the pota!"), item("VURE"), item(None), item(""), item(" \n")])
-    right, missing = Decision(True, by="exact"), Decision(False, by="rule")
+    right, missing = Grade(True, by="exact"), Grade(False, by="rule")
     assert found == [right, right, missing, missing, missing]
     assert asked.batches == [] and judge.decide([]) == []
 
@@ -45,12 +46,12 @@ def test_what_is_left_is_asked_in_one_batch_and_keeps_its_place() -> None:
     found = AnswerJudge(asked, 10).decide([item("yes pota"), item("pota"), item("no"), item(None), item("perhaps")])
     assert [d.right for d in found] == [True, True, False, False, None]
     assert [d.by for d in found] == ["llm", "exact", "llm", "rule", "llm"]
-    assert found[4] == Decision(None, "judge_down", "llm")
+    assert found[4] == Grade(None, void_cause="judge_down", by="llm")
     assert asked.batches == [["yes pota", "no", "perhaps"]]
 
 
 def test_without_a_further_judge_the_rest_is_wrong() -> None:
-    assert AnswerJudge().decide([item("yes"), item("pota")]) == [Decision(False), Decision(True)]
+    assert AnswerJudge().decide([item("yes"), item("pota")]) == [Grade(False), Grade(True)]
     AnswerJudge().check()
 
 

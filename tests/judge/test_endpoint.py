@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from fakejudge import HANG, FakeJudge, Reply, serving
 
+from ssp.base.episode import Grade
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import is_loopback
 from ssp.config.schema import Config, JudgeConfig
-from ssp.game.judge import Decision, Item
+from ssp.game.judge import Item
 from ssp.game.judge import endpoint as endpoint_module
 from ssp.game.judge.endpoint import LONGEST_PAUSE, LONGEST_REPLY, Breaker, Endpoint, Trouble
 from ssp.game.judge.judges import PROBE, LlmJudge
@@ -56,7 +57,9 @@ def by_answer(said: dict[str, Any]) -> str:
     return {"y": "Correct", "n": "Wrong."}.get(said["answer"][0], "I would say that it depends")
 
 
-VOID = {cause: Decision(None, f"judge_{cause}", "llm") for cause in ("down", "refused", "format", "deadline")}
+VOID = {
+    cause: Grade(None, void_cause=f"judge_{cause}", by="llm") for cause in ("down", "refused", "format", "deadline")
+}
 
 
 @pytest.mark.covers("RS-12")
@@ -71,7 +74,7 @@ def test_right_wrong_garbage_and_a_time_out_over_all_items() -> None:
         found = judge(server, retries=4).decide([item(answer) for answer in ("yes", "no", "hm")])
         tries = [said["answer"] for said in server.items]
         found += judge(server, sleeper, retries=4, timeout=0.2).decide([item("late")])
-    assert found == [Decision(True, by="llm"), Decision(False, by="llm"), VOID["format"], VOID["down"]]
+    assert found == [Grade(True, by="llm"), Grade(False, by="llm"), VOID["format"], VOID["down"]]
     assert {answer: tries.count(answer) for answer in tries} == {"yes": 1, "no": 1, "hm": 5}
     assert len(sleeper.pauses) == 4  # on a busy machine a try is over before the server has seen it
     assert sum(d.right is True for d in found) / len(found) == 0.25
@@ -111,7 +114,7 @@ def test_trouble_of_the_service_is_tried_again_then_void(status: int) -> None:
 def test_a_retry_that_helps() -> None:
     replies = [Reply("", 503), Reply(raw=b"<html>"), Reply("Incorrect, I think"), Reply("Wrong")]
     with serving(lambda said, n: replies[n - 1]) as server:
-        assert judge(server).decide([item("yes")]) == [Decision(False, by="llm")]
+        assert judge(server).decide([item("yes")]) == [Grade(False, by="llm")]
         assert server.requests == 4
 
 
@@ -182,16 +185,16 @@ def test_the_whole_batch_has_a_deadline() -> None:
 
     with serving(answer) as server:
         found = judge(server, seconds=0.8).decide([item("yes"), item("n1"), item("n2")])
-    assert found == [Decision(True, by="llm"), VOID["deadline"], VOID["deadline"]]
+    assert found == [Grade(True, by="llm"), VOID["deadline"], VOID["deadline"]]
 
 
 def test_a_judge_may_be_asked_inside_an_event_loop() -> None:
-    async def inside() -> list[Decision]:
+    async def inside() -> list[Grade]:
         return asked.decide([item("yes")])
 
     with serving(lambda said, n: by_answer(said)) as server:
         asked = judge(server)
-        assert asyncio.run(inside()) == asked.decide([item("yes")]) == [Decision(True, by="llm")]
+        assert asyncio.run(inside()) == asked.decide([item("yes")]) == [Grade(True, by="llm")]
 
 
 # breaker

@@ -10,10 +10,11 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from ssp.base.episode import Grade
 from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, JudgeConfig
 from ssp.engines import ScriptedEngine
-from ssp.game.judge import Decision, Item
+from ssp.game.judge import Item
 from ssp.game.judge.judges import EngineJudge
 from ssp.selfplay.workers import build
 
@@ -61,7 +62,9 @@ REPLIES = {"a": "Correct", "b": "wrong.", "c": "not correct", "d": "", "e": "x" 
 def test_verdicts_in_order_and_in_batches() -> None:
     reader = Reader(letters(), REPLIES)
     found = judge(reader, concurrency=2).decide(items(*"abcde"))
-    right, wrong, none = (Decision(r, "" if r is not None else "judge_format", "engine") for r in (True, False, None))
+    right, wrong, none = (
+        Grade(r, void_cause="" if r is not None else "judge_format", by="engine") for r in (True, False, None)
+    )
     assert found == [right, wrong, none, none, none]
     assert not reader.engine._slots
     assert judge(reader).decide([]) == []
@@ -93,7 +96,7 @@ def test_a_fault_of_the_engine_leaves_its_batch_undecided() -> None:
 
     reader.engine.step = broken  # type: ignore[method-assign]
     found = judge(reader, concurrency=2).decide(items(*"ababa"))
-    void = Decision(None, "engine_nonfinite", "engine")
+    void = Grade(None, void_cause="engine_nonfinite", by="engine")
     assert [d.right for d in found] == [True, False, None, None, True] and found[2] == found[3] == void
     assert not reader.engine._slots
 

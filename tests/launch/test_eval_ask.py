@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from launch import ask
 from launch import eval as evaluate
 from launch.records import transcript
-from ssp.base.episode import SOLVER, Document, Episode, Task
+from ssp.base.episode import SOLVER, Document, Episode, Grade, Task
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.load import to_yaml
@@ -26,7 +26,7 @@ from ssp.config.schema import Config, EvalSet
 from ssp.engines import ScriptedEngine
 from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play, methods
-from ssp.game.judge import Decision, Item
+from ssp.game.judge import Item
 from ssp.game.world import tokenizer as words
 from ssp.selfplay.settings import load
 from ssp.selfplay.transfer.parcel import Parcel
@@ -201,8 +201,8 @@ def test_the_judge_has_a_column_and_its_failures_too(
         def check(self) -> None:
             self.checked += 1
 
-        def decide(self, items: list[Item]) -> list[Decision]:
-            words = [Decision(True, by="llm"), Decision(None, "judge_timeout", "llm"), Decision(False, by="llm")]
+        def decide(self, items: list[Item]) -> list[Grade]:
+            words = [Grade(True, by="llm"), Grade(None, void_cause="judge_timeout", by="llm"), Grade(False, by="llm")]
             return [words[i % 3] for i in range(len(items))]
 
     stub = Stub()

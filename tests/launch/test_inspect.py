@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from launch import inspect, replay
-from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Outcome, State, Task
+from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Grade, Outcome, State, Task
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
-from ssp.game.judge import Decision
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rewards.score import graded
 from ssp.game.rollout import Settings, rollout
@@ -96,7 +95,7 @@ def _entry(cfg: Config, episode: Episode, file: str, row: int) -> dict[str, obje
     if episode.final is None:
         rejected = {"outcome": Outcome.REJECTED, "cause": episode.stopped, "reward": cfg.solver.invalid_reward}
         return {**placed, "state": State.QUEUED, **rejected}
-    grade = graded(cfg.solver, episode, [TARGET], Decision(episode.final == TARGET))
+    grade = graded(cfg.solver, episode, [TARGET], Grade(episode.final == TARGET))
     return {**placed, "state": State.QUEUED, "outcome": Outcome.SCORED, "reward": grade.reward}
 
 

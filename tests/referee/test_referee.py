@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from proposals import GOOD, MINI, NOISE, POTA, VURE, Broken, Line, behind, noise, on, proposal, referee
 
-from ssp.base.episode import Document, Verdict
+from ssp.base.episode import Document, Grade, Verdict
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.schema import RefereeConfig
 from ssp.engines import ScriptedEngine
-from ssp.game.judge import AnswerJudge, Decision, Item
+from ssp.game.judge import AnswerJudge, Item
 from ssp.game.referee import CHECKS, RULES, Referee
 
 VALID = Verdict(valid=True)
@@ -29,10 +29,10 @@ def void(cause: str) -> Verdict:
 class Word:
     """A further judge that says what `says` holds for an answer."""
 
-    def __init__(self, says: dict[str, Decision]) -> None:
+    def __init__(self, says: dict[str, Grade]) -> None:
         self._says, self.asked = says, []  # type: ignore[var-annotated]
 
-    def decide(self, items: Sequence[Item]) -> list[Decision]:
+    def decide(self, items: Sequence[Item]) -> list[Grade]:
         self.asked += items
         return [self._says[item.answer or ""] for item in items]
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_read_is_rejected_and_what_failed_is_void() -> None:
 
 
 def test_the_judges_word_counts_where_the_answer_is_not_the_target_itself() -> None:
-    says = {"town of vure": Decision(True, by="llm"), "lemo": Decision(False), "vuur": Decision(None, "judge_down")}
+    says = {"town of vure": Grade(True, by="llm"), "lemo": Grade(False), "vuur": Grade(None, void_cause="judge_down")}
     word = Word(says)
     answers = {"a": "vure", "b": "town of vure", "c": "lemo", "d": "vuur"}
     line = Line(lambda prompt: f"<answer>{answers[prompt.split('Question: ')[1][0]]}</answer>")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ssp.game.rewards.overlong import penalty
+from ssp.game.rewards.score import penalty
 
 
 @pytest.mark.parametrize(

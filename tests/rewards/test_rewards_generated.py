@@ -12,7 +12,7 @@ from oracle import GOLDS
 
 from ssp.game import rewards
 from ssp.game.judge import normalise
-from ssp.game.rewards.ssrl import form
+from ssp.game.rewards.forms import form
 
 COUNT = 2200
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.game import rewards
-from ssp.game.rewards.ssrl import form
+from ssp.game.rewards.forms import form
 
 MEGABYTE = 1_000_000
 TAGS = ["<answer>", "<think>", "<search>", "<information>", "<result>", "<", "\\boxed{", "<eos>"]

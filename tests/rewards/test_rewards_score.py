@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ssp.base.episode import SOLVER, Episode
+from ssp.base.episode import SOLVER, Episode, Grade
 from ssp.base.errors import Fault, InputError
 from ssp.config.role import RoleConfig
 from ssp.game import rewards
-from ssp.game.judge import AnswerJudge, Decision, same
+from ssp.game.judge import AnswerJudge, same
 from ssp.game.judge.answers import Item
 from ssp.game.rewards.score import graded, score
 
@@ -50,17 +50,17 @@ def test_the_whole_response_is_read_with_its_observations() -> None:
         "<think>a</think><search>q</search><information>It is Paris.</information><think>b</think><answer>Rome</answer>"
     )
     role = RoleConfig(reward="format_em", reward_options={"retrieval": 0.1})
-    assert graded(role, episode(shown, "Rome"), ["Paris"], Decision(False)).reward == pytest.approx(0.3)
+    assert graded(role, episode(shown, "Rome"), ["Paris"], Grade(False)).reward == pytest.approx(0.3)
 
 
 @pytest.mark.covers("SP-03")
 def test_ssp_pays_what_the_judge_accepts() -> None:
     role, golds = RoleConfig(reward="ssp"), ["Paris"]
     near = episode("<answer>the French capital</answer>", "the French capital")
-    assert graded(role, near, golds, Decision(True, by="llm")).reward == 1.0
-    assert graded(role, near, golds, Decision(False, by="llm")).reward == 0.0
+    assert graded(role, near, golds, Grade(True, by="llm")).reward == 1.0
+    assert graded(role, near, golds, Grade(False, by="llm")).reward == 0.0
     spam = episode("<answer>Paris</answer>" * 11, "Paris")
-    assert graded(role, spam, golds, Decision(True)).reward == 0.25
+    assert graded(role, spam, golds, Grade(True)).reward == 0.25
 
 
 @pytest.mark.covers("RS-06")
@@ -72,7 +72,9 @@ def test_research_pays_only_for_ended_responses(stopped: str, value: float) -> N
 
 def test_an_undecided_answer_is_not_scored() -> None:
     """Law 2: neither the judge's failure nor the reward's own becomes a number."""
-    undecided = graded(RoleConfig(reward="em"), episode(RIGHT, "Paris"), ["Paris"], Decision(None, "judge_down", "llm"))
+    undecided = graded(
+        RoleConfig(reward="em"), episode(RIGHT, "Paris"), ["Paris"], Grade(None, void_cause="judge_down", by="llm")
+    )
     assert (undecided.right, undecided.void_cause, undecided.by) == (None, "judge_down", "llm")
 
 
@@ -81,7 +83,7 @@ def test_a_fault_of_the_reward_makes_the_grade_undecided(monkeypatch: pytest.Mon
         raise Fault("scorer_down")
 
     monkeypatch.setitem(rewards._KNOWN, "broken", broken)
-    grade = graded(RoleConfig(reward="broken"), episode(RIGHT, "Paris"), ["Paris"], Decision(True))
+    grade = graded(RoleConfig(reward="broken"), episode(RIGHT, "Paris"), ["Paris"], Grade(True))
     assert (grade.right, grade.void_cause) == (None, "scorer_down")
 
 

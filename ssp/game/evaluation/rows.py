@@ -7,16 +7,16 @@ Owns the rows' fields, how they come of episodes, and their file. Promises that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ssp.base.episode import Episode, Outcome
+from ssp.base.episode import Episode, Grade, Outcome
 from ssp.base.files import whole
+from ssp.base.text import normalise
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
-from ssp.game.evaluation import scores
-from ssp.game.judge import Decision, plain
+from ssp.game.judge import plain
 from ssp.game.rewards import match
 
 
@@ -54,9 +54,9 @@ class Row:
         """False for a void."""
         return not self.cause
 
-    def with_decision(self, decision: Decision) -> Row:
+    def with_decision(self, decision: Grade) -> Row:
         """The row with what the judge said of its answer."""
-        return replace(self, judge=decision.right, judge_failure=decision.cause)
+        return replace(self, judge=decision.right, judge_failure=decision.void_cause)
 
     @property
     def words(self) -> int:
@@ -94,7 +94,7 @@ def played_row(question: Question, sample: int, episode: Episode, fold: bool = F
     golds, texts = question.answers, (plain(document.contents, fold) for document in episode.documents)
     return replace(
         row,
-        recall=None if void else float(scores.found(texts, [plain(gold, fold) for gold in golds])),
+        recall=None if void else float(found(texts, [plain(gold, fold) for gold in golds])),
         searches=len(episode.queries),
         turns=sum(kind is Kind.MODEL for kind, _, _ in episode.log.stretches()),
         stopped=episode.stopped,
@@ -104,8 +104,14 @@ def played_row(question: Question, sample: int, episode: Episode, fold: bool = F
     )
 
 
+def found(texts: Iterable[str], golds: Sequence[str]) -> bool:
+    """True when a gold answer stands, as whole words, in one of the texts."""
+    wanted = [f" {normalise(gold)} " for gold in golds]
+    return any(gold in f" {normalise(text)} " for text in texts for gold in wanted)
+
+
 def write_rows(path: Path | str, sets: Mapping[str, Iterable[Row]]) -> None:
     """One JSON object a row, set after set, with the set's name as `set`; the file is never half."""
-    found = ({"set": name, **asdict(row)} for name, rows in sets.items() for row in rows)
+    rows = ({"set": name, **asdict(row)} for name, them in sets.items() for row in them)
     with whole(Path(path)) as aside, aside.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -7,13 +7,15 @@ question, and that intervals depend on the seed and the rows only. Refuses to kn
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
-from ssp.game.evaluation import scores
+from ssp.base.text import normalise
 from ssp.game.evaluation.rows import Row
 from ssp.game.judge import plain, same
 
@@ -125,10 +127,28 @@ def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int], fold: bool)
     )
 
 
+def pass_at(n: int, correct: int, k: int) -> float:
+    """Chance that at least one of k samples, drawn from n of which `correct` are right, is right: 1 - C(n-c,k)/C(n,k)."""
+    if not 0 <= correct <= n or not 1 <= k <= n:
+        raise InvariantError(f"pass@{k} of {correct} right among {n}")
+    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+
+
+def majority(answers: Sequence[str | None]) -> str | None:
+    """The most frequent answer after normalisation, as it was first written; of several the first seen. None: no vote."""
+    first: dict[str, str] = {}
+    votes: Counter[str] = Counter()
+    for answer in answers:
+        if answer is not None:
+            first.setdefault(normalise(answer), answer)
+            votes[normalise(answer)] += 1
+    return first[max(votes, key=votes.__getitem__)] if votes else None
+
+
 def question_values(samples: Sequence[Row], ks: Sequence[int] = (), fold: bool = False) -> dict[str, float]:
     """What one question adds to each metric, by its scored samples; a metric that it cannot tell is absent.
 
-    `pass@k` (see `scores.pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by EM, with k samples.
+    `pass@k` (see `pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by EM, with k samples.
     """
     if not samples:
         return {}
@@ -147,8 +167,8 @@ def question_values(samples: Sequence[Row], ks: Sequence[int] = (), fold: bool =
     right = known["em"]
     for k in ks:
         if k <= len(right):
-            vote = scores.majority([row.prediction and plain(row.prediction, fold) for row in samples[:k]])
-            values[f"pass@{k}"] = scores.pass_at(len(right), int(sum(right)), k)
+            vote = majority([row.prediction and plain(row.prediction, fold) for row in samples[:k]])
+            values[f"pass@{k}"] = pass_at(len(right), int(sum(right)), k)
             values[f"mean@{k}"] = sum(right[:k]) / k
             values[f"maj@{k}"] = float(same(vote or "", samples[0].golden_answers, fold))
     return values

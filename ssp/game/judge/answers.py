@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ssp.base.episode import Grade
 from ssp.base.text import normalise, same
 
-EXACT, RULE = "exact", "rule"
+RULE = "rule"
 
 Key = tuple[str, tuple[str, ...], str]
 
@@ -28,19 +29,10 @@ class Item:
     answer: str | None
 
 
-@dataclass(frozen=True)
-class Decision:
-    """Right or wrong, or undecided (None) for a `cause` that is ours. `by`: `exact`, `rule` (no answer), `llm`, `engine`."""
-
-    right: bool | None
-    cause: str = ""
-    by: str = EXACT
-
-
 class Further(Protocol):
     """Who is asked about answers that do not match exactly."""
 
-    def decide(self, items: Sequence[Item]) -> list[Decision]:
+    def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order; undecided, with its cause, where no verdict came."""
 
     def check(self) -> None:
@@ -53,11 +45,11 @@ class AnswerJudge:
 
     def __init__(self, further: Further | None = None, cache: int = 0, fold: bool = False) -> None:
         self._further, self._most, self._fold = further, cache, fold
-        self._known: OrderedDict[Key, Decision] = OrderedDict()
+        self._known: OrderedDict[Key, Grade] = OrderedDict()
 
-    def decide(self, items: Sequence[Item]) -> list[Decision]:
+    def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order. InputError for a gold answer that normalises to nothing."""
-        decided: dict[int, Decision] = {}
+        decided: dict[int, Grade] = {}
         asked: dict[Key, list[int]] = {}
         for row, item in enumerate(items):
             first = self._without_asking(item)
@@ -77,20 +69,20 @@ class AnswerJudge:
         if self._further is not None:
             self._further.check()
 
-    def _without_asking(self, item: Item) -> Decision | None:
+    def _without_asking(self, item: Item) -> Grade | None:
         if same(item.answer or "", item.golds, self._fold):
-            return Decision(True)
+            return Grade(True)
         if not (item.answer or "").strip():
-            return Decision(False, by=RULE)
+            return Grade(False, by=RULE)
         if self._further is None:
-            return Decision(False)
+            return Grade(False)
         key = _key(item)
         if key not in self._known:
             return None
         self._known.move_to_end(key)
         return self._known[key]
 
-    def _remember(self, key: Key, decision: Decision) -> None:
+    def _remember(self, key: Key, decision: Grade) -> None:
         if decision.right is None:
             return
         self._known[key] = decision

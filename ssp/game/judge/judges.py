@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ssp.base.episode import Grade
 from ssp.base.errors import Fault, InputError
 from ssp.config.schema import JudgeConfig
 from ssp.engines import Engine, Sampling
-from ssp.game.judge.answers import Decision, Item
+from ssp.engines.base import once
+from ssp.game.judge.answers import Item
 from ssp.game.judge.endpoint import FORMAT, THINKS, Endpoint
 from ssp.game.judge.verdict import prompt, verdict
 from ssp.game.protocols.renderer import ask
@@ -32,12 +34,12 @@ class LlmJudge:
     def __init__(self, cfg: JudgeConfig, endpoint: Endpoint) -> None:
         self._cfg, self._endpoint = cfg, endpoint
 
-    def decide(self, items: Sequence[Item]) -> list[Decision]:
+    def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order; causes are `ssp.game.judge.endpoint`'s."""
         form = self._cfg.format
         replies = self._endpoint.ask([prompt(item, form) for item in items], lambda reply: verdict(reply, form))
         return [
-            Decision(None, found.cause, LLM) if isinstance(found, Fault) else Decision(found, by=LLM)
+            Grade(None, void_cause=found.cause, by=LLM) if isinstance(found, Fault) else Grade(found, by=LLM)
             for found in replies
         ]
 
@@ -52,18 +54,18 @@ class EngineJudge:
     def __init__(self, cfg: JudgeConfig, engine: Engine, tokenizer: PreTrainedTokenizerBase) -> None:
         self._cfg, self._engine, self._tokenizer = cfg, engine, tokenizer
 
-    def decide(self, items: Sequence[Item]) -> list[Decision]:
+    def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order; undecided by the engine's Fault, or `judge_format`."""
-        decisions: list[Decision] = []
+        decisions: list[Grade] = []
         for start in range(0, len(items), self._cfg.concurrency):
             batch = items[start : start + self._cfg.concurrency]
             try:
                 replies = self._replies(batch)
             except Fault as fault:
-                decisions += [Decision(None, fault.cause, ENGINE)] * len(batch)
+                decisions += [Grade(None, void_cause=fault.cause, by=ENGINE)] * len(batch)
                 continue
             rights = [verdict(reply, self._cfg.format) for reply in replies]
-            decisions += [Decision(right, FORMAT if right is None else "", ENGINE) for right in rights]
+            decisions += [Grade(right, void_cause=FORMAT if right is None else "", by=ENGINE) for right in rights]
         return decisions
 
     def check(self) -> None:
@@ -72,7 +74,7 @@ class EngineJudge:
         if found.right is None:
             raise InputError(
                 f"the judge {self._cfg.model} gives a verdict before it is relied on",
-                found.cause,
+                found.void_cause,
                 THINKS,
             )
 
@@ -80,9 +82,5 @@ class EngineJudge:
         end = self._tokenizer.eos_token_id
         sampling = Sampling(0.0, self._cfg.max_tokens, () if end is None else (int(end),))
         prompts = [ask(self._tokenizer, prompt(item, self._cfg.format), "\n\n") for item in items]
-        slots = self._engine.open([0] * len(items))
-        try:
-            said = self._engine.step(slots, prompts, sampling)
-        finally:
-            self._engine.close(slots)
+        said = once(self._engine, [0] * len(items), prompts, sampling)
         return [str(self._tokenizer.decode(generation.ids, skip_special_tokens=True)) for generation in said]

@@ -89,7 +89,7 @@ class Referee:
             if isinstance(output, Fault):
                 verdicts.append(Verdict(valid=False, void_cause=output.cause))
             elif decisions[i].right is None:
-                verdicts.append(Verdict(valid=False, void_cause=decisions[i].cause))
+                verdicts.append(Verdict(valid=False, void_cause=decisions[i].void_cause))
             else:
                 rule = self._broken_check(block[i], targets[i], verifier.form, output, bool(decisions[i].right))
                 verdicts.append(Verdict(valid=not rule, rule=rule))

@@ -14,6 +14,7 @@ from ssp.base.episode import Document
 from ssp.base.errors import Fault
 from ssp.config.schema import RefereeConfig
 from ssp.engines import Engine, Sampling
+from ssp.engines.base import once
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
 
@@ -61,13 +62,10 @@ class EngineVerifier:
         """What the policy wrote to each prompt; the engine's fault costs all of them."""
         if not prompts:
             return []
-        slots = self._engine.open(list(seeds))
         try:
-            generations = self._engine.step(slots, list(prompts), self._sampling)
+            generations = once(self._engine, seeds, prompts, self._sampling)
         except Fault as fault:
             return [fault] * len(prompts)
-        finally:
-            self._engine.close(slots)
         return [self._renderer.decode(generation.ids) for generation in generations]
 
 

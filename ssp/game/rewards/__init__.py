@@ -13,13 +13,10 @@ from typing import Any
 
 from ssp.base.errors import InputError
 from ssp.config import own
-from ssp.game.rewards.format_em import format_em
-from ssp.game.rewards.match import em, f1, sub_em
+from ssp.game.rewards.forms import format_em, research, ssrl
+from ssp.game.rewards.match import em, f1, ssp, sub_em
 from ssp.game.rewards.maths import math
 from ssp.game.rewards.options import check_options
-from ssp.game.rewards.research import research
-from ssp.game.rewards.self_play import ssp
-from ssp.game.rewards.ssrl import ssrl
 
 Reward = Callable[..., float]
 
@@ -27,14 +24,7 @@ GIVEN = ("answer", "judged", "ended", "observed")
 """What the game fills in for a function that takes it: see `ssp.game.rewards.score`."""
 
 _KNOWN: dict[str, Reward] = {
-    "em": em,
-    "sub_em": sub_em,
-    "f1": f1,
-    "format_em": format_em,
-    "research": research,
-    "ssrl": ssrl,
-    "ssp": ssp,
-    "math": math,
+    function.__name__: function for function in (em, sub_em, f1, format_em, research, ssrl, ssp, math)
 }
 
 

@@ -1,8 +1,8 @@
-"""Rewards that compare the answer with the gold answers: exact match, substring, token F1.
+"""Rewards that compare the answer with the gold answers, and what rewards read out of a response.
 
-Owns three formulas, all after Search-R1's normalisation and each the best over the golds: `em` and `sub_em` are
-Search-R1's (seeds SR-30, SR-31), `f1` is ReSearch's. Promises that a gold which normalises to nothing is refused, never
-matched (seeds D16). Refuses to look at the prompt or at the form of the response.
+Owns four formulas, all after Search-R1's normalisation and each the best over the golds: `em` and `sub_em` are
+Search-R1's (seeds SR-30, SR-31), `f1` is ReSearch's, `ssp` is SSP's. Promises that a gold which normalises to nothing is
+refused, never matched (seeds D16). Refuses to look at the prompt or at the form of the response.
 
 Each takes the answer that was handed in as `answer` where the caller knows it (the game does, whatever the protocol's
 tags are), and else reads the last `<answer>` block of the response.
@@ -11,10 +11,69 @@ tags are), and else reads the last `<answer>` block of the response.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ssp.game.judge import normalise, same
-from ssp.game.rewards.text import handed_in
+from ssp.base.text import normalise, same
+from ssp.game.protocols import template
+
+OBSERVATIONS = ("information", "observation", "result", "tool_response")
+"""Tags in which the environment speaks, of all shipped protocols: for who does not know which one was spoken."""
+
+SEARCH_R1 = ("information",)
+"""That of Search-R1 and SSRL, in whose forms any other one is text."""
+
+ENDS = (*template.ENDS, "<end_of_turn>", "<|end|>", "</s>", "<eos>")
+"""End-of-turn and end-of-text tokens of the model families, as they stand in decoded text."""
+
+
+def spans(text: str, tag: str) -> Iterator[tuple[int, int]]:
+    """Start and end of what stands inside each closed `<tag>` block, from left to right, none overlapping.
+
+    As the lazy pattern `<tag>(.*?)</tag>` finds them: a second opening tag inside a block is part of it.
+    """
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    end = 0
+    while (start := text.find(opening, end)) >= 0:
+        start += len(opening)
+        end = text.find(closing, start)
+        if end < 0:
+            return
+        yield start, end
+        end += len(closing)
+
+
+def blocks(text: str, tag: str) -> list[str]:
+    """The contents of all closed `<tag>` blocks, in order."""
+    return [text[start:end] for start, end in spans(text, tag)]
+
+
+def spoken(response: str, observed: Sequence[str] = OBSERVATIONS) -> str:
+    """The response without its closed observation blocks (tags `observed`): what the policy itself said."""
+    for tag in observed:
+        kept, at = [], 0
+        for start, end in spans(response, tag):
+            kept.append(response[at : start - len(tag) - 2])
+            at = end + len(tag) + 3
+        response = " ".join([*kept, response[at:]])
+    return response
+
+
+def handed_in(response: str, observed: Sequence[str] = OBSERVATIONS) -> str:
+    """The last closed `<answer>` block that the policy wrote, stripped; "" when there is none."""
+    found = blocks(spoken(response, observed), "answer")
+    return found[-1].strip() if found else ""
+
+
+def without_end(response: str) -> str:
+    """The response without the white space and the end tokens (`ENDS`) that trail it."""
+    end = len(response)
+    while end:
+        token = next((token for token in ENDS if response.endswith(token, 0, end)), "")
+        if not token and not response[end - 1].isspace():
+            break
+        end -= len(token) or 1
+    return response[:end]
+
 
 _WHOLE = ("yes", "no", "noanswer")
 """Answers of which a part is worth nothing."""
@@ -57,3 +116,19 @@ def _f1(found: str, gold: str) -> float:
         return 0.0
     precision, recall = both / ours.total(), both / theirs.total()
     return 2 * precision * recall / (precision + recall)
+
+
+MOST_TAGS = 10
+SPAM_FACTOR = 0.25
+
+
+def ssp(response: str, golds: Sequence[str], judged: bool | None = None, answer: str | None = None) -> float:
+    """1 when the answer matches a gold or `judged` is True, x 0.25 with more than 10 opening or closing answer tags; else 0.
+
+    `judged`: the judge's word (None: there was none); `answer`: what was handed in, else the last `<answer>` block.
+    InputError for a gold that normalises to nothing.
+    """
+    if not em(response, golds, answer) and not judged:
+        return 0.0
+    spam = max(response.count("<answer>"), response.count("</answer>")) > MOST_TAGS
+    return SPAM_FACTOR if spam else 1.0

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ssp.base.errors import Fault, InputError
 from ssp.game.protocols.calls import boxed
-from ssp.game.rewards.text import OBSERVATIONS, spoken
+from ssp.game.rewards.match import OBSERVATIONS, spoken
 
 LONGEST = 1000
 """Characters of an answer that are still parsed."""

@@ -1,34 +1,35 @@
-"""What one solver episode earns: the configured reward, applied to what the episode said."""
+"""What one solver episode earns: the configured reward, applied to what the episode said, and overlong shaping."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ssp.base.episode import Episode, Grade
 from ssp.base.errors import Fault
 from ssp.config.role import RoleConfig
 from ssp.game import rewards
-from ssp.game.judge import Decision, plain
+from ssp.game.judge import plain
+from ssp.game.rewards.match import OBSERVATIONS
 from ssp.game.rewards.options import number, takes
-from ssp.game.rewards.text import OBSERVATIONS
 
 CUT_OFF = "tokens"
 """How an episode stops that the policy did not end by itself."""
 
 
-def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Decision, **facts: Any) -> Grade:
+def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Grade, **facts: Any) -> Grade:
     """The grade of an episode that the judge came to `decision` on; `role` names the reward, `facts` are for `score`.
 
     Undecided stays undecided, and a Fault of the reward makes it so (law 2).
     """
     if decision.right is None:
-        return Grade(None, void_cause=decision.cause, by=decision.by)
+        return decision
     try:
         reward = score(role.reward, role.reward_options, episode, golds, decision.right, **facts)
     except Fault as fault:
         return Grade(None, void_cause=fault.cause, by=decision.by)
-    return Grade(decision.right, reward, by=decision.by)
+    return replace(decision, reward=reward)
 
 
 def score(
@@ -54,3 +55,14 @@ def score(
     return number(
         name, lambda: function(plain(episode.response, fold), [plain(gold, fold) for gold in golds], **given, **options)
     )
+
+
+def penalty(tokens: int, most: int, buffer: int) -> float:
+    """What is added to the reward of an episode of so many `tokens`: from 0 down to -1, never above 0.
+
+    0 up to `most` - `buffer` tokens, then it falls linearly to -1 at `most` tokens and stays there. `buffer` 0: always 0.
+    Source: DAPO, Yu et al. 2025 (arXiv 2503.14476), eq. 13, "soft overlong punishment".
+    """
+    if buffer <= 0:
+        return 0.0
+    return max(-1.0, min(0.0, (most - buffer - tokens) / buffer))

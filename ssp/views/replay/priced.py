@@ -20,8 +20,7 @@ from ssp.game import protocols
 from ssp.game.judge import same
 from ssp.game.protocols.renderer import decode
 from ssp.game.rewards import proposer as proposer_rewards
-from ssp.game.rewards.overlong import penalty
-from ssp.game.rewards.score import score
+from ssp.game.rewards.score import penalty, score
 from ssp.game.rollout import spans
 from ssp.selfplay.questions.given import answered
 from ssp.views.replay.compared import Compared, Result, Untold, first
