@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from http.client import REQUEST_TIMEOUT
 from typing import Any, Protocol
 
@@ -25,7 +24,7 @@ from ssp.search.batcher import Batcher, Outcome, settle
 from ssp.search.hits import Answers
 from ssp.search.router import DOWN, Options
 from ssp.search.serving import forms
-from ssp.search.serving.forms import Question, Refused
+from ssp.search.serving.forms import BatchSearch, Refused, Rerank, Retrieve, Search
 from ssp.search.shard import Reranker
 
 CORPUS = "train"
@@ -129,12 +128,6 @@ class SearchApi:
             self._search, max_batch, window, workers, settle=_in_loop
         )
         self._rerankings: Batcher[Any, list[float], None] = Batcher(self._rerank, max_batch, window, settle=_in_loop)
-        self._posts: dict[str, Callable[[dict[str, Any]], Awaitable[Reply]]] = {
-            "/retrieve": partial(self._retrieved, lambda body, s: forms.retrieve(body, topk, s.options, _reranks(s))),
-            "/search": partial(self._retrieved, lambda body, s: forms.search(body, s.options)),
-            "/batch_search": partial(self._retrieved, lambda body, s: forms.batch_search(body, s.options)),
-            "/rerank": self._reranked,
-        }
         self._gets: dict[str, Callable[[], Reply]] = {
             "/health": lambda: _json(200, {"status": "ok"}),
             "/healthz": lambda: _json(200, {"status": "ok"}),
@@ -181,7 +174,7 @@ class SearchApi:
             if method in ("GET", "HEAD"):
                 return self._gets[path]()
             return _json(405, {"detail": "Method Not Allowed"}, (b"allow", b"GET, HEAD"))
-        if path not in self._posts:
+        if path not in forms.FORMS:
             return _json(404, {"detail": "Not Found"})
         if method != "POST":
             return _json(405, {"detail": "Method Not Allowed"}, (b"allow", b"POST"))
@@ -189,7 +182,8 @@ class SearchApi:
         self._counts["requests"] += 1
         try:
             with self._under_way():
-                reply = await self._posts[path](forms.read(await _body(receive)))
+                asked: Any = forms.read(forms.FORMS[path], await _body(receive))
+                reply = await (self._reranked if isinstance(asked, Rerank) else self._retrieved)(asked)
         except Refused as refused:
             self._counts["refused"] += 1
             end = [(b"connection", b"close")] if refused.status == REQUEST_TIMEOUT else []
@@ -220,8 +214,9 @@ class SearchApi:
         finally:
             self._busy -= 1
 
-    async def _retrieved(self, form: Callable[[dict[str, Any], Served], Question], body: dict[str, Any]) -> Reply:
-        question = form(body, self._open())
+    async def _retrieved(self, asked: Retrieve | Search | BatchSearch) -> Reply:
+        served = self._open()
+        question = asked.question(self.topk, served.options, served.reranker is not None)
         began = time.perf_counter()
         self._counts["queries"] += len(question.queries)
         self.metrics.queries.inc(len(question.queries))
@@ -236,10 +231,9 @@ class SearchApi:
             content["coverage"] = coverage
         return _json(200, content, (b"x-coverage", str(coverage).encode()))
 
-    async def _reranked(self, body: dict[str, Any]) -> Reply:
-        asked = forms.rerank(body, _reranks(self._open()))
-        pairs = list(zip(asked.queries, asked.texts, strict=True))
-        scores, _ = await self._soon(self._rerankings, None, pairs)
+    async def _reranked(self, asked: Rerank) -> Reply:
+        forms.needs(self._open().reranker is not None)
+        scores, _ = await self._soon(self._rerankings, None, asked.pairs())
         return _json(200, asked.reply(scores))
 
     async def _soon(self, batcher: Batcher[Any, Any, Any], key: Hashable, items: Sequence[Any]) -> tuple[Any, Any]:
@@ -337,10 +331,6 @@ def _timings(stages: Sequence[Mapping[str, float]], total: float) -> dict[str, f
         for stage, value in each.items():
             seconds[stage] = seconds.get(stage, 0.0) + value
     return {"wait": max(0.0, total - sum(seconds.values())), **seconds, "total": total}
-
-
-def _reranks(served: Served) -> bool:
-    return served.reranker is not None
 
 
 def _in_loop(outcomes: Sequence[Outcome]) -> None:
