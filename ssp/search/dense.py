@@ -7,19 +7,17 @@ reach another. Refuses distances (L2), and to know texts.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ssp.base.errors import InputError
 from ssp.search.hits import NO_ROW, Hits, Knobs, Rows, Vectors, merge
-
-Matrix = npt.NDArray[np.float32] | npt.NDArray[np.float16]
 
 SLACK = 8
 """Candidates that are scored again beyond the `k` that are asked."""
@@ -38,7 +36,7 @@ faiss: Any = import_module("faiss")  # its type stubs lack much of what it has
 faiss.cvar.distance_compute_blas_threshold = 2400
 
 
-def exact_scores(vectors: Matrix, queries: Vectors) -> npt.NDArray[np.float32]:
+def exact_scores(vectors: Vectors, queries: Vectors) -> npt.NDArray[np.float32]:
     """Inner products `[..., m] float32` of `vectors [..., m, d]` and `queries [..., d]`, the same bits in any company.
 
     Products of float32 are exact in float64, and each row is summed alone, in one order.
@@ -58,22 +56,20 @@ def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
 
 
 class FlatIndex:
-    """Exact inner product over `vectors [rows, d]` (float32 or float16, may be memory-mapped), rows `first` and on.
+    """Exact inner product over `vectors [rows, d]` (float32, may be memory-mapped), rows `first` and on.
 
     faiss finds candidates in float32, whose last bits differ with the shape of the batch and of the slice;
     `exact_scores` of these decide. Where a row that is no candidate could still belong to the best `k`, within the error
-    bound of float32, all rows above that bound are scored. float32 vectors are used in place; float16 ones take half the
-    memory and more time, since every search widens them block by block: 13 times that of float32 for a query alone, twice
-    among 64 (numpy's widening is the cost; faiss has no view of a table of halves). No index folder holds such a table.
+    bound of float32, all rows above that bound are scored.
     """
 
     knobs: tuple[str, ...] = ()
 
-    def __init__(self, vectors: Matrix, first: int = 0) -> None:
-        if vectors.ndim != 2 or vectors.dtype not in (np.float32, np.float16) or not vectors.flags.c_contiguous:
+    def __init__(self, vectors: Vectors, first: int = 0) -> None:
+        if vectors.ndim != 2 or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
             found = f"{vectors.dtype} {vectors.shape}"
-            raise InputError("vectors are one float32 or float16 table, row by row", found, "build the index again")
-        self.vectors: Matrix = vectors.view(np.ndarray)  # a slice of a plain array costs less than one of a memmap
+            raise InputError("vectors are one float32 table, row by row", found, "build the index again")
+        self.vectors: Vectors = vectors.view(np.ndarray)  # a slice of a plain array costs less than one of a memmap
         self.first = first
         self._norm: float | None = None
 
@@ -99,7 +95,8 @@ class FlatIndex:
         refuse_knobs(self.knobs, knobs)
         if not len(queries) or not self.rows:
             return top_rows(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32), k)
-        local, rough = self._candidates(queries, min(k + SLACK, self.rows))
+        count = min(k + SLACK, self.rows)
+        rough, local = faiss.knn(queries, self.vectors, count, metric=faiss.METRIC_INNER_PRODUCT)
         hits = top_rows(local, self._scores(local, queries), k)
         if local.shape[1] < self.rows:
             error = self._error(queries)
@@ -116,22 +113,11 @@ class FlatIndex:
         norms = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
         return width * UNIT / (1 - width * UNIT) * norms * self.warm() * 1.001 + width * 2.0**-149
 
-    def _blocks(self) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """First row and rows as float32, block by block."""
+    def _blocks(self) -> Iterator[tuple[int, Vectors]]:
+        """First row and rows, block by block."""
         step = max(1, BLOCK // (4 * max(1, self.vectors.shape[1])))
         for start in range(0, self.rows, step):
-            yield start, np.asarray(self.vectors[start : start + step], dtype=np.float32)
-
-    def _candidates(self, queries: Vectors, k: int) -> tuple[Rows, npt.NDArray[np.float32]]:
-        """The best `k` rows of each query by float32 scores, and these, both `[n, k]`."""
-        if self.vectors.dtype == np.float32:
-            scores, rows = faiss.knn(queries, self.vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
-            return rows, scores
-        best: list[Hits] = []
-        for start, block in self._blocks():
-            scores, rows = faiss.knn(queries, block, min(k, len(block)), metric=faiss.METRIC_INNER_PRODUCT)
-            best = [merge([*best, Hits(rows + start, scores)], k)]
-        return best[0].rows, best[0].scores
+            yield start, self.vectors[start : start + step]
 
     def _scores(self, local: Rows, queries: Vectors) -> npt.NDArray[np.float32]:
         step = max(1, BLOCK // (8 * local.shape[1] * queries.shape[1]))
@@ -269,51 +255,20 @@ def open_index(path: Path, mapped: bool = True) -> Any:
 def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
     """The vectors `[rows, d]` inside a faiss file, mapped: a flat index, or one of HNSW over a flat one.
 
-    So a shard of a file larger than memory touches its own rows only. The layout is that of faiss's index_write.cpp:
-    code, width int32, rows int64, two fillers int64, trained uint8, metric int32; then for `IxFI`, `IxF2` and `IxFl` the
-    number of floats uint64 and the floats; for `IHNf` the graph, then the flat index. InputError for another kind of
-    file, one built for L2, and one that is cut off.
+    So a shard of a file larger than memory touches its own rows only. InputError as of `open_index`, for another kind of
+    index and for one built for L2.
     """
-    try:
-        with path.open("rb") as file:
-            code, width, rows, metric = _header(file)
-            if code == b"IHNf":
-                _skip_graph(file)
-                code, width, rows, metric = _header(file)
-            (floats,) = struct.unpack("<Q", file.read(8))
-            start, size = file.tell(), path.stat().st_size
-    except struct.error as error:
-        raise InputError("a faiss file is whole", f"{path} ends in its header", "copy or build it again") from error
-    if code not in (b"IxFI", b"IxF2", b"IxFl"):
+    index = open_index(path)
+    flat = faiss.downcast_index(index.storage if isinstance(index, faiss.IndexHNSW) else index)
+    if not isinstance(flat, faiss.IndexFlat):
         rule = "vectors are read from a flat faiss index, or HNSW over one"
-        raise InputError(rule, f"{path}: {code!r}", "open the index as it is: it has no plain vectors")
-    if metric != faiss.METRIC_INNER_PRODUCT:
-        raise InputError(
-            "a dense index ranks by inner product", f"{path}: metric {metric}", "build it again: ssp index"
-        )
-    if floats != width * rows or size < start + 4 * floats:
-        found = f"{path}: {rows} x {width} vectors, {floats} floats, {size} bytes"
-        raise InputError("a faiss file is whole", found, "copy or build it again")
-    if not rows:
-        return np.empty((0, width), np.float32)
-    return np.memmap(path, np.float32, "r", start, (rows, width))
-
-
-def _header(file: BinaryIO) -> tuple[bytes, int, int, int]:
-    """Code, width, rows, metric."""
-    code = file.read(4)
-    width, rows, _, _, _, metric = struct.unpack("<iqqqBi", file.read(33))
-    if metric > 1:
-        file.read(4)  # the metric's argument
-    return code, width, rows, metric
-
-
-def _skip_graph(file: BinaryIO) -> None:
-    """Past faiss's HNSW: five vectors (probabilities, neighbours a level, levels, offsets, neighbours), five int32."""
-    for size in (8, 4, 4, 8, 4):
-        (count,) = struct.unpack("<Q", file.read(8))
-        file.seek(count * size, 1)
-    file.seek(20, 1)
+        raise InputError(rule, f"{path}: {type(flat).__name__}", "open the index as it is: it has no plain vectors")
+    FaissIndex([index], [0])
+    if not flat.ntotal:
+        return np.empty((0, flat.d), np.float32)
+    address = faiss.rev_swig_ptr(flat.get_xb(), 1).ctypes.data
+    shown = {"data": (address, True), "shape": (flat.ntotal, flat.d), "typestr": "<f4", "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__=shown, index=index))  # the array keeps the index alive
 
 
 def to_gpu(index: Any, fp16: bool = True, gpus: int = 0) -> Any:
