@@ -59,6 +59,22 @@ def key_from(variable: str) -> str:
     return key
 
 
+def again(status: int) -> bool:
+    """Whether the same request may be answered later."""
+    return status >= 500 or status in _BUSY
+
+
+def pause(attempt: int, backoff: float, asked: float = 0.0, longest: float = LONGEST_PAUSE) -> float:
+    """Seconds before the try after `attempt` (from 0): they double, and what a server asked for counts."""
+    return min(max(backoff * 2**attempt, asked), longest)
+
+
+def clean(text: str, secret: str, most: int) -> str:
+    """One printable line of bounded length, without the secret."""
+    line = " ".join((text.replace(secret, "***") if secret else text).split())
+    return "".join(filter(str.isprintable, line))[:most]
+
+
 def asked_pause(header: str) -> float:
     """Seconds that a Retry-After header asks for, given as seconds or as a date; 0 for anything else."""
     try:
@@ -107,28 +123,23 @@ class Service:
 
         trouble, tries = "", tries or self._tries
         for attempt in range(tries):
-            pause = min(self._backoff * 2**attempt, LONGEST_PAUSE)
+            asked = ""
             self._allow()
             try:
                 status, asked, content = self._once(method, url, request)
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
-                if status < 500 and status not in _BUSY:
+                if not again(status):
                     return status, content
                 trouble = f"status {status} {self.said(content)}".rstrip()
-                pause = min(max(pause, asked_pause(asked)), LONGEST_PAUSE)
             if attempt + 1 < tries:
-                time.sleep(pause)
-        raise Fault(self._down, f"{url}: {self._blotted(trouble)} ({tries} tries)")
+                time.sleep(pause(attempt, self._backoff, asked_pause(asked)))
+        raise Fault(self._down, f"{url}: {clean(trouble, self._secret, 1000)} ({tries} tries)")
 
     def said(self, content: bytes) -> str:
         """What a server said, in one short line, without the secret."""
-        text = " ".join(self._blotted(content.decode("utf-8", "replace")).split())
-        return "".join(filter(str.isprintable, text))[:200]
-
-    def _blotted(self, text: str) -> str:
-        return text.replace(self._secret, "***") if self._secret else text
+        return clean(content.decode("utf-8", "replace"), self._secret, 200)
 
     def _once(self, method: str, url: str, request: dict[str, Any]) -> tuple[int, str, bytes]:
         """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""

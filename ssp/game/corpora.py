@@ -19,17 +19,17 @@ from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
+from ssp.search.encoders.encoder import TextEncoder
+from ssp.search.encoders.reranker import CrossEncoder
 from ssp.search.hits import Knobs, Search
-from ssp.search.memory import in_memory
+from ssp.search.index import documents, store
+from ssp.search.index.store import DensePart
 from ssp.search.recorded import RecordedSearch
 from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
-from ssp.search.shard import BM25, DENSE, HYBRID, Shard
+from ssp.search.shard import BM25, DENSE, HYBRID, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, remote
 
-if TYPE_CHECKING:  # torch and transformers: what needs no encoder starts without them
-    from ssp.search.encoders.encoder import TextEncoder
-    from ssp.search.encoders.reranker import CrossEncoder
-    from ssp.search.index.store import DensePart
+if TYPE_CHECKING:
     from ssp.search.online.search import OnlineSearch
 
 T = TypeVar("T")
@@ -49,10 +49,13 @@ def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
     Default names: `train` and the corpora of data.eval. What is searched elsewhere has no file either. InputError for a
     world that has no such name.
     """
+    return {name: Path(files.resolve(spec, "corpus")) for name, spec in _specs(cfg, names).items()}
+
+
+def _specs(cfg: Config, names: Iterable[str] | None = None) -> dict[str, str]:
     wanted = [TRAIN, *(item.corpus for item in cfg.data.eval)] if names is None else names
     here = [name for name in wanted if name != NO_CORPUS and not elsewhere(cfg, name)]
-    specs = {name: cfg.data.corpus if name == TRAIN else name for name in here}
-    return {name: Path(files.resolve(spec, "corpus")) for name, spec in specs.items()}
+    return {name: cfg.data.corpus if name == TRAIN else name for name in here}
 
 
 def elsewhere(cfg: Config, corpus: str) -> bool:
@@ -87,8 +90,6 @@ def sample(path: Path) -> list[Document]:
     """Documents of the corpus at `path`, evenly over all of it. InputError for a bad row."""
     if not path.is_dir():
         return spread(read_corpus(path))
-    from ssp.search.index import documents, store
-
     rows = store.read_manifest(path).rows
     offsets = store.array(path, store.OFFSETS, np.int64, (rows + 1,))
     return documents.MappedDocuments(path / store.DOCUMENTS, offsets, 0, rows).gather(np.array(spread(range(rows))))
@@ -102,8 +103,6 @@ def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
     if not path.is_dir():
         kind((BM25,), cfg, path)
         return
-    from ssp.search.index import store
-
     if (part := dense(path, cfg)) is None:
         return
     store.check_parts(path, store.read_manifest(path), shards)
@@ -133,8 +132,6 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
     """Shard `i` of `n` of a corpus file (BM25, in memory) or an index folder. InputError for a bad one."""
     if not path.is_dir():
         return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
-    from ssp.search.index import store
-
     wanted = kind(store.read_manifest(path).kinds, cfg, path)
     return store.open_shard(path, i, n, wanted, gpu=cfg.gpus > 0, memory_mb=cfg.memory_mb)
 
@@ -157,9 +154,7 @@ def encoders(cfg: Config) -> int:
 
 def paths(cfg: Config) -> list[Path]:
     """As the values of `named(cfg)`, each once, but nothing is made: a generated world is a path that is not there."""
-    names = [TRAIN, *(item.corpus for item in cfg.data.eval)]
-    found = [cfg.data.corpus if name == TRAIN else name for name in names if not elsewhere(cfg, name)]
-    return [Path(path) for path in dict.fromkeys(found) if path != NO_CORPUS]
+    return [Path(spec) for spec in dict.fromkeys(_specs(cfg).values()) if spec != NO_CORPUS]
 
 
 def check_faiss(cfg: Config) -> None:
@@ -175,8 +170,6 @@ def dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:
     """The dense index that is searched for the corpus at `path`, if one is."""
     if not path.is_dir():
         return None
-    from ssp.search.index import store
-
     manifest = store.read_manifest(path)
     return None if kind(manifest.kinds, cfg, path) == BM25 else manifest.dense
 
@@ -193,8 +186,6 @@ def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder 
     folder = models.folder(cfg.encoder or spec.model, "retriever.encoder")
     if not load:
         return None
-    from ssp.search.encoders.encoder import TextEncoder
-
     return TextEncoder(folder, spec, cfg.dtype, "cuda" if cfg.gpus else "cpu")
 
 
@@ -205,8 +196,6 @@ def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
     folder = models.folder(cfg.reranker, "retriever.reranker")
     if not load:
         return None
-    from ssp.search.encoders.reranker import CrossEncoder
-
     return CrossEncoder(folder, cfg.dtype, "cuda" if cfg.gpus else "cpu")
 
 
@@ -214,11 +203,6 @@ def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
     """How a corpus that holds these indexes is searched by default."""
     knobs = Knobs(cfg.ef_search, cfg.nprobe)
     return Options(kind(held, cfg, path), knobs, cfg.rerank if cfg.reranker else 0, cfg.depth)
-
-
-def router(cfg: Config, corpora: dict[str, Corpus]) -> Router:
-    """A router with the configured limits."""
-    return Router(corpora, cfg.retriever.min_coverage, cfg.retriever.cache)
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
@@ -236,7 +220,7 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
             chosen = options(cfg.retriever, whole.kinds, path)
             opened[path] = Corpus(whole.retriever, fleet, chosen, encoder(path, cfg.retriever), shared)
         corpora[name] = opened[path]
-    return with_remote(cfg, router(cfg, corpora))
+    return with_remote(cfg, Router(corpora, cfg.retriever.min_coverage, cfg.retriever.cache))
 
 
 def with_remote(cfg: Config, otherwise: Search) -> Search:
@@ -277,7 +261,5 @@ def _retriever(path: Path, cfg: RetrieverConfig) -> str:
     """All that decides the answers of the corpus at `path`, without loading it."""
     if not path.is_dir():
         return f"bm25 k1={cfg.k1:g} b={cfg.b:g} {path.absolute()} {path.stat().st_size}"
-    from ssp.search.index import store
-
     manifest = store.read_manifest(path)
     return f"{manifest.sha256[:16]} {options(cfg, manifest.kinds, path)} {cfg.encoder} {cfg.dtype} {cfg.reranker}"

@@ -7,9 +7,8 @@ engines of the web in online/.
 
 from ssp.search.bm25 import fingerprint
 from ssp.search.hits import Answers, Hits, Knobs
-from ssp.search.memory import in_memory
 from ssp.search.router import Corpus, LocalFleet, Options, Router, local
-from ssp.search.shard import Shard
+from ssp.search.shard import Shard, in_memory
 from ssp.search.source import HttpSearch
 
 __all__ = [

@@ -8,38 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ssp.base.episode import Document
+from ssp.search.bm25 import Bm25Index, build, fingerprint
 from ssp.search.hits import Hits, Knobs, Rows, Vectors
+
+if TYPE_CHECKING:
+    from ssp.search.dense import FaissIndex, FlatIndex
+    from ssp.search.index.documents import MappedDocuments
 
 BM25, DENSE, HYBRID = "bm25", "dense", "hybrid"
 KINDS = (BM25, DENSE, HYBRID)
 """How a corpus is searched; hybrid is both, fused."""
-
-
-class Documents(Protocol):
-    """Documents by row of the whole corpus."""
-
-    first: int
-    rows: int
-
-    def gather(self, rows: Rows) -> list[Document]:
-        """Those of `rows`, in that order. IndexError for a row that is not held."""
-
-
-class WordIndex(Protocol):
-    """Ranks its rows for texts."""
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Best `k` rows a query."""
-
-
-class VectorIndex(Protocol):
-    """Ranks its rows for vectors."""
-
-    def search(self, vectors: Vectors, k: int, knobs: Knobs) -> Hits:
-        """Best `k` rows a vector; `vectors [n, d]`."""
 
 
 class Encoder(Protocol):
@@ -62,9 +43,9 @@ class Shard:
 
     retriever: str
     total: int
-    documents: Documents
-    bm25: WordIndex | None = None
-    dense: VectorIndex | None = None
+    documents: HeldDocuments | MappedDocuments
+    bm25: Bm25Index | None = None
+    dense: FlatIndex | FaissIndex | None = None
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -104,3 +85,19 @@ class HeldDocuments:
         if any(not 0 <= place < self.rows for place in places):
             raise IndexError(f"rows outside {self.first}..{self.first + self.rows - 1} are asked for")
         return [self._documents[place] for place in places]
+
+
+def in_memory(documents: Sequence[Document], k1: float = 1.2, b: float = 0.25, shards: int = 1) -> list[Shard]:
+    """All `shards` of `documents`, with exact BM25 shards. InputError as `bm25.build` and for a bad k1 or b."""
+    whole = build((document.contents for document in documents), k1, b)
+    name = retriever(fingerprint(documents), k1, b)
+    parts = [whole.shard(i, shards) for i in range(shards)] if shards > 1 else [whole]
+    return [
+        Shard(name, whole.total, HeldDocuments(documents[part.first : part.first + part.rows], part.first), part)
+        for part in parts
+    ]
+
+
+def retriever(corpus_sha256: str, k1: float, b: float) -> str:
+    """The name of a BM25 retriever: all that decides its answers."""
+    return f"bm25 k1={k1:g} b={b:g} {corpus_sha256[:16]}"

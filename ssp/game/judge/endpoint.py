@@ -25,9 +25,10 @@ from typing import Any, TypeVar
 import httpx
 import openai
 
+from ssp.base import services
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
-from ssp.base.services import asked_pause, is_loopback, key_from
+from ssp.base.services import is_loopback, key_from
 from ssp.config import own
 from ssp.config.schema import JudgeConfig
 
@@ -38,7 +39,6 @@ BACKOFF = 0.5
 LONGEST_PAUSE = 20.0
 LONGEST_REPLY = 8 * 2**20
 THINKS = "take an instruction-tuned judge.model, or raise judge.max_tokens when it thinks before it answers"
-_BUSY = (408, 409, 425, 429)
 _log = logging.getLogger(__name__)
 
 
@@ -164,8 +164,8 @@ class Endpoint:
                 trouble = error
             if not trouble.again or attempt == self._cfg.retries:
                 break
-            pause = BACKOFF * 2**attempt * self._rng.uniform(0.5, 1.0)
-            await self._sleep(min(max(pause, trouble.wait), LONGEST_PAUSE))
+            backoff = BACKOFF * self._rng.uniform(0.5, 1.0)
+            await self._sleep(services.pause(attempt, backoff, trouble.wait, LONGEST_PAUSE))
         return trouble
 
     async def _guarded(self, trial: asyncio.Lock, client: openai.AsyncOpenAI, prompt: str, most: int) -> str:
@@ -207,8 +207,8 @@ class Endpoint:
             said = f"no chat completion: {self._clean(body[:200].decode('utf-8', 'replace'))!r}"
             trouble = Trouble(FORMAT, self._where(said), again=True)
         except openai.APIStatusError as error:
-            again = error.status_code >= 500 or error.status_code in _BUSY
-            wait = asked_pause(error.response.headers.get("retry-after", ""))
+            again = services.again(error.status_code)
+            wait = services.asked_pause(error.response.headers.get("retry-after", ""))
             trouble = Trouble(DOWN if again else REFUSED, self._where(error.message), again, wait)
         except (openai.APIConnectionError, httpx.HTTPError, TimeoutError) as error:
             said = str(error.__cause__ or error) or f"no answer within {self._cfg.timeout:g} s"
@@ -230,9 +230,7 @@ class Endpoint:
         return f"{self._cfg.url}: {self._clean(said)}"
 
     def _clean(self, text: str) -> str:
-        """One printable line of bounded length, without the key."""
-        line = " ".join((text.replace(self._key, "***") if self._key else text).split())
-        return "".join(filter(str.isprintable, line))[:300]
+        return services.clean(text, self._key, 300)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

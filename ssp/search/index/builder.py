@@ -11,9 +11,10 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,13 @@ import numpy as np
 from ssp.base.errors import InputError
 from ssp.base.files import sync, whole
 from ssp.search import postings
+from ssp.search.encoders.encoder import EncoderSpec, TextEncoder
 from ssp.search.index import documents, store
 from ssp.search.index.documents import MappedDocuments, Progress
 from ssp.search.index.store import DensePart, Manifest
 from ssp.search.shard import BM25, DENSE, KINDS
 
 if TYPE_CHECKING:
-    from ssp.search.encoders.encoder import EncoderSpec
     from ssp.search.index.vectors import Encode
 
 LINK_FROM = 2**30
@@ -108,12 +109,12 @@ def build_index(
     """Make the folder `out`, or go on with it.
 
     `progress`: stage, done, in all (0: not known); rows, and bytes in "seal". `encode`: passages → vectors, instead of the
-    plan's encoder. InputError for bad input, a taken or an unwritable folder, an
-    unfinished build of another plan, and one that is under way.
+    plan's encoder. InputError for bad input, a taken or an unwritable folder, an unfinished build of another plan, and one
+    that is under way.
     """
     plan.check()
     noted = plan.noted(corpus)
-    _try_models(plan, encode)
+    encode, dim = _opened(plan, encode)
     out = out.absolute()
     work = out.parent / f".{out.name}.building"
     if not work.exists():
@@ -121,8 +122,7 @@ def build_index(
     try:
         work.mkdir(parents=True, exist_ok=True)
         with _alone(work):
-            build = _Build(corpus, out, work, plan, noted, progress, encode)
-            return build.run()
+            return _Build(corpus, out, work, plan, noted, progress, encode, dim).run()
     except OSError as error:
         found = f"{out}: {error.strerror or error}"
         raise InputError(
@@ -130,22 +130,21 @@ def build_index(
         ) from error
 
 
-def _try_models(plan: IndexPlan, encode: Encode | None) -> None:
-    """Open what later stages need before the first one: hours may lie between. InputError for what cannot be used."""
+def _opened(plan: IndexPlan, encode: Encode | None) -> tuple[Encode | None, int]:
+    """What encodes passages, and the width of its vectors (0: not known). Opened, and the factory tried, before the first
+    stage: hours may lie between. InputError for what cannot be used."""
     if plan.kind == BM25:
-        return
+        return None, 0
     from ssp.search.index import vectors
 
-    dim = getattr(encode, "dim", 0) if encode else _encoder(plan).dim
+    dim = getattr(encode, "dim", 0)
+    if encode is None:
+        assert plan.folder is not None and plan.encoder is not None
+        encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
+        encode, dim = encoder.encode_passages, encoder.dim
     if dim and not plan.faiss_file and plan.factory != store.FLAT:
         vectors.check_factory(plan.factory, dim)
-
-
-def _encoder(plan: IndexPlan) -> Any:
-    from ssp.search.encoders.encoder import TextEncoder
-
-    assert plan.folder is not None and plan.encoder is not None
-    return TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
+    return encode, dim
 
 
 @contextmanager
@@ -158,33 +157,35 @@ def _alone(work: Path) -> Iterator[None]:
         yield
 
 
+@dataclass
 class _Build:
     """One run over the stages. What a stage made counts from the note on that it is done."""
 
-    def __init__(
-        self,
-        corpus: Path,
-        out: Path,
-        work: Path,
-        plan: IndexPlan,
-        noted: dict[str, Any],
-        progress: Progress,
-        encode: Encode | None,
-    ) -> None:
-        self.corpus, self.out, self.work, self.plan = corpus, out, work, plan
-        self.progress, self._encode = progress, encode
-        self.made, self.scratch = work / "made", work / "scratch"
-        self.notes = self._read(noted)
+    corpus: Path
+    out: Path
+    work: Path
+    plan: IndexPlan
+    noted: dict[str, Any]
+    progress: Progress
+    encode: Encode | None
+    dim: int
 
-    def _read(self, noted: dict[str, Any]) -> dict[str, Any]:
+    def __post_init__(self) -> None:
+        self.made, self.scratch = self.work / "made", self.work / "scratch"
+        self.notes = self._read()
+
+    def _report(self, stage: str) -> Callable[[int, int], None]:
+        return partial(self.progress, stage)
+
+    def _read(self) -> dict[str, Any]:
         file = self.work / NOTES
         try:
-            notes = json.loads(file.read_bytes()) if file.exists() else {"plan": noted}
+            notes = json.loads(file.read_bytes()) if file.exists() else {"plan": self.noted}
             before = notes["plan"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             found = f"{file}: {error}"
             raise InputError("the notes of an unfinished build can be read", found, f"remove {self.work}") from error
-        now = json.loads(json.dumps(noted))
+        now = json.loads(json.dumps(self.noted))
         if changed := [key for key in now if before.get(key) != now[key]]:
             found = "; ".join(f"{key} was {before.get(key)}, now {now[key]}" for key in changed)
             step = f"type the first command again, or give that build up: rm -r {self.work}"
@@ -236,9 +237,8 @@ class _Build:
             return False
         runs = self.scratch / "runs"
         runs.mkdir(exist_ok=True)
-        postings.scan(self._mapped(), runs, lambda done, total: self.progress("words", done, total))
-        report = lambda done, total: self.progress("bm25", done, total)  # noqa: E731
-        postings.merge_runs(runs, self.made / "bm25", self.plan.k1, self.plan.b, report)
+        postings.scan(self._mapped(), runs, self._report("words"))
+        postings.merge_runs(runs, self.made / "bm25", self.plan.k1, self.plan.b, self._report("bm25"))
         shutil.rmtree(runs)
         return True
 
@@ -254,17 +254,13 @@ class _Build:
             raise InputError("every part of an index holds a row", found, "set --parts to less")
         (self.made / "dense").mkdir(exist_ok=True)
         if plan.faiss_file:
-            return vectors.adopted(plan.faiss_file, self.rows, self._width(), plan.factory)[1]
-        table, report = self.scratch / "embedding.npy", lambda done, total: self.progress("vectors", done, total)
+            return vectors.adopted(plan.faiss_file, self.rows, self.dim, plan.factory)[1]
+        table, report = self.scratch / "embedding.npy", self._report("vectors")
         if plan.embedding:
-            return vectors.take_embedding(plan.embedding, table, self.rows, self._width(), plan.link_from, report)
-        encode = self._encode or _encoder(self.plan).encode_passages
-        vectors.embed(self._mapped(), encode, table, plan.batch, report)
+            return vectors.take_embedding(plan.embedding, table, self.rows, self.dim, plan.link_from, report)
+        assert self.encode is not None
+        vectors.embed(self._mapped(), self.encode, table, plan.batch, report)
         return int(np.load(table, mmap_mode="r").shape[1])
-
-    def _width(self) -> int:
-        """Of the encoder's vectors; 0: not known."""
-        return getattr(self._encode, "dim", 0) if self._encode else _encoder(self.plan).dim
 
     def _dense(self) -> str:
         """The index's factory; "" without one."""
@@ -280,9 +276,8 @@ class _Build:
         if plan.factory == store.FLAT:
             self._keep(source, self.made / store.VECTORS)
         else:
-            report = lambda done, total: self.progress("dense", done, total)  # noqa: E731
             table = np.load(source, mmap_mode="r")
-            vectors.build_parts(table, plan.factory, plan.parts, self.scratch, folder, report)
+            vectors.build_parts(table, plan.factory, plan.parts, self.scratch, folder, self._report("dense"))
         if plan.save_embedding:
             self._keep(source, self.made / store.EMBEDDING)
         return plan.factory
@@ -306,7 +301,7 @@ class _Build:
         words = (plan.k1, plan.b) if self.notes["bm25"] else None
         sources = self._sources()
         made = Manifest(rows, fingerprint, words, dense)
-        made = store.seal(self.made, made, sources, lambda done, total: self.progress("seal", done, total))
+        made = store.seal(self.made, made, sources, self._report("seal"))
         self._note(sealed=True)
         os.rename(self.made, self.out)
         sync(self.out.parent)

@@ -26,15 +26,15 @@ from ssp.base import cache
 from ssp.base.errors import InputError
 from ssp.base.files import sync, whole
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
+from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index import budget
 from ssp.search.index.budget import MB, PROCESS_MB, Component
 from ssp.search.index.documents import MappedDocuments
-from ssp.search.memory import retriever
-from ssp.search.shard import BM25, DENSE, HYBRID, Shard, VectorIndex
+from ssp.search.shard import BM25, DENSE, HYBRID, Shard, retriever
 from ssp.search.tokens import TOKENISER
 
 if TYPE_CHECKING:
-    from ssp.search.encoders.encoder import EncoderSpec
+    from ssp.search.dense import FaissIndex, FlatIndex
 
 FORMAT, VERSION = "ssp-index", 2
 MANIFEST, DOCUMENTS, OFFSETS = "manifest.json", "documents.jsonl", "offsets.npy"
@@ -135,8 +135,6 @@ def read_manifest(folder: str | Path) -> Manifest:
 def _parsed(body: dict[str, Any]) -> Manifest:
     dense = None
     if body["dense"] is not None:
-        from ssp.search.encoders.encoder import EncoderSpec
-
         part = dict(body["dense"])
         dense = DensePart(**{**part, "encoder": EncoderSpec(**part["encoder"])})
         if not (dense.dim > 0 and 0 < dense.parts < 10_000 and dense.metric == "ip" and isinstance(dense.factory, str)):
@@ -347,7 +345,7 @@ def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
     return Bm25Index(data, rows, indptr, vocabulary, first, last - first, total)
 
 
-def _dense(folder: Path, manifest: Manifest, first: int, last: int, gpu: bool) -> VectorIndex:
+def _dense(folder: Path, manifest: Manifest, first: int, last: int, gpu: bool) -> FlatIndex | FaissIndex:
     from ssp.search.dense import flat_vectors, open_flat, open_parts
 
     assert manifest.dense is not None

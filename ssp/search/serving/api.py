@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import REQUEST_TIMEOUT
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -21,8 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.search.batcher import Batcher, Outcome, settle
-from ssp.search.hits import Answers
-from ssp.search.router import DOWN, Options
+from ssp.search.router import DOWN, Options, Router
 from ssp.search.serving import forms
 from ssp.search.serving.forms import BatchSearch, Refused, Rerank, Retrieve, Search
 from ssp.search.shard import Reranker
@@ -48,13 +47,6 @@ Reply = tuple[int, bytes, Sequence[tuple[bytes, bytes]]]
 JSON = (b"content-type", b"application/json")
 
 
-class Asked(Protocol):
-    """What answers: a `Router`."""
-
-    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
-        """At most `k` documents for each query. Raises Fault."""
-
-
 @dataclass
 class Served:
     """A loaded corpus: what answers, how by default, its reranker, and what /status tells.
@@ -63,7 +55,7 @@ class Served:
     corpus than `min_coverage`.
     """
 
-    router: Asked
+    router: Router
     options: Options = Options()
     reranker: Reranker | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
