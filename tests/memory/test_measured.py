@@ -42,7 +42,7 @@ def test_an_embedded_engine_holds_what_is_planned(dtype: str, kind: str, tied: b
     }  # fmt: skip
     made, shape = TorchEngine(config, dtype), Shape.of(config)
     made.load({name: np.zeros(size, np.float32) for name, size in shape.tensors().items()}, 1)
-    held, cache = made._rows.model, made._rows.cache
+    held, cache = made.rows.model, made.rows.cache
     assert held is not None
     tensors = [held.embed, held.head, *(t for layer in held.layers for t in vars(layer).values() if t is not None)]
     block = RoleConfig()

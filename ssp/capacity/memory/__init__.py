@@ -1,8 +1,4 @@
-"""The memory planner: bytes of every process, part by part, on its device and on its host, before anything starts.
-
-Owns the sums. Promises to start nothing and to import neither Ray nor torch, and to say what it guessed. Refuses to place
-processes (`ssp.capacity.placement`).
-"""
+"""The memory planner: bytes of every process, part by part, on its device and on its host; imports neither Ray nor torch."""
 
 from ssp.capacity.memory.needs import GB, MB, Need, Process, size
 from ssp.capacity.memory.processes import learners, notes, processes

@@ -1,7 +1,7 @@
 """What a forward pass keeps for the backward pass.
 
-Owns the formula. Promises what transformers' Llama family keeps under attention that stores no score matrix (measured in
-tests against the tensors that autograd saves). Refuses to know optimizers.
+What transformers' Llama family keeps under attention that stores no score matrix (measured in tests against the tensors
+that autograd saves).
 
 Source: Korthikanti et al. 2022 (arXiv 2205.05198), equation 1: a layer keeps 34 s b h + 5 a s^2 b bytes in 16 bits, of
 which flash attention drops the second term. Their layer is a GPT's; this one has no dropout, a gated MLP (four widths kept:

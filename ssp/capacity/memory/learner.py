@@ -1,7 +1,4 @@
-"""What one rank of a learner needs.
-
-Owns the sums over ZeRO stages, offload, adapters, reference, critic and activations. Promises that weights, gradients and
-optimizer states of a torch learner are exact (tests sum its tensors). Refuses to know placement.
+"""What one rank of a learner needs; weights, gradients and optimizer states of a torch learner exactly.
 
 Sources: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3.1: AdamW holds 12 bytes a trained parameter in mixed precision
 (master weight, two moments), and stage 1 cuts these by the ranks, stage 2 the gradients too, stage 3 the weights too.
@@ -50,11 +47,6 @@ def rank(model: Model, blocks: Sequence[RoleConfig], gpu: bool = False) -> tuple
         *working,
         Need("whole weights", model.parameters * FLOAT32 * (2 if gpu else 1), host=True, after=True),
     )
-
-
-def frozen(model: Model) -> tuple[Need, ...]:
-    """Of a learner whose policy does not learn: it only holds and publishes the weights."""
-    return (Need("weights", model.parameters * FLOAT32),)
 
 
 def trainable(model: Model, learner: LearnerConfig) -> int:

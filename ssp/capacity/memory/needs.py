@@ -1,12 +1,8 @@
-"""The words of the memory plan: what one process needs, part by part, on the device that it computes on and on its host.
-
-Owns sums and how sizes are written. Refuses to know where a number comes from.
-"""
+"""The words of the memory plan: what one process needs, part by part, on the device that it computes on and on its host."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 MB, GB = 2**20, 2**30
 """Binary, as tools show GPU memory: an "80 GB" card holds about 80 x 2**30 bytes."""
@@ -70,11 +66,6 @@ class Process:
     def megabytes(self) -> float:
         """`on_host` in MB."""
         return self.on_host / MB
-
-
-def scaled(needs: Iterable[Need], prefix: str) -> tuple[Need, ...]:
-    """The same needs under another name: `prefix` before each."""
-    return tuple(replace(need, what=f"{prefix} {need.what}") for need in needs)
 
 
 def size(count: float) -> str:

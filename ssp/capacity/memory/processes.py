@@ -1,14 +1,10 @@
-"""Every process of a run with what it needs, before anything starts.
-
-Owns the list, in the data's order. Promises bytes a part, on the device and on the host. Refuses to place anything
-(`ssp.capacity.placement`) and to import Ray or torch.
-"""
+"""Every process of a run with what it needs, before anything starts; in the data's order."""
 
 from __future__ import annotations
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.capacity.memory import engine, learner, services, threads
-from ssp.capacity.memory.needs import Process
+from ssp.capacity.memory.needs import Need, Process
 from ssp.capacity.memory.services import base
 from ssp.capacity.memory.shapes import find
 from ssp.config import crews
@@ -22,11 +18,10 @@ FLEET = "engine"
 
 def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     """All processes but the coordinator and Ray. `gpu`: bytes of the GPUs that engines take a share of."""
-    place = cfg.placement
-    cpus = place.cpus
+    cpus = cfg.placement.cpus
     held = "hands over references: one batch queue a role"
     return [
-        *([_fleet(cfg, gpu)] if place.layout == "shared-base" else [_player(cfg, role, gpu) for role in cfg.roles]),
+        *([_fleet(cfg, gpu)] if cfg.placement.layout == "shared-base" else [_player(cfg, r, gpu) for r in cfg.roles]),
         _judge(cfg, gpu),
         *_retriever(cfg),
         *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
@@ -64,47 +59,39 @@ def notes(cfg: Config) -> list[str]:
 def _player(cfg: Config, role: str, gpu: int) -> Process:
     count = cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers
     task = "searches and asks a question" if role == PROPOSER else "searches and answers"
-    cpus, gpus, block = cfg.placement.cpus, cfg.placement.engine_gpus, cfg.block(role)
-    found = engine.engine(find(block.model), block, episodes(cfg, role), gpu if gpus else 0)
-    needs = (*base("policy", gpus)[: 1 if block.engine.kind == "vllm" else 2], *found.needs)
-    spread = block.engine.tensor_parallel if gpus else 1
-    many = threads.player(cfg, role)
-    return Process(role, count, cpus, task, needs, gpus, spread, found.note, found.short, many)
+    return _playing(cfg, role, role, count, task, gpu, episodes(cfg, role))
 
 
 def _fleet(cfg: Config, gpu: int) -> Process:
     """Players of both roles on one engine: the solver's settings, the episodes and an adapter of each."""
-    place, block = cfg.placement, cfg.solver
-    both, model = sum(episodes(cfg, role) for role in cfg.roles), find(block.model)
+    both, shape = sum(episodes(cfg, role) for role in cfg.roles), find(cfg.solver.model).shape
     loras = [cfg.block(role).learner.lora for role in cfg.roles]
     layers = sorted({name for lora in loras for name in lora.targets})
-    adapters = 0 if model.shape is None else len(loras) * model.shape.adapter(room(loras), layers)
-    found = engine.engine(model, block, both, gpu if place.engine_gpus else 0, adapters)
-    needs = (*base("policy", place.engine_gpus)[:1], *found.needs)
+    adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras), layers)
     task = "asks and answers: both roles on one base, an adapter each"
-    spread = block.engine.tensor_parallel if place.engine_gpus else 1
-    return Process(
-        FLEET,
-        place.solvers,
-        place.cpus,
-        task,
-        needs,
-        place.engine_gpus,
-        spread,
-        found.note,
-        found.short,
-        threads.player(cfg, SOLVER),
-    )
+    return _playing(cfg, FLEET, SOLVER, cfg.placement.solvers, task, gpu, both, adapters)
+
+
+def _playing(
+    cfg: Config, name: str, role: str, count: int, task: str, gpu: int, at_once: int, adapters: int = 0
+) -> Process:
+    """Players with an engine of `role`."""
+    block, gpus = cfg.block(role), cfg.placement.engine_gpus
+    model = find(block.model)
+    found = engine.engine(model, block, at_once, gpu if gpus else 0, adapters)
+    needs = [*base("policy", gpus)[: 1 if block.engine.kind == "vllm" else 2], *found.needs]
+    if block.engine.kind == "torch" and cfg.transfer.kind == "broadcast":
+        needs.append(Need("weights that arrive", model.parameters * learner.FLOAT32, turn=True))
+    spread, many = block.engine.tensor_parallel if gpus else 1, threads.player(cfg, role)
+    return Process(name, count, cfg.placement.cpus, task, tuple(needs), gpus, spread, found.note, found.short, many)
 
 
 def _judge(cfg: Config, gpu: int) -> Process:
     place = cfg.placement
     task = "checks questions (rules, evidence), grades answers" if PROPOSER in cfg.roles else "grades answers"
     found, spread = services.judge(cfg, gpu if place.judge_gpus else 0), max(1, int(place.judge_gpus))
-    share = place.judge_gpus / spread
-    return Process(
-        "judge", place.judges, place.cpus, task, found.needs, share, spread, found.note, found.short, threads.judge(cfg)
-    )
+    gpus, many = place.judge_gpus / spread, threads.judge(cfg)
+    return Process("judge", place.judges, place.cpus, task, found.needs, gpus, spread, found.note, found.short, many)
 
 
 def _retriever(cfg: Config) -> list[Process]:
@@ -122,20 +109,13 @@ def _retriever(cfg: Config) -> list[Process]:
 
 def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
     blocks, gpus = [cfg.block(role) for role in roles], cfg.placement.learner_gpus
-    model = find(blocks[0].model)
+    model, needs = find(blocks[0].model), tuple[Need, ...]()
     if blocks[0].policy == "frozen":
-        needs, gpus, task = learner.frozen(model), 0.0, "holds the frozen policy"
+        needs, gpus, task = (Need("weights", model.parameters * learner.FLOAT32),), 0.0, "holds the frozen policy"
     elif blocks[0].learner.kind == "simulated":
-        needs, gpus, task = (), 0.0, "waits as long as an update would take"
+        gpus, task = 0.0, "waits as long as an update would take"
     else:
         needs = learner.rank(model, blocks, gpu=gpus > 0)
         task = "updates the policy of both roles" if len(roles) > 1 else f"updates the {roles[0]}'s policy"
-    return Process(
-        name,
-        crews.ranks(cfg, name.removeprefix("learner-")),
-        cfg.placement.cpus,
-        task,
-        (*base("learner", gpus), *needs),
-        gpus,
-        threads=threads.learner(cfg, roles[0]),
-    )
+    count, many = crews.ranks(cfg, name.removeprefix("learner-")), threads.learner(cfg, roles[0])
+    return Process(name, count, cfg.placement.cpus, task, (*base("learner", gpus), *needs), gpus, threads=many)

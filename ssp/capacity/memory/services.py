@@ -1,7 +1,4 @@
-"""What the processes beside policies need: retriever shards, encoders, judges.
-
-Owns the measured constants. Refuses to know engines' insides (`ssp.capacity.memory.engine`).
-"""
+"""What the processes beside policies need: retriever shards, encoders, judges."""
 
 from __future__ import annotations
 
@@ -9,11 +6,10 @@ from dataclasses import replace
 
 from ssp.base.episode import PROPOSER
 from ssp.capacity.memory import engine as engines
-from ssp.capacity.memory.learner import trainable, width
-from ssp.capacity.memory.needs import MB, Need, scaled
+from ssp.capacity.memory.learner import FLOAT32, trainable
+from ssp.capacity.memory.needs import MB, Need
 from ssp.capacity.memory.shapes import find
-from ssp.config import crews
-from ssp.config.crews import takes_turns
+from ssp.config.crews import learners, takes_turns
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.index import store
@@ -65,23 +61,18 @@ def encoder(cfg: Config) -> tuple[Need, ...]:
 
 
 def judge(cfg: Config, gpu: int) -> engines.EngineNeeds:
-    """What a judge verifies questions and judges answers with, where that is an engine of ours."""
+    """What a judge verifies questions and judges answers with, where that is an engine of ours, of the solver's kind."""
+    asked: list[tuple[str, str, int]] = []  # what for, model, episodes at a time
+    if cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles:
+        asked.append(("verifier's", cfg.solver.model, -(-cfg.proposer.batch // cfg.placement.judges)))
+    if cfg.judge.kind == "engine":
+        asked.append(("judge's", cfg.judge.model, 0))
     needs, note, short = base("policy", cfg.placement.judge_gpus), "", ""
-    for name, model, episodes in judge_engines(cfg):
+    for name, model, episodes in asked:
         found = engines.engine(find(model), replace(cfg.solver, model=model), episodes, gpu)
-        needs += scaled(found.needs, name)
+        needs += [replace(need, what=f"{name} {need.what}") for need in found.needs]
         note, short = note or found.note, short or found.short
     return engines.EngineNeeds(tuple(needs), note, short)
-
-
-def judge_engines(cfg: Config) -> list[tuple[str, str, int]]:
-    """(what for, model, episodes at a time) of each engine in a judge's process; all are of the solver's kind."""
-    found = []
-    if cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles:
-        found.append(("verifier's", cfg.solver.model, -(-cfg.proposer.batch // cfg.placement.judges)))
-    if cfg.judge.kind == "engine":
-        found.append(("judge's", cfg.judge.model, 0))
-    return found
 
 
 def published(cfg: Config) -> int:
@@ -93,10 +84,10 @@ def published(cfg: Config) -> int:
     if kind == "broadcast" or gpus:
         return 0
     total = 0
-    for name, roles in crews.learners(cfg).items():
+    for name, roles in learners(cfg).items():
         block = cfg.block(name)
         if block.policy != "frozen":
             model = find(block.model)
             versions = 2 + max(getattr(cfg.schedule.max_staleness, role) for role in roles)
-            total += versions * (trainable(model, block.learner) if base else model.parameters) * width("float32")
+            total += versions * (trainable(model, block.learner) if base else model.parameters) * FLOAT32
     return total

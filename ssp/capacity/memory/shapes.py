@@ -1,7 +1,6 @@
-"""How large a model is that a setting names: its parameters and its shape, without loading it.
+"""How large a model is that a setting names: its parameters and its shape, without loading or fetching it.
 
-Owns the count. Promises exact numbers for a model that is here (its files) and for the public models of the table, and
-says what it guessed of any other. Refuses to import torch, and to fetch.
+Exact for a model that is here (its files) and for the public models of the table; what is guessed of another is said.
 """
 
 from __future__ import annotations
