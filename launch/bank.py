@@ -140,7 +140,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--ask", default="", metavar="QUESTION", help="play one question again, by --policy (default: the run's)"
     )
-    parser.add_argument("--episodes", action="store_true", help="the ids of all episodes, the newest first")
+    parser.add_argument("--episodes", action="store_true", help="ids of all episodes, newest first, evaluations last")
     parser.add_argument("--curriculum", action="store_true", help="the rounds: how hard, how far, how many different")
     parser.add_argument(
         "--yardstick", type=whole(1), metavar="K", help="ask --policy (default: the solver's start) of every K-th round"

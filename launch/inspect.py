@@ -70,11 +70,8 @@ def find(text: str) -> Found:
 
     before, colon, after = text.rpartition(":") if text.rpartition(":")[0].endswith(".parquet") else text.partition(":")
     if not colon or not after:
-        raise InputError(
-            "an episode is RUN:EPISODE or FILE.parquet:ROW",
-            text,
-            f"`ssp bank {text or 'RUN'} --episodes` lists the ids",
-        )
+        step = f"`ssp bank {before or 'RUN'} --episodes` lists the ids"
+        raise InputError("an episode is RUN:EPISODE or FILE.parquet:ROW", text, step)
     if before.endswith(".parquet"):
         path = Path(before).absolute()
         return record.at(RunFolder(path.parent.parent), path, after)

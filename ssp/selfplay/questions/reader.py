@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ssp.base.episode import GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome
+from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome
 from ssp.base.errors import InputError
 from ssp.base.models import resolve
 from ssp.config.schema import Config
@@ -128,15 +128,15 @@ def begins(run: RunFolder, record: Record) -> dict[tuple[str, int], int]:
 
 
 def episodes(run: RunFolder) -> list[Row]:
-    """The ledger's rows of all episodes with a transcript, the newest first, each with its game's `question` (None: it has
-    none). InputError where there is no ledger."""
+    """The ledger's rows of all episodes with a transcript, the newest first and evaluations last, each with its game's
+    `question` (None: it has none). InputError where there is no ledger."""
     ledger = Ledger(run.ledger, readonly=True)
     try:
         rows = ledger.played(sorted(ledger.issued()))
         questions = {game["id"]: game["question"] for game in ledger.settled()[0]}
     finally:
         ledger.close()
-    rows.sort(key=lambda row: (row["finished"] is None, row["finished"], row["id"]), reverse=True)
+    rows.sort(key=lambda row: (row["role"] != EVAL, row["finished"] is None, row["finished"], row["id"]), reverse=True)
     return [{**row, "question": questions.get(row["game_id"])} for row in rows]
 
 
