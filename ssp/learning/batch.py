@@ -30,8 +30,8 @@ class Batch:
     versions long [N, T], -1 off the mask; graders long [N] or None: the version that graded each row, for baselines by
     version (law 4); source long [N] or None: the row of the episode that each row continues, its own number for an
     episode's first row, which come first (None: no row continues another); token_rewards and values float [N, T] or
-    None: what a learner adds for its estimator ; baseline_rewards float32 [N] or None: what the greedy
-    answer to the same question earned.
+    None: what a learner adds for its estimator; baseline_rewards float32 [N] or None: what the greedy answer to the same
+    question earned; advantages [N, T] and targets [N, T] (of the critic's values) or None: what the estimator made of it.
     """
 
     ids: Tensor
@@ -46,6 +46,8 @@ class Batch:
     token_rewards: Tensor | None = None
     values: Tensor | None = None
     baseline_rewards: Tensor | None = None
+    advantages: Tensor | None = None
+    targets: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])

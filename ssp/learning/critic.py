@@ -17,16 +17,14 @@ from torch import Tensor, nn
 
 from ssp.base.errors import InvariantError
 from ssp.config.role import CriticConfig, LearnerConfig
-from ssp.learning import checkpoint
-from ssp.learning.backends import backend
+from ssp.learning import backends, checkpoint
 from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.batch import Batch, lengths
 from ssp.learning.figures import Figures
 from ssp.learning.forward import states
 from ssp.learning.memory import Memory
-from ssp.learning.packing import enable_packing
 from ssp.learning.pieces import measured, pieces
-from ssp.learning.policy import checkpoint_layers
+from ssp.learning.policy import prepare
 
 
 class ValueNet(nn.ModuleDict):
@@ -54,39 +52,30 @@ class Critic:
         self._config, self._ranks = config, ranks
         self._memory = memory or Memory(learner.token_budget, packing=learner.packing)
         model = checkpoint.load_model(source)
-        if learner.packing:
-            enable_packing(model)
-        if learner.checkpointing:
-            checkpoint_layers(model)
+        prepare(model, learner)
         head = nn.Linear(model.config.get_text_config().hidden_size, 1)
         for parameter in head.parameters():
             nn.init.zeros_(parameter)
         self.net = ValueNet({"body": model.base_model, "head": head})
-        self.backend = backend.make(self.net, learner, config.lr, ranks)
+        self.backend = backends.make(self.net, learner, config.lr, ranks)
 
     def values(self, batch: Batch, trained: Tensor) -> Tensor:
         """float32 [N, T]: the value before each token that is true in `trained` [N, T], 0 elsewhere."""
+        return measured(trained, self._memory, self.backend, batch.ids)
 
-        def compute(rows: Tensor, mask: Tensor) -> Tensor:
-            found: Tensor = self.backend(batch.ids[rows, : mask.shape[1]], mask)
-            return found
-
-        return measured(trained, self._memory, self._ranks, compute, self.backend.local)
-
-    def step(self, batch: Batch, trained: Tensor, rows: Tensor, targets: Tensor, figures: Figures) -> None:
+    def step(self, batch: Batch, trained: Tensor, rows: Tensor, figures: Figures) -> None:
         """One optimizer step on `rows`: 0.5 mean over model tokens of max((V - G)², (clip(V, V_old ± c) - G)²).
 
-        `targets` [N, T] is G = advantage + V_old, and V_old is `batch.values`. Source: the clipped value loss of PPO's
+        G is `batch.targets`, advantage + V_old, and V_old is `batch.values`. Source: the clipped value loss of PPO's
         code (Schulman et al. 2017), as verl computes it. InvariantError, with nothing changed, when loss or gradient is
         not finite.
         """
         rows = rows[trained[rows].any(dim=1)]
-        total, old = int(trained[rows].sum()), batch.values
-        if not total or old is None:
+        if not len(rows):
             return
 
         def attempt() -> tuple[float, Figures]:
-            return self._gradient(batch, trained, rows, targets, copy.deepcopy(figures))
+            return self._gradient(batch, trained, rows, copy.deepcopy(figures))
 
         whole, seen = self._memory.within(attempt, self.backend.zero, self.backend.local)
         (whole,) = self._ranks.total([whole])
@@ -96,25 +85,22 @@ class Critic:
             raise InvariantError(f"the critic's loss {whole} and gradient norm {norm} must be finite")
         vars(figures).update(vars(replace(seen, value_loss=seen.value_loss + whole)))
 
-    def _gradient(
-        self, batch: Batch, trained: Tensor, rows: Tensor, targets: Tensor, figures: Figures
-    ) -> tuple[float, Figures]:
+    def _gradient(self, batch: Batch, trained: Tensor, rows: Tensor, figures: Figures) -> tuple[float, Figures]:
         """This rank's loss, its gradient left in the backend; and `figures`, filled on."""
         self.backend.zero()
-        total, whole, old, ends = int(trained[rows].sum()), 0.0, batch.values, lengths(trained)
-        assert old is not None
+        total, whole, ends = int(trained[rows].sum()), 0.0, lengths(trained)
+        assert batch.values is not None and batch.targets is not None
         parts, clip = pieces(ends, rows, self._memory, self._ranks), self._config.value_clip
-        for place, piece in enumerate(parts, 1):
-            length = int(ends[piece.rows].max())
-            mask = trained[piece.rows, :length]
-            value = self.backend(batch.ids[piece.rows, :length], mask)
-            before = old[piece.rows, :length][mask].to(value.device)
-            target = targets[piece.rows, :length][mask].to(value.device)
+        for place, (part, counts) in enumerate(parts, 1):
+            length = int(ends[part].max())
+            mask = trained[part, :length]
+            value = self.backend(batch.ids[part, :length], mask)
+            before, target = (x[part, :length][mask].to(value.device) for x in (batch.values, batch.targets))
             plain = (value - target).square()
             bounded = (before + (value - before).clamp(-clip, clip) - target).square()
             loss = 0.5 * torch.maximum(plain, bounded).sum() / total
-            self.backend.backward(loss if piece.counts else 0.0 * loss, last=place == len(parts))
-            if piece.counts:
+            self.backend.backward(loss if counts else 0.0 * loss, last=place == len(parts))
+            if counts:
                 whole += loss.item()
                 figures.add_values(value, bounded > plain)
         return whole, figures

@@ -18,11 +18,10 @@ from ssp.learning.anchor import Average, Named
 from ssp.learning.backends.backend import Backend
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
-from ssp.learning.forward import Versus
+from ssp.learning.forward import Compare
 from ssp.learning.kl_full import TopK, importance
 from ssp.learning.memory import Memory
 from ssp.learning.pieces import measured
-from ssp.learning.policy import scores
 
 
 class Divergence:
@@ -58,25 +57,20 @@ class Divergence:
         """Whether it is a term of the loss."""
         return self.reference is not None and self._config.place == "loss"
 
-    def versus(self, behaviour: Tensor) -> Versus:
-        """What `score` needs to compare tokens that were drawn with log-probs `behaviour` [M]."""
-        return Versus(self.reference, self._compare, behaviour if self._config.weight else None)
+    def against(self, behaviour: Tensor) -> tuple[Compare, Tensor | None]:
+        """What the policy's forward pass needs to compare tokens that were drawn with log-probs `behaviour` [M]."""
+        return self._compare, behaviour if self._config.weight else None
 
     def penalty(
         self, policy: Backend, batch: Batch, trained: Tensor, memory: Memory, figures: Figures
     ) -> Tensor | None:
         """float32 [N, T]: coefficient times KL of each trained token, by the log-probs that it was sampled with.
 
-        None without KL. Kinds that need whole distributions do not work here (`ssp.config.rules`).
+        None without KL, or where it is in the loss. Kinds that need whole distributions do not work here.
         """
-        if self.reference is None:
+        if self.reference is None or self.in_loss:
             return None
-
-        def logprobs(rows: Tensor, mask: Tensor) -> Tensor:
-            ids = batch.ids[rows, : mask.shape[1]]
-            return scores(policy(ids, mask, self._temperature, reference=True)).logprobs
-
-        reference = measured(trained, memory, policy.ranks, logprobs, policy.local)
+        reference = measured(trained, memory, policy, batch.ids, self._temperature, of_reference=True)
         out = torch.zeros(trained.shape)
         out[trained] = self._estimator(batch.logprobs[trained], reference[trained])
         if policy.ranks.rank == 0 and bool(trained.any()):  # all ranks have it, and figures are summed

@@ -11,7 +11,7 @@ hidden state.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,18 +27,7 @@ Compare = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(policy [M, V] log-probs, reference [M, V], sampled [M], behaviour [M] or None) → KL [M]."""
 
 
-@dataclass(frozen=True)
-class Versus:
-    """What a policy is compared with: the reference model, the estimator, and the sampled tokens' log-probs when they
-    were drawn ([M], None: importance weights are 1)."""
-
-    reference: PreTrainedModel
-    compare: Compare
-    behaviour: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """Of the M masked tokens, row by row: `logprobs` [M] with gradient, `entropy` [M] in nats, `kl` [M] with gradient.
 
     `entropy` has a gradient only when asked for; `kl` is empty without a reference.
@@ -67,19 +56,24 @@ def score(
     ids: Tensor,
     mask: Tensor,
     temperature: float,
-    versus: Versus | None = None,
+    compare: Compare | None = None,
+    behaviour: Tensor | None = None,
+    *,
+    reference: Any = None,
     entropy_gradient: bool = False,
     cells: int = CELLS,
 ) -> Scores:
     """Score the tokens of `ids` (long [B, T], right-padded) where `mask` (bool [B, T]) is true.
 
-    Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1, as there.
+    Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1, as there. `compare`: the KL to
+    the model `reference`, with the log-probs of the sampled tokens when they were drawn (`behaviour` [M], None: importance
+    weights are 1).
     """
     sampled = ids[:, 1:][mask[:, 1:]]
     line = lay_out(ids, mask) if packs(model) else None
     hidden = states(model, ids, mask, line)
     with torch.no_grad():
-        other = hidden if versus is None else states(versus.reference, ids, mask, line)
+        other = hidden if compare is None else states(reference, ids, mask, line)
 
     def distribution(of: PreTrainedModel, hidden: Tensor) -> Tensor:
         logits = of.get_output_embeddings()(hidden).float()
@@ -90,12 +84,11 @@ def score(
         logprobs = policy.gather(1, sampled[at][:, None]).squeeze(1)
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy = -(policy.exp() * policy).sum(dim=-1)
-        if versus is None:
+        if compare is None:
             return logprobs, entropy, logprobs.new_zeros(0)
         with torch.no_grad():
-            reference = distribution(versus.reference, other)
-        behaviour = None if versus.behaviour is None else versus.behaviour[at]
-        return logprobs, entropy, versus.compare(policy, reference, sampled[at], behaviour)
+            held_to = distribution(reference, other)
+        return logprobs, entropy, compare(policy, held_to, sampled[at], None if behaviour is None else behaviour[at])
 
     size = max(1, cells // model.get_output_embeddings().weight.shape[0])
     if len(sampled) <= size:

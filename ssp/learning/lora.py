@@ -119,11 +119,6 @@ def adapter(model: PreTrainedModel, whole: Whole) -> dict[str, Tensor]:
         return {PREFIX + name: tensor.float().cpu().clone() for name, tensor in found.items()}
 
 
-def size(model: PreTrainedModel) -> int:
-    """Bytes of `adapter`, from what is known without any other rank."""
-    return 4 * sum(getattr(p, "ds_numel", p.numel()) for name, p in model.named_parameters() if is_adapter(name))
-
-
 def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig) -> None:
     """Write `adapter` to `folder` in peft's layout."""
     folder.mkdir()

@@ -6,54 +6,45 @@ fewer repeats a short row that counts for nothing. Refuses to know what is compu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ssp.learning.backends.backend import Backend
 from ssp.learning.backends.ranks import Ranks, deal
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.memory import Memory
 
 
-@dataclass(frozen=True)
-class Piece:
-    """One micro-batch: `rows` long [B] of a batch, and whether they count."""
-
-    rows: Tensor
-    counts: bool = True
-
-
-def pieces(row_lengths: Tensor, rows: Tensor, memory: Memory, ranks: Ranks) -> list[Piece]:
-    """This rank's micro-batches of `rows` (long [K], K > 0)."""
+def pieces(row_lengths: Tensor, rows: Tensor, memory: Memory, ranks: Ranks) -> list[tuple[Tensor, bool]]:
+    """This rank's micro-batches of `rows` (long [K], K > 0): row indices, and whether they count."""
     shares = [
         micro_batches(row_lengths, share, memory.tokens, memory.packing) if len(share) else []
         for share in deal(row_lengths, rows, ranks.world)
     ]
-    mine = [Piece(part) for part in shares[ranks.rank]]
+    mine = [(part, True) for part in shares[ranks.rank]]
     filler = rows[row_lengths[rows].argmin()][None]
-    return mine + [Piece(filler, counts=False)] * (max(map(len, shares)) - len(mine))
+    return mine + [(filler, False)] * (max(map(len, shares)) - len(mine))
 
 
-def measured(
-    trained: Tensor, memory: Memory, ranks: Ranks, compute: Callable[[Tensor, Tensor], Tensor], local: bool
-) -> Tensor:
-    """float32 [N, T]: `compute(rows, mask)` [M] for the tokens that are true in `trained` [N, T], 0 elsewhere; without
-    gradient. `mask` [len(rows), L] is the rows' part of `trained`; each rank computes its share."""
+def measured(trained: Tensor, memory: Memory, backend: Backend, ids: Tensor, *args: Any, **options: Any) -> Tensor:
+    """float32 [N, T]: what `backend` gives for `ids` [N, T] where `trained` [N, T] is true (of several the first), 0
+    elsewhere; without gradient. Each rank computes its share."""
     rows, ends = torch.nonzero(trained.any(dim=1)).squeeze(1), lengths(trained)
 
     def attempt() -> Tensor:
         out = torch.zeros(trained.shape)
-        for piece in pieces(ends, rows, memory, ranks) if len(rows) else []:
-            mask = trained[piece.rows, : int(ends[piece.rows].max())]
-            here = torch.zeros(mask.shape)
+        for part, counts in pieces(ends, rows, memory, backend.ranks) if len(rows) else []:
+            length = int(ends[part].max())
+            mask, here = trained[part, :length], torch.zeros(len(part), length)
             with torch.no_grad():
-                here[mask] = compute(piece.rows, mask).float().cpu()
-            if piece.counts:
-                out[piece.rows, : mask.shape[1]] = here
+                given = backend(ids[part, :length], mask, *args, **options)
+            here[mask] = (given[0] if isinstance(given, tuple) else given).float().cpu()
+            if counts:
+                out[part, :length] = here
         return out
 
-    found = memory.within(attempt, lambda: None, local)
-    ranks.sum_([found])
+    found = memory.within(attempt, lambda: None, backend.local)
+    backend.ranks.sum_([found])
     return found

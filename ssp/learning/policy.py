@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from ssp.learning.forward import Scores, score
+from ssp.config.role import LearnerConfig
+from ssp.learning import checkpoint
+from ssp.learning.forward import score
+from ssp.learning.packing import enable_packing
 
 
 class Policy(nn.Module):
@@ -19,7 +23,6 @@ class Policy(nn.Module):
         self.model = model
         self.reference = reference if isinstance(reference, nn.Module) else None
         self._bare = None if isinstance(reference, nn.Module) else reference
-
         self.shapes = {
             name.replace(".base_layer.", "."): list(parameter.shape)
             for name, parameter in model.named_parameters()
@@ -32,23 +35,42 @@ class Policy(nn.Module):
         """The reference, None without KL."""
         return self._bare if self.reference is None else self.reference
 
-    def forward(self, *args: Any, reference: bool = False, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """`ssp.learning.forward.score` of the policy, or of the reference; the fields of its `Scores` in order."""
-        scores = score(self.held_to if reference else self.model, *args, **options)
-        return scores.logprobs, scores.entropy, scores.kl
+    def forward(self, *args: Any, of_reference: bool = False, **options: Any) -> tuple[Tensor, ...]:
+        """`ssp.learning.forward.score` of the policy, where it is compared with its reference, or of the reference. A plain
+        tuple, because backends put hooks on tensors that they can see."""
+        if of_reference:
+            return tuple(score(self.held_to, *args))
+        return tuple(score(self.model, *args, reference=self.held_to, **options))
 
 
-def scores(given: tuple[Tensor, Tensor, Tensor]) -> Scores:
-    """What `Policy.forward` gave, by name. It gives a tuple because backends put hooks on tensors that they can see."""
-    return Scores(*given)
+def make(source: Path, config: LearnerConfig, held: bool) -> Policy:
+    """The model of the folder `source` as `config` has it trained, with what it is `held` to."""
+    model = checkpoint.load_model(source)
+    reference: Any = None
+    if config.lora.rank:
+        # Here, because peft takes a second to import.
+        from ssp.learning import lora
+
+        lora.put_on(model, config.lora)
+        reference = lora.Bare(model) if held else None
+    elif held:
+        reference = checkpoint.load_model(source).requires_grad_(False)
+    prepare(model, config)
+    if config.packing and isinstance(reference, nn.Module):
+        enable_packing(reference)
+    return Policy(model, reference)
 
 
-def checkpoint_layers(model: nn.Module) -> None:
-    """Keep of each layer only its input; its activations are computed again in the backward pass. Same gradient.
+def prepare(model: PreTrainedModel, config: LearnerConfig) -> None:
+    """Lay rows side by side, and keep of each layer only its input, where `config` says so. Same gradient.
 
-    transformers does so in layers that are in training mode; their parts stay in evaluation mode, without dropout.
+    transformers computes a layer's activations again where the layer is in training mode; its parts stay in evaluation
+    mode, without dropout.
     """
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
-    for module in model.modules():
-        if isinstance(module, GradientCheckpointingLayer):
-            module.training = True
+    if config.packing:
+        enable_packing(model)
+    if config.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for module in model.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.training = True

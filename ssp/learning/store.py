@@ -1,208 +1,253 @@
-"""A learner on disk: what its checkpoint holds, and how it goes on from one.
+"""What a learner trains, and the way to disk and back: weights, checkpoints, model folders.
 
-Beside the policy in the Hugging Face layout and `ssp.json`: the optimizer's state as the backend keeps it
-(`optimizer.pt`, or the shards of every rank under `shards/`), where there is a critic its weights and optimizer, where the
-KL's reference moves the folder `anchor/` (a policy in the same layout; of a sharded policy `anchor-<rank>.pt`), and with
+Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state as the backend keeps it
+(`optimizer.pt`, or the shards of every rank under `shards/`), where there is a critic its optimizer and `critic/`, where
+the KL's reference moves the folder `anchor/` (a policy in the same layout; of a sharded policy a file a rank), and with
 LoRA the folder `adapter/` in peft's layout.
 
-Promises that going on is bit for bit the uninterrupted run, and that what was written with another backend, number of
-shards, estimator or architecture is refused before anything is taken. Refuses to choose versions.
+Promises that going on is bit for bit the uninterrupted run (law 7), and that what was written with another backend, number
+of shards, estimator or architecture is refused before anything is taken. Refuses to choose versions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ssp.base.errors import InputError, InvariantError
-from ssp.learning import checkpoint
+from ssp.config.role import RoleConfig
+from ssp.learning import backends, checkpoint
+from ssp.learning import policy as policies
 from ssp.learning.anchor import named
-from ssp.learning.backends.backend import Backend
-from ssp.learning.policy import Policy
-from ssp.record.manifest import RECORD, read_record
-
-if TYPE_CHECKING:
-    from ssp.learning.learner import Learner
+from ssp.learning.backends.ranks import SOLO, Ranks
+from ssp.learning.flops import Work, matrix_rate
+from ssp.learning.memory import Memory
+from ssp.learning.objective import Objective
+from ssp.record.manifest import RECORD, protocol_of, read_record
 
 OPTIMIZER, CRITIC, ANCHOR, ADAPTER = "optimizer", "critic", "anchor", "adapter"
 
 
-def weights(policy: Policy, backend: Backend) -> dict[str, Tensor]:
-    """The policy's parameters by Hugging Face name, adapters merged, on the host in float32; nothing on other ranks
-    than 0."""
-    out = {}
-    for name, tensor in _whole(policy, backend):
-        if backend.ranks.rank == 0:
-            out[name] = tensor.detach().float().cpu()
-    return out
+class Stored:
+    """One policy, a Hugging Face causal model, with the objectives of the roles that train it and its step counter.
 
+    `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must), and, when a role's
+    `kl.coef` > 0, the reference of the KL term. `roles`: the block of each role, in the order of their steps; roles that
+    share have the same `learner` block. `steps`: updates in all, for a schedule that falls. `ranks`: the processes that
+    make every call together, each with the same arguments; rank 0 gives weights and writes files.
+    """
 
-def anchor(policy: Policy, backend: Backend) -> dict[str, Tensor]:
-    """The parameters of the reference that the policy is held to, as `weights` gives the policy's own."""
-    if policy.reference is None:
-        raise InvariantError("this policy has no reference of its own")
-    out = {}
-    for name, parameter in policy.reference.named_parameters():
-        with backend.whole([parameter]):
-            if backend.ranks.rank == 0:
-                out[name] = parameter.detach().float().cpu()
-    return out
+    def __init__(
+        self,
+        model_dir: str | Path,
+        roles: Mapping[str, RoleConfig],
+        protocol: str = "",
+        steps: int = 0,
+        ranks: Ranks = SOLO,
+    ) -> None:
+        """InputError: unknown algorithm, loss or KL name; a folder that is missing, broken or of another protocol."""
+        self.source, self.ranks = Path(model_dir), ranks
+        self.config = next(iter(roles.values())).learner
+        self.protocol = protocol_of(self.source, protocol)
+        self.memory = Memory(self.config.token_budget, packing=self.config.packing)
+        self.objectives = {
+            role: Objective(config, self.source, self.memory, ranks, steps) for role, config in roles.items()
+        }
+        held = [objective for objective in self.objectives.values() if objective.config.kl.coef]
+        self.policy = policies.make(self.source, self.config, bool(held))
+        self.work = Work.of(self.policy.model)
+        self.backend = backends.make(self.policy, self.config, self.config.lr, ranks)
+        kind = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
+        self.rate = ranks.world * matrix_rate(str(self.backend.device), kind)
+        for objective in held:
+            moves = objective.config.kl.ema_tau < 1
+            tensors = self.backend.local_tensors("reference") if moves else ()
+            objective.divergence.adopt(self.policy.held_to, tensors)
+        self.step = 0
 
+    def weights(self) -> dict[str, np.ndarray]:
+        """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated. Adapters are
+        merged. Empty on other ranks than 0."""
+        return _arrays(self._weights())
 
-def _whole(policy: Policy, backend: Backend) -> Iterator[tuple[str, Tensor]]:
-    if policy.adapted:
-        from ssp.learning import lora
+    def anchor_weights(self) -> dict[str, np.ndarray]:
+        """The same of the reference that the KL is measured to. InvariantError where it has no weights of its own."""
+        if self.policy.reference is None:
+            raise InvariantError("this policy has no reference of its own")
+        return _arrays(self._kept(self._whole(self.policy.reference)))
 
-        yield from lora.weights(policy.model, backend.whole)
-        return
-    for name, parameter in policy.model.named_parameters():
-        with backend.whole([parameter]):
-            yield name, parameter
+    def adapter(self) -> dict[str, np.ndarray]:
+        """Copies of the adapter's tensors by peft's names, float32. Empty on other ranks than 0."""
+        return _arrays(self._adapter())
 
+    def adapter_bytes(self) -> int:
+        """Of `adapter`, from what is known without any other rank."""
+        return 4 * sum(self.backend.count(p) for name, p in self.policy.model.named_parameters() if ".lora_" in name)
 
-def save(learner: Learner, folder: Path, meta: Mapping[str, Any]) -> None:
-    """Write `folder`; see `ssp.learning.learner.Learner.save`."""
-    own = {"protocol": learner.protocol, "step": learner.step, **_states(learner), "layout": _layout(learner)}
-    for key, value in own.items():
-        if key in meta and meta[key] != value:
-            raise InvariantError(f"meta says {key}={meta[key]} but the learner has {value}")
-    record = {**meta, **own}
-    policy, backend, first = learner.policy, learner.backend, learner.ranks.rank == 0
+    def save(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
+        """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to `ssp.json` beside protocol, step
+        and estimator state; InvariantError when it contradicts them."""
+        own = {"protocol": self.protocol, "step": self.step, **self._states(), "layout": self._layout}
+        for key, value in own.items():
+            if key in meta and meta[key] != value:
+                raise InvariantError(f"meta says {key}={meta[key]} but the learner has {value}")
+        record = {**meta, **own}
 
-    def fill(aside: Path) -> None:
-        whole = weights(policy, backend)
-        if first:
-            checkpoint.write_policy(aside, policy.model, whole, learner.source)
-        backend.write(aside / OPTIMIZER, weights=False)
-        for school in learner.schools.values():
-            if school.critic is not None:
-                school.critic.backend.write(aside / CRITIC, weights=True)
-            if school.divergence.moving is not None:
-                _write_anchor(aside, learner, school.divergence.moving.master, record)
-        if policy.adapted:
+        def fill(aside: Path) -> None:
+            self._write_policy(aside)
+            self.backend.write(aside / OPTIMIZER, weights=False)
+            for objective in self.objectives.values():
+                if objective.critic is not None:
+                    objective.critic.backend.write(aside / CRITIC, weights=True)
+                if objective.divergence.moving is not None:
+                    self._write_anchor(aside / ANCHOR, objective.divergence.moving.master, record)
+            if self.policy.adapted:
+                from ssp.learning import lora
+
+                tensors = self._adapter()
+                if self.ranks.rank == 0:
+                    lora.write(aside / ADAPTER, tensors, self.config.lora)
+
+        checkpoint.write(Path(folder), fill, record, self.ranks)
+
+    def export(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
+        """Write the policy alone, adapters merged, as a model folder that a run can start from."""
+        checkpoint.write(Path(folder), self._write_policy, {**meta, "protocol": self.protocol}, self.ranks)
+
+    def load(self, folder: str | Path) -> dict[str, Any]:
+        """Continue from a checkpoint; its `ssp.json`. The learning rate stays the config's.
+
+        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or layout.
+        """
+        folder = Path(folder)
+        record = self.ranks.agree(lambda: self._checked(folder))
+        if self.policy.adapted and not self.backend.shards:
             from ssp.learning import lora
 
-            tensors = lora.adapter(policy.model, backend.whole)
-            if first:
-                lora.write(aside / ADAPTER, tensors, learner.config.lora)
+            lora.read(folder / ADAPTER, self.policy.model)
+        elif not self.backend.shards:
+            loaded = dict(checkpoint.load_model(folder).named_parameters())
+            with torch.no_grad():
+                for name, parameter in self.policy.model.named_parameters():
+                    parameter.copy_(loaded[name])
+        self.backend.read(folder / OPTIMIZER, weights=False)
+        for role, objective in self.objectives.items():
+            if objective.critic is not None:
+                objective.critic.backend.read(folder / CRITIC, weights=True)
+            anchor = None if objective.divergence.moving is None else self._anchor(folder / ANCHOR)
+            objective.divergence.restore(anchor, self._own(record.get("kl_coef"), role))
+            objective.algorithm.load_state_dict(self._own(record["algorithm"], role).get("state", {}))
+        self.step = record["step"]
+        return record
 
-    checkpoint.write(folder, fill, record, learner.ranks)
-
-
-def export(learner: Learner, folder: Path, meta: Mapping[str, Any]) -> None:
-    """Write the policy alone, adapters merged, as a model folder to start from; `meta` goes to its `ssp.json`."""
-
-    def fill(aside: Path) -> None:
-        whole = weights(learner.policy, learner.backend)
-        if learner.ranks.rank == 0:
-            checkpoint.write_policy(aside, learner.policy.model, whole, learner.source)
-
-    checkpoint.write(folder, fill, {**meta, "protocol": learner.protocol}, learner.ranks)
-
-
-def load(learner: Learner, folder: Path) -> dict[str, Any]:
-    """Go on from `folder`; see `ssp.learning.learner.Learner.load`."""
-    record = learner.ranks.agree(lambda: _checked(learner, folder))
-    if learner.policy.adapted and not learner.backend.shards:
+    def _weights(self) -> dict[str, Tensor]:
+        """The policy's parameters, adapters merged."""
+        if not self.policy.adapted:
+            return self._kept(self._whole(self.policy.model))
         from ssp.learning import lora
 
-        lora.read(folder / ADAPTER, learner.policy.model)
-    elif not learner.backend.shards:
-        loaded = dict(checkpoint.load_model(folder).named_parameters())
-        with torch.no_grad():
-            for name, parameter in learner.policy.model.named_parameters():
-                parameter.copy_(loaded[name])
-    learner.backend.read(folder / OPTIMIZER, weights=False)
-    for role, school in learner.schools.items():
-        if school.critic is not None:
-            school.critic.backend.read(folder / CRITIC, weights=True)
-        anchor = None if school.divergence.moving is None else _anchor(learner, folder)
-        school.divergence.restore(anchor, _own(record.get("kl_coef"), learner, role))
-        school.algorithm.load_state_dict(_own(record["algorithm"], learner, role).get("state", {}))
-    learner.step = record["step"]
-    return record
+        return self._kept(lora.weights(self.policy.model, self.backend.whole))
 
+    def _adapter(self) -> dict[str, Tensor]:
+        from ssp.learning import lora
 
-def _checked(learner: Learner, folder: Path) -> dict[str, Any]:
-    """The record of a checkpoint that this learner can go on from."""
-    _same_layout(learner, folder)
-    schools = learner.schools.values()
-    names = [] if learner.backend.shards else [f"{OPTIMIZER}.pt"]
-    names += [f"{CRITIC}.pt" for school in schools if school.critic is not None and not learner.backend.shards]
-    moving = any(school.divergence.moving is not None for school in schools)
-    names += [f"{ANCHOR}/{RECORD}"] if moving and not learner.backend.parted else []
-    record = checkpoint.read(folder, learner.protocol, names)
-    for role, school in learner.schools.items():
-        found, name = (_own(record["algorithm"], learner, role) or {}).get("name"), school.algorithm.name
-        if found != name:
+        return self._kept(lora.adapter(self.policy.model, self.backend.whole).items())
+
+    def _whole(self, model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+        """Parameters by Hugging Face name; each is good until the next one is asked for."""
+        for name, parameter in model.named_parameters():
+            with self.backend.whole([parameter]):
+                yield name, parameter
+
+    def _kept(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        """Of all that the ranks gather together, on the host in float32; nothing on other ranks than 0."""
+        out = {}
+        for name, tensor in tensors:
+            if self.ranks.rank == 0:
+                out[name] = tensor.detach().float().cpu()
+        return out
+
+    def _write_policy(self, folder: Path) -> None:
+        whole = self._weights()
+        if self.ranks.rank == 0:
+            checkpoint.write_policy(folder, self.policy.model, whole, self.source)
+
+    def _write_anchor(self, folder: Path, master: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+        if self.backend.parted:
+            folder.mkdir(exist_ok=True)
+            save_file({name: tensor.contiguous() for name, tensor in master.items()}, self._part(folder))
+        elif self.ranks.rank == 0:
+            model = self.policy.model
+            whole = {name: master[name].cpu() for name, _ in model.named_parameters()}
+            checkpoint.write_policy(folder, model, whole, self.source)
+            checkpoint.write_record(folder, record)
+
+    def _anchor(self, folder: Path) -> list[tuple[str, Tensor]]:
+        if not self.backend.parted:
+            return list(named(checkpoint.load_model(folder)))
+        checkpoint.require(self._part(folder))
+        return list(load_file(self._part(folder)).items())
+
+    def _part(self, folder: Path) -> Path:
+        return folder / f"{self.ranks.rank}.safetensors"
+
+    def _checked(self, folder: Path) -> dict[str, Any]:
+        """The record of a checkpoint that this learner can go on from."""
+        checkpoint.require(folder / RECORD)
+        wrote, ours = read_record(folder).get("layout"), self._layout
+        if wrote != ours:
+            wrote = wrote if isinstance(wrote, Mapping) else {}
+            differ = sorted(key for key in {*wrote, *ours} if wrote.get(key) != ours.get(key))
+            listed = [", ".join(f"{key}={layout.get(key, 'none')}" for key in differ) for layout in (ours, wrote)]
             raise InputError(
-                f"the checkpoint must be of algorithm {name}", f"{folder} is of {found}", f"set algorithm={found}"
+                f"a run goes on with the learner that wrote its checkpoint: {listed[0]}",
+                f"{folder} is of {listed[1]}",
+                "set learner.* as it was, or start a new run with the folder as <role>.model",
             )
-    shapes = checkpoint.shapes(folder)
-    if any(shapes.get(name) != shape for name, shape in learner.policy.shapes.items()):
-        raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {learner.source}")
-    return record
+        objectives = self.objectives.values()
+        names = [] if self.backend.shards else [f"{OPTIMIZER}.pt"]
+        if any(objective.critic is not None for objective in objectives) and not self.backend.shards:
+            names.append(f"{CRITIC}.pt")
+        if any(objective.divergence.moving is not None for objective in objectives) and not self.backend.parted:
+            names.append(f"{ANCHOR}/{RECORD}")
+        record = checkpoint.read(folder, self.protocol, names)
+        for role, objective in self.objectives.items():
+            found, name = (self._own(record["algorithm"], role) or {}).get("name"), objective.algorithm.name
+            if found != name:
+                rule = f"the checkpoint must be of algorithm {name}"
+                raise InputError(rule, f"{folder} is of {found}", f"set algorithm={found}")
+        shapes = checkpoint.shapes(folder)
+        if any(shapes.get(name) != shape for name, shape in self.policy.shapes.items()):
+            raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {self.source}")
+        return record
+
+    @property
+    def _layout(self) -> dict[str, Any]:
+        """How the state is cut and kept: what must be the same to read it."""
+        lora = self.config.lora
+        adapter = {"lora": [lora.rank, lora.alpha, *sorted(lora.targets)]} if lora.rank else {}
+        return {**self.backend.layout, **adapter}
+
+    def _states(self) -> dict[str, Any]:
+        """Estimator and coefficient: of a learner of one role as they are, else by role."""
+        algorithm, coef = {}, {}
+        for role, objective in self.objectives.items():
+            algorithm[role] = {"name": objective.algorithm.name, "state": objective.algorithm.state_dict()}
+            coef[role] = objective.divergence.coef
+        if len(self.objectives) > 1:
+            return {"algorithm": algorithm, "kl_coef": coef}
+        return {"algorithm": algorithm[role], "kl_coef": coef[role]}
+
+    def _own(self, found: Any, role: str) -> Any:
+        """The part of `_states` that is `role`'s."""
+        return found.get(role) if len(self.objectives) > 1 and isinstance(found, Mapping) else found
 
 
-def _same_layout(learner: Learner, folder: Path) -> None:
-    checkpoint.require(folder / RECORD)
-    wrote, ours = read_record(folder).get("layout"), _layout(learner)
-    if isinstance(wrote, Mapping) and wrote == ours:
-        return
-    wrote = wrote if isinstance(wrote, Mapping) else {}
-    differ = sorted(key for key in {*wrote, *ours} if wrote.get(key) != ours.get(key))
-    raise InputError(
-        f"a run goes on with the learner that wrote its checkpoint: {_listed(ours, differ)}",
-        f"{folder} is of {_listed(wrote, differ)}",
-        "set learner.* as it was, or start a new run with the folder as <role>.model",
-    )
-
-
-def _listed(layout: Mapping[str, Any], keys: list[str]) -> str:
-    return ", ".join(f"{key}={layout.get(key, 'none')}" for key in keys)
-
-
-def _layout(learner: Learner) -> dict[str, Any]:
-    """How the state is cut and kept: what must be the same to read it."""
-    lora = learner.config.lora
-    adapter = {"lora": [lora.rank, lora.alpha, *sorted(lora.targets)]} if lora.rank else {}
-    return {**learner.backend.layout, **adapter}
-
-
-def _states(learner: Learner) -> dict[str, Any]:
-    """Estimator and coefficient: of a learner of one role as they are, else by role."""
-    algorithm = {
-        role: {"name": school.algorithm.name, "state": school.algorithm.state_dict()}
-        for role, school in learner.schools.items()
-    }
-    coef = {role: school.divergence.coef for role, school in learner.schools.items()}
-    if len(learner.schools) > 1:
-        return {"algorithm": algorithm, "kl_coef": coef}
-    (role,) = learner.schools
-    return {"algorithm": algorithm[role], "kl_coef": coef[role]}
-
-
-def _own(found: Any, learner: Learner, role: str) -> Any:
-    """The part of `_states` that is `role`'s."""
-    return found.get(role) if len(learner.schools) > 1 and isinstance(found, Mapping) else found
-
-
-def _write_anchor(aside: Path, learner: Learner, master: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
-    if learner.backend.parted:
-        torch.save(dict(master), aside / f"{ANCHOR}-{learner.ranks.rank}.pt")
-    elif learner.ranks.rank == 0:
-        model = learner.policy.model
-        whole = {name: master[name].cpu() for name, _ in model.named_parameters()}
-        checkpoint.write_policy(aside / ANCHOR, model, whole, learner.source)
-        checkpoint.write_record(aside / ANCHOR, record)
-
-
-def _anchor(learner: Learner, folder: Path) -> list[tuple[str, Tensor]]:
-    if learner.backend.parted:
-        stored = torch.load(folder / f"{ANCHOR}-{learner.ranks.rank}.pt", map_location="cpu", weights_only=True)
-        return list(stored.items())
-    return list(named(checkpoint.load_model(folder / ANCHOR)))
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy().astype(np.float32, order="C", copy=True) for name, tensor in tensors.items()}

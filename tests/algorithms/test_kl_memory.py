@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ssp.learning import kl
-from ssp.learning.forward import Versus, score
+from ssp.learning.forward import score
 from ssp.learning.kl_full import TopK
 
 WORDS, CELLS = 8192, 8192 * 8
@@ -39,7 +39,7 @@ def scored(pair, tokens, cells, kind="full"):
         return kl.get(kind)(policy, other, sampled, behaviour, TopK(4))
 
     model.zero_grad(set_to_none=True)
-    values = score(model, ids, mask, 1.0, Versus(reference, compare), cells=cells).kl
+    values = score(model, ids, mask, 1.0, compare, reference=reference, cells=cells).kl
     values.sum().backward()
     return ids, mask, values.detach()
 

@@ -29,11 +29,11 @@ from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from ssp.config.role import LearnerConfig  # noqa: E402
 from ssp.learning.batch import lengths, micro_batches  # noqa: E402
 from ssp.learning.flops import Work  # noqa: E402
 from ssp.learning.forward import score  # noqa: E402
-from ssp.learning.packing import enable_packing  # noqa: E402
-from ssp.learning.policy import checkpoint_layers  # noqa: E402
+from ssp.learning.policy import prepare  # noqa: E402
 
 SHAPES = {  # words, hidden, mlp, layers, heads, kv heads, longest row
     "tiny": (550, 64, 128, 2, 4, 2, 450),
@@ -81,11 +81,9 @@ def measure(size: str, rounds: int, tokens: int, group: int, variants: list[str]
     parts = {}
     for name in variants:
         models[name] = twin(plain)
-        if name.startswith("packed"):
-            enable_packing(models[name])
-        if name.endswith("checkpointing"):
-            checkpoint_layers(models[name])
-        parts[name] = micro_batches(ends, torch.arange(len(ids)), tokens, packing=name.startswith("packed"))
+        packing, checkpointing = name.startswith("packed"), name.endswith("checkpointing")
+        prepare(models[name], LearnerConfig(packing=packing, checkpointing=checkpointing))
+        parts[name] = micro_batches(ends, torch.arange(len(ids)), tokens, packing=packing)
     times: dict[str, list[float]] = {name: [] for name in variants}
     rates: list[float] = []
     logprobs: dict[str, Tensor] = {}

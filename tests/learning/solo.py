@@ -16,10 +16,11 @@ class SoloLearner:
         self, model_dir: str | Path, config: RoleConfig, protocol: str = "", steps: int = 0, ranks: Ranks = SOLO
     ) -> None:
         self.inner = Learner(model_dir, {"solver": config}, protocol, steps, ranks)
-        self.school = self.inner.schools["solver"]
+        self.objective = self.inner.objectives["solver"]
         self.model = self.inner.policy.model
         self.optimizer = self.inner.backend.optimizer
-        self.algorithm, self.divergence, self.critic = self.school.algorithm, self.school.divergence, self.school.critic
+        self.algorithm, self.divergence = self.objective.algorithm, self.objective.divergence
+        self.critic = self.objective.critic
         self.weights, self.save, self.load, self.protocol = (
             self.inner.weights,
             self.inner.save,

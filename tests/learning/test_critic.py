@@ -51,7 +51,7 @@ def test_only_positions_that_predict_model_tokens_have_a_value_gradient(model_di
         seen.append(output.last_hidden_state)
 
     critic.net["body"].register_forward_hook(keep)
-    critic.step(batch, batch.mask, torch.arange(8), torch.ones(batch.mask.shape), Figures())
+    critic.step(replace(batch, targets=torch.ones(batch.mask.shape)), batch.mask, torch.arange(8), Figures())
     (hidden,) = seen
     rows = torch.sort((batch.mask * torch.arange(batch.mask.shape[1])).amax(1), stable=True).indices
     predicts = batch.mask[rows][:, 1 : hidden.shape[1] + 1]
@@ -66,7 +66,7 @@ def test_the_loss_is_half_the_worse_of_plain_and_clipped(model_dir, make_batch, 
     old = torch.where(batch.mask, value + torch.linspace(-2, 2, value.numel()).view(value.shape), 0.0)
     targets = torch.randn(value.shape, generator=torch.Generator().manual_seed(0))
     figures = Figures(steps=1)
-    critic.step(replace(batch, values=old), batch.mask, torch.arange(4), targets, figures)
+    critic.step(replace(batch, values=old, targets=targets), batch.mask, torch.arange(4), figures)
     v, o, g = value[batch.mask], old[batch.mask], targets[batch.mask]
     clipped = torch.minimum(torch.maximum(v, o - 0.5), o + 0.5)
     want = 0.5 * torch.maximum((v - g) ** 2, (clipped - g) ** 2).mean()
@@ -104,7 +104,9 @@ def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, ppo):
     critic = Critic(model_dir, ppo.critic, ppo.learner)
     before = {name: tensor.clone() for name, tensor in critic.net.state_dict().items()}
     with pytest.raises(InvariantError, match="critic's loss"):
-        critic.step(batch, batch.mask, torch.arange(4), torch.full(batch.mask.shape, torch.inf), Figures())
+        critic.step(
+            replace(batch, targets=torch.full(batch.mask.shape, torch.inf)), batch.mask, torch.arange(4), Figures()
+        )
     assert all(torch.equal(before[name], tensor) for name, tensor in critic.net.state_dict().items())
 
 

@@ -11,7 +11,7 @@ from solo import SoloLearner
 from ssp.base.tokenlog import Kind
 from ssp.learning import algorithms
 from ssp.learning.batch import Batch, collate, mini_batches
-from ssp.learning.estimate import estimate
+from ssp.learning.objective import estimate
 
 
 def batch_of(rewards, mask, **extra):
@@ -138,7 +138,7 @@ def test_an_episode_weighs_the_same_in_one_context_or_two(model_dir, dropped, ro
     role.aggregate = aggregate
     learner = SoloLearner(model_dir, role)
     batch = collate(dropped, [1.0, 0.0] * 4, [e.game for e in dropped])
-    weights = learner.school.weights(batch, batch.mask, torch.arange(10), 1)
+    weights = learner.objective.weights(batch, batch.mask, torch.arange(10), 1)
     tokens = batch.mask.sum(dim=1)
     lengths = tokens[:8].clone()
     lengths[:2] += tokens[8:]

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 from ssp.learning import kl
-from ssp.learning.forward import Versus, score
+from ssp.learning.forward import score
 from ssp.learning.kl_full import TopK
 
 
@@ -52,9 +52,9 @@ def test_chunks_change_nothing_and_bound_the_logits(pair, make_batch, kind):
     batch, results = make_batch(8, noise=0.1), []
     for cells in (10**9, 40 * 7):  # 7 tokens of a vocabulary of 40
         model.zero_grad()
-        versus = Versus(reference, compare(kind), batch.logprobs[batch.mask])
+        options = {"reference": reference, "entropy_gradient": True, "cells": cells}
         with Largest(40) as largest:
-            scores = score(model, batch.ids, batch.mask, 0.7, versus, entropy_gradient=True, cells=cells)
+            scores = score(model, batch.ids, batch.mask, 0.7, compare(kind), batch.logprobs[batch.mask], **options)
             (scores.kl.sum() + scores.entropy.sum() - scores.logprobs.sum()).backward()
         results.append((scores, {n: p.grad.clone() for n, p in model.named_parameters()}, largest.cells))
     (whole, gradient, all_cells), (chunked, other, capped) = results
@@ -71,7 +71,7 @@ def test_chunks_change_nothing_and_bound_the_logits(pair, make_batch, kind):
 def test_full_kl_is_the_naive_one(pair, make_batch):
     model, reference = pair
     batch = make_batch(6)
-    scores = score(model, batch.ids, batch.mask, 0.7, Versus(reference, compare("full")), cells=40 * 5)
+    scores = score(model, batch.ids, batch.mask, 0.7, compare("full"), reference=reference, cells=40 * 5)
     with torch.no_grad():
         p, q = (torch.log_softmax(m(batch.ids).logits / 0.7, -1)[:, :-1][batch.mask[:, 1:]] for m in (model, reference))
     torch.testing.assert_close(scores.kl.detach(), (p.exp() * (p - q)).sum(-1), atol=1e-5, rtol=0)

@@ -20,7 +20,7 @@ from ssp.learning.forward import score
 
 def gradients(learner, batch):
     """The gradient of one update before clipping, by name; the optimizer does not step."""
-    learner.school.config.learner.max_grad_norm = 1e9
+    learner.objective.config.learner.max_grad_norm = 1e9
     learner.optimizer.step = lambda: None
     figures = learner.update(batch)
     return {n: p.grad.clone() for n, p in learner.model.named_parameters()}, figures

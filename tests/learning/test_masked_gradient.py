@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM
 from ssp.config.role import CorrectionConfig
 from ssp.learning import algorithms, kl, losses
 from ssp.learning.batch import Batch
-from ssp.learning.estimate import estimate
-from ssp.learning.forward import Versus, score, states
+from ssp.learning.forward import score, states
 from ssp.learning.kl_full import TopK
+from ssp.learning.objective import estimate
 
 NAN = float("nan")
 
@@ -88,7 +88,7 @@ def test_no_kl_and_no_bonus_reaches_an_observation(model, model_dir, batch, kind
         return estimator(policy.gather(1, sampled[:, None])[:, 0], reference.gather(1, sampled[:, None])[:, 0])
 
     reference = AutoModelForCausalLM.from_pretrained(model_dir).requires_grad_(False)
-    scores = score(model, batch.ids, on, 0.7, Versus(reference, compare, batch.logprobs[on]), entropy_gradient=True)
+    scores = score(model, batch.ids, on, 0.7, compare, batch.logprobs[on], reference=reference, entropy_gradient=True)
     (hidden,) = model.seen
     assert_only_at(scores.kl.sum(), hidden, on[:, 1:])
     assert_only_at(scores.entropy.sum(), hidden, on[:, 1:])

@@ -22,7 +22,7 @@ from ssp.base.errors import InputError, InvariantError
 from ssp.learning import kl
 from ssp.learning.attention import Segments, attend, rotate
 from ssp.learning.batch import lengths, micro_batches
-from ssp.learning.forward import Versus, score, states
+from ssp.learning.forward import score, states
 from ssp.learning.kl_full import TopK
 from ssp.learning.packing import enable_packing, lay_out, packs
 
@@ -70,13 +70,13 @@ def ragged(rows=9, longest=37, seed=0):
     return ids, mask
 
 
-def outcome(model, ids, mask, versus=None, cells=2**26):
+def outcome(model, ids, mask, reference=None, compare=None, cells=2**26):
     """Scores and the gradient of a loss that weighs every token and every term differently."""
     model.zero_grad()
-    scores = score(model, ids, mask, 0.7, versus, entropy_gradient=True, cells=cells)
+    scores = score(model, ids, mask, 0.7, compare, reference=reference, entropy_gradient=True, cells=cells)
     weights = torch.linspace(-1, 1, len(scores.logprobs))
     loss = (weights * scores.logprobs).sum() + 0.3 * (weights * scores.entropy).sum()
-    if versus is not None:
+    if compare is not None:
         loss = loss + 0.2 * (weights * scores.kl).sum()
     (loss / len(weights)).backward()
     return scores, {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -96,7 +96,7 @@ def same(one, other):
 def test_packed_is_padded(name, kind):
     padded, packed = pair(name)
     ids, mask = ragged()
-    versus = dict.fromkeys((padded, packed))
+    against = dict.fromkeys((padded, packed), ())
     if kind:
         reference = copy.deepcopy(padded).requires_grad_(False)
         for parameter in reference.parameters():
@@ -110,8 +110,8 @@ def test_packed_is_padded(name, kind):
 
         twin = copy.deepcopy(reference)
         enable_packing(twin)
-        versus = {padded: Versus(reference, compare), packed: Versus(twin, compare)}
-    same(outcome(padded, ids, mask, versus[padded]), outcome(packed, ids, mask, versus[packed]))
+        against = {padded: (reference, compare), packed: (twin, compare)}
+    same(outcome(padded, ids, mask, *against[padded]), outcome(packed, ids, mask, *against[packed]))
 
 
 @pytest.mark.covers("SR-10")
@@ -280,18 +280,18 @@ def test_logits_of_the_whole_batch_never_exist(kind, checkpointing):
     """Packed, with layers computed again or not: no more logits at a time than asked for, and the same numbers."""
     _, packed = pair("qwen2")
     ids, mask = ragged()
-    versus = None
+    against = ()
     if kind:
         twin = copy.deepcopy(packed).requires_grad_(False)
         next(twin.parameters()).add_(0.05)
-        versus = Versus(twin, lambda p, q, s, b: kl.get(kind)(p, q, s, b, TopK(3)))
+        against = (twin, lambda p, q, s, b: kl.get(kind)(p, q, s, b, TopK(3)))
     if checkpointing:
         packed.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         for layer in packed.base_model.layers:
             layer.training = True
-    whole = outcome(packed, ids, mask, versus)
+    whole = outcome(packed, ids, mask, *against)
     with Widest(16) as widest:
-        chunked = outcome(packed, ids, mask, versus, cells=VOCAB * 5)
+        chunked = outcome(packed, ids, mask, *against, cells=VOCAB * 5)
     same(whole, chunked)
     assert 0 < widest.cells <= VOCAB * 5
 

@@ -18,7 +18,7 @@ def updated(model_dir, role, batch, **settings):
     for name, value in settings.items():
         setattr(role.learner, name, value)
     learner = SoloLearner(model_dir, role)
-    learner.school.config.learner.max_grad_norm = 1e9
+    learner.objective.config.learner.max_grad_norm = 1e9
     figures = learner.update(batch)
     return {n: p.grad.clone() for n, p in learner.model.named_parameters() if p.grad is not None}, figures
 

@@ -118,7 +118,7 @@ def test_every_rank_has_as_many_pieces_and_every_row_counts_once(world):
     row_lengths = torch.tensor([30, 5, 9, 12, 30, 7])
     found = [pieces(row_lengths, torch.arange(6), Memory(32), Of(rank, world)) for rank in range(world)]
     assert len({len(parts) for parts in found}) == 1
-    counted = [row for parts in found for piece in parts if piece.counts for row in piece.rows.tolist()]
+    counted = [row for parts in found for rows, counts in parts if counts for row in rows.tolist()]
     assert sorted(counted) == list(range(6))
-    assert all(piece.rows.tolist() == [1] for parts in found for piece in parts if not piece.counts)
-    assert all(piece.counts for piece in pieces(row_lengths, torch.arange(6), Memory(32), SOLO))
+    assert all(rows.tolist() == [1] for parts in found for rows, counts in parts if not counts)
+    assert all(counts for _, counts in pieces(row_lengths, torch.arange(6), Memory(32), SOLO))

@@ -27,8 +27,8 @@ def batches(make_batch):
 
 def gradient(learner, batches):
     learner.backend.optimizer.step = lambda: None
-    for school in learner.schools.values():
-        school.config.learner.max_grad_norm = 1e9
+    for objective in learner.objectives.values():
+        objective.config.learner.max_grad_norm = 1e9
     found = learner.update(batches)
     return {name: p.grad.clone() for name, p in learner.policy.model.named_parameters()}, found
 

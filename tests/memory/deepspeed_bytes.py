@@ -9,7 +9,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ssp.config.role import LearnerConfig
-from ssp.learning.backends import backend
+from ssp.learning import backends
+from ssp.learning.backends.ranks import SOLO
 from ssp.learning.policy import Policy
 
 
@@ -23,7 +24,7 @@ def main(zero: int, dtype: str, offload: str) -> None:
     model = Qwen2ForCausalLM(config)
     count = sum(parameter.numel() for parameter in model.parameters())
     learner = LearnerConfig(kind="deepspeed", zero=zero, dtype=dtype, offload=offload)
-    made = backend.make(Policy(model), learner, 1e-4)
+    made = backends.make(Policy(model), learner, 1e-4, SOLO)
     ids = torch.randint(0, 2048, (2, 32))
     mask = torch.ones_like(ids).bool().index_fill_(1, torch.tensor([0]), False)
     for _ in range(2):

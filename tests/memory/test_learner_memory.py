@@ -20,9 +20,9 @@ from ssp.capacity.memory.needs import Need
 from ssp.capacity.memory.shapes import PUBLIC, Model
 from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
 from ssp.learning import forward, lora
-from ssp.learning.backends import backend
-from ssp.learning.packing import enable_packing
-from ssp.learning.policy import Policy, checkpoint_layers
+from ssp.learning.backends import make
+from ssp.learning.backends.ranks import SOLO
+from ssp.learning.policy import Policy, prepare
 
 SMALL = {
     "vocab_size": 300, "hidden_size": 128, "intermediate_size": 448, "num_hidden_layers": 3, "num_attention_heads": 8,
@@ -66,7 +66,7 @@ def test_weights_gradients_and_moments_are_exact(rank: int) -> None:
     config = LearnerConfig(lora=LoraConfig(rank=rank))
     if rank:
         lora.put_on(module, config.lora)
-    made = backend.make(Policy(module), config, 1e-3)
+    made = make(Policy(module), config, 1e-3, SOLO)
     ids = torch.randint(0, 300, (2, 16))
     made.zero()
     made.backward(-made(ids, torch.ones_like(ids).bool().index_fill_(1, torch.tensor([0]), False), 1.0)[0].sum(), True)
@@ -75,8 +75,7 @@ def test_weights_gradients_and_moments_are_exact(rank: int) -> None:
     assert found["weights"] == bytes_of(parameters)
     assert found["gradients"] == bytes_of(parameter.grad for parameter in parameters)
     made.step(1e-3)
-    optimizer: torch.optim.Optimizer = made.optimizer  # type: ignore[attr-defined]
-    moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    moments = [state[name] for state in made.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
     assert found["moments"] == bytes_of(moments)
     assert (rank == 0) == (found["gradients"] == found["weights"])
 
@@ -91,10 +90,7 @@ def test_activations_are_as_planned(family: str, dtype: str, checkpointing: bool
     stream, product = {"float32": (4, 4), "autocast": (4, 2), "bfloat16": (2, 2)}[dtype]
     if dtype == "bfloat16":
         module = module.to(torch.bfloat16)
-    if packed:
-        enable_packing(module)
-    if checkpointing:
-        checkpoint_layers(module)
+    prepare(module, LearnerConfig(packing=packed, checkpointing=checkpointing))
     ids = torch.randint(0, 300, (4, 129))
     mask = torch.ones_like(ids).bool()
     mask[:, 0] = False

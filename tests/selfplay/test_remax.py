@@ -84,7 +84,7 @@ def test_the_learner_takes_the_baseline(tmp_path: Path, monkeypatch: pytest.Monk
         def learn(self, plan: Any, *blocks: Any) -> dict[str, float]:
             batch = learner_worker._batch(plan, blocks)
             assert batch.baseline_rewards is not None
-            found = self._inner.schools[SOLVER].algorithm.advantages(batch)
+            found = self._inner.objectives[SOLVER].algorithm.advantages(batch)
             expected = (batch.rewards - batch.baseline_rewards)[:, None] * batch.mask
             torch.testing.assert_close(found, expected)
             seen.append(found)

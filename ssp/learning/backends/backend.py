@@ -1,98 +1,116 @@
-"""What a learner asks of the program that trains a module: forward, backward, step, and its state on disk.
+"""What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch alone, in one process.
 
-Owns the interface, and the choice by `learner.kind`. Promises that a loss summed over micro-batches and ranks gives the
-gradient of the sum, whatever the backend. Refuses to know what is trained.
+Promises that a loss summed over micro-batches and ranks gives the gradient of the sum, and float32 weights and optimizer
+state whatever the computation's type. Refuses to know what is trained.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ssp.config.role import LearnerConfig
-from ssp.learning.backends.ranks import SOLO, Ranks
+from ssp.learning.anchor import named
+from ssp.learning.backends.ranks import SOLO, Ranks, device
+
+WEIGHTS = "weights.safetensors"
 
 
-class Backend(Protocol):
-    """Trains `module` on `device`, together with the other ranks. Every method but `layout` is collective."""
+class Backend:
+    """Trains the parameters of `module` that require a gradient, at rate `lr`, together with the other ranks. Every method
+    but `layout` and `count` is collective.
 
-    module: nn.Module
-    device: torch.device
-    ranks: Ranks
-    local: bool
-    """Whether forward and backward need no other rank: then a rank may fail alone, and begin again."""
-    shards: bool
-    """Whether `write` writes the weights too, every rank its own part."""
-    parted: bool
-    """Whether a rank keeps only a part of each weight."""
+    `device`: the GPU where there is one, else the CPU, on as many threads as torch is set to. `local`: forward and backward
+    need no other rank, so one may fail alone and begin again. `shards`: `write` writes the weights too, every rank its own
+    part. `parted`: a rank keeps only a part of each weight.
+    """
+
+    local, shards, parted = True, False, False
+
+    def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
+        self.device, self.ranks = device(), ranks
+        self.module, self._config, self._lr = module.to(self.device), config, lr
+        self.optimizer = adamw(self.module, config, lr, fused=self.device.type == "cuda")
 
     @property
     def layout(self) -> dict[str, Any]:
         """What a checkpoint must have been written with for `read` to take it."""
-        ...
+        return {"kind": "torch"}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """The module's forward pass; tensors are moved to `device`."""
-        ...
+        """The module's forward pass; tensors among `args` are moved to `device`. bfloat16: matrix products in it, the rest
+        in float32."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._config.dtype == "bfloat16"):
+            return self.module(*self._moved(args), **options)
 
     def zero(self) -> None:
         """Forget the gradient."""
-        ...
+        self.optimizer.zero_grad(set_to_none=True)
 
     def backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradient of this rank's `loss`; `last`: none follows before `step`."""
-        ...
+        loss.backward()
 
     def step(self, lr: float) -> float:
         """One clipped optimizer step on the gradients' sum over the ranks; its norm before clipping.
 
         Not finite: nothing has changed, and the gradient is forgotten.
         """
-        ...
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._config.max_grad_norm))
+        if not math.isfinite(norm):
+            self.zero()
+            return norm
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        return norm
 
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
         """In this context the parameters are whole, on every rank, for reading."""
-        ...
+        return nullcontext()
+
+    def count(self, parameter: nn.Parameter) -> int:
+        """Numbers of the whole parameter."""
+        return parameter.numel()
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
         """What this rank keeps of the module's child `name`, by its own names: weights and buffers, or shards of them."""
-        ...
+        return named(self.module.get_submodule(name))
 
     def write(self, path: Path, weights: bool) -> None:
-        """Write the optimizer's state, with `weights` also the module's, to files whose names begin with `path`."""
-        ...
+        """Write the optimizer's state to `path`.pt, with `weights` also the module's, to the folder `path`."""
+        torch.save(self.optimizer.state_dict(), path.with_name(f"{path.name}.pt"))
+        if weights:
+            path.mkdir()
+            save_file(self.module.state_dict(), path / WEIGHTS)
 
     def read(self, path: Path, weights: bool) -> None:
-        """The inverse of `write`, bit for bit, where `layout` is the same."""
-        ...
+        """The inverse of `write`, bit for bit, where `layout` is the same. The learning rate stays the config's."""
+        state = torch.load(path.with_name(f"{path.name}.pt"), map_location="cpu", weights_only=True)
+        if weights:
+            old = "net" in state  # older checkpoints have both in one file
+            self.module.load_state_dict(state["net"] if old else load_file(path / WEIGHTS))
+            state = state["optimizer"] if old else state
+        self.optimizer.load_state_dict(state)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._lr
+
+    def _moved(self, values: Any) -> Any:
+        if isinstance(values, Tensor):
+            return values.to(self.device)
+        return type(values)(map(self._moved, values)) if isinstance(values, (tuple, list)) else values
 
 
-def make(module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> Backend:
-    """The backend that `config.kind` names; trains the parameters of `module` that require a gradient, at rate `lr`."""
-    # Here, because DeepSpeed takes seconds to import and is not installed everywhere.
-    if config.kind == "deepspeed":
-        from ssp.learning.backends.deepspeed_backend import DeepSpeedBackend
-
-        return DeepSpeedBackend(module, config, lr, ranks)
-    from ssp.learning.backends.torch_backend import TorchBackend
-
-    return TorchBackend(module, config, lr)
-
-
-def moved(values: Any, device: torch.device) -> Any:
-    """Tensors of an argument list on `device`."""
-    if isinstance(values, Tensor):
-        return values.to(device)
-    if isinstance(values, (tuple, list)):
-        return type(values)(moved(value, device) for value in values)
-    return values
-
-
-def trained(module: nn.Module) -> list[nn.Parameter]:
-    """Parameters that require a gradient."""
-    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+def adamw(module: nn.Module, config: LearnerConfig, lr: float, fused: bool) -> torch.optim.AdamW:
+    """The optimizer of a module's parameters that require a gradient."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    betas = (config.beta1, config.beta2)
+    return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=config.weight_decay, fused=fused)

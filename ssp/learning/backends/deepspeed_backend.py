@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import LearnerConfig
-from ssp.learning.anchor import named
-from ssp.learning.backends.backend import moved, trained
+from ssp.learning.backends.backend import Backend, adamw
 from ssp.learning.backends.ranks import SOLO, Ranks, device, join, listen
 
 SHARDS = "shards"
@@ -30,8 +29,8 @@ BUCKET = 200_000_000
 """Numbers that are communicated at a time, at most."""
 
 
-class DeepSpeedBackend:
-    """See `ssp.learning.backends.backend.Backend`."""
+class DeepSpeedBackend(Backend):
+    """See `Backend`."""
 
     local, shards = False, True
 
@@ -41,14 +40,7 @@ class DeepSpeedBackend:
         self.parted = config.zero == 3
         self._pending = self._spoiled = False
         deepspeed = _deepspeed(ranks)
-        parameters = trained(module)
-        optimizer = torch.optim.AdamW(
-            parameters,
-            lr=lr,
-            betas=(config.beta1, config.beta2),
-            weight_decay=config.weight_decay,
-            fused=self.device.type == "cuda" and config.offload == "none",
-        )
+        optimizer = adamw(module, config, lr, fused=self.device.type == "cuda" and config.offload == "none")
         size = sum(parameter.numel() for parameter in module.parameters())
         self._engine: Any = deepspeed.initialize(
             model=module, optimizer=optimizer, config=settings(config, size), dist_init_required=False
@@ -58,16 +50,12 @@ class DeepSpeedBackend:
     @property
     def layout(self) -> dict[str, Any]:
         """Each rank reads back what it wrote."""
-        return {
-            "kind": "deepspeed",
-            "zero": self._config.zero,
-            "ranks": self.ranks.world,
-            "dtype": self._config.dtype,
-        }
+        config = self._config
+        return {"kind": "deepspeed", "zero": config.zero, "ranks": self.ranks.world, "dtype": config.dtype}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """See `Backend`."""
-        return self._engine(*moved(args, self.device), **options)
+        return self._engine(*self._moved(args), **options)
 
     def zero(self) -> None:
         """See `Backend`. What is already in its buffers DeepSpeed cannot forget: then this learner trains no more."""
@@ -92,20 +80,18 @@ class DeepSpeedBackend:
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
         """See `Backend`."""
         if not self.parted:
-            return nullcontext()
+            return super().whole(parameters)
         gathered: AbstractContextManager[Any] = self._deepspeed.zero.GatheredParameters(list(parameters))
         return gathered
 
+    def count(self, parameter: nn.Parameter) -> int:
+        """See `Backend`."""
+        return int(getattr(parameter, "ds_numel", parameter.numel()))
+
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
         """See `Backend`."""
-        child = self.module.get_submodule(name)
-        if not self.parted:
-            yield from named(child)
-            return
-        for own, parameter in child.named_parameters():
-            part: Any = parameter
-            yield own, part.ds_tensor
-        yield from child.named_buffers()
+        for own, tensor in super().local_tensors(name):
+            yield own, getattr(tensor, "ds_tensor", tensor)
 
     def write(self, path: Path, weights: bool) -> None:
         """See `Backend`: weights that are trained are always part of it."""

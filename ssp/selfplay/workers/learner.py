@@ -63,9 +63,7 @@ class Learner(Publisher):
     def nbytes(self) -> int:
         """Bytes of the start model's files, or of the adapter that is published."""
         if self._adapter:
-            from ssp.learning import lora
-
-            return lora.size(self._inner.policy.model)
+            return self._inner.adapter_bytes()
         return sum(file.stat().st_size for file in self._model_dir.glob("*.safetensors"))
 
     def on_gpu(self) -> bool:

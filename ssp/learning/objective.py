@@ -1,0 +1,212 @@
+"""How one role learns: everything between its batch and the loss of a micro-batch.
+
+Owns the role's estimator, loss, KL, critic, learning rate and the weight of a token. Promises a gradient that does not
+depend on the split into micro-batches and ranks, and none at any position but the model tokens of valid rows (law 1).
+Refuses to know which algorithm or loss it runs, and who else trains the same weights.
+
+Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the step, also of rows whose
+advantage is 0 (those cost no compute without KL or entropy). Rows that must not count, such as groups without spread, are
+dropped by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ssp.base.errors import InvariantError
+from ssp.config.role import RoleConfig
+from ssp.learning import algorithms, losses
+from ssp.learning.algorithms.base import Algorithm, over_tokens, token_rewards, whiten
+from ssp.learning.backends.backend import Backend
+from ssp.learning.backends.ranks import SOLO, Ranks
+from ssp.learning.batch import Batch, lengths, mini_batches
+from ssp.learning.critic import Critic
+from ssp.learning.divergence import Divergence
+from ssp.learning.figures import Figures
+from ssp.learning.memory import Memory
+from ssp.learning.pieces import measured
+
+
+@dataclass
+class Update:
+    """One update of one role: its batch with advantages, and which tokens it trains (bool [N, T]).
+
+    `proximal` float32 [N, T]: log-probs of the policy as it is when the update begins; None where it is still that one.
+    """
+
+    objective: Objective
+    batch: Batch
+    trained: Tensor
+    figures: Figures
+    lr: float
+    proximal: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.ends = lengths(self.trained)
+
+    def parts(self) -> list[Tensor]:
+        """Indices of the rows that each of its optimizer steps trains."""
+        parts = mini_batches(self.batch.sources, self.objective.config.learner.minibatch)
+        trained = [rows[self.trained[rows].any(dim=1)] for rows in parts]
+        return [rows for rows in trained if len(rows)]
+
+    @property
+    def advantages(self) -> Tensor:
+        """[N, T]."""
+        assert self.batch.advantages is not None
+        return self.batch.advantages
+
+
+class Step(NamedTuple):
+    """One optimizer step of an update on the rows in `part`: those in `rows` are computed, with a gradient where it
+    `learns`; `weights` [N] of their tokens."""
+
+    update: Update
+    part: Tensor
+    rows: Tensor
+    learns: bool
+    weights: Tensor
+
+
+class Objective:
+    """`source`: the folder of the start model; `steps`: updates in all, for a schedule that falls."""
+
+    def __init__(self, config: RoleConfig, source: Path, memory: Memory, ranks: Ranks = SOLO, steps: int = 0) -> None:
+        """InputError: unknown algorithm, loss or KL name; a critic's model that cannot be read."""
+        self.config, self._memory, self._steps = config, memory, steps
+        self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam, config.baseline)
+        self._loss = losses.get(config.loss)
+        self._options = losses.LossOptions(config.clip_low, config.clip_high, config.tis_cap, config.clip_dual)
+        self._temperature = config.sampling.temperature
+        self.divergence = Divergence(config.kl, self._temperature)
+        self.critic = None
+        if self.algorithm.needs_values:
+            self.critic = Critic(source, config.critic, config.learner, ranks, memory)
+
+    def begin(self, batch: Batch, policy: Backend, step: int) -> Update:
+        """Update number `step` on `batch`: advantages by policy, critic and reference as they are now.
+
+        InvariantError: a row that starts with a model token.
+        """
+        trained = batch.mask & batch.valid[:, None]
+        if bool(trained[:, :1].any()):
+            raise InvariantError("a row starts with a model token, which nothing predicts")
+        figures = Figures()
+        if self.critic is not None:
+            batch = replace(batch, values=self.critic.values(batch, trained))
+        penalty = self.divergence.penalty(policy, batch, trained, self._memory, figures)
+        batch = estimate(self.algorithm, batch, penalty, self.config.kl.place)
+        update = Update(self, batch, trained, figures, self.lr(step))
+        looks_back = losses.looks_back(self.config.loss) or self.config.correction.mask != "none"
+        if looks_back and len(update.parts()) > 1:
+            update.proximal = measured(trained, self._memory, policy, batch.ids, self._temperature)
+        return update
+
+    def steps(self, update: Update, number: int) -> Iterator[Step]:
+        """The optimizer steps of update `number`.
+
+        One without signal (all advantages 0, no KL in the loss, no entropy bonus), or while the critic warms up, only
+        measures.
+        """
+        everywhere = self.divergence.in_loss or self.config.entropy_coef > 0
+        warming = self.critic is not None and number <= self.config.critic.warmup_steps
+        for part in update.parts():
+            signal = part if everywhere else part[(update.advantages[part] != 0).any(dim=1)]
+            learns = len(signal) > 0 and not warming
+            weights = self.weights(update.batch, update.trained, part, number)
+            yield Step(update, part, signal if learns else part, learns, weights)
+
+    def loss(self, policy: Backend, step: Step, rows: Tensor, figures: Figures) -> Tensor:
+        """Weighted loss of the micro-batch `rows`; `figures` takes note of it."""
+        update, coef = step.update, self.config.entropy_coef
+        length = int(update.ends[rows].max())
+        mask = update.trained[rows, :length]
+
+        def at(values: Tensor) -> Tensor:
+            return values[rows, :length][mask].to(policy.device)
+
+        behaviour = at(update.batch.logprobs)
+        against = self.divergence.against(behaviour) if self.divergence.in_loss else ()
+        ids = update.batch.ids[rows, :length]
+        logprobs, entropy, kl = policy(ids, mask, self._temperature, *against, entropy_gradient=coef > 0)
+        owners = rows[:, None].expand(-1, length)[mask]
+        proximal = logprobs.detach() if update.proximal is None else at(update.proximal)
+        tokens = losses.Tokens(logprobs, behaviour, at(update.advantages), owners.to(policy.device), proximal)
+        values, clipped = self._loss(tokens, self._options)
+        values, masked = losses.corrected(values, tokens, self.config.correction)
+        figures.add(tokens, clipped, entropy, None if self.config.correction.mask == "none" else masked)
+        if coef:
+            values = values - coef * entropy
+        if against:
+            figures.add_kl(kl)
+            values = values + self.divergence.coef * kl
+        return (values * step.weights[owners].to(policy.device)).sum()
+
+    def weights(self, batch: Batch, trained: Tensor, rows: Tensor, step: int) -> Tensor:
+        """float32 [N]: what a token of each row weighs in an optimizer step on `rows`, in update `step`; continuations as
+        their episode."""
+        sources = batch.sources
+        counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, sources[rows], trained[rows].sum(dim=1))
+        per_episode = losses.token_weights(counts, self.config.aggregate, self.config.limits.at(step).total_tokens)
+        return per_episode[sources].float()
+
+    def lr(self, step: int) -> float:
+        """Of update `step` (from 1): of w warm-up updates number k runs at k/w of the rate, so the first one is not lost
+        at rate 0; then constant, or the half cosine that would be 0 one update after the last."""
+        learner = self.config.learner
+        peak = max(learner.warmup_steps, 1)
+        if step < peak:
+            return learner.lr * step / peak
+        if learner.schedule == "constant":
+            return learner.lr
+        done = min((step - peak) / max(self._steps + 1 - peak, 1), 1.0)
+        return learner.lr * 0.5 * (1.0 + math.cos(math.pi * done))
+
+    def finish(self, update: Update, policy: Backend, step: int) -> dict[str, float]:
+        """Let coefficient and anchor follow, once update `step` is done; its figures by their metric names."""
+        update.figures.reduce(policy.ranks)
+        summary = {**update.figures.summary(), **self.divergence.figures()}
+        self.divergence.after(summary, int(update.batch.valid.sum()), policy.local_tensors("model"), step)
+        on = update.trained
+        size = float(update.advantages[on].abs().mean()) if bool(on.any()) else 0.0
+        return {**summary, "lr": update.lr, "tokens": float(on.sum()), "advantage/mean_abs": size}
+
+
+def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, place: str = "loss") -> Batch:
+    """`batch` with advantages, and where there is a critic its targets. `penalty` [N, T]: coefficient times KL of each
+    token, without gradient.
+
+    `place` reward: r_t ← r_t - penalty_t before the estimate (InstructGPT, Ouyang et al. 2022); advantage: A_t ← A_t -
+    penalty_t after it (EMA-PG's apply_kl_after_advantage); future: A_t ← A_t - the sum of penalty_t and all later ones of
+    the row (its use_future_kl_as_reward); loss: the penalty is not looked at. An estimator with a critic is whitened over
+    the batch's model tokens in between, as Search-R1 and verl do; its targets are not.
+    """
+    trained = batch.mask & batch.valid[:, None]
+    if penalty is not None and place == "reward":
+        batch = replace(batch, token_rewards=token_rewards(batch) - penalty)
+    advantages, targets = _over_rows(algorithm, batch), None
+    if algorithm.needs_values and batch.values is not None:
+        targets = advantages + batch.values
+        advantages = whiten(advantages, trained, batch.graders)
+    if penalty is not None and place == "future":
+        penalty = torch.where(trained, penalty, 0.0).flip(1).cumsum(1).flip(1)
+    if penalty is not None and place in ("advantage", "future"):
+        advantages = torch.where(trained, advantages - penalty, 0.0).float()
+    return replace(batch, advantages=advantages, targets=targets)
+
+
+def _over_rows(algorithm: Algorithm, batch: Batch) -> Tensor:
+    """Advantages [N, T] of the episodes' first rows, put on their continuations too."""
+    if batch.source is None:
+        return algorithm.advantages(batch)
+    first = batch.episodes()
+    given = algorithm.advantages(first)
+    an_episode = given.gather(1, first.mask.int().argmax(dim=1, keepdim=True)).squeeze(1)
+    return torch.cat([given, over_tokens(an_episode[batch.source[len(first) :]], batch.mask[len(first) :])])
