@@ -9,7 +9,6 @@ Refuses to choose versions or to prune.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import sync
 from ssp.learning.backends.ranks import SOLO, Ranks
-from ssp.record.manifest import EXACT, RECORD, check_files, digest, protocol_of, read_record
+from ssp.record.manifest import EXACT, RECORD, check_files, protocol_of, read_record, seal
 
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files
@@ -121,8 +120,7 @@ def _aside(folder: Path) -> Path:
 
 
 def _finish(aside: Path, folder: Path, record: Mapping[str, Any]) -> None:
-    digests = {str(p.relative_to(aside)): digest(p) for p in sorted(aside.rglob("*")) if p.is_file()}
-    write_record(aside, {**record, "sha256": digests})
+    seal(aside, record)
     for path in (*aside.rglob("*"), aside):  # what state.json will name is on the disk before
         sync(path)
     os.rename(aside, folder)
@@ -154,8 +152,3 @@ def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Ten
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-
-
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write the folder's `ssp.json`."""
-    (folder / RECORD).write_text(json.dumps(dict(record), indent=1, sort_keys=True) + "\n", encoding="utf-8")

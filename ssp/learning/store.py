@@ -29,7 +29,7 @@ from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.flops import Work, matrix_rate
 from ssp.learning.memory import Memory
 from ssp.learning.objective import Objective
-from ssp.record.manifest import RECORD, protocol_of, read_record
+from ssp.record.manifest import RECORD, protocol_of, read_record, seal
 
 OPTIMIZER, CRITIC, ANCHOR, ADAPTER = "optimizer", "critic", "anchor", "adapter"
 
@@ -186,7 +186,7 @@ class Stored:
             model = self.policy.model
             whole = {name: master[name].cpu() for name, _ in model.named_parameters()}
             checkpoint.write_policy(folder, model, whole, self.source)
-            checkpoint.write_record(folder, record)
+            seal(folder, record)
 
     def _anchor(self, folder: Path) -> list[tuple[str, Tensor]]:
         if not self.backend.parted:

@@ -60,6 +60,24 @@ def check_files(folder: Path, whole: bool = False) -> None:
             raise InputError(rule, found, "copy the folder again, or use another one")
 
 
+def seal(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write the folder's `ssp.json`: `record`, and the SHA-256 of every file that is there."""
+    digests = {str(p.relative_to(folder)): digest(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+    text = json.dumps({**record, "sha256": digests}, indent=1, sort_keys=True)
+    (folder / RECORD).write_text(text + "\n", encoding="utf-8")
+
+
+def sound(folder: Path, **entries: Any) -> bool:
+    """Whether `folder` holds what `seal` was told, with these `entries`: every file as it was written, and a tokenizer that
+    `AutoTokenizer` can read."""
+    try:
+        check_files(folder, whole=True)
+    except InputError:
+        return False
+    found = read_record(folder)
+    return EXACT in found.get("sha256", {}) and found.items() >= entries.items()
+
+
 def protocol_of(folder: Path, declared: str = "", version: int | None = None) -> str:
     """The id of the tag protocol that the folder's model speaks: from its record, else the id `declared`, since a model
     that was never trained here speaks whatever it is told to. `version`: of the declared one, where it is compared too.

@@ -8,10 +8,10 @@ Refuses to know traces, optimizers, files.
 from __future__ import annotations
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM
 
-from ssp.base.seeds import derive
 from ssp.game.world.vocabulary import END, PAD, VOCABULARY
+from ssp.learning.supervised import small_model
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, MLP = 64, 2, 4, 2, 32, 128
 ROPE_BASE = 10_000.0
@@ -24,38 +24,25 @@ AMPLITUDE = 3.0 * HEAD_DIM**0.25
 CONTENT_SCALE = 0.1
 
 
-def config() -> Qwen2Config:
-    """The architecture. Tied embeddings, QKV biases, RoPE base 10 000, float32."""
-    chosen = Qwen2Config(
-        vocab_size=len(VOCABULARY),
+def build(seed: int) -> Qwen2ForCausalLM:
+    """A model with weights drawn from `seed` and the positional start."""
+    model = small_model(
+        len(VOCABULARY),
+        VOCABULARY.index(END),
+        INIT_STD,
+        (seed, "init"),
         hidden_size=HIDDEN,
         intermediate_size=MLP,
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
         max_position_embeddings=1024,
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_BASE},
-        tie_word_embeddings=True,
         use_sliding_window=False,
-        bos_token_id=None,
-        eos_token_id=VOCABULARY.index(END),
         pad_token_id=VOCABULARY.index(PAD),
-        dtype="float32",
     )
-    chosen.head_dim = HEAD_DIM  # the model reads it, though Qwen2Config does not declare it
-    return chosen
-
-
-def build(seed: int) -> Qwen2ForCausalLM:
-    """A model with weights drawn from `seed` (not from torch's global generator) and the positional start."""
-    model = Qwen2ForCausalLM(config()).float()
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            draws = torch.Generator().manual_seed(derive(seed, "init", name))
-            if weight.ndim == 2:
-                weight.normal_(0.0, INIT_STD, generator=draws)
-            else:
-                weight.fill_(1.0 if name.endswith("norm.weight") else 0.0)
         _positional(model)
     return model
 

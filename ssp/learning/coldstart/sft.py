@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from transformers import Qwen2ForCausalLM
 
 from ssp.base.seeds import derive, generator
@@ -25,6 +25,7 @@ from ssp.learning.coldstart import model as policy
 from ssp.learning.coldstart import traces
 from ssp.learning.coldstart.gate import Examiner
 from ssp.learning.coldstart.traces import Trace
+from ssp.learning.supervised import fit, nll
 
 STEPS = 1200
 """Length of the schedule; the gate may end it early, the cap in CPU seconds too."""
@@ -37,7 +38,6 @@ WINDOW = 512
 CURRICULUM_TRACES, MIX_TRACES = 3000, 9500
 MUON_LR, MUON_MOMENTUM = 0.02, 0.95
 ADAMW_LR = 4e-3
-CLIP = 1.0
 GATE_FROM, GATE_EVERY, GATE_QUESTIONS = 800, 50, 200
 COOL_DOWN = 150
 """Steps from the first pass of the gate to the end, over which the rate falls to the floor."""
@@ -107,22 +107,12 @@ def _pad(group: Sequence[Sample], rng: np.random.Generator) -> tuple[torch.Tenso
     return torch.from_numpy(ids), torch.from_numpy(mask)
 
 
-def token_logprobs(model: Qwen2ForCausalLM, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Log-probs of the masked tokens, in row-major order. Padding is on the right, so the causal mask is enough."""
-    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-    logits = model.lm_head(hidden[:, :-1][mask[:, 1:]])
-    return -F.cross_entropy(logits, ids[:, 1:][mask[:, 1:]], reduction="none")
-
-
 def optimizers(model: Qwen2ForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the hidden matrices; AdamW for the rest. Both carry their full rate in `initial_lr`."""
+    """Muon for the hidden matrices; AdamW for the rest."""
     hidden = [w for name, w in model.named_parameters() if w.ndim == 2 and "embed" not in name]
     rest = [w for name, w in model.named_parameters() if w.ndim != 2 or "embed" in name]
     muon = torch.optim.Muon(hidden, lr=MUON_LR, momentum=MUON_MOMENTUM, weight_decay=0.0)
     adamw = torch.optim.AdamW(rest, lr=ADAMW_LR, betas=(0.9, 0.95), weight_decay=0.0)
-    for optimizer in (muon, adamw):
-        for group in optimizer.param_groups:
-            group["initial_lr"] = group["lr"]
     return [muon, adamw]
 
 
@@ -152,13 +142,12 @@ def _train(cfg: ColdStartConfig, gates: Mapping[str, float], tell: Progress) -> 
     began = time.process_time()
     tell(0.0, "cold start: making traces")
     streams = _streams(cfg.seed)
-    examiner = Examiner(policy.config().to_dict(), World(derive(cfg.seed, "coldstart", "gate")), cfg.seed)
     model = policy.build(derive(cfg.seed, "coldstart", "model"))
-    steppers = optimizers(model)
-    last, cooling, capped, step = STEPS, None, False, 0
-    while step < last:
-        loss = _step(model, steppers, next(streams[step >= CURRICULUM_STEPS]), rate(step, last, cooling))
-        step += 1
+    examiner = Examiner(model.config.to_dict(), World(derive(cfg.seed, "coldstart", "gate")), cfg.seed)
+    last, cooling, capped = STEPS, None, False
+    work = ([nll(model, *next(streams[step >= CURRICULUM_STEPS]))] for step in count())
+    losses = fit(model, optimizers(model), work, lambda peak, step: peak * rate(step, last, cooling))
+    for step, loss in enumerate(losses, 1):
         if cooling is None and step >= GATE_FROM and step % GATE_EVERY == 0 and _passes(_exam(examiner, model), gates):
             cooling, last = step, min(step + COOL_DOWN, STEPS)
         spent = time.process_time() - began
@@ -166,6 +155,8 @@ def _train(cfg: ColdStartConfig, gates: Mapping[str, float], tell: Progress) -> 
             cooling, last, capped = step, min(step + int(step * (1 - CAP_SHARE)), STEPS), True
         if step % 10 == 0:
             tell(min(max(step / last, spent / cfg.max_seconds), 1.0), f"cold start: step {step}, loss {loss:.3f}")
+        if step >= last:
+            break
     accuracy = _exam(examiner, model)
     passed = _passes(accuracy, gates) or (cooling is not None and not capped)
     return Trained(model, step, time.process_time() - began, accuracy, capped, passed)
@@ -188,21 +179,3 @@ def _exam(examiner: Examiner, model: Qwen2ForCausalLM) -> dict[str, float]:
 
 def _passes(accuracy: dict[str, float], gates: Mapping[str, float]) -> bool:
     return all(accuracy[f"accuracy_{hops}"] >= gate for hops, gate in gates.items())
-
-
-def _step(
-    model: Qwen2ForCausalLM,
-    steppers: list[torch.optim.Optimizer],
-    batch: tuple[torch.Tensor, torch.Tensor],
-    share: float,
-) -> float:
-    ids, mask = batch
-    loss = -token_logprobs(model, ids, mask).mean()
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-    for optimizer in steppers:
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * share
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    return float(loss.detach())

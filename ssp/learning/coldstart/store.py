@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ssp.base import cache
 from ssp.base.errors import InputError
 from ssp.config.schema import ColdStartConfig
-from ssp.record.manifest import EXACT, RECORD, check_files, digest, read_record
+from ssp.record.manifest import read_record, seal, sound
 
 if TYPE_CHECKING:
     from ssp.learning.coldstart import sft
@@ -53,27 +53,18 @@ def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None
     name = recipe_hash(cfg)
     trained, copied = cache_root / "coldstart" / name, cache_root / "coldstart" / f"{name}-shipped"
     if cfg.from_scratch or not (ARTEFACT.is_dir() and _record(ARTEFACT).get("recipe", name) == name):
-        if not sound(trained, name):
-            cache.put(trained, lambda folder: _train(cfg, folder, progress), lambda folder: sound(folder, name))
+        if not sound(trained, recipe=name):
+            cache.put(trained, lambda folder: _train(cfg, folder, progress), lambda folder: sound(folder, recipe=name))
         return trained
-    if not sound(copied, name):
-        if not sound(ARTEFACT, name):
+    if not sound(copied, recipe=name):
+        if not sound(ARTEFACT, recipe=name):
             raise InputError(
                 "the shipped cold start must be as it was built",
                 f"an altered file in {ARTEFACT}",
                 "install again, or set coldstart.from_scratch=true",
             )
-        cache.put(copied, _copy_artefact, lambda folder: sound(folder, name))
+        cache.put(copied, _copy_artefact, lambda folder: sound(folder, recipe=name))
     return copied
-
-
-def sound(folder: Path, name: str) -> bool:
-    """True when `folder` holds recipe `name`, every file has the checksum in its record, and `AutoTokenizer` can read it."""
-    try:
-        check_files(folder, whole=True)
-    except InputError:
-        return False
-    return EXACT in (found := read_record(folder)).get("sha256", {}) and found.get("recipe") == name
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -103,7 +94,6 @@ def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) ->
     transformers_logging.disable_progress_bar()  # a half-megabyte file needs none
     made.model.save_pretrained(folder)
     tokenizer.save(tokenizer.build(), folder)
-    sums = {path.name: digest(path) for path in sorted(folder.iterdir())}
     record = {
         "protocol": PROTOCOL,
         "recipe": recipe_hash(cfg),
@@ -113,6 +103,5 @@ def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) ->
         "capped": made.capped,
         "gate_passed": made.passed,
         "held_out": made.accuracy,
-        "sha256": sums,
     }
-    (folder / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    seal(folder, record)

@@ -22,6 +22,7 @@ from ssp.game.protocols.renderer import Renderer
 from ssp.game.world import World
 from ssp.game.world.vocabulary import NAMES, RELATIONS
 from ssp.learning.tiny.actor import WORDS, handing_in, result, searching
+from ssp.record.manifest import seal, sound
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 MODEL = "tiny"
 """Value of `<role>.model` for this policy."""
-VERSION = 5
+VERSION = 6
 """Raised whenever what is made changes."""
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
 STEPS, ROWS, RATE, SPREAD = 90, 3, 8e-3, 0.12
@@ -58,9 +59,6 @@ def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path
     what = json.dumps([VERSION, repr(protocol), template, recalls])
     entry = root / "tiny" / f"{protocol.id}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
 
-    def sound(folder: Path) -> bool:
-        return (folder / "model.safetensors").is_file() and (folder / "tokenizer.json").is_file()
-
     if not sound(entry):
         cache.put(entry, lambda folder: _make(protocol, template, recalls, folder), sound)
     return entry
@@ -78,6 +76,7 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
     _practise(model, _Traces(Renderer(protocol, tokens, template), world, recalls))
     model.save_pretrained(folder)
     save(tokens, folder)
+    seal(folder, protocol.mark)
 
 
 def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
@@ -102,50 +101,39 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
 
 
 def _model(vocabulary: int, end: int) -> Qwen2ForCausalLM:
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from ssp.learning.supervised import small_model
 
-    config = Qwen2Config(
-        vocab_size=vocabulary,
+    return small_model(
+        vocabulary,
+        end,
+        SPREAD,
+        (0, "tiny"),
         hidden_size=HIDDEN,
         intermediate_size=2 * HIDDEN,
         num_hidden_layers=LAYERS,
         num_attention_heads=2,  # of 32 dimensions: what vLLM takes on CPUs too
         num_key_value_heads=1,
         max_position_embeddings=CONTEXT,
-        tie_word_embeddings=True,
-        eos_token_id=end,
-        bos_token_id=None,
-        dtype="float32",
     )
-    model = Qwen2ForCausalLM(config).float()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            draws = torch.Generator().manual_seed(derive(0, "tiny", name))
-            if weight.ndim == 2:
-                weight.normal_(0.0, SPREAD, generator=draws)
-    return model
 
 
 def _practise(model: Qwen2ForCausalLM, traces: _Traces) -> None:
     """A few steps of supervised learning on traces of every role that the protocol knows."""
     import torch
 
+    from ssp.learning.supervised import fit
+
+    work = ((_loss(model, *traces.draw(role)) for role in traces.roles) for _ in range(STEPS))
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95))
-    for step in range(STEPS):
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1.0, (step + 1) / 10) * (1.0 - step / STEPS)
-        optimizer.zero_grad()
-        for role in traces.roles:
-            _loss(model, *traces.draw(role)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+    for _ in fit(model, [optimizer], work, lambda peak, step: peak * min(1.0, (step + 1) / 10) * (1.0 - step / STEPS)):
+        pass
 
 
 def _loss(model: Qwen2ForCausalLM, prompt: list[int], rows: Sequence[tuple[list[int], list[bool]]]) -> Tensor:
-    """Mean cross-entropy of what the policy writes. The prompt, most of the tokens, is read once and is not trained."""
+    """Of what the policy writes. The prompt, most of the tokens, is read once and is not trained."""
     import torch
-    from torch.nn.functional import cross_entropy
+
+    from ssp.learning.supervised import nll
 
     with torch.no_grad():
         cache = model.model(torch.tensor([prompt[:-1]]), use_cache=True).past_key_values
@@ -156,8 +144,7 @@ def _loss(model: Qwen2ForCausalLM, prompt: list[int], rows: Sequence[tuple[list[
     for row, (ids, mine) in enumerate(rows):
         tokens[row, 1 : len(ids) + 1] = torch.tensor(ids)
         mask[row, 1 : len(ids) + 1] = torch.tensor(mine)
-    hidden = model.model(tokens, past_key_values=cache, use_cache=True).last_hidden_state
-    return cross_entropy(model.lm_head(hidden[:, :-1][mask[:, 1:]]), tokens[:, 1:][mask[:, 1:]])
+    return nll(model, tokens, mask, cache)
 
 
 class _Traces:
