@@ -90,7 +90,7 @@ def test_a_folder_counts_its_files(tmp_path: Path) -> None:
     by_config = find(str(tmp_path))
     assert by_config.parameters == Shape.of(config).parameters and by_config.note == ""
     save_file({"a": np.zeros((3, 7), np.float16), "b": np.zeros(5, np.float16)}, tmp_path / "model.safetensors")
-    assert find(str(tmp_path)).parameters == 26
+    assert find(str(tmp_path)).parameters == 26 and find(str(tmp_path)).narrow and not by_config.narrow
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"config\.json of a model is JSON"):
         find(str(tmp_path))

@@ -49,13 +49,13 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
     if not shape.qk_norm:
         twice += shape.layers * (shape.query + shape.key) * (shape.hidden + 1)
     packed = (model.parameters + twice) * width(role.engine.dtype)
-    # The output matrix passes through float32 copies. The first weights may be read as float32, later ones are mapped.
+    # The output matrix passes through float32 copies. Weights are mapped, but narrow files are read into float32.
     copies = (2 if role.engine.dtype == "float32" else 3) * FLOAT32 * shape.vocab * shape.hidden
     playing = FLOAT32 * max(PREFILL * (3 * shape.mlp + 4 * shape.hidden), 4 * episodes * shape.vocab)
     return EngineNeeds(
         (
             Need("weights", packed),
-            Need("next weights", max(packed, read) + copies, turn=True),
+            Need("next weights", max(packed, read * model.narrow) + copies, turn=True),
             Need("KV cache", episodes * _full(model, role, FLOAT32)),
             Need("workspace", playing, after=True),  # of a prefill's widest layer, or all logits in four copies
         )

@@ -32,12 +32,14 @@ ENCODERS = {"intfloat/e5-base-v2": 109_482_240}
 
 @dataclass(frozen=True)
 class Model:
-    """A model's size. `shape` is None for what is no such decoder; `note` says what was guessed, "" when nothing was."""
+    """A model's size. `shape` is None for what is no such decoder; `note` says what was guessed, "" when nothing was;
+    `narrow`: its files hold numbers of 16 bits."""
 
     name: str
     parameters: int
     shape: Shape | None
     note: str = ""
+    narrow: bool = False
 
 
 def find(name: str) -> Model:
@@ -51,7 +53,7 @@ def find(name: str) -> Model:
     said = name.rpartition("/")[2]
     for public, shape in PUBLIC.items():
         if re.fullmatch(rf"(Meta-)?{re.escape(public)}(-Instruct|-Base)?", said):
-            return Model(name, shape.parameters, shape, f"{name} is not here: its size is the published one.")
+            return Model(name, shape.parameters, shape, f"{name} is not here: its size is the published one.", True)
     if name in ENCODERS:
         return Model(name, ENCODERS[name], None)
     size = _SAID.search(said)
@@ -61,14 +63,15 @@ def find(name: str) -> Model:
     count = float(size[1]) * 1e9
     like = min(PUBLIC, key=lambda public: abs(math.log(PUBLIC[public].parameters / count)))
     note = f"{name} is not here: {size[1]} billion parameters by its name, KV cache and activations as of {like}."
-    return Model(name, int(count), PUBLIC[like], note)
+    return Model(name, int(count), PUBLIC[like], note, True)
 
 
 def _in_folder(name: str, folder: Path) -> Model:
     """By its weight files, where there are some; else by its config.json."""
     shape = _config_shape(folder / "config.json")
-    count = sum(_count(file) for file in folder.glob("*.safetensors"))
-    return Model(name, count or (0 if shape is None else shape.parameters), shape)
+    counts = [_count(file) for file in folder.glob("*.safetensors")]
+    count = sum(number for number, _ in counts) or (0 if shape is None else shape.parameters)
+    return Model(name, count, shape, narrow=any(narrow for _, narrow in counts))
 
 
 def _config_shape(path: Path) -> Shape | None:
@@ -85,12 +88,13 @@ def _config_shape(path: Path) -> Shape | None:
         return None
 
 
-def _count(file: Path) -> int:
-    """Numbers in a safetensors file, by its header. InputError for another file."""
+def _count(file: Path) -> tuple[int, bool]:
+    """Numbers in a safetensors file, by its header, and whether some have 16 bits. InputError for another file."""
     try:
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             header = json.loads(opened.read(min(length, file.stat().st_size)))
-        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+        tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
+        return sum(math.prod(t["shape"]) for t in tensors), any(t["dtype"] in ("BF16", "F16") for t in tensors)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError("weights are a safetensors file", f"{file}: {error}", "download or copy it again") from error
