@@ -204,9 +204,14 @@ def test_results_replace_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "new files" in refused(capsys, *asked, flag, kept) and kept.read_text() == "kept"
 
 
-@pytest.mark.parametrize("host", ["[", "]", "[::1", "a" * 5000, "\x1b[2J", "localhost:99999999", ""])
+HOSTS = ["[", "]", "[::1", "a" * 5000, "\x1b[2J", "localhost:99999999", ""]
+PATHS = ["/data.json?since=" + "9" * 5000, "//[", "/data.json?since=²", "/question.json?id=\x1b"]
+
+
 @pytest.mark.parametrize(
-    "path", ["/data.json?since=" + "9" * 5000, "//[", "/data.json?since=²", "/question.json?id=\x1b"]
+    ("host", "path"),
+    [*((host, PATHS[0]) for host in HOSTS), *(("localhost", path) for path in PATHS)],
+    ids=lambda text: ascii(text)[:30],
 )
 def test_the_board_answers_whatever_it_is_asked(host: str, path: str, run: Path) -> None:
     from io import BytesIO

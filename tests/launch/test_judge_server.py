@@ -210,6 +210,7 @@ def test_a_server_that_names_no_model_is_ended(log: Path, monkeypatch: pytest.Mo
 @needs_vllm
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_real_server_of_a_cpu_answers(tmp_path: Path) -> None:
     """vLLM's own one, over a model of a few thousand weights: it is announced, asked as a judge is, and ended."""

@@ -17,6 +17,7 @@ from ninelives import LIVES, STEPS
 
 from ssp.base.episode import ROLES
 
+pytestmark = pytest.mark.timeout(1000)
 TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu", "version")
 """Figures that differ between equal runs: what a clock says, and numbers that are never given twice."""
 
@@ -28,7 +29,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, str(Path(__file__).with_name("ninelives.py")), str(folder)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
