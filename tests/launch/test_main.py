@@ -195,13 +195,6 @@ def test_free_memory_that_is_short_is_a_warning_behind_the_plan(
     assert short(load("quickstart"), make(load("quickstart"), [machine.here()]))
 
 
-def test_memory_that_is_typed_is_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert console.main(["train", "--dry-run", "placement.nodes=1x0x0x2"]) == 2
-    shown = capsys.readouterr()
-    assert "# Memory of the hosts" in shown.out and "node 0 needs" in shown.err
-    assert "set placement.solvers=1 placement.proposers=1" in shown.err and "close programs" not in shown.err
-
-
 @pytest.mark.parametrize(
     ("argv", "code"), [(["train", "--dry-run"], 0), (["train", "stepz=3"], 2), (["train", "--dry-run", "steps=0"], 2)]
 )

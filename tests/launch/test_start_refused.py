@@ -26,17 +26,6 @@ def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == package else find(name, *a))
 
 
-def test_without_deepspeed_a_run_is_refused_before_it_has_a_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing(monkeypatch, "deepspeed")
-    typed = [f"defaults.model={POLICY}", "solver.learner.kind=deepspeed", f"run.dir={tmp_path / 'run'}"]
-    assert console.main(["train", "--config", "quickstart", *typed]) == 2
-    said = capsys.readouterr().err
-    assert "solver.learner.kind=deepspeed needs DeepSpeed" in said and "solver.learner.kind=torch" in said
-    assert not (tmp_path / "run").exists()
-
-
 def test_without_deepspeed_a_warm_start_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

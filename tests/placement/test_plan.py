@@ -178,6 +178,8 @@ def test_a_refused_dry_run_prints_the_table(capsys: pytest.CaptureFixture[str]) 
     assert console.main(["train", "--config", "gpu8", "--dry-run", *typed]) == 2
     shown = capsys.readouterr()
     assert "moments" in shown.out and "learner.offload=all" in shown.err
+    assert console.main(["train", "--dry-run", "placement.nodes=1x0x0x2"]) == 2  # memory that is typed is a limit
+    assert "set placement.solvers=1 placement.proposers=1" in capsys.readouterr().err
 
 
 def test_colocated_learners_sit_with_their_own_engines() -> None:
