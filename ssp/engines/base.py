@@ -101,10 +101,16 @@ class Engine(Protocol):
 
 @runtime_checkable
 class FreeEngine(Engine, Protocol):
-    """An engine that takes each slot's turn by itself (a server, continuous batching). Its `step` may just wait for all."""
+    """An engine that takes each slot's turn by itself (a server, continuous batching)."""
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         """Like `step` for one slot, at once; the future gives its generation, or raises Fault."""
+
+    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+        """One turn of each slot, all at once; waits for all, then raises the first error."""
+        check_step(slots, pending, slots)
+        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
+        return [future.result() for future in futures]
 
 
 @runtime_checkable

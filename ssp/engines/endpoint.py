@@ -19,7 +19,7 @@ import numpy as np
 
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import Service
-from ssp.engines.base import Generation, Sampling, StopWords, check_step
+from ssp.engines.base import FreeEngine, Generation, Sampling, StopWords, check_step
 
 DOWN, REFUSED = "engine_down", "engine_refused"
 _LARGEST_ID = 2**31
@@ -35,7 +35,7 @@ class _Slot:
     turns: int = 0
 
 
-class EndpointEngine:
+class EndpointEngine(FreeEngine):
     """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1.
 
     `key`: the server's API key, "" = none; never logged. `timeout`: seconds for one turn, the answer included.
@@ -78,11 +78,6 @@ class EndpointEngine:
         """One turn of one slot; see `FreeEngine.submit`."""
         check_step([slot], [pending], self._slots)
         return self._pool.submit(self._turn, self._slots[slot], pending, sampling)
-
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """One turn of each slot, all at once."""
-        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
-        return [future.result() for future in futures]
 
     def close(self, slots: list[int]) -> None:
         """Forget slots."""

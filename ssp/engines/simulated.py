@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ssp.base.errors import Fault, InvariantError
-from ssp.engines.base import Generation, Sampling, check_step, drawn_by
+from ssp.engines.base import FreeEngine, Generation, Sampling, check_step, drawn_by
 from ssp.engines.decoding import Decoding, Pace
 
 if TYPE_CHECKING:
@@ -136,11 +136,7 @@ class SimulatedEngine(ScriptedEngine):
             before = replace(held, ids=list(held.ids))
             return self._clock.begin(_Turn(slot, self._say(held, pending, sampling), Future(), before))
 
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """One turn of each slot, all at once; waits for all."""
-        check_step(slots, pending, self._slots)
-        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
-        return [future.result() for future in futures]
+    step = FreeEngine.step
 
     def abort(self, slots: list[int]) -> None:
         """End the turns of these slots: their futures raise Fault `aborted`, and each slot is as it was before the turn."""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from ssp.base.errors import Fault, InputError, InvariantError
-from ssp.engines.base import Generation, Sampling, check_step
+from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
 from ssp.engines.decoder import Decoder
 from ssp.engines.folder import read_weights
 from ssp.engines.orders import OrderThread
@@ -162,7 +162,7 @@ class TorchEngine:
         self._futures.pop(slot).set_exception(error)
 
 
-class ContinuousEngine:
+class ContinuousEngine(LiveEngine):
     """A `TorchEngine` that runs by itself (`LiveEngine`). Threads: any; each slot has one turn at a time.
 
     An error of its thread reaches everybody who waits, as it is.
@@ -212,12 +212,6 @@ class ContinuousEngine:
         future = inner.claim(slot)
         self._thread.order(lambda over: inner.admit(slot, pending, sampling, future, over))
         return future
-
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """One turn of each slot, all at once; waits for all, then raises the first error."""
-        check_step(slots, pending, self._inner.rows.row)
-        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
-        return [future.result() for future in futures]
 
     def abort(self, slots: list[int]) -> None:
         """End the turns of these slots: their futures raise Fault `aborted`, and each slot is as it was before the turn."""

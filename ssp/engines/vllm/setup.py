@@ -76,6 +76,8 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
         except (ValueError, NotImplementedError) as error:
             rule = "vLLM starts with this model and these engine settings"
             raise InputError(rule, f"{model_dir}: {error}", "change engine.*, or set engine.kind=torch") from error
+    if config.tensor_parallel == 1:
+        made.engine_core._finalizer.detach()  # would take down what other engines of this process use; see `stop`
     return made
 
 
