@@ -7,16 +7,14 @@ Refuses to score faults: a void never gets here (law 2).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ssp.base.errors import InputError
-from ssp.config import own
 from ssp.game.rewards.forms import format_em, research, ssrl
 from ssp.game.rewards.match import em, f1, ssp, sub_em
 from ssp.game.rewards.maths import math
-from ssp.game.rewards.options import check_options
+from ssp.game.rewards.options import check_options, imported
 
 Reward = Callable[..., float]
 
@@ -43,7 +41,7 @@ def get(name: str) -> Reward:
         return _KNOWN[name]
     module, _, path = name.partition(":") if ":" in name else name.rpartition(".")
     if module and path:
-        return _imported(name, module, path)
+        return imported(f"{module}:{path}", name, "(response, golds)", "", [])
     raise InputError(
         f"a reward (solver.reward) is one of {', '.join(names())}, or a function's place such as my_file.py:function",
         name or "''",
@@ -54,22 +52,6 @@ def get(name: str) -> Reward:
 def check(name: str, options: Mapping[str, Any], key: str = "solver.reward_options") -> None:
     """InputError unless `name` is a reward that takes `options`. `key` names them in the message."""
     check_options(get(name), options, key, GIVEN)
-
-
-def _imported(name: str, module: str, path: str) -> Reward:
-    rule = f"the reward {name} is a function"
-    found = own.find(f"{module}:{path}", f"the reward {name}", "def reward(response, golds):")
-    try:
-        signature = inspect.signature(found)
-    except (TypeError, ValueError) as error:
-        raise InputError(rule, str(error), "name a function") from error
-    try:
-        signature.bind_partial("", [])
-    except TypeError as error:
-        raise InputError(f"{rule}, called with (response, golds)", f"{name}{signature}", "correct it") from error
-    if inspect.iscoroutinefunction(found):
-        raise InputError(f"{rule}, called without await", f"{name} is async", "make it a plain function")
-    return found  # type: ignore[no-any-return]
 
 
 __all__ = ["GIVEN", "check", "get", "names"]

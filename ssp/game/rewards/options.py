@@ -15,6 +15,7 @@ from numbers import Real
 from typing import Any
 
 from ssp.base.errors import Fault, InputError
+from ssp.config import own
 
 
 def check_options(
@@ -43,6 +44,24 @@ def check_options(
     missing = [name for name, default in named.items() if default is inspect.Parameter.empty and name not in options]
     if missing:
         raise InputError(f"{key} gives every option without a default", f"no {', '.join(missing)}", "add it")
+
+
+def imported(place: str, name: str, parameters: str, *values: object) -> Callable[..., float]:
+    """The user's function at `place`, the reward called `name`. InputError unless it is one that can be called with
+    `parameters`, for which `values` stand."""
+    found = own.find(place, f"the reward {name}", f"def reward{parameters}:")
+    rule = f"the reward {name} is a function"
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError) as error:
+        raise InputError(rule, str(error), "name a function") from error
+    try:
+        signature.bind_partial(*values)
+    except TypeError as error:
+        raise InputError(f"{rule}, called with {parameters}", f"{name}{signature}", "correct it") from error
+    if inspect.iscoroutinefunction(found):
+        raise InputError(f"{rule}, called without await", f"{name} is async", "make it a plain function")
+    return found  # type: ignore[no-any-return]
 
 
 @cache

@@ -7,14 +7,13 @@ game without enough scored attempts has no win rate (law 2). Refuses to price in
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.config import own
 from ssp.config.role import RoleConfig
-from ssp.game.rewards.options import check_options, number, takes
+from ssp.game.rewards.options import check_options, imported, number, takes
 
 GIVEN = ("question", "target", "searches")
 """What the game fills in for a user's function that takes it."""
@@ -88,14 +87,7 @@ def reward(kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | N
 
 def _kind(kind: str) -> Callable[..., float]:
     if own.is_own(kind):
-        example = "def reward(win_rate):"
-        found: Callable[..., float] = own.find(kind, f"the reward {kind}", example)
-        try:
-            inspect.signature(found).bind_partial(0.5)
-        except (TypeError, ValueError) as error:
-            rule = f"the reward {kind} is a function, called with (win_rate)"
-            raise InputError(rule, str(error), f"write `{example}`") from error
-        return found
+        return imported(kind, kind, "(win_rate)", 0.5)
     if kind not in _KINDS:
         raise InputError(
             f"proposer.reward must be one of {', '.join(names())}, or my_file.py:function",
