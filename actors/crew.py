@@ -2,7 +2,7 @@
 
 Owns the map from Ray's exceptions to the game's `Fault`. Promises that a call to a hung actor ends (the actor is killed
 and restarts), that the next call waits until the restarted actor answers, and that an exception of the worker's own
-code is raised as it was. Refuses to repeat a lost call, except for a crew of idempotent methods that asks for it.
+code is raised as it was. Refuses to repeat a lost call that is not marked as one that may be (`ssp.base.crew.Call`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import (
@@ -27,18 +27,19 @@ from ray.exceptions import (
 )
 
 from actors.calls import Asked, Calls
-from ssp.base.crew import PAYLOAD_METHODS
+from ssp.base.crew import Call, Crew
 from ssp.base.errors import Fault, SspError
+
+W = TypeVar("W")
 
 
 @dataclass(frozen=True)
 class Patience:
     """Seconds one call may take, from when the actor answered the call before it; seconds an actor gets to start or
-    restart; lost calls that are made again."""
+    restart."""
 
     call: float
     start: float
-    repeats: int = 0
 
 
 ENDED = (RayActorError, ActorUnschedulableError, OutOfMemoryError)
@@ -46,6 +47,9 @@ ENDED = (RayActorError, ActorUnschedulableError, OutOfMemoryError)
 
 USERS = 3
 """The largest processes that a line about memory names."""
+
+REPEATS = 3
+"""How often a lost call that may be repeated is made again before it counts as a fault."""
 
 LOOK = 10.0
 """Seconds that one that is down gets to answer before it is looked at again."""
@@ -62,8 +66,8 @@ class Member:
     open: set[asyncio.Timeout] = field(default_factory=set)
 
 
-class RayCrew:
-    """`ssp.base.crew.Crew` over actor handles.
+class RayCrew(Crew[W]):
+    """A crew of actors.
 
     `again`: starts another actor in the place of one that ended, up to `restarts` times, for actors with a state. Ray must
     not restart these: one that it restarted between two calls would answer the next one without its state.
@@ -71,6 +75,7 @@ class RayCrew:
 
     def __init__(
         self,
+        kind: type[W],
         name: str,
         handles: Sequence[Any],
         patience: Patience,
@@ -78,7 +83,8 @@ class RayCrew:
         again: Callable[[], Any] | None = None,
         restarts: int = 0,
     ) -> None:
-        self.name, self._patience, self._say = name, patience, say
+        super().__init__(kind, name)
+        self._patience, self._say = patience, say
         self._again, self._left = again, restarts
         self.members = [Member(f"{name}-{i}", handle) for i, handle in enumerate(handles)]
         self.calls = Calls()
@@ -93,28 +99,27 @@ class RayCrew:
         """Their actors."""
         return [member.handle for member in self.members]
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """One call; payload methods come back as `(reference, report)`."""
-        for _ in range(self._patience.repeats):
-            try:
-                return await self._once(worker, method, *args)
-            except Fault:
-                continue  # said already; the methods of this crew are idempotent
-        return await self._once(worker, method, *args)
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        """See `Crew.perform`; payloads stay where they are, and come back as references."""
+        for _ in range(REPEATS if call.repeats else 0):
+            with suppress(Fault):  # said already
+                return await self._once(worker, call, *args)
+        return await self._once(worker, call, *args)
 
-    async def _once(self, worker: int, method: str, *args: Any) -> Any:
+    async def _once(self, worker: int, call: Call, *args: Any) -> Any:
         member = self.members[worker]
         if member.down:
             await self._revived(member)
-        with self.calls.of(member.name, method) as asked:
-            return await self._answer(member, asked, *args)
+        with self.calls.of(member.name, call.name) as asked:
+            return await self._answer(member, call, asked, *args)
 
-    async def _answer(self, member: Member, asked: Asked, *args: Any) -> Any:
-        handle, method, timeout = member.handle, asked.method, self._patience.call
+    async def _answer(self, member: Member, call: Call, asked: Asked, *args: Any) -> Any:
+        handle, timeout = member.handle, self._patience.call
         try:
-            if method not in PAYLOAD_METHODS:
-                return await self._patiently(member, getattr(handle, method).remote(*args))
-            payload, report = getattr(handle, method).options(num_returns=2).remote(*args)
+            method = getattr(handle, call.name)
+            if not call.payload:
+                return await self._patiently(member, method.remote(*args))
+            payload, report = method.options(num_returns=2).remote(*args)
             return payload, await self._patiently(member, report)
         except (ObjectLostError, OwnerDiedError) as error:
             raise Fault("payload_lost", str(error).splitlines()[0]) from error
@@ -122,9 +127,9 @@ class RayCrew:
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except TimeoutError:
             ray.kill(handle, no_restart=False)
-            raise self._fault(member, asked, "deadline", f"{method} took longer than {timeout:g} s") from None
+            raise self._fault(member, asked, "deadline", f"{call.name} took longer than {timeout:g} s") from None
         except ENDED as error:
-            raise self._fault(member, asked, "died", f"its process ended during {method}") from error
+            raise self._fault(member, asked, "died", f"its process ended during {call.name}") from error
 
     async def _patiently(self, member: Member, answer: Any) -> Any:
         """TimeoutError. Calls of several rounds wait behind each other at one actor: each answer gives the others their

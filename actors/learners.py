@@ -23,12 +23,10 @@ from actors import restarts
 from actors.calls import Asked, Calls
 from actors.crew import ENDED, Patience, RayCrew, last_line
 from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
-from ssp.base.crew import PAYLOAD_METHODS
+from ssp.base.crew import Call, Crew
 from ssp.base.errors import Fault, OutOfMemory, SspError
 from ssp.config.schema import Config
-
-FIRST_ONLY = frozenset({"place", "publish_by", "listen", "join", "send", "leave", "close", "nbytes"})
-"""Methods about publications, which are rank 0's alone."""
+from ssp.selfplay.seams import Learners
 
 GRACE = 10.0
 """Seconds that the other ranks get to say how a call ended that failed on one of them."""
@@ -37,10 +35,8 @@ Options = Callable[[int], dict[str, Any]]
 """Rank → Ray's options of its actor: name, CPUs, place."""
 
 
-class LearnerCrew:
-    """`ssp.base.crew.Crew` of one worker, which is `ranks` actors."""
-
-    size = 1
+class LearnerCrew(Crew[Learners]):
+    """A crew of one worker, which is `ranks` actors."""
 
     def __init__(
         self,
@@ -52,7 +48,7 @@ class LearnerCrew:
         patience: Patience,
         say: Callable[[str], None],
     ) -> None:
-        self.name = name
+        super().__init__(Learners, name)
         self._cfg, self._role, self._model, self._options = copy.deepcopy(cfg), role, model, options
         self._patience, self._say = patience, say
         self._restarts, self._halved = cfg.placement.restarts, False
@@ -60,6 +56,11 @@ class LearnerCrew:
         self.calls = Calls()
         self.handles: list[Any] = []
         self._start()
+
+    @property
+    def size(self) -> int:
+        """One: its ranks are asked together."""
+        return 1
 
     @property
     def _world(self) -> int:
@@ -89,25 +90,24 @@ class LearnerCrew:
         except ENDED as error:
             raise SspError(f"{self.name} could not start: {last_line(error)}") from error
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """One call to all ranks; of a payload method rank 0's `(reference, report)`."""
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        """One call to all ranks, or to rank 0 alone, whose answer it is."""
         if not self._formed:
             await self._again()
-        with self.calls.of(f"{self.name}-0", method) as asked:
-            return await self._answer(asked, *args)
+        with self.calls.of(f"{self.name}-0", call.name) as asked:
+            return await self._answer(call, asked, *args)
 
-    async def _answer(self, asked: Asked, *args: Any) -> Any:
-        method = asked.method
-        ranks = self.handles[:1] if method in FIRST_ONLY else self.handles
+    async def _answer(self, call: Call, asked: Asked, *args: Any) -> Any:
         payloads = []
         waits = []
-        for handle in ranks:
-            if method in PAYLOAD_METHODS:
-                payload, report = getattr(handle, method).options(num_returns=2).remote(*args)
+        for handle in self.handles[:1] if call.first else self.handles:
+            method = getattr(handle, call.name)
+            if call.payload:
+                payload, report = method.options(num_returns=2).remote(*args)
                 payloads.append(payload)
                 waits.append(asyncio.ensure_future(_value(report)))
             else:
-                waits.append(asyncio.ensure_future(_value(getattr(handle, method).remote(*args))))
+                waits.append(asyncio.ensure_future(_value(method.remote(*args))))
         await asyncio.wait(waits, timeout=self._patience.call, return_when=asyncio.FIRST_EXCEPTION)
         if not all(wait.done() and wait.exception() is None for wait in waits):
             await self._failed(asked, waits, payloads)
@@ -201,7 +201,7 @@ class LearnerCrew:
 
 def make(
     cfg: Config, role: str, model: Path, name: str, options: Options, patience: Patience, say: Callable[[str], None]
-) -> RayCrew | LearnerCrew:
+) -> RayCrew[Learners] | LearnerCrew:
     """The crew of the learner called after `role`, started: one actor, with DeepSpeed one a rank."""
     learner = cfg.block(role).learner
     if learner.kind == "deepspeed":
@@ -211,7 +211,7 @@ def make(
     def start() -> Any:
         return actor.options(**restarts.options(cfg, actor), **options(0)).remote(cfg, role, model)
 
-    return RayCrew(name, [start()], patience, say, start, cfg.placement.restarts)
+    return RayCrew(Learners, name, [start()], patience, say, start, cfg.placement.restarts)
 
 
 def _cause(error: BaseException | None) -> BaseException | None:

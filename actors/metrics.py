@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from ray.util.metrics import Counter, Gauge
 
 from actors.crew import RayCrew
-from ssp.selfplay.workers.activity import Activity
+from ssp.telemetry.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
 from ssp.telemetry.queuelog import QueueLog
 
@@ -61,7 +61,7 @@ class RayMetrics:
         self._seen[name, source] = total
 
 
-async def watch(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew], queues: QueueLog) -> None:
+async def watch(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew[Any]], queues: QueueLog) -> None:
     """Until cancelled, tell what the actors do, how full the queues are, and how busy the retriever is. `crews`: of the
     queues and the retriever; `queues` keeps what the former hold."""
     while True:
@@ -69,7 +69,7 @@ async def watch(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew
         await asyncio.sleep(EVERY)
 
 
-async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew]) -> dict[str, dict[str, float]]:
+async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew[Any]]) -> dict[str, dict[str, float]]:
     """Tell once. What each queue that answered says of itself."""
     busy, queues = activity.busy(), dict[str, dict[str, float]]()
     for kind, names in activity.kinds().items():

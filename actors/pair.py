@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from actors.crew import RayCrew
 from actors.fleet import connect_search
 from actors.process import Guarded
 from actors.transfer import Hosted
-from ssp.base.crew import PAYLOAD_METHODS
+from ssp.base.crew import Call, Crew
 from ssp.base.episode import SOLVER
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
+from ssp.selfplay.seams import Players
 from ssp.selfplay.workers.pair import PlayerPair
 from ssp.selfplay.workers.player import Player
 
@@ -45,15 +46,20 @@ class PairActor(Guarded, PlayerPair):
         return super().as_role(*args)
 
 
-class RoleCrew:
-    """`ssp.base.crew.Crew` of the players of one role, over a crew of pairs."""
+class RoleCrew(Crew[Players]):
+    """The players of one role, over a crew of pairs."""
 
-    def __init__(self, pairs: RayCrew, role: str) -> None:
-        self.name, self.size = role, pairs.size
+    def __init__(self, pairs: Crew[Any], role: str) -> None:
+        super().__init__(Players, role)
         self._pairs, self._role = pairs, role
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """See `Crew.call`; a fault is named after the engine, which both roles lose with it."""
-        if method in PAYLOAD_METHODS:
-            return await self._pairs.call(worker, method, self._role, *args)
-        return await self._pairs.call(worker, "as_role", self._role, method, *args)
+    @property
+    def size(self) -> int:
+        """As many as there are pairs."""
+        return self._pairs.size
+
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        """See `Crew.perform`; a fault is named after the engine, which both roles lose with it."""
+        if call.name == "play":
+            return await self._pairs.perform(worker, call, self._role, *args)
+        return await self._pairs.perform(worker, replace(call, name="as_role"), self._role, call.name, *args)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -34,7 +34,12 @@ from ssp.capacity.placement import Plan
 from ssp.config.crews import at_once, proposers, ranks, takes_turns, venues
 from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
+from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.seams import Judges, Learners, Players, Retriever
+
+W = TypeVar("W")
 
 CLOSING = 5.0
 """Seconds that learners get at a run's end to remove what they published."""
@@ -74,18 +79,18 @@ class Program:
         self._cfg, self._run, self._say = cfg, run, say
         self._groups = None if plan is None else Groups(plan, cfg, run)
         self._where = nowhere if self._groups is None else self._groups.where
-        self._crews: list[RayCrew | learners.LearnerCrew] = []
+        self._crews: list[RayCrew[Any] | learners.LearnerCrew] = []
         self._handles: list[Any] = []
         self._models, self._later = sites.models, takes_turns(cfg)
         self._retriever()
         queue = (cfg.queue.items, cfg.queue.bytes)
-        asking, solving = self._players(sites)
         self.cast = Cast(
-            proposers=asking,
-            solvers=solving,
-            judges=self._crew("judge", JudgeActor, cfg.placement.judges, lambda i: (cfg, sites.models[SOLVER])),
+            players=self._players(sites),
+            judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, lambda i: (cfg, sites.models[SOLVER])),
             learners={} if self._later else self._learners(),
-            queues={name: self._crew(f"queue-{name}", QueueActor, 1, lambda i: queue) for name in cfg.roles},
+            queues={
+                role: self._crew(QueueWorker, f"queue-{role}", QueueActor, 1, lambda i: queue) for role in cfg.roles
+            },
             ledger=self._ledger(sites.ledger),
         )
 
@@ -95,7 +100,7 @@ class Program:
         return computing(self._cfg)
 
     @property
-    def told(self) -> list[RayCrew]:
+    def told(self) -> list[RayCrew[Any]]:
         """The crews that say how they are when asked: queues and the retriever."""
         crews = [crew for crew in self._crews if isinstance(crew, RayCrew)]
         return [crew for crew in crews if crew.name.startswith(("queue-", f"{SHARD}-", f"{ENCODER}-"))]
@@ -118,12 +123,12 @@ class Program:
         if self._later:
             await asyncio.gather(*[crew.ready() for crew in self._crews])
             for role in [role for venue in venues(self._cfg) for role in venue.sleepers]:
-                crew = self.cast.players(role)
-                await asyncio.gather(*[crew.call(worker, "sleep") for worker in range(crew.size)])
+                crew = self.cast.players[role]
+                await asyncio.gather(*[crew[worker].sleep() for worker in range(crew.size)])
             self._say("engines sleep; learners are starting")
             self.cast.learners.update(self._learners())
         await asyncio.gather(*[crew.ready() for crew in self._crews])
-        if where := await self.cast.ledger.call(0, "where"):
+        if where := await self.cast.ledger.first.where():
             self._say(where)
         handles = [handle for crew in self._crews for handle in crew.handles]
         if idle := unused(ray.nodes(), set(await asyncio.gather(*[handle.home.remote() for handle in handles]))):
@@ -145,26 +150,29 @@ class Program:
         if asked:
             ray.wait(asked, num_returns=len(asked), timeout=CLOSING)
 
-    def _players(self, sites: Sites) -> tuple[Crew, Crew]:
-        """Proposers and solvers, on engines of their own or on one base."""
+    def _players(self, sites: Sites) -> dict[str, Crew[Players]]:
+        """The players of each role, on engines of their own or on one base."""
         cfg, run, place = self._cfg, self._run, self._cfg.placement
         # The run's name: a handle among the arguments of an actor is an object that its restart would need again.
         if place.layout == "shared-base":
-            pairs = self._crew(FLEET, PairActor, place.solvers, lambda i: (cfg, sites.models, run, sites.episodes))
-            return RoleCrew(pairs, PROPOSER), RoleCrew(pairs, SOLVER)
-
-        def player(role: str) -> Callable[[int], tuple[Any, ...]]:
-            return lambda i: (cfg, role, sites.models[role], run, sites.episodes)
-
-        threads: dict[str, dict[str, Any]] = {
-            role: {"max_concurrency": at_once(cfg, role)} for role in (PROPOSER, SOLVER)
+            pairs = self._crew(
+                Players, FLEET, PairActor, place.solvers, lambda i: (cfg, sites.models, run, sites.episodes)
+            )
+            return {role: RoleCrew(pairs, role) for role in cfg.roles}
+        kinds: dict[str, tuple[Any, int]] = {
+            PROPOSER: (ProposerActor, place.proposers),
+            SOLVER: (SolverActor, place.solvers),
         }
-        asking = self._crew("proposer", ProposerActor, proposers(cfg), player(PROPOSER), **threads[PROPOSER])
-        return asking, self._crew("solver", SolverActor, place.solvers, player(SOLVER), **threads[SOLVER])
 
-    def _learners(self) -> dict[str, Crew]:
+        def players(role: str) -> Crew[Players]:
+            args = (cfg, role, sites.models[role], run, sites.episodes)
+            return self._crew(Players, role, *kinds[role], lambda i: args, max_concurrency=at_once(cfg, role))
+
+        return {role: players(role) for role in cfg.roles}
+
+    def _learners(self) -> dict[str, Crew[Learners]]:
         """The crew that trains each role; roles that share a policy have the same one."""
-        place, found = self._cfg.placement, dict[str, Crew]()
+        place, found = self._cfg.placement, dict[str, Crew[Learners]]()
         patience = Patience(place.call_timeout, self._cfg.ray.start_timeout)
         for role, trained in learners_of(self._cfg).items():
             name = f"learner-{role}"
@@ -177,26 +185,27 @@ class Program:
             found |= dict.fromkeys(trained, crew)
         return found
 
-    def _ledger(self, file: Path) -> Crew:
+    def _ledger(self, file: Path) -> Crew[LedgerWriter]:
         """The one writer, on this node, whose disk has the run folder; it asks for no CPU, which a head may not have."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         own: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
-        return self._crew("ledger", LedgerActor, 1, lambda i: (file,), **own)
+        return self._crew(LedgerWriter, "ledger", LedgerActor, 1, lambda i: (file,), **own)
 
     def _retriever(self) -> None:
         """Shards and encoders: players reach them by name, so here they only start."""
         for part in fleet.parts(self._cfg):
-            self._crew(part.name, part.actor, part.count, part.args, part.seat, **placed(self._cfg))
+            self._crew(Retriever, part.name, part.actor, part.count, part.args, part.seat, **placed(self._cfg))
 
     def _crew(
         self,
+        kind: type[W],
         name: str,
         actor: Any,
         count: int,
         args: Callable[[int], tuple[Any, ...]],
         seat: Callable[[int], tuple[str, int]] | None = None,
         **own: Any,
-    ) -> RayCrew:
+    ) -> RayCrew[W]:
         """`own`: options of Ray for these actors in place of the usual ones. `seat`: process and number in the plan."""
         place = self._cfg.placement
         usual = {"num_cpus": place.cpus, **restarts.options(self._cfg, actor), **own}
@@ -205,10 +214,9 @@ class Program:
             options = usual | self._where(*(seat(i) if seat else (name, i)))
             return actor.options(name=f"{self._run}-{name}-{i}", **options).remote(*args(i))
 
-        repeats = restarts.REPEATS if usual["max_task_retries"] else 0
-        patience = Patience(place.call_timeout, self._cfg.ray.start_timeout, repeats)
+        patience = Patience(place.call_timeout, self._cfg.ray.start_timeout)
         handles = [start(i) for i in range(count)]
         self._handles.extend(handles)
-        crew = RayCrew(name, handles, patience, self._say)
+        crew = RayCrew(kind, name, handles, patience, self._say)
         self._crews.append(crew)
         return crew

@@ -11,9 +11,6 @@ from typing import Any
 
 from ssp.config.schema import Config
 
-REPEATS = 3
-"""How often a lost call to an idempotent actor is made again before it counts as a fault."""
-
 RAY, US = "Ray", "us"
 
 

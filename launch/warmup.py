@@ -38,7 +38,6 @@ UNUSED = ("referee.verifier=none", "referee.evidence=none", "referee.rules=[]")
 """A warm start asks no referee, so nothing of it can be wrong."""
 
 if TYPE_CHECKING:
-    from ssp.base.crew import Crew
     from ssp.base.episode import Episode
 
 
@@ -129,11 +128,10 @@ async def _train(
     patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
     made = learners.make(cfg, role, folder, name, options, patience, console.event)
     await made.ready()
-    crew: Crew = made
     progress = loop.Progress(console.update)
     console.start(cfg.steps, left=progress.left)
     try:
-        return await loop.train(crew, episodes, cfg.warmup, cfg.seed, progress, saves)
+        return await loop.train(made.first, episodes, cfg.warmup, cfg.seed, progress, saves)
     except asyncio.CancelledError:
         if saves.out.exists():
             console.event(f"the policy so far is {saves.out}; the same command goes on from there")

@@ -63,3 +63,8 @@ def venues(cfg: Config) -> tuple[Venue, ...]:
 def takes_turns(cfg: Config, role: str = "") -> bool:
     """Whether engines of this run, or those that play `role`, sleep while learners compute."""
     return any(not role or role in venue.roles for venue in venues(cfg))
+
+
+def bound(cfg: Config, role: str) -> int:
+    """How many versions old a batch of `role` may be."""
+    return int(getattr(cfg.schedule.max_staleness, role))

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from ssp.base.crew import Crew
-from ssp.base.episode import PROPOSER
+from ssp.base.crew import Around, Call, Crew
+from ssp.base.errors import Fault
+from ssp.record.ledger.writer import LedgerWriter
+from ssp.selfplay.lost import LearnerLost
+from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.seams import Judges, Learners, Players
+from ssp.selfplay.transfer.broadcast import FAILED
 
 
 @dataclass(frozen=True)
 class Cast:
-    """Crews of one run. `learners` has one crew of one for each role that plays (roles that share have the same), `queues`
-    one for each, and questions.
+    """Crews of one run, by role where each role that plays has its own. Roles that share a policy have the same learner,
+    which is a crew of one, as queues and the ledger are."""
 
-    Where questions are given, `proposers` is a crew of nobody.
-    """
+    players: dict[str, Crew[Players]]
+    judges: Crew[Judges]
+    learners: dict[str, Crew[Learners]]
+    queues: dict[str, Crew[QueueWorker]]
+    ledger: Crew[LedgerWriter]
 
-    proposers: Crew
-    solvers: Crew
-    judges: Crew
-    learners: dict[str, Crew]
-    queues: dict[str, Crew]
-    ledger: Crew
+    def learner(self, role: str) -> Learners:
+        """Who trains `role`: its state dies with it, so that a fault of it is a LearnerLost (but `broadcast_failed`)."""
+        return _Mortal(self.learners[role], role).first
 
-    def players(self, role: str) -> Crew:
-        """Who plays `role`."""
-        return self.proposers if role == PROPOSER else self.solvers
+
+class _Mortal(Around[Learners]):
+    def __init__(self, inner: Crew[Learners], role: str) -> None:
+        super().__init__(inner)
+        self._role = role
+
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        """See `Crew.perform`."""
+        try:
+            return await self.inner.perform(worker, call, *args)
+        except Fault as fault:
+            if fault.cause == FAILED:
+                raise
+            raise LearnerLost(f"{self._role} learner: {fault}") from fault

@@ -3,7 +3,7 @@
 Owns when a set is complete and what state.json says. Promises that state.json always names complete folders of the same
 step, one a role that plays, the same one for roles that share a policy (each is written aside and renamed, state.json
 last), that going back to it is one operation, used for a resumed run, a dead learner and a collapse alike, and, while a
-collapse is watched for, that a set whose weights later figures vouched for stays on the disk.
+collapse is watched for, that a set whose weights later figures confirmed stays on the disk.
 Refuses to know what is inside a learner's folder.
 """
 
@@ -27,8 +27,7 @@ from ssp.record.runfolder import STEP, RunFolder, step_of
 from ssp.selfplay.best import best
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.health.limits import Memory
-from ssp.selfplay.league import lineup
-from ssp.selfplay.lost import call_learner
+from ssp.selfplay.league import matchmaker
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.workers import build
 
@@ -49,10 +48,10 @@ KINDS = {
 }
 """What state.json holds, with its types."""
 
-CURSOR = {"next": int, "open": list, "mark": str, "again": list}
+CURSOR = {"next": int, "open": list, "mark": str}
 """What its data cursor holds (`ssp.selfplay.targets`)."""
 
-NEWER: dict[str, Any] = {"mark": "", "again": []}
+NEWER: dict[str, Any] = {"mark": ""}
 """Of that, what is not always there."""
 
 
@@ -60,7 +59,7 @@ NEWER: dict[str, Any] = {"mark": "", "again": []}
 class State:
     """What state.json holds: the step all learners are at, their folders and versions, replay pool and data cursor, what
     is known of each role's health, and how often the run went back after a collapse. `good`: the newest state whose
-    weights have shown no sign of one; empty when it is this one, or nobody watches. `league`: as `Lineup.state` gives it."""
+    weights have shown no sign of one; empty when it is this one, or nobody watches. `league`: see `Matchmaker.state`."""
 
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)
@@ -172,7 +171,7 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
         paths = [folder.absolute(path) for path in dict.fromkeys(state.folders.values())]
         list(pool.map(lambda path: check_files(path, whole=True), paths))
     if cfg.league.match != "self":
-        lineup.check(folder, [state.league, state.good.get("league", {})])
+        matchmaker.check(folder, [state.league, state.good.get("league", {})])
     return state
 
 
@@ -198,8 +197,8 @@ class Checkpoints:
         self._kept: dict[int, dict[str, Any]] = {}
         self._written: dict[str, int] = {}
         self._watched = cfg.health.collapse > 0 and cfg.health.on_collapse != "warn"
-        self._states: list[State] = []  # the good one, then those that wait to be vouched for
-        self._vouched: dict[str, int] = {}
+        self._states: list[State] = []  # the good one, then those that wait to be confirmed
+        self._confirmed: dict[str, int] = {}
         self.saved = -1
 
     def due(self, step: int) -> bool:
@@ -233,11 +232,9 @@ class Checkpoints:
         versions: Mapping[str, int],
         meta: dict[str, Any],
         health: Mapping[str, dict[str, Any]] | None = None,
-        owed: Sequence[int] = (),
     ) -> None:
         """Save one learner at `step`, with the `versions` of the roles that it trains, and what is known of their `health`;
-        the last one of them lets state.json name them all, and old folders go. `owed`: games that were lost so far and are
-        to be played again later. LearnerLost."""
+        the last one of them lets state.json name them all, and old folders go. LearnerLost."""
         version = versions[learner]
         path = self._folder.checkpoint(learner, version)
         if self._written.get(learner) != version:  # one that published nothing since is on disk already
@@ -245,7 +242,7 @@ class Checkpoints:
             for left in (path, *path.parent.glob("v*.tmp-*")):  # of those that died in a save: no state names it
                 shutil.rmtree(left, ignore_errors=True)
             full = {**meta, "version": version, "run_step": step}
-            await call_learner(self._cast, learner, "save", str(path), full)
+            await self._cast.learner(learner).save(str(path), full)
             self._written[learner] = version
         half = self._half.setdefault(step, {})
         for role, number in versions.items():
@@ -261,14 +258,12 @@ class Checkpoints:
             rollbacks=self.rollbacks,
             **self._kept.get(step, {}),
         )
-        if owed:
-            state.cursor = {**state.cursor, "again": list(owed)}
         self._kept = {later: kept for later, kept in self._kept.items() if later > step}
         good = self._good()
         self._states = [*self._states, state] if self._watched else [state]
         if self._watched and good is not None:
             state.good = asdict(replace(good, good={}))
-        await self._cast.ledger.call(0, "keep")
+        await self._cast.ledger.first.keep()
         self._folder.write_state(asdict(state))
         # A learner that runs ahead has saved steps that the next pairs will name: these stay too.
         waiting = [folder for waits in self._states for folder in waits.folders.values()]
@@ -281,9 +276,9 @@ class Checkpoints:
         """Where the learner's checkpoint of that state lies, "" without one."""
         return str(self._folder.absolute(state.folders[learner])) if state.folders else ""
 
-    def vouch(self, role: str, step: int) -> None:
+    def confirm(self, role: str, step: int) -> None:
         """Figures of `role` show no sign of a collapse in its weights up to `step`."""
-        self._vouched[role] = max(self._vouched.get(role, step), step)
+        self._confirmed[role] = max(self._confirmed.get(role, step), step)
 
     def back(self) -> int:
         """Let state.json name the good state; its step. It stays as good for `restore`."""
@@ -299,8 +294,8 @@ class Checkpoints:
         return self._states[-1].rollbacks if self._states else 0
 
     def _good(self) -> State | None:
-        """The newest saved state that all roles vouch for; else the oldest that is known."""
-        proven = min((self._vouched.get(role, -1) for role in self._cfg.roles), default=-1)
+        """The newest saved state that all roles confirm; else the oldest that is known."""
+        proven = min((self._confirmed.get(role, -1) for role in self._cfg.roles), default=-1)
         while len(self._states) > 1 and self._states[1].step <= proven:
             self._states.pop(0)
         return self._states[0] if self._states else None
@@ -314,14 +309,14 @@ class Checkpoints:
         self._kept.clear()
         found = read(self._folder, self._cfg.roles)
         state = found or State()
-        self._vouched.clear()
+        self._confirmed.clear()
         self._states = [] if found is None else [found]
         if found is not None and found.good and self._watched:
             self._states.insert(0, State(**found.good))
         self.saved = state.step if found else -1
         for learner in learners(self._cfg):
             if folder := self.folder(state, learner):
-                await call_learner(self._cast, learner, "load", folder)
-        await self._cast.ledger.call(0, "rollback", dict.fromkeys(self._cfg.roles, state.step))
+                await self._cast.learner(learner).load(folder)
+        await self._cast.ledger.first.rollback(dict.fromkeys(self._cfg.roles, state.step))
         self._folder.forget(state.step)
         return state

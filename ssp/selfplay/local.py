@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ssp.base.crew import LocalCrew
+from ssp.base.crew import Crew, LocalCrew
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.config.crews import learners, proposers
+from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game.rollout import Search
 from ssp.record.ledger import HomeLedger
+from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.queues import Queue
+from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.seams import Judges, Learners, Players
 from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner
 from ssp.selfplay.workers.player import Player
@@ -22,19 +25,25 @@ from ssp.selfplay.workers.simulated import SimulatedLearner
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:
     """Build every worker here. `models`: role → start model folder, for the roles that play."""
     place, budget = cfg.placement, cfg.queue
+    counts = {PROPOSER: place.proposers, SOLVER: place.solvers}
+
+    def players(role: str) -> Crew[Players]:
+        return LocalCrew(Players, role, lambda i: Player(cfg, role, models[role], search, episodes), counts[role])
+
+    def learner(name: str) -> Crew[Learners]:
+        made: Any = SimulatedLearner if cfg.block(name).learner.kind == "simulated" else Learner
+        return LocalCrew(Learners, f"learner-{name}", lambda i: made(cfg, name, models[name]))
+
+    def queue(role: str) -> Crew[QueueWorker]:
+        return LocalCrew(QueueWorker, f"queue-{role}", lambda i: Queue(budget.items, budget.bytes))
+
+    taught: dict[str, Crew[Learners]] = {}
+    for name, roles in learners(cfg).items():
+        taught |= dict.fromkeys(roles, learner(name))
     return Cast(
-        proposers=LocalCrew(
-            "proposer", lambda i: Player(cfg, PROPOSER, models[PROPOSER], search, episodes), proposers(cfg)
-        ),
-        solvers=LocalCrew("solver", lambda i: Player(cfg, SOLVER, models[SOLVER], search, episodes), place.solvers),
-        judges=LocalCrew("judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
-        learners={role: crew for name in learners(cfg) for role, crew in _learner(cfg, name, models).items()},
-        queues={name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes)) for name in cfg.roles},
-        ledger=LocalCrew("ledger", lambda i: HomeLedger(ledger)),
+        players={role: players(role) for role in cfg.roles},
+        judges=LocalCrew(Judges, "judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
+        learners=taught,
+        queues={role: queue(role) for role in cfg.roles},
+        ledger=LocalCrew(LedgerWriter, "ledger", lambda i: HomeLedger(ledger)),
     )
-
-
-def _learner(cfg: Config, name: str, models: dict[str, Path]) -> dict[str, LocalCrew]:
-    """The learner called `name`, by the roles that it trains."""
-    made: Any = SimulatedLearner if cfg.block(name).learner.kind == "simulated" else Learner
-    return dict.fromkeys(learners(cfg)[name], LocalCrew(f"learner-{name}", lambda i: made(cfg, name, models[name])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ssp.base.episode import PROPOSED, PROPOSER, REPLAYED, TRIED, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
@@ -82,6 +82,16 @@ class Brief:
 
 
 @dataclass(frozen=True)
+class PlayOrder:
+    """How a block is played: sampling temperature, the file stem of its transcripts ("" = none are written), and the
+    update of the role whose limits hold (None: those of the last stage)."""
+
+    temperature: float
+    stem: str
+    step: int | None = None
+
+
+@dataclass(frozen=True)
 class PlayReport:
     """What a worker says about one block: a brief for each episode, in order, and seconds a stage."""
 
@@ -114,7 +124,7 @@ class Game:
     it. One of a data set has neither. `golds` are all right answers: the target alone, or those of the data set.
     `hints` is what the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline.
     `grades` is by attempt id. `frozen`: the role that a past version of it plays here, whose episodes nobody learns from
-    (`ssp.selfplay.league.lineup`); a past proposer is `asked_by` too.
+    (`ssp.selfplay.league.matchmaker`); a past proposer is `asked_by` too.
     """
 
     id: str
@@ -146,7 +156,7 @@ class Game:
 @dataclass(frozen=True)
 class TrainItem:
     """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline; or the
-    `baseline` itself (see `PlanItem`)."""
+    `baseline` itself (`ssp.learning.taught.PlanItem`)."""
 
     id: str
     block: Block
@@ -154,17 +164,6 @@ class TrainItem:
     reward: float
     group: int
     version_min: int
-    baseline: float | None = None
-
-
-class PlanItem(NamedTuple):
-    """One episode of a learner's batch: row `row` of the block at place `block`, its reward and group. `baseline`: what
-    the greedy answer to its question earned (ReMax), None without one."""
-
-    block: int
-    row: int
-    reward: float
-    group: int
     baseline: float | None = None
 
 

@@ -15,8 +15,9 @@ from ssp.base.episode import PROPOSER, SOLVER
 from ssp.game.world import World
 from ssp.selfplay import endings
 from ssp.selfplay.endings import ColdWatch
+from ssp.selfplay.events import Round
 from ssp.selfplay.records import Game
-from ssp.selfplay.settle import Settled, all_played
+from ssp.selfplay.settle import all_played
 from ssp.telemetry.clock import Clock
 
 WAIT = 0.001
@@ -85,34 +86,24 @@ class Report:
         if time.perf_counter() - began > WAIT:
             self._sink.span(track, f"wait: {why}", began, time.perf_counter())
 
-    def round(
-        self,
-        step: int,
-        games: Sequence[Game],
-        refills: Sequence[Game],
-        settled: Settled,
-        voids: Mapping[str, int],
-        clock: Clock,
-        more: Mapping[str, float] | None = None,
-    ) -> None:
-        """A round is settled. `refills`: games whose question was asked before; `voids`: by cause, since the last round's
-        report; `more`: figures."""
-        values = {**game_figures(games, refills, self._oracle), **(more or {})}
-        played = list(all_played([*games, *refills]))
+    def round(self, this: Round, voids: Mapping[str, int]) -> None:
+        """A round is settled. `voids`: by cause, since the last round's report."""
+        values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
+        played = list(all_played(this.played))
         values["game/tokens"] = float(sum(p.brief.tokens for p in played))
         if searches := sum(p.brief.searches for p in played):
             values["search/cut"] = sum(p.brief.cuts for p in played) / searches
         values.update({f"void/{cause}": float(count) for cause, count in sorted(voids.items())})
-        rejected = {name: count for name, count in sorted(settled.counts.items()) if name.startswith("reject/")}
+        rejected = {name: count for name, count in sorted(this.settled.counts.items()) if name.startswith("reject/")}
         values.update({name: float(count) for name, count in rejected.items()})
         for role in self._roles:
-            newest = [game for game in (*games, *refills) if game.frozen != role]
+            newest = [game for game in this.played if game.frozen != role]
             mine = [p.brief for p in all_played(newest) if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
-            self._played.setdefault(step, {})[role] = endings.figures(mine)
+            self._played.setdefault(this.step, {})[role] = endings.figures(mine)
         tokens = {role: sum(p.brief.tokens for p in played if p.brief.role == role) for role in self._roles}
-        self._rounds[step] = values, tokens, clock
+        self._rounds[this.step] = values, tokens, this.clock
 
     def learned(self, step: int, stats: Mapping[str, dict[str, float]]) -> bool:
         """One learner finished `step`: figures of each role that it trains. True when it was the last one; then

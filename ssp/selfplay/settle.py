@@ -6,8 +6,8 @@ gets exactly one row, and that a void enters no batch. Refuses to talk to worker
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from ssp.config import own
 from ssp.config.schema import Config
 from ssp.game.rewards import proposer as proposer_rewards
 from ssp.game.rewards.score import penalty
-from ssp.selfplay.records import Brief, Game, Played, TrainItem
+from ssp.selfplay.records import Brief, Game, Played, TrainBatch, TrainItem
 
 TOO_FEW = "too_few_attempts"
 """Void of a proposal of which fewer than half the attempts were scored."""
@@ -33,10 +33,10 @@ class Settled:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
-    items: dict[str, list[TrainItem]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
+    items: dict[str, list[TrainItem]] = field(default_factory=lambda: defaultdict(list))
     counts: Counter[str] = field(default_factory=Counter)
-    paid: dict[str, list[tuple[int, float, int]]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
-    overlong: dict[str, list[float]] = field(default_factory=lambda: {PROPOSER: [], SOLVER: []})
+    paid: dict[str, list[tuple[int, float, int]]] = field(default_factory=lambda: defaultdict(list))
+    overlong: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     nbytes: Counter[str] = field(default_factory=Counter)
     step: int = 0
 
@@ -74,6 +74,12 @@ class Settled:
         item = TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min, baseline)
         self.items[brief.role].append(item)
         self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
+
+    def batch(self, role: str, more: Mapping[str, float]) -> TrainBatch:
+        """What the learner of `role` gets; `more`: figures of the role beside its own."""
+        items = self.items[role]
+        rewards = [item.reward for item in items]
+        return TrainBatch(role, self.step, items, rewards, self.nbytes[role], {**self.figures(role), **more})
 
     def figures(self, role: str) -> dict[str, float]:
         """Mean reward and searches of the role's paid episodes, and the share of groups (of two and more) without

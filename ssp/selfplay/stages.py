@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -35,11 +35,11 @@ from ssp.config.schema import Config
 from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.lost import GONE
-from ssp.selfplay.records import Block, Brief, Game, Played
+from ssp.selfplay.records import Block, Brief, Game, Played, PlayOrder
+from ssp.selfplay.seams import Judges, Players
 from ssp.selfplay.settle import all_played
-from ssp.selfplay.transfer.courier import LOST
-from ssp.selfplay.versions import Published, WeightStore
-from ssp.selfplay.workers.player import PlayOrder
+from ssp.selfplay.transfer.sync import LOST
+from ssp.selfplay.versions import Match, Published, WeightStore
 from ssp.telemetry.clock import Clock
 
 T = TypeVar("T")
@@ -50,15 +50,12 @@ REISSUES = 5
 LOSSES = 2
 """How often a round issues again what was lost after it had been played; what is lost once more stays void."""
 
-Hand = tuple[Published, list[Game]]
-"""Weights, and the games in which they play."""
-
 
 @dataclass(frozen=True)
 class Part:
     """Who plays: a crew, the kind of episodes, and how many tasks in a row stay in one block (a game's attempts)."""
 
-    crew: Crew
+    crew: Crew[Players]
     kind: str
     together: int = 1
 
@@ -79,6 +76,7 @@ class Stages:
 
     def __init__(self, cfg: Config, cast: Cast, gate: VoidGate, store: WeightStore) -> None:
         self._cfg, self._cast, self._gate, self._store = cfg, cast, gate, store
+        self._ledger = cast.ledger.first
         self.incarnation = self.redraws = 0
 
     async def propose(
@@ -99,19 +97,17 @@ class Stages:
         ]
         stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}{weights.past}"
         order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
-        part = Part(self._cast.proposers, PROPOSAL, together=self._cfg.game.proposals)
+        part = Part(self._cast.players[PROPOSER], PROPOSAL, together=self._cfg.game.proposals)
         played = await self._play(part, tasks, order, weights, clock, losses)
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal
-        await self._ledger(
-            "advance",
-            [
-                {"id": p.brief.id, "state": State.GRADING.value, "file": p.brief.file, "row": p.brief.row}
-                for p in played
-            ],
+        await self._ledger.advance(
+            [{"id": p.brief.id, "state": State.GRADING.value, "file": p.brief.file, "row": p.brief.row} for p in played]
         )
 
-    async def verify(self, round_: int, asked: Sequence[Hand], solver: Published, clock: Clock, again: int = 0) -> None:
+    async def verify(
+        self, round_: int, asked: Sequence[Match], solver: Published, clock: Clock, again: int = 0
+    ) -> None:
         """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and `question`. A lost one is written
         again by whose it was; `again` as in `propose`."""
         await self._verify([game for _, games in asked for game in games], solver, clock)
@@ -135,9 +131,13 @@ class Stages:
             blocks.setdefault(block.id, (block.ref, []))[1].append(game)
 
         async def one(worker: int, block: Any, owned: list[Game]) -> float:
-            args = (block, [game.target for game in owned])
+            targets = [game.target for game in owned]
+
+            async def ask(judge: Judges, live: Published | None) -> tuple[list[Verdict], float]:
+                return await judge.verify(block, targets, *(() if live is None else (live.version, live.weights)))
+
             try:
-                verdicts, seconds = await self._judge(worker, "verify", *args, live=live)
+                verdicts, seconds = await self._judged(worker, ask, live)
             except Fault as lost:
                 verdicts, seconds = [Verdict(False, void_cause=lost.cause)] * len(owned), 0.0
             for game, verdict in zip(owned, verdicts, strict=True):
@@ -174,7 +174,7 @@ class Stages:
         stem = f"{SOLVER}-{round_:06d}-i{self.incarnation}{weights.past}"
         order = PlayOrder(self._cfg.solver.sampling.temperature, stem, round_ + 1)
         by_game = {game.id: game for game in games}
-        part = Part(self._cast.solvers, ATTEMPT, together=self._cfg.game.attempts)
+        part = Part(self._cast.players[SOLVER], ATTEMPT, together=self._cfg.game.attempts)
         for played in await self._play(part, tasks, order, weights, clock, losses):
             game = by_game[played.brief.game]
             game.attempts.append(played)
@@ -202,7 +202,7 @@ class Stages:
             for game in games.values()
         ]
         order = PlayOrder(0.0, f"{SOLVER}greedy-{round_:06d}-i{self.incarnation}", round_ + 1)
-        for played in await self._play(Part(self._cast.solvers, GREEDY), tasks, order, weights, clock, losses):
+        for played in await self._play(Part(self._cast.players[SOLVER], GREEDY), tasks, order, weights, clock, losses):
             games[played.brief.game].greedy = played
 
     async def grade(self, round_: int, games: Sequence[Game], solver: Published, clock: Clock) -> None:
@@ -231,7 +231,7 @@ class Stages:
         async def one(worker: int, block: Any, owned: list[tuple[Game, Played]]) -> float:
             items = [(played.index, game.question, game.golds or (game.target,)) for game, played in owned]
             try:
-                grades, seconds = await self._judge(worker, "grade", block, items)
+                grades, seconds = await self._judged(worker, lambda judge, _: judge.grade(block, items))
             except Fault as lost:
                 grades, seconds = [Grade(None, void_cause=lost.cause)] * len(items), 0.0
             for (game, played), grade in zip(owned, grades, strict=True):
@@ -248,12 +248,12 @@ class Stages:
     ) -> list[Brief]:
         """Play evaluation tasks on the solvers, within the limits of update `step`; one brief a task, in order."""
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
-        part = Part(self._cast.solvers, EVALUATION)
+        part = Part(self._cast.players[SOLVER], EVALUATION)
         return [played.brief for played in await self._play(part, tasks, order, weights, clock)]
 
     async def keep(self, briefs: Sequence[Brief]) -> None:
         """Evaluation episodes end as `kept` (or voided)."""
-        await self._ledger("advance", [kept(brief) for brief in briefs])
+        await self._ledger.advance([kept(brief) for brief in briefs])
 
     def _draw(self, *names: str | int) -> int:
         """The seed of one episode's draws."""
@@ -290,16 +290,16 @@ class Stages:
                 "past": bool(weights.past),
             }
             rows = [{"id": t.id, "game_id": t.game, "attempt": t.attempt, "item": t.item, **running} for t in issued]
-            await self._ledger("create", rows)
+            await self._ledger.create(rows)
             try:
-                block, report = await crew.call(worker, "play", issued, named, weights.version, weights.weights)
+                block, report = await crew[worker].play(issued, named, weights.version, weights.weights)
             except Fault as fault:
                 await self._lost([task.id for task in issued], fault, part)
                 await self._gate.admit()
                 if fault.cause in LOST:
                     weights = await self._store.mend(part.policy, weights, str(fault))
                 continue
-            self._store.courier.note(part.policy, report.seconds)
+            self._store.sync.note(part.policy, report.seconds)
             ends = [brief.cause if brief.outcome is Outcome.VOID else "" for brief in report.briefs]
             self._gate.record_all(ends, told=part.role != EVAL)
             where = Block(named.stem, block)
@@ -311,13 +311,15 @@ class Stages:
         rows = [
             {"id": id_, "state": State.VOIDED.value, "outcome": Outcome.VOID.value, "cause": fault.cause} for id_ in ids
         ]
-        await self._ledger("advance", rows)
+        await self._ledger.advance(rows)
 
     async def _void(self, lost: Sequence[Played]) -> None:
         """Episodes that were played, and whose block is gone."""
-        await self._ledger("advance", [p.brief.entry(State.VOIDED, Outcome.VOID, GONE) for p in lost])
+        await self._ledger.advance([p.brief.entry(State.VOIDED, Outcome.VOID, GONE) for p in lost])
 
-    async def _judge(self, worker: int, method: str, *args: Any, live: Published | None = None) -> Any:
+    async def _judged(
+        self, worker: int, ask: Callable[[Judges, Published | None], Awaitable[T]], live: Published | None = None
+    ) -> T:
         """A judge's call is pure: after a fault it is simply made again, on the next judge. `live`: weights it needs.
 
         Fault `payload_lost` when it is the block that no judge gets: its node died, and what was in it is void.
@@ -325,9 +327,8 @@ class Stages:
         judges = self._cast.judges
         fault = Fault("")
         for issue in range(REISSUES + 1):
-            weights = () if live is None else (live.version, live.weights)
             try:
-                return await judges.call((worker + issue) % judges.size, method, *args, *weights)
+                return await ask(judges[(worker + issue) % judges.size], live)
             except Fault as found:
                 fault = found
                 await self._gate.admit()
@@ -336,9 +337,6 @@ class Stages:
         if fault.cause == GONE:
             raise fault
         raise SspError(f"the judges failed {REISSUES + 1} times on the same call: see their actors' logs")
-
-    async def _ledger(self, method: str, *args: Any) -> Any:
-        return await self._cast.ledger.call(0, method, *args)
 
 
 async def _together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

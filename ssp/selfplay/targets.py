@@ -1,9 +1,8 @@
 """Which rows of the data a round plays: target answers to ask about, or questions to solve.
 
 Owns the order of the rows (a new seeded permutation each epoch) and the cursor: which batches of them are taken, and by
-which round, and which games were lost. Promises that a game number always means the same row, that in the lineage of a
-checkpoint no batch of rows is handed out twice or skipped, and that a lost game is handed out once more. Refuses to read
-files.
+which round. Promises that a game number always means the same row, and that in the lineage of a checkpoint no batch of rows
+is handed out twice or skipped. Refuses to read files.
 """
 
 from __future__ import annotations
@@ -28,15 +27,6 @@ class Item:
     hints: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass
-class _Lost:
-    """A game that was lost in a round, and the round that plays it again, once there is one."""
-
-    number: int
-    round: int
-    again: int | None = None
-
-
 class Targets:
     """Games of a round from a fixed list of rows, a batch of games at a time; each row that is drawn is `each` games in
     a row. `mark` stands for what the rows are and how they are asked: a cursor counts in nothing else."""
@@ -50,36 +40,16 @@ class Targets:
         self._next = 0
         self._open: list[int] = []
         self._taken: dict[int, list[int]] = {}
-        self._lost: dict[tuple[int, int], _Lost] = {}  # by round and number
         self._orders: dict[int, list[int]] = {}
 
     def take(self, round_: int, incarnation: int) -> list[Game]:
-        """The next batch of games, now round `round_`'s; a round may take several. Games that were lost lead the first one,
-        as many at most as it has of its own."""
+        """The next batch of games, now round `round_`'s; a round may take several."""
         if self._open:
             batch = self._open.pop(0)
         else:
             batch, self._next = self._next, self._next + 1
-        owed = [game for game in self._lost.values() if game.again is None][: self._batch]
-        if round_ in self._taken:
-            owed = []
-        for game in owed:
-            game.again = round_
         self._taken.setdefault(round_, []).append(batch)
-        again = self._games([game.number for game in owed], f"r{round_}-i{incarnation}")
-        return again + self._games(range(batch * self._batch, (batch + 1) * self._batch), f"-i{incarnation}")
-
-    def lose(self, round_: int, numbers: Sequence[int]) -> None:
-        """Games of a round of which a learner did not get all: each is owed once, whoever else lacks some of it too. A
-        replayed question has a negative number, and stays in its pool."""
-        for number in numbers:
-            if number >= 0:
-                self._lost.setdefault((round_, number), _Lost(number, round_))
-
-    def owed(self, step: int) -> list[int]:
-        """Numbers of the games that were lost up to `step` and not played again by then."""
-        lost = [game for game in self._lost.values() if game.round < step]
-        return [game.number for game in lost if game.again is None or game.again >= step]
+        return self._games(range(batch * self._batch, (batch + 1) * self._batch), f"-i{incarnation}")
 
     def state(self, round_: int) -> dict[str, Any]:
         """The cursor after the rounds up to `round_`: what later rounds have taken counts as open. In order of rounds."""
@@ -100,7 +70,6 @@ class Targets:
             )
         self._next, self._open = state["next"], list(state["open"])
         self._taken.clear()
-        self._lost = {(-1, number): _Lost(number, -1) for number in state.get("again", [])}
 
     def item(self, number: int) -> Item:
         """The row that game `number` plays."""

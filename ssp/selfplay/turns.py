@@ -13,15 +13,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from ssp.base.crew import Crew
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.crew import Around, Call, Crew
 from ssp.base.errors import Fault, SspError
 from ssp.config.crews import learners, venues
 from ssp.config.schema import Config
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.seams import Learners, Players
 
+W = TypeVar("W")
 Turn = AbstractAsyncContextManager[None]
 
 AWAKE = "engine_awake"
@@ -29,9 +31,6 @@ AWAKE = "engine_awake"
 
 TRIES = 6
 """How often a player is told to sleep or to wake: one that died is told again, once it is back."""
-
-IDLE = frozenset({"place", "publish_by"})
-"""Calls to a learner in which it computes nothing."""
 
 
 class Turns:
@@ -42,7 +41,7 @@ class Turns:
         self._played: dict[str, _Floor] = {}
         self._learned: dict[str, _Floor] = {}
         for venue in venues(cfg):
-            floor = _Floor([self._cast.players(role) for role in venue.sleepers])
+            floor = _Floor([self._cast.players[role] for role in venue.sleepers])
             self._played |= dict.fromkeys(venue.roles, floor)
             self._learned |= dict.fromkeys(venue.learners, floor)
 
@@ -56,47 +55,40 @@ class Turns:
 
     def seated(self) -> Cast:
         """The cast, with crews that take their turns in every call that computes."""
-
-        def player(role: str) -> Crew:
-            def turn(method: str) -> Turn:
-                return self.playing(role) if method == "play" else nullcontext()
-
-            return _Seated(self._cast.players(role), turn) if role in self._played else self._cast.players(role)
-
-        def learner(name: str) -> Crew:
-            def turn(method: str) -> Turn:
-                return nullcontext() if method in IDLE else self.learning(name)
-
-            return _Seated(self._cast.learners[name], turn) if name in self._learned else self._cast.learners[name]
-
-        taught: dict[str, Crew] = {}
+        players = {
+            role: _Seated(crew, partial(self.playing, role)) if role in self._played else crew
+            for role, crew in self._cast.players.items()
+        }
+        taught: dict[str, Crew[Learners]] = {}
         for name, roles in learners(self._cfg).items():
-            taught |= dict.fromkeys(roles, learner(name))
-        return replace(self._cast, proposers=player(PROPOSER), solvers=player(SOLVER), learners=taught)
+            crew = self._cast.learners[name]
+            seat = _Seated(crew, partial(self.learning, name)) if name in self._learned else crew
+            taught |= dict.fromkeys(roles, seat)
+        return replace(self._cast, players=players, learners=taught)
 
 
-class _Seated:
-    """A crew whose calls wait for their turn."""
+class _Seated(Around[W]):
+    """A crew whose calls that compute wait for their turn."""
 
-    def __init__(self, inner: Crew, turn: Callable[[str], Turn]) -> None:
-        self.name, self.size = inner.name, inner.size
-        self._inner, self._turn = inner, turn
+    def __init__(self, inner: Crew[W], turn: Callable[[], Turn]) -> None:
+        super().__init__(inner)
+        self._turn = turn
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """See `Crew.call`. Who gives a call up does not end it over there, so its turn lasts until it has ended."""
-        async with self._turn(method):
-            call = asyncio.ensure_future(self._inner.call(worker, method, *args))
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        """See `Crew.perform`. A call that is cancelled goes on over there: its turn lasts until it has ended."""
+        async with self._turn() if call.computes else nullcontext():
+            under_way = asyncio.ensure_future(self.inner.perform(worker, call, *args))
             try:
-                return await asyncio.shield(call)
+                return await asyncio.shield(under_way)
             except asyncio.CancelledError:
-                await asyncio.wait([call])
+                await asyncio.wait([under_way])
                 raise
 
 
 class _Floor:
     """One venue. Whoever wants a turn passes the gate, which is first come, first served, and learners stay in it."""
 
-    def __init__(self, crews: Sequence[Crew]) -> None:
+    def __init__(self, crews: Sequence[Crew[Players]]) -> None:
         self._crews = crews
         self._gate, self._nobody = asyncio.Lock(), asyncio.Event()
         self._nobody.set()
@@ -127,25 +119,25 @@ class _Floor:
         """Have all engines awake, or asleep."""
         if self._awake is not awake:
             self._awake = None
-            method = "wake" if awake else "sleep"
-            calls = [_told(crew, worker, method) for crew in self._crews for worker in range(crew.size)]
+            calls = [_told(crew, worker, awake) for crew in self._crews for worker in range(crew.size)]
             failed = [error for error in await asyncio.gather(*calls, return_exceptions=True) if error is not None]
             if failed:
                 raise failed[0]
             self._awake = awake
 
 
-async def _told(crew: Crew, worker: int, method: str) -> None:
+async def _told(crew: Crew[Players], worker: int, awake: bool) -> None:
     """Tell one player, again when it died: its new process is awake, and hears of its turn here."""
     for _ in range(TRIES):
         try:
-            await crew.call(worker, method)
+            await (crew[worker].wake() if awake else crew[worker].sleep())
             return
         except Fault as fault:
             said = str(fault)
             if fault.cause == AWAKE:
                 break
+    what = "wake" if awake else "sleep"
     raise SspError(
-        f"{crew.name}-{worker} shares its GPU with a learner and does not {method} ({said}). Next: lower "
+        f"{crew.name}-{worker} shares its GPU with a learner and does not {what} ({said}). Next: lower "
         "placement.engine_gpus or the learner's token_budget, or set placement.layout=separate"
     )

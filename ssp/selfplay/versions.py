@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from ssp.base.crew import Crew
 from ssp.base.errors import InputError
-from ssp.selfplay.records import Ref
-from ssp.selfplay.transfer.courier import Courier
+from ssp.record.ledger.writer import LedgerWriter
+from ssp.selfplay.records import Game, Ref
+from ssp.selfplay.transfer.sync import WeightSync
 
 ANCHORS = 2**30
 """Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""
@@ -30,16 +31,20 @@ class Published:
     past: str = ""
 
 
+Match = tuple[Published, list[Game]]
+"""Weights, and the games in which they play."""
+
+
 class WeightStore:
     """The newest publication of each role."""
 
-    def __init__(self, ledger: Crew, courier: Courier) -> None:
-        self._ledger, self.courier = ledger, courier
+    def __init__(self, ledger: Crew[LedgerWriter], sync: WeightSync) -> None:
+        self._ledger, self.sync = ledger.first, sync
         self._latest: dict[str, Published] = {}
-        self.made: dict[str, dict[int, int]] = {role: {} for roles in courier.trains.values() for role in roles}
+        self.made: dict[str, dict[int, int]] = {role: {} for roles in sync.trains.values() for role in roles}
         """Role → version → the update whose result it is."""
         self._mended: dict[tuple[str, int], Published] = {}
-        self._mending = {learner: asyncio.Lock() for learner in courier.trains}
+        self._mending = {learner: asyncio.Lock() for learner in sync.trains}
 
     def latest(self, role: str) -> Published:
         """The newest weights of `role`."""
@@ -49,10 +54,9 @@ class WeightStore:
         """Give `weights`, the result of step `step` of `learner` in this incarnation, the next version number of each role
         that it trains; those of the role that it is called after."""
         versions = {
-            role: await self._ledger.call(0, "next_version", role, incarnation, step)
-            for role in self.courier.trains[learner]
+            role: await self._ledger.next_version(role, incarnation, step) for role in self.sync.trains[learner]
         }
-        weights = await self.courier.deliver(learner, versions, weights, serial)
+        weights = await self.sync.deliver(learner, versions, weights, serial)
         self._latest |= {role: Published(version, weights, serial) for role, version in versions.items()}
         for role, version in versions.items():
             self.made[role][version] = step
@@ -65,11 +69,11 @@ class WeightStore:
         if lost.past:
             rule = f"the weights of {role} version {lost.version}, a member of the league, are in the folder of the run"
             raise InputError(rule, why, "let every node see them and go on with resume=auto, or set league.match=self")
-        learner = next(name for name, roles in self.courier.trains.items() if role in roles)
+        learner = next(name for name, roles in self.sync.trains.items() if role in roles)
         async with self._mending[learner]:  # many players miss the same
             known = self._mended.get((role, lost.version), lost)
             if known.weights is lost.weights:
-                known = replace(lost, weights=await self.courier.again(role, lost.version, lost.serial, why))
+                known = replace(lost, weights=await self.sync.again(role, lost.version, lost.serial, why))
                 self._mended[role, lost.version] = known
                 if self._latest[role].version == lost.version:
                     self._latest[role] = known
@@ -78,5 +82,5 @@ class WeightStore:
 
     def _forget(self) -> None:
         """Parcels of versions that nobody plays any more."""
-        oldest = {role: latest.version - self.courier.spare(role) for role, latest in self._latest.items()}
+        oldest = {role: latest.version - self.sync.spare(role) for role, latest in self._latest.items()}
         self._mended = {key: kept for key, kept in self._mended.items() if key[1] > oldest[key[0]]}

@@ -12,7 +12,7 @@ from typing import Any
 from ssp.base import causes
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.workers.activity import Activity
+from ssp.telemetry.activity import Activity
 from ssp.telemetry.console import Console, Row
 from ssp.telemetry.queuelog import QueueLog
 from ssp.telemetry.runlog import RunLog

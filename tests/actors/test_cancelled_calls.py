@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from works import Work
 
 from actors.crew import Patience, RayCrew
 from ssp.base.errors import Fault, SspError
@@ -17,7 +18,7 @@ def _crew(answer: Callable[[], Any], seconds: float = 10.0) -> RayCrew:
     asked = SimpleNamespace(remote=answer)
     two = SimpleNamespace(remote=lambda: ("block", answer()))
     handle = SimpleNamespace(ping=asked, ask=asked, play=SimpleNamespace(options=lambda **_: two))
-    return RayCrew("solver", [handle], Patience(seconds, seconds), lambda text: None)
+    return RayCrew(Work, "solver", [handle], Patience(seconds, seconds), lambda text: None)
 
 
 @pytest.mark.parametrize("method", ["ask", "play", "ping"])
@@ -31,7 +32,7 @@ def test_a_call_that_is_cancelled_as_its_answer_comes_is_cancelled(method: str, 
         crew.members[0].down = method == "ping"  # the call first waits until it is back
 
         async def lives_on() -> None:
-            await crew.call(0, "ask" if method == "ping" else method)
+            await getattr(crew[0], "ask" if method == "ping" else method)()
             await asyncio.Event().wait()
 
         task = asyncio.create_task(lives_on())
@@ -58,9 +59,9 @@ def test_a_call_without_an_answer_ends_and_so_does_the_wait_for_one_that_does_no
     async def play() -> None:
         crew = _crew(asyncio.get_running_loop().create_future, 0.05)
         with pytest.raises(Fault, match="solver_deadline: ask took longer than 0.05 s"):
-            await crew.call(0, "ask")
+            await crew[0].ask()
         with pytest.raises(SspError, match="solver-0 did not come back within 0.05 s"):
-            await crew.call(0, "ask")
+            await crew[0].ask()
 
     asyncio.run(play())
     assert killed == [False]
@@ -81,7 +82,7 @@ def test_an_actor_that_answers_one_call_after_the_other_is_not_taken_for_one_tha
             return answers[-1]
 
         crew = _crew(asked, 1.5)
-        line = [asyncio.create_task(crew.call(0, "ask")) for _ in range(4)]
+        line = [asyncio.create_task(crew[0].ask()) for _ in range(4)]
         for i in range(3):  # all three together take longer than one may
             await asyncio.sleep(0.6)
             answers[i].set_result(i)

@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 import pytest
 import ray
 from ray.util.state import list_actors
 from trainruns import PATIENCE, POLICY
+from works import Repeated, Work
 
 from actors.crew import Patience, RayCrew
 from actors.fleet import join
@@ -44,9 +46,9 @@ class Worker(Alive):
         return [1] * 100_000, "report"
 
 
-def _crew(actor: object, call: float = PATIENCE, repeats: int = 0) -> tuple[RayCrew, list[str]]:
+def _crew(actor: object, call: float = PATIENCE, kind: Any = Work) -> tuple[RayCrew[Any], list[str]]:
     said: list[str] = []
-    return RayCrew("worker", [actor], Patience(call, PATIENCE, repeats), said.append), said
+    return RayCrew(kind, "worker", [actor], Patience(call, PATIENCE), said.append), said
 
 
 def test_a_call_returns_a_payload_stays_where_it_is_and_an_error_is_raised_as_it_was():
@@ -54,11 +56,11 @@ def test_a_call_returns_a_payload_stays_where_it_is_and_an_error_is_raised_as_it
 
     async def play() -> None:
         await crew.ready()
-        assert await crew.call(0, "add", 2, 3) == 5
-        payload, report = await crew.call(0, "play")
+        assert await crew[0].add(2, 3) == 5
+        payload, report = await crew[0].play()
         assert isinstance(payload, ray.ObjectRef) and report == "report" and len(await payload) == 100_000
         with pytest.raises(InputError, match="a rule"):
-            await crew.call(0, "fail")
+            await crew[0].fail()
 
     asyncio.run(play())
 
@@ -68,19 +70,19 @@ def test_a_dead_actor_is_a_fault_and_the_next_call_waits_for_its_restart():
 
     async def play() -> None:
         [pid] = await crew.pids()
-        waiting = asyncio.create_task(crew.call(0, "hang"))
+        waiting = asyncio.create_task(crew[0].hang())
         await asyncio.sleep(0.2)
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(Fault, match="worker_died"):
             await waiting
-        assert await crew.call(0, "add", 1, 1) == 2 and await crew.pids() != [pid]
+        assert await crew[0].add(1, 1) == 2 and await crew.pids() != [pid]
         [pid] = await crew.pids()
         os.kill(pid, signal.SIGKILL)  # its one restart is used up
         with pytest.raises(Fault):
             while True:
-                await crew.call(0, "add", 1, 1)
+                await crew[0].add(1, 1)
         with pytest.raises(SspError, match="placement.restarts"):
-            await crew.call(0, "add", 1, 1)
+            await crew[0].add(1, 1)
 
     asyncio.run(play())
     assert said[:2] == ["worker-0 died: its process ended during hang", "worker-0 is back"]
@@ -94,8 +96,8 @@ def test_a_hung_actor_is_killed_and_comes_back():
         [pid] = await crew.pids()
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(Fault, match="worker_deadline"):
-            await crew.call(0, "add", 1, 1)
-        assert await crew.call(0, "add", 1, 1) == 2 and await crew.pids() != [pid]
+            await crew[0].add(1, 1)
+        assert await crew[0].add(1, 1) == 2 and await crew.pids() != [pid]
 
     asyncio.run(play())
 
@@ -106,7 +108,7 @@ def test_one_with_a_state_that_dies_between_two_calls_is_missed_by_the_next_one(
     def start() -> object:
         return Worker.options(name="stateful", max_restarts=0).remote()
 
-    crew = RayCrew("worker", [start()], Patience(PATIENCE, PATIENCE), print, start, restarts=1)
+    crew = RayCrew(Work, "worker", [start()], Patience(PATIENCE, PATIENCE), print, start, restarts=1)
 
     async def play() -> None:
         await crew.ready()
@@ -115,30 +117,30 @@ def test_one_with_a_state_that_dies_between_two_calls_is_missed_by_the_next_one(
             os.kill(pid, signal.SIGKILL)
             with pytest.raises(Fault, match="worker_died"):
                 for _ in range(100):  # until Ray has noticed
-                    await crew.call(0, "add", 1, 1)
+                    await crew[0].add(1, 1)
                     await asyncio.sleep(0.1)
             if left:
-                assert await crew.call(0, "add", 1, 1) == 2 and await crew.pids() != [pid]
+                assert await crew[0].add(1, 1) == 2 and await crew.pids() != [pid]
         with pytest.raises(SspError, match="placement.restarts"):
-            await crew.call(0, "add", 1, 1)
+            await crew[0].add(1, 1)
 
     asyncio.run(play())
 
 
-def test_an_idempotent_crew_makes_a_lost_call_again():
-    crew, said = _crew(Worker.options(max_restarts=1).remote(), call=2.0, repeats=1)
+def test_a_call_that_may_be_repeated_is_made_again():
+    crew, said = _crew(Worker.options(max_restarts=1).remote(), call=2.0, kind=Repeated)
 
     async def play() -> int:
         await crew.ready()
         [pid] = await crew.pids()
         os.kill(pid, signal.SIGSTOP)
-        return await crew.call(0, "add", 1, 1)
+        return await crew[0].add(1, 1)
 
     assert asyncio.run(play()) == 2 and len(said) == 2
 
 
 def test_an_actor_without_a_place_is_reported_with_the_next_step():
-    crew = RayCrew("worker", [Worker.options(num_cpus=999).remote()], Patience(1.0, 1.0), print)
+    crew = RayCrew(Work, "worker", [Worker.options(num_cpus=999).remote()], Patience(1.0, 1.0), print)
     with pytest.raises(SspError, match="ray.start_timeout"):
         asyncio.run(crew.ready())
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import ray
 from trainruns import PATIENCE, until
+from works import Work
 
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
@@ -43,13 +44,13 @@ def _died(look: Deaths) -> list[Death]:
 
 def test_a_death_is_told_with_what_is_known_of_it(tmp_path: Path) -> None:
     actor: Any = Worker.options(name="run-worker-0", max_restarts=2).remote()
-    crew, said = RayCrew("worker", [actor], Patience(PATIENCE, PATIENCE), lambda text: None), list[str]()
+    crew, said = RayCrew(Work, "worker", [actor], Patience(PATIENCE, PATIENCE), lambda text: None), list[str]()
     look = Deaths("run", tmp_path / "deaths.jsonl", BUDGET, crew.calls.at_death, said.append)
 
     async def die(number: int) -> int:
         [pid] = await crew.pids()
         assert look.look() == [] and [seen.pid for seen in look.seen.values()] == [pid]
-        hanging = asyncio.create_task(crew.call(0, "hang"))
+        hanging = asyncio.create_task(crew[0].hang())
         await asyncio.sleep(0.3)
         os.kill(pid, number)
         with pytest.raises(Fault, match="worker_died"):
@@ -58,7 +59,7 @@ def test_a_death_is_told_with_what_is_known_of_it(tmp_path: Path) -> None:
 
     async def play() -> None:
         await crew.ready()
-        await crew.call(0, "write", "half way; api_key=abcdef0123")
+        await crew[0].write("half way; api_key=abcdef0123")
         pid = await die(signal.SIGKILL)
         [death] = await asyncio.to_thread(_died, look)
         assert (death.actor, death.kind, death.pid) == ("worker-0", "Worker", pid)
@@ -69,7 +70,7 @@ def test_a_death_is_told_with_what_is_known_of_it(tmp_path: Path) -> None:
         assert death.then == "Ray starts it again, 1 of 2 times; lost: its day; it is told again"
         assert look.look() == []
 
-        await crew.call(0, "write", "again")
+        await crew[0].write("again")
         await die(signal.SIGABRT)
         [death] = await asyncio.to_thread(_died, look)
         assert "SIGABRT" in death.signal or "Abort" in death.signal

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 import ray
 from trainruns import PATIENCE
+from works import Work
 
 from actors.crew import Patience, RayCrew
 from actors.process import Guarded
@@ -52,15 +53,17 @@ class EngineActor(Guarded, Engine):
 
 def test_an_actor_whose_engine_is_down_starts_again() -> None:
     said: list[str] = []
-    crew = RayCrew("solver", [EngineActor.remote(load("quickstart", []))], Patience(PATIENCE, PATIENCE), said.append)
+    crew = RayCrew(
+        Work, "solver", [EngineActor.remote(load("quickstart", []))], Patience(PATIENCE, PATIENCE), said.append
+    )
 
     async def play() -> None:
         await crew.ready()
-        first = await crew.call(0, "turn", False)
+        first = await crew[0].turn(False)
         with pytest.raises(Fault, match="solver_died"):
-            await crew.call(0, "turn", True)
-            await crew.call(0, "turn", True)
-        assert await crew.call(0, "turn", False) != first
+            await crew[0].turn(True)
+            await crew[0].turn(True)
+        assert await crew[0].turn(False) != first
 
     asyncio.run(play())
     assert said[-1] == "solver-0 is back"

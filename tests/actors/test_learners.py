@@ -22,13 +22,14 @@ from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault, InvariantError, OutOfMemory, SspError
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
+from ssp.learning.taught import PlanItem
 from ssp.selfplay.settings import load
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Plan
 from ssp.selfplay.workers.learner import Learner
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
 TWO = ("solver.learner.kind=deepspeed", "solver.learner.ranks=2")
-PLAN = [(0, row, float(row % 2), row // 4) for row in range(8)]
+PLAN = [PlanItem(0, row, float(row % 2), row // 4) for row in range(8)]
 
 
 def config(*overrides: str) -> Config:
@@ -65,24 +66,24 @@ def test_two_ranks_answer_as_one_and_a_dead_one_ends_all_and_comes_back(tmp_path
 
     async def play() -> None:
         await made.ready()
-        await made.call(0, "publish_by", Plan(OBJECT_STORE, "run", "solver", str(tmp_path), 2, False))
-        parcel, stats = await made.call(0, "update", PLAN, block())
-        assert stats["grad_norm"] == pytest.approx(made_by_one["grad_norm"], rel=1e-4)
+        await made[0].publish_by(Plan(OBJECT_STORE, "run", "solver", str(tmp_path), 2, False))
+        parcel, stats = await made[0].update({"solver": PLAN}, block())
+        assert stats["solver"]["grad_norm"] == pytest.approx(made_by_one["grad_norm"], rel=1e-4)
         weights = (await parcel).payload
         for name, weight in one.exported().items():
             np.testing.assert_allclose(weights[name], weight, atol=1e-5, rtol=0)
-        await made.call(0, "save", str(tmp_path / "v1"), {"role": "solver"})
-        after = await made.call(0, "learn", PLAN, block())
+        await made[0].save(str(tmp_path / "v1"), {"role": "solver"})
+        after = await made[0].learn(PLAN, block())
         with pytest.raises(InvariantError, match="written once"):  # all ranks say so, and go on
-            await made.call(0, "save", str(tmp_path / "v1"), {})
+            await made[0].save(str(tmp_path / "v1"), {})
 
         pids = await made.pids()
         os.kill(pids[1], signal.SIGKILL)
         with pytest.raises(Fault, match="learner-solver_died"):
-            await made.call(0, "learn", PLAN, block())
-        await made.call(0, "load", str(tmp_path / "v1"))
+            await made[0].learn(PLAN, block())
+        await made[0].load(str(tmp_path / "v1"))
         assert set(await made.pids()).isdisjoint(pids) and said[-1] == "learner-solver is back"
-        again = await made.call(0, "learn", PLAN, block())
+        again = await made[0].learn(PLAN, block())
         same = set(after) - {"seconds", "busy", "mfu"}
         assert {key: again[key] for key in same} == {key: after[key] for key in same}
 
@@ -117,7 +118,7 @@ class Short(Alive):
             raise OutOfMemory(f"{self._tokens} tokens")
         return self._tokens
 
-    def update(self) -> tuple[None, None]:
+    def update(self, plans: dict[str, Any]) -> tuple[None, None]:
         raise OutOfMemory("no token at all")
 
 
@@ -137,13 +138,13 @@ def test_memory_that_is_short_inside_a_collective_halves_once(monkeypatch: Any, 
     async def play() -> None:
         await made.ready()
         with pytest.raises(Fault, match="learner-solver_memory"):
-            await made.call(0, "learn", 50)
+            await made[0].learn(50)
         assert "half" in said[-1] and cfg.solver.learner.token_budget == 100
         if twice:
             with pytest.raises(OutOfMemory, match="50 tokens"):
-                await made.call(0, "learn", 20)
+                await made[0].learn(20)
         else:
-            assert await made.call(0, "learn", 50) == 50
+            assert await made[0].learn(50) == 50
 
     try:
         asyncio.run(play())
@@ -161,7 +162,7 @@ def test_a_failure_that_is_told_is_not_printed_too(monkeypatch: Any) -> None:
     async def play() -> None:
         await made.ready()
         with pytest.raises(Fault, match="learner-solver_memory"):
-            await made.call(0, "update")
+            await made[0].update({})
 
     try:
         asyncio.run(play())
@@ -179,7 +180,7 @@ def test_restarts_are_counted() -> None:
         await made.ready()
         made.end()
         with pytest.raises(SspError, match=r"placement\.restarts"):
-            await made.call(0, "learn", PLAN, block())
+            await made[0].learn(PLAN, block())
 
     try:
         asyncio.run(play())

@@ -13,6 +13,7 @@ import pytest
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainruns import MARK, PATIENCE, Cluster
+from works import Work
 
 from actors.cluster import connect, disconnect
 from actors.crew import Patience, RayCrew
@@ -53,6 +54,7 @@ def test_a_block_that_went_with_its_node_is_a_lost_payload_and_who_wanted_it_liv
         (other,) = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != mine]
         crews = [
             RayCrew(
+                Work,
                 name,
                 [Worker.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()],
                 Patience(PATIENCE, PATIENCE),
@@ -63,12 +65,12 @@ def test_a_block_that_went_with_its_node_is_a_lost_payload_and_who_wanted_it_liv
 
         async def play() -> None:
             here, there, learners = crews
-            kept, lost = [(await crew.call(0, "play"))[0] for crew in (here, there)]
+            kept, lost = [(await crew[0].play())[0] for crew in (here, there)]
             [pid] = await learners.pids()
             os.kill(second, signal.SIGKILL)
             with pytest.raises(Fault, match="payload_lost"):
-                await learners.call(0, "add", kept, lost)
-            assert await learners.call(0, "add", kept) == 1_000_000 and await learners.pids() == [pid]
+                await learners[0].add(kept, lost)
+            assert await learners[0].add(kept) == 1_000_000 and await learners.pids() == [pid]
 
         asyncio.run(play())
     finally:

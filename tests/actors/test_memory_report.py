@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import OutOfMemoryError
+from works import Work
 
 from actors.crew import Patience, RayCrew, last_line, memory_line
 from ssp.base.errors import Fault
@@ -42,7 +43,7 @@ class Handle:
 
 def test_a_call_that_lack_of_memory_ended_is_a_death() -> None:
     said: list[str] = []
-    crew = RayCrew("solver", [Handle()], Patience(5, 5), said.append)
+    crew = RayCrew(Work, "solver", [Handle()], Patience(5, 5), said.append)
     with pytest.raises(Fault) as caught:
-        asyncio.run(crew.call(0, "play"))
+        asyncio.run(crew[0].play())
     assert caught.value.cause == "solver_died" and said == ["solver-0 died: its process ended during play"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors import metrics
-from ssp.selfplay.workers.activity import Activity
+from ssp.telemetry.activity import Activity
 from ssp.telemetry.queuelog import QueueLog, read
 
 FIGURES = {"items": 12.0, "bytes": 400.0, "leased": 1.0, "age": 2.5}

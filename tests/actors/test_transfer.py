@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import ray
 from trainruns import LONG, PAIRS, PATIENCE, ledger_is_sound, run
+from works import Work
 
 from actors.crew import Patience, RayCrew
 from actors.process import Alive
@@ -100,19 +101,21 @@ class Worker(Alive):
 
 def test_weights_of_a_dead_learner_are_there_or_a_fault_and_nobody_hangs(joined):
     learner, player = Worker.remote(), Worker.remote()
-    learners, players = (RayCrew(n, [h], Patience(60.0, PATIENCE), print) for n, h in (("l", learner), ("p", player)))
+    learners, players = (
+        RayCrew(Work, n, [h], Patience(60.0, PATIENCE), print) for n, h in (("l", learner), ("p", player))
+    )
 
     async def play() -> None:
-        payload, _ = await learners.call(0, "play")
-        [owned] = await learners.call(0, "put")
+        payload, _ = await learners[0].play()
+        [owned] = await learners[0].put()
         [pid] = await learners.pids()
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(Fault, match="l_died"):
             while True:
-                await learners.call(0, "ping")
-        assert await players.call(0, "add", payload) == 1_000_000  # returned by a task: the coordinator owns it
+                await learners[0].ping()
+        assert await players[0].add(payload) == 1_000_000  # returned by a task: the coordinator owns it
         try:  # put by the dead process: such an object may die with its owner (law 10)
-            assert await players.call(0, "add", owned) == 1_000_000
+            assert await players[0].add(owned) == 1_000_000
         except Fault as fault:
             assert fault.cause == "payload_lost"
 

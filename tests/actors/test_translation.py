@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ObjectLostError, RayTaskError
+from works import Work
 
 from actors import cluster
 from actors.crew import Patience, RayCrew
@@ -23,7 +24,7 @@ def call(raised: Exception) -> Any:
         raise RayTaskError("work", "traceback", raised).as_instanceof_cause()
 
     handle = SimpleNamespace(work=SimpleNamespace(remote=answer))
-    return asyncio.run(RayCrew("worker", [handle], Patience(5.0, 5.0), print).call(0, "work"))
+    return asyncio.run(RayCrew(Work, "worker", [handle], Patience(5.0, 5.0), print)[0].work())
 
 
 @pytest.mark.parametrize("raised", [TimeoutError("a socket's"), ValueError("a bug"), Fault("engine_died")])

@@ -27,9 +27,9 @@ import numpy as np
 import ray
 
 from ssp.selfplay.transfer.broadcast import Call
-from ssp.selfplay.transfer.inbox import Inbox
-from ssp.selfplay.transfer.outbox import Outbox
+from ssp.selfplay.transfer.loader import Inbox
 from ssp.selfplay.transfer.parcel import Plan
+from ssp.selfplay.transfer.publisher import Outbox
 
 WARM = 2
 TENSORS = 50

@@ -206,8 +206,8 @@ def transfer(kind: str, folder: Path) -> dict[str, Any]:
     import ray
 
     from actors import cluster
-    from ssp.selfplay.transfer.outbox import Outbox
     from ssp.selfplay.transfer.parcel import Plan
+    from ssp.selfplay.transfer.publisher import Outbox
 
     weights = {name: np.full(shape, 0.5, np.float32) for name, shape in shapes(folder).items()}
     nbytes, gpu = sum(array.nbytes for array in weights.values()), torch.cuda.is_available()
@@ -243,7 +243,7 @@ class Receiver:
 
     def take(self, parcel: Any) -> float:
         """The sum of the first number of each tensor."""
-        from ssp.selfplay.transfer.inbox import Inbox
+        from ssp.selfplay.transfer.loader import Inbox
 
         place = "cuda" if torch.cuda.is_available() else "cpu"
         if parcel is None:

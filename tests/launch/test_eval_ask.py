@@ -28,10 +28,11 @@ from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play, methods
 from ssp.game.judge import Item
 from ssp.game.world import tokenizer as words
+from ssp.selfplay.records import PlayOrder
 from ssp.selfplay.settings import load
 from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.workers import build
-from ssp.selfplay.workers.player import Player, PlayOrder
+from ssp.selfplay.workers.player import Player
 
 TINY = ["steps=1", "solver.limits.turn_tokens=6"]
 

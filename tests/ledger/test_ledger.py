@@ -102,20 +102,22 @@ def test_every_call_twice_is_once(ledger):
         assert not rows or ledger.get(["a", "b", "c"]) == rows
 
 
-def test_calls_together_are_all_or_none_and_once(ledger):
-    rows = [{"id": n, "game_id": "g", "role": "solver", "state": "running"} for n in "ab"]
+def test_a_round_is_settled_whole_or_not_at_all_and_once(ledger):
+    ledger.create_games([{"id": "g", "target": "t"}])
+    ledger.create([{"id": n, "game_id": "g", "role": "solver", "state": "running"} for n in "ab"])
+    games = [{"id": "g", "verdict": "valid", "attempts": 2, "win_rate": 0.5}]
     queued = [{"id": n, "state": "queued", "outcome": "scored", "reward": 1.0} for n in "ab"]
-    calls = [("create", rows), ("advance", queued), ("commit", "solver", 1, 1, 1, ["a"])]
-    with pytest.raises(InvariantError, match="never created, the first is ghost"):
-        ledger.together([*calls, ("advance", [{"id": "ghost", "state": "running"}])])
-    assert ledger.check() == {}
-    assert ledger.together(calls) == [2, 2, 1]
     digest = ledger.digest()
+    with pytest.raises(InvariantError, match="never created, the first is ghost"):
+        ledger.settle(games, [*queued, {"id": "ghost", "state": "running"}])
+    assert ledger.digest() == digest
+    ledger.settle(games, queued)
+    digest = ledger.digest()
+    ledger.settle(games, queued)
+    assert ledger.digest() == digest != "" and ledger.check()["solver"]["queued"] == 2
+    ledger.commit("solver", 1, 1, 1, ["a"])
     with pytest.raises(InvariantError, match="a: state trained may not become queued"):
-        ledger.together(calls)  # not a repetition: a was trained since it was queued
-    assert ledger.together(calls[:1]) == [0] and ledger.digest() == digest
-    with pytest.raises(InvariantError, match=r"not \['close'\]"):
-        ledger.together([("close",)])
+        ledger.settle(games, queued)  # not a repetition: a was trained since it was queued
 
 
 def test_an_episode_begins_created_or_running(ledger):

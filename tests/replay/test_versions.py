@@ -18,7 +18,7 @@ from ssp.engines.base import Sampling
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.league.lineup import member
+from ssp.selfplay.league.matchmaker import member
 from ssp.selfplay.settings import load
 from ssp.selfplay.versions import ANCHORS
 from ssp.selfplay.workers import build

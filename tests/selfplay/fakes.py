@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ssp.base.crew import Crew
+from ssp.base.crew import Around, Call, Crew
 from ssp.base.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import generator
@@ -40,7 +40,7 @@ from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
-from ssp.selfplay.transfer.publishing import Publisher
+from ssp.selfplay.transfer.publisher import Publisher
 from ssp.selfplay.workers import build
 
 SEED = 11
@@ -141,17 +141,9 @@ class FakeLearner(Publisher):
         self._maybe_die("weights")
         return super().weights()
 
-    def update(self, plan: list[tuple[int, int, float, int]], *blocks: Any) -> tuple[Any, dict[str, float]]:
-        self._maybe_die("update")
-        episodes = [blocks[block][row] for block, row, *_ in plan]
-        assert all(e.role == self.role and e.outcome is not Outcome.VOID and len(e.log) for e in episodes)
-        self.updates += 1
-        FakeLearner.seen.append((self.role, self.updates, [e.id for e in episodes]))
-        return self._publish({"loss": 0.0, "tokens": 1.0, "busy": 0.0})
-
-    def update_all(self, plans: dict[str, Any], *blocks: Any) -> tuple[Any, dict[str, dict[str, float]]]:
+    def update(self, plans: dict[str, Any], *blocks: Any) -> tuple[Any, dict[str, dict[str, float]]]:
         """One update for all roles in `plans`, which have a row each in `seen`."""
-        self._maybe_die("update_all")
+        self._maybe_die("update")
         self.updates += 1
         for role, plan in plans.items():
             episodes = [blocks[block][row] for block, row, *_ in plan]
@@ -177,23 +169,24 @@ class FakeLearner(Publisher):
 # crews
 
 
-class FaultyCrew:
+class FaultyCrew(Around[Any]):
     """A crew whose calls fail on order: `fails(worker, method, count, args)` → cause or "". Yields to the loop a seeded
     number of times before and after each call, so that rounds really overlap."""
 
-    def __init__(self, inner: Crew, fails: Callable[..., str] = lambda *a: "", jitter: int | None = None) -> None:
-        self.inner, self.name, self.size = inner, inner.name, inner.size
+    def __init__(self, inner: Crew[Any], fails: Callable[..., str] = lambda *a: "", jitter: int | None = None) -> None:
+        super().__init__(inner)
         self.fails, self.counts, self.calls = fails, Counter[str](), []
         self._rng = None if jitter is None else generator(jitter, self.name)
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        method = call.name
         self.counts[method] += 1
         self.calls.append((worker, method, args))
         await self._wait()
         cause = self.fails(worker, method, self.counts[method], args)
         if cause:
             raise Fault(cause)
-        answer = await self.inner.call(worker, method, *args)
+        answer = await self.inner.perform(worker, call, *args)
         await self._wait()
         return answer
 
@@ -265,13 +258,12 @@ class Stage:
         self.wrap(cast, jitter)
 
     def wrap(self, cast: Cast, jitter: int | None) -> None:
-        def faulty(crew: Crew) -> FaultyCrew:
+        def faulty(crew: Crew[Any]) -> FaultyCrew:
             return FaultyCrew(crew, jitter=jitter)
 
         self.cast = replace(
             cast,
-            proposers=faulty(cast.proposers),
-            solvers=faulty(cast.solvers),
+            players={role: faulty(crew) for role, crew in cast.players.items()},
             judges=faulty(cast.judges),
             learners={name: faulty(crew) for name, crew in cast.learners.items()},
             queues={name: faulty(crew) for name, crew in cast.queues.items()},

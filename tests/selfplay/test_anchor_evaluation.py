@@ -29,8 +29,8 @@ GIVEN = {"game__questions": "dataset", "solver__batch": 2, "solver__algorithm": 
 class Poisoned(learner_worker.Learner):
     """Its policy is not a number after the first update; what it is held to is."""
 
-    def learn(self, plan: Any, *blocks: Any) -> dict[str, float]:
-        figures = super().learn(plan, *blocks)
+    def _learn(self, batches: Any) -> Any:
+        figures = super()._learn(batches)
         with torch.no_grad():
             for parameter in self._inner.policy.model.parameters():
                 parameter.fill_(math.nan)

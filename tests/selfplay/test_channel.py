@@ -12,6 +12,7 @@ from fakes import FaultyCrew, on_calls
 from ssp.base.crew import LocalCrew
 from ssp.base.errors import InvariantError, SspError
 from ssp.selfplay.queues import Channel, Queue, Ticket
+from ssp.selfplay.queues.worker import QueueWorker
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -19,7 +20,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def crew_of(items: int = 10) -> FaultyCrew:
-    return FaultyCrew(LocalCrew("queue", lambda i: Queue(items, 1000)))
+    return FaultyCrew(LocalCrew(QueueWorker, "queue", lambda i: Queue(items, 1000)))
 
 
 def block(key: int, content: Any, items: int = 1) -> list[Ticket]:
@@ -29,7 +30,7 @@ def block(key: int, content: Any, items: int = 1) -> list[Ticket]:
 def queue_in(crew: FaultyCrew) -> Queue:
     inner = crew.inner
     assert isinstance(inner, LocalCrew)
-    queue: Queue = inner._workers[0]
+    queue: Queue = inner.workers[0]
     return queue
 
 

@@ -124,7 +124,7 @@ def test_a_shared_policy_collapses_and_goes_back_for_both_roles(tmp_path: Path) 
 def seeds(stage: Stage) -> dict[int, set[int]]:
     """Seeds of the solver's episodes, by incarnation."""
     found: dict[int, set[int]] = {}
-    for _, method, args in stage.cast.solvers.calls:
+    for _, method, args in stage.cast.players["solver"].calls:
         if method == "play" and args[1].stem.startswith(SOLVER):
             for task in args[0]:
                 found.setdefault(int(task.id.rsplit("-i", 1)[1].split(".")[0]), set()).add(task.seed)

@@ -15,11 +15,13 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault
 from ssp.record.ledger import Ledger
+from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.lost import LearnerLost
+from ssp.selfplay.seams import Learners, Players
 from ssp.selfplay.transfer import files
-from ssp.selfplay.transfer.courier import Courier
 from ssp.selfplay.transfer.parcel import Parcel, Place
+from ssp.selfplay.transfer.sync import WeightSync
 from ssp.selfplay.versions import Published, WeightStore
 
 KINDS = ("object_store", "shm", "disk")
@@ -30,7 +32,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     scripted(monkeypatch)
     made = files.MemoryShelf
     monkeypatch.setattr(
-        "ssp.selfplay.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
+        "ssp.selfplay.transfer.publisher.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
     )
 
 
@@ -82,7 +84,7 @@ def test_a_file_that_vanishes_voids_the_block_which_is_played_again_with_the_sam
             gone.append(worker)
         return ""
 
-    stage.cast.solvers.fails = vanish  # type: ignore[attr-defined]
+    stage.cast.players["solver"].fails = vanish  # type: ignore[attr-defined]
     stage.play()
     states = stage.settled()
     assert gone == [0, 1] and states["solver"]["voided"] > 0
@@ -91,7 +93,9 @@ def test_a_file_that_vanishes_voids_the_block_which_is_played_again_with_the_sam
     assert len(said) == 1 and said[0].startswith("solver version 2: payload_lost")  # once for both players
     trained = [row for row in stage.rows() if row["state"] == "trained" and row["commit_step"] == 2]
     assert {row["policy_version_min"] for row in trained} == {2}
-    parcels = {args[3].kind for _, method, args in stage.cast.solvers.calls if method == "play" and args[2] == 3}  # type: ignore[attr-defined]
+    parcels = {
+        args[3].kind for _, method, args in stage.cast.players["solver"].calls if method == "play" and args[2] == 3
+    }  # type: ignore[attr-defined]
     assert parcels == {kind}  # the next publication goes the usual way
 
 
@@ -103,11 +107,11 @@ def test_a_publication_that_nobody_has_takes_the_run_back(tmp_path: Path) -> Non
     def vanish(worker: int, method: str, count: int, args: Any) -> str:
         if method == "play" and args[2] == 2 and args[1].stem.startswith("solver") and not hit:
             Path(args[3].path).unlink()
-            stage.cast.learners[SOLVER].inner._workers[0]._outbox.serial += 1  # type: ignore[attr-defined]
+            stage.cast.learners[SOLVER].inner.workers[0]._outbox.serial += 1  # type: ignore[attr-defined]
             hit.append(args[3].serial)
         return ""
 
-    stage.cast.solvers.fails = vanish  # type: ignore[attr-defined]
+    stage.cast.players["solver"].fails = vanish  # type: ignore[attr-defined]
     stage.play()
     stage.settled()
     assert hit and [e for e in stage.sink.events if "weights_gone" in e and "back to the last checkpoint" in e]
@@ -167,11 +171,12 @@ def table(tmp_path: Path, members: list[Member]) -> SimpleNamespace:
     cfg = config(transfer__kind="broadcast")
     said: list[str] = []
     learner = Sender(cfg, SOLVER, tmp_path)
-    crew = FaultyCrew(LocalCrew("solver", lambda i: members[i], len(members)))
+    crew = FaultyCrew(LocalCrew(Players, "solver", lambda i: members[i], len(members)))
     book = Ledger(tmp_path / "ledger.db")
-    cast = Cast(crew, crew, crew, {SOLVER: LocalCrew("learner", lambda i: learner)}, {}, LocalCrew("l", lambda i: book))
-    store = WeightStore(cast.ledger, Courier(cfg, cast, "run", str(tmp_path), said.append))
-    asyncio.run(store.courier.prepare(SOLVER))
+    taught = LocalCrew(Learners, "learner", lambda i: learner)
+    cast = Cast({SOLVER: crew}, crew, {SOLVER: taught}, {}, LocalCrew(LedgerWriter, "l", lambda i: book))
+    store = WeightStore(cast.ledger, WeightSync(cfg, cast, "run", str(tmp_path), said.append))
+    asyncio.run(store.sync.prepare(SOLVER))
 
     def publish() -> Published:
         learner.updates += 1
@@ -184,14 +189,14 @@ def table(tmp_path: Path, members: list[Member]) -> SimpleNamespace:
 def test_one_broadcast_of_a_shared_policy_reaches_the_players_of_both_roles(tmp_path: Path) -> None:
     members = {role: [Member(), Member()] for role in ROLES}
     cfg = config(transfer__kind="broadcast", proposer__policy="shared", solver__policy="shared")
-    crews = [LocalCrew(role, lambda i, role=role: members[role][i], 2) for role in ROLES]  # type: ignore[misc]
+    crews = {role: LocalCrew(Players, role, lambda i, role=role: members[role][i], 2) for role in ROLES}  # type: ignore[misc]
     learner, book = Sender(cfg, SOLVER, tmp_path), Ledger(tmp_path / "ledger.db")
     book.next_version(PROPOSER, 0, 0)  # versions count for each role
-    crew = FaultyCrew(LocalCrew("learner", lambda i: learner))
-    cast = Cast(*crews, crews[0], dict.fromkeys(ROLES, crew), {}, LocalCrew("l", lambda i: book))
+    crew = FaultyCrew(LocalCrew(Learners, "learner", lambda i: learner))
+    cast = Cast(crews, crew, dict.fromkeys(ROLES, crew), {}, LocalCrew(LedgerWriter, "l", lambda i: book))
     said: list[str] = []
-    store = WeightStore(cast.ledger, Courier(cfg, cast, "run", str(tmp_path), said.append))
-    asyncio.run(store.courier.prepare(SOLVER))
+    store = WeightStore(cast.ledger, WeightSync(cfg, cast, "run", str(tmp_path), said.append))
+    asyncio.run(store.sync.prepare(SOLVER))
     for step in (0, 1):
         parcel, figures = learner.weights()
         asyncio.run(store.publish(SOLVER, parcel, 1, step, int(figures["serial"])))
@@ -210,7 +215,7 @@ def test_a_broadcast_reaches_all_players_in_one_group(tmp_path: Path) -> None:
         assert (published.version, published.weights.kind, published.weights.payload) == (version, "broadcast", None)
     assert [member.got for member in members] == [[1, 2], [1, 2]]
     assert [member.called.count("join") for member in members] == [1, 1]
-    assert made.store.courier.figures(SOLVER) == {"time/sync_transfer": 0.5}
+    assert made.store.sync.figures(SOLVER) == {"time/sync_transfer": 0.5}
 
 
 @pytest.mark.parametrize("fails", ["join", "receive"])

@@ -46,7 +46,7 @@ def test_a_run_on_a_data_set_has_one_role(tmp_path: Path, bound: int) -> None:
     assert stage.sink.steps("solver") == stage.sink.steps("game") == [1, 2, 3] and stage.sink.steps("proposer") == []
     assert stage.sink.steps("eval") == [0, 2, 3]
     assert [(role, n) for role, n, _ in FakeLearner.seen] == [("solver", 1), ("solver", 2), ("solver", 3)]
-    assert stage.cast.proposers.size == 0 and set(stage.cast.learners) == {"solver"}
+    assert stage.cast.players["proposer"].size == 0 and set(stage.cast.learners) == {"solver"}
     assert set(stage.cast.queues) == {"solver"}
     for figures in stage.figures():
         assert figures["game/played"] == 7 and 0 < figures["game/win_rate"] < 1
@@ -106,7 +106,7 @@ def test_void_attempts_have_no_reward(tmp_path: Path) -> None:
 def test_a_lost_block_is_played_again_and_a_learner_lost_twice_goes_back(tmp_path: Path) -> None:
     FakeLearner.fail_at = {"solver/update": {2, 3}}
     stage = Stage(given(save__every=10), tmp_path / "run")
-    stage.cast.solvers.fails = on_calls("play", 5, cause="solver_died")  # type: ignore[attr-defined]
+    stage.cast.players["solver"].fails = on_calls("play", 5, cause="solver_died")  # type: ignore[attr-defined]
     stage.play()
     stage.settled()
     outcomes = stage.ledger.outcomes()
@@ -132,7 +132,7 @@ def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
         steps=rng.randint(3, 5), save__every=rng.randint(1, 3), schedule__max_staleness__solver=rng.randint(0, 3)
     )
     stage = Stage(cfg, tmp_path / "run", jitter=seed)
-    for crew in (stage.cast.solvers, stage.cast.judges, *stage.cast.queues.values()):
+    for crew in (stage.cast.players["solver"], stage.cast.judges, *stage.cast.queues.values()):
         crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
     stage.play()
     stage.settled()
@@ -153,7 +153,7 @@ def test_seven_questions_over_four_workers_are_seven(tmp_path: Path) -> None:
     cfg = given(solver__batch=7, game__attempts=1, solver__algorithm="reinforce", placement__solvers=4, steps=1)
     stage = Stage(cfg, tmp_path / "run")
     stage.play()
-    plays = [call for call in stage.cast.solvers.calls if call[1] == "play"]  # type: ignore[attr-defined]
+    plays = [call for call in stage.cast.players["solver"].calls if call[1] == "play"]  # type: ignore[attr-defined]
     sizes = [len(args[0]) for _, method, args in plays if args[1].stem.startswith("solver-")]
     assert len(sizes) == 4 and sum(sizes) == 7
     assert stage.figures()[0]["game/played"] == 7 and stage.figures("solver")[0]["episodes"] == 7
@@ -181,7 +181,7 @@ def test_with_search_off_no_request_goes_out_and_answers_are_scored(
 
     monkeypatch.setattr(build, "engine", lambda *args, **more: ScriptedEngine(direct))
     stage = Stage(given(solver__limits__searches=0, eval__every=0), tmp_path / "run", NoSearch())
-    stage.game()._evaluator._sets = []
+    stage.game()._followers.evaluator._sets = []
     play_without_evaluation(stage)
     counts = stage.settled()["solver"]
     assert counts["trained"] and not counts["voided"]
@@ -191,7 +191,7 @@ def test_with_search_off_no_request_goes_out_and_answers_are_scored(
 
 def play_without_evaluation(stage: Stage) -> None:
     game: SelfPlay = stage.game()
-    game._evaluator._sets = []
+    game._followers.evaluator._sets = []
     asyncio.run(asyncio.wait_for(game.run(), 60))
 
 

@@ -12,7 +12,7 @@ import fakes
 import pytest
 from fakes import FakeLearner, Stage, config, scripted
 
-from ssp.base.crew import LocalCrew
+from ssp.base.crew import Call, Crew, LocalCrew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault, InputError, InvariantError, SspError
 from ssp.config.crews import Venue, takes_turns, venues
@@ -20,6 +20,7 @@ from ssp.config.rules import check
 from ssp.engines import Generation, ScriptedEngine
 from ssp.selfplay import local, turns
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.seams import Learners, Players
 from ssp.selfplay.settings import RULES
 from ssp.selfplay.turns import Turns
 from ssp.selfplay.workers import build
@@ -128,10 +129,6 @@ class Lone(FakeLearner):
         self._alone()
         return super().update(*args)
 
-    def update_all(self, *args: Any) -> Any:
-        self._alone()
-        return super().update_all(*args)
-
     def save(self, *args: Any) -> None:
         self._alone()
         super().save(*args)
@@ -166,15 +163,16 @@ class Fleet(LocalCrew):
     """One role's view of players that have both: as a fleet's, it plays by the engines of the solvers."""
 
     def __init__(self, name: str, players: dict[str, LocalCrew]) -> None:
-        self.name, self.size, self._players = name, players[SOLVER].size, players
+        super().__init__(Players, name, lambda i: None, players[SOLVER].size)
+        self._players = players
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        if method == "play":
-            engine = self._players[SOLVER]._workers[worker]._engine
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        if call.name == "play":
+            engine = self._players[SOLVER].workers[worker]._engine
             assert not engine.asleep
-        elif method in ("sleep", "wake"):
+        elif call.name in ("sleep", "wake"):
             assert self.name == SOLVER
-        return await self._players[self.name].call(worker, method, *args)
+        return await self._players[self.name].perform(worker, call, *args)
 
 
 def stage(path: Path, layout: str, **changes: Any) -> Stage:
@@ -203,14 +201,17 @@ def test_a_fleet_sleeps_once_for_both_learners(hall: None, tmp_path: Path, monke
     made = stage(tmp_path / "run", "shared-base", steps=3, eval__every=0, save__every=10)
     for engine in Hall.engines:
         engine.asleep = engine.role == PROPOSER  # these two are not there in a fleet
-    players = {role: getattr(made.cast, f"{role}s").inner for role in ROLES}
-    for worker in players[PROPOSER]._workers:
+    players = {role: made.cast.players[role].inner for role in ROLES}
+    for worker in players[PROPOSER].workers:
         worker._engine.asleep = False
         worker._engine.role = "nobody"
     for role in ROLES:
-        getattr(made.cast, f"{role}s").inner = Fleet(role, players)
+        made.cast.players[role].inner = Fleet(role, players)
     order: list[str] = []
-    for name, crew in [(SOLVER, made.cast.solvers), *((f"learner-{r}", made.cast.learners[r]) for r in ROLES)]:
+    for name, crew in [
+        (SOLVER, made.cast.players["solver"]),
+        *((f"learner-{r}", made.cast.learners[r]) for r in ROLES),
+    ]:
         crew.fails = lambda worker, method, count, args, name=name: order.append(f"{name} {method}") or ""  # type: ignore
     made.play()
     made.settled()
@@ -231,13 +232,13 @@ def test_a_player_that_dies_asleep_is_woken_in_its_new_process(hall: None, tmp_p
 
     def dies(worker: int, method: str, count: int, args: Any) -> str:
         if method == "wake" and count >= 5 and not died:
-            player = made.cast.solvers.inner._workers[worker]  # type: ignore[attr-defined]
+            player = made.cast.players["solver"].inner.workers[worker]  # type: ignore[attr-defined]
             player._asleep = player._engine.asleep = False  # a new process has an engine that is awake
             died.append(worker)
             return "solver_died"
         return ""
 
-    made.cast.solvers.fails = dies  # type: ignore[attr-defined]
+    made.cast.players["solver"].fails = dies  # type: ignore[attr-defined]
     made.play()
     states = made.settled()
     assert len(died) == 1 and states[SOLVER]["voided"] == 0  # it had nothing under way
@@ -246,10 +247,10 @@ def test_a_player_that_dies_asleep_is_woken_in_its_new_process(hall: None, tmp_p
 @pytest.mark.parametrize(("cause", "tries"), [("engine_awake", 1), ("solver_died", turns.TRIES)])
 def test_a_player_that_does_not_sleep_ends_the_run(hall: None, tmp_path: Path, cause: str, tries: int) -> None:
     made = stage(tmp_path / "run", "colocate", steps=3)
-    made.cast.solvers.fails = lambda worker, method, *rest: cause if method == "sleep" and worker == 1 else ""  # type: ignore
+    made.cast.players["solver"].fails = lambda worker, method, *rest: cause if method == "sleep" and worker == 1 else ""  # type: ignore
     with pytest.raises(SspError, match=f"solver-1 shares its GPU .* does not sleep .{cause}.*Next: lower"):
         made.play()
-    told = [worker for worker, method, _ in made.cast.solvers.calls if method == "sleep"]  # type: ignore[attr-defined]
+    told = [worker for worker, method, _ in made.cast.players["solver"].calls if method == "sleep"]  # type: ignore[attr-defined]
     assert told.count(1) == tries
 
 
@@ -263,21 +264,23 @@ class Toy:
         self.rng, self.awake, self.learning, self.playing = rng, dict.fromkeys(ROLES, True), "", Counter[str]()
         self.done: list[str] = []
         self.venues = venues(cfg)
-        crews: Any = {role: ToyCrew(role, self) for role in ROLES}
-        learners: Any = {role: ToyCrew(f"learner-{role}", self) for role in ROLES}
-        self.cast = Cast(crews[PROPOSER], crews[SOLVER], crews[SOLVER], learners, {}, crews[SOLVER])
+        crews: Any = {role: ToyCrew(Players, role, self) for role in ROLES}
+        learners: Any = {role: ToyCrew(Learners, f"learner-{role}", self) for role in ROLES}
+        self.cast = Cast(crews, crews[SOLVER], learners, {}, crews[SOLVER])
 
     def seats(self, name: str) -> Venue:
         return next(v for v in self.venues if name in (*v.roles, *(f"learner-{n}" for n in v.learners)))
 
 
-class ToyCrew:
+class ToyCrew(Crew[Any]):
     size = 1
 
-    def __init__(self, name: str, toy: Toy) -> None:
-        self.name, self._toy = name, toy
+    def __init__(self, kind: Any, name: str, toy: Toy) -> None:
+        super().__init__(kind, name)
+        self._toy = toy
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        method = call.name
         toy, venue = self._toy, self._toy.seats(self.name)
         await self._while()
         if method in ("sleep", "wake"):
@@ -310,13 +313,13 @@ class ToyCrew:
 async def mess(toy: Toy, cfg: Any, rng: random.Random) -> tuple[int, list[BaseException]]:
     """Many tasks that play or learn, again and again; some are cancelled. How many ended well, and what went wrong."""
     cast = Turns(cfg, toy.cast).seated()
-    names = {role: (crew, "play") for role, crew in ((PROPOSER, cast.proposers), (SOLVER, cast.solvers))}
+    names = {role: (crew, "play") for role, crew in cast.players.items()}
     crews = [*names.values(), *((cast.learners[role], "update") for role in ROLES)]
 
     async def body(crew: Any, method: str) -> None:
         for _ in range(5):
             try:
-                await crew.call(0, method)
+                await getattr(crew[0], method)()
             except Fault:
                 pass
             for _ in range(rng.randrange(4)):

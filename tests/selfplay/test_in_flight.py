@@ -15,10 +15,11 @@ from fakes import MODEL, config, game, played, script, search, tasks, tokens
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import Fault, InputError
 from ssp.engines.base import Generation, LiveEngine, Sampling
+from ssp.selfplay.records import PlayOrder
 from ssp.selfplay.settle import settle
 from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.workers import build
-from ssp.selfplay.workers.player import Player, PlayOrder
+from ssp.selfplay.workers.player import Player
 
 PATIENCE = 30.0
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from fakes import MODEL, FakeLearner, Stage, config, world
 
-from ssp.base.crew import Crew, LocalCrew
+from ssp.base.crew import Around, Call, Crew, LocalCrew
 from ssp.base.episode import Episode, Grade, Task, Verdict
 from ssp.base.errors import Fault
 from ssp.config.crews import learners
@@ -72,31 +72,31 @@ class Killer:
             await asyncio.Event().wait()
 
 
-class Mortal:
+class Mortal(Around[Any]):
     """A crew whose workers, and whose caller, die before a call is heard, or after it had its effect."""
 
     def __init__(self, inner: LocalCrew, killer: Killer, kind: str, fresh: Any = None) -> None:
-        self.inner, self.name, self.size = inner, inner.name, inner.size
+        super().__init__(inner)
         self._killer, self._kind, self._fresh = killer, kind, fresh
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        where, idempotent = f"{self._kind}/{method}", self._kind == "ledger"
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        where, idempotent = f"{self._kind}/{call.name}", call.repeats
         await self._killer.driver(f"driver before {where}")
         await self._killer.pause()
         if self._killer.strikes(f"before {where}") and not self._dies(worker, idempotent):
             raise Fault(f"{self.name}_died")
-        answer = await self.inner.call(worker, method, *args)
+        answer = await self.inner.perform(worker, call, *args)
         if self._killer.strikes(f"after {where}"):
             if not self._dies(worker, idempotent):
                 raise Fault(f"{self.name}_died")
-            answer = await self.inner.call(worker, method, *args)
+            answer = await self.inner.perform(worker, call, *args)
         await self._killer.driver(f"driver after {where}")
         return answer
 
     def _dies(self, worker: int, idempotent: bool) -> bool:
         """It comes back without its state; True when the call is simply made again."""
         if self._fresh is not None:
-            self.inner._workers[worker] = self._fresh()
+            self.inner.workers[worker] = self._fresh()
         return idempotent
 
 
@@ -150,9 +150,9 @@ class Learner(FakeLearner):
         super().__init__(cfg, role, model_dir)
         self.lineage: list[str] = []
 
-    def update(self, plan: Any, *blocks: Any) -> Any:
-        self.lineage += [blocks[block][row].id for block, row, *_ in plan]
-        return super().update(plan, *blocks)
+    def update(self, plans: Any, *blocks: Any) -> Any:
+        self.lineage += [blocks[block][row].id for block, row, *_ in plans[self.role]]
+        return super().update(plans, *blocks)
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         aside = Path(f"{folder}.tmp-1")
@@ -184,8 +184,7 @@ class Run(Stage):
 
         self.cast = replace(
             cast,
-            proposers=mortal(cast.proposers, "player"),
-            solvers=mortal(cast.solvers, "player"),
+            players={role: mortal(crew, "player") for role, crew in cast.players.items()},
             judges=mortal(cast.judges, "judge"),
             learners={
                 name: mortal(crew, "learner", lambda name=name: Learner(cfg, name, MODEL))
@@ -220,7 +219,7 @@ class Run(Stage):
     def lineage(self, role: str) -> list[str]:
         crew = self.cast.learners[role]
         assert isinstance(crew, Mortal)
-        return list(crew.inner._workers[0].lineage)
+        return list(crew.inner.workers[0].lineage)
 
 
 def play_to_the_end(path: Path, killer: Killer, **changes: Any) -> tuple[Run, int]:
@@ -294,16 +293,16 @@ def test_a_run_that_is_told_to_end_while_a_learner_dies_ends(tmp_path: Path) -> 
     async def scenario() -> None:
         killer.dead = asyncio.Event()
         told = asyncio.create_task(stage.game().run())
-        call = crew.call
+        perform = crew.perform
 
-        async def dies(worker: int, method: str, *args: Any) -> Any:
-            calls.append(method)
-            if method == "save" and calls.count("save") == 2:
+        async def dies(worker: int, call: Call, *args: Any) -> Any:
+            calls.append(call.name)
+            if call.name == "save" and calls.count("save") == 2:
                 told.cancel()
                 raise Fault(GONE)  # which takes the run back to its last checkpoint
-            return await call(worker, method, *args)
+            return await perform(worker, call, *args)
 
-        crew.call = dies  # type: ignore[method-assign]
+        crew.perform = dies  # type: ignore[method-assign]
         with pytest.raises(asyncio.CancelledError):
             await told
 

@@ -29,7 +29,7 @@ from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.health import junk
 from ssp.selfplay.health.junk import JunkAlarm, JunkWatch
 from ssp.selfplay.health.limits import Collapse
-from ssp.selfplay.league.lineup import Lineup
+from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.transfer import flat
 
@@ -71,8 +71,8 @@ LIVES = [
     (flat, "write", 6, False),  # with half a folder aside
     (RunFolder, "write_state", 4, False),
     (Ledger, "commit", 9, False),
-    (Lineup, "tidy", 8, False),
-    (Lineup, "turn", 7, True),
+    (Matchmaker, "tidy", 8, False),
+    (Matchmaker, "settled", 7, True),
     (shutil, "rmtree", 9, False),  # in the middle of a removal
 ]
 
@@ -127,7 +127,7 @@ def test_a_collapse_takes_the_league_back_and_draws_anew(
     monkeypatch.setattr(SelfPlay, "_examine", collapse)
     limits = {"schedule__max_staleness__proposer": bounds[0], "schedule__max_staleness__solver": bounds[1]}
     made = stage(tmp_path / "run", steps=10, health__on_collapse="rollback", **limits)
-    lineup = made.play()._lineup
+    lineup = made.play()._league
     made.settled()
     assert lineup._league.redraws == 1  # what was drawn would lead there again
     assert made.state()["rollbacks"] == 1 and any("with other draws" in text for text in made.sink.events)
@@ -149,7 +149,7 @@ def test_anything_may_fail_at_any_time_in_a_league(tmp_path: Path, seed: int) ->
     FakeLearner.fail_at = {call: {rng.randint(1, 5)} for call in calls if rng.random() < 0.5}
     shared = seed == 5
     if shared:
-        FakeLearner.fail_at = {"solver/update_all": {3}, "solver/export": {2}}
+        FakeLearner.fail_at = {"solver/update": {3}, "solver/export": {2}}
     made = stage(
         tmp_path / "run",
         jitter=seed,
@@ -163,7 +163,7 @@ def test_anything_may_fail_at_any_time_in_a_league(tmp_path: Path, seed: int) ->
         **({f"{role}__policy": "shared" for role in ROLES} if shared else {}),
     )
     cast = made.cast
-    for crew in (cast.proposers, cast.solvers, cast.judges, *cast.queues.values()):
+    for crew in (cast.players["proposer"], cast.players["solver"], cast.judges, *cast.queues.values()):
         crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
     made.play()
     made.settled()
@@ -291,7 +291,7 @@ def test_a_member_that_is_gone_ends_the_run_and_says_what_is_missing(tmp_path: P
                 file.unlink()
         return ""
 
-    made.cast.proposers.fails = lose  # type: ignore[attr-defined]
+    made.cast.players["proposer"].fails = lose  # type: ignore[attr-defined]
     with pytest.raises((InputError, ExceptionGroup)) as caught:
         asyncio.run(asyncio.wait_for(made.game().run(), 60))
     error: BaseException = caught.value

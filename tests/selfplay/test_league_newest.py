@@ -11,10 +11,10 @@ from fakes import Sink, brief, config, game, played
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.selfplay.batches import Batches
-from ssp.selfplay.league.lineup import _again
+from ssp.selfplay.events import Round
+from ssp.selfplay.league.matchmaker import _again
 from ssp.selfplay.records import Game
 from ssp.selfplay.report import Report
-from ssp.selfplay.settle import Settled
 from ssp.telemetry.clock import Clock
 
 
@@ -50,7 +50,7 @@ def test_searches_of_a_role_are_its_newest_versions() -> None:
     report = Report(sink, fakes.world(), workers=1, roles=ROLES)
     games = [searched("g1", 2, 3), searched("g2", 5, 9, frozen=SOLVER), searched("g3", 11, 1, frozen=PROPOSER)]
     further = replace(_again(games[1], 1), attempts=[replace(played("s"), brief=brief("s", searches=5))])
-    report.round(1, games, [further], Settled(), {}, Clock())
+    report.round(Round(0, Clock(), games, [further]), {})
     for role in ROLES:
         report.learned(1, {role: {}})
     (values,) = (values for _, name, values in sink.rows if name == "game")

@@ -21,7 +21,7 @@ from ssp.engines import ScriptedEngine
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
-from ssp.selfplay.league.lineup import _made
+from ssp.selfplay.league.matchmaker import _made
 from ssp.selfplay.league.payoff import PayoffTable, read
 from ssp.selfplay.league.settings import RULES
 from ssp.selfplay.records import Game
@@ -189,7 +189,7 @@ def test_what_is_owed_does_not_take_the_newest_proposers_half(tmp_path: Path) ->
     game = stage.game()
     asyncio.run(game._restore())
     numbers = [2, *range(40, 52)]
-    newest, *past = game._lineup.askers(2, [Game(f"g{n:07d}", n, "t") for n in numbers], game._store.latest(PROPOSER))
+    newest, *past = game._league.askers(2, [Game(f"g{n:07d}", n, "t") for n in numbers], game._store.latest(PROPOSER))
     assert past and [one.number for one in newest[1]] == [*range(40, 44), *range(48, 52)]
 
 
@@ -213,7 +213,7 @@ def test_each_episode_is_in_its_row_and_the_newest_solver_tries_by_the_same_draw
     stage = league(tmp_path / "run", league__match="past")
     for row in stage.rows("SELECT id, file, row FROM episodes WHERE file IS NOT NULL AND file != ''"):
         assert transcripts.columns(stage.folder.episodes / row["file"], ["id"])[row["row"]]["id"] == row["id"]
-    calls = [args[0] for _, method, args in stage.cast.solvers.calls if method == "play"]  # type: ignore[attr-defined]
+    calls = [args[0] for _, method, args in stage.cast.players["solver"].calls if method == "play"]  # type: ignore[attr-defined]
     seeds = {(task.game, task.attempt): task.seed for tasks in calls for task in tasks}
     further = [(game, attempt) for game, attempt in seeds if game.endswith("n")]
     assert further and all(seeds[game, attempt] == seeds[f"g{game[1:-1]}", attempt] for game, attempt in further)

@@ -23,15 +23,18 @@ from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
 from ssp.config.tables import SAID
 from ssp.record.ledger import HomeLedger
+from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.checkpoint import Checkpoints
-from ssp.selfplay.learning import Schooling, tickets, whole
 from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.queues import Channel, Queue
+from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
-from ssp.selfplay.transfer.courier import Courier
+from ssp.selfplay.seams import Learners, Players
+from ssp.selfplay.training import Trainer, tickets, whole
 from ssp.selfplay.transfer.parcel import here
+from ssp.selfplay.transfer.sync import WeightSync
 from ssp.selfplay.versions import WeightStore
 
 OWN = "ssp.learning.algorithms.estimators:Rloo"
@@ -55,19 +58,24 @@ class School:
         self.cfg, self.folder = cfg, RunFolder(path)
         self.folder.checkpoints.mkdir(parents=True)
         self.ledger = HomeLedger(path / "ledger.db")
-        player = LocalCrew("player", lambda i: SimpleNamespace(place=lambda: here("127.0.0.1")))
+        player = LocalCrew(Players, "player", lambda i: SimpleNamespace(place=lambda: here("127.0.0.1")))
         self.learners = {
-            role: FaultyCrew(LocalCrew(role, lambda i, role=role: FakeLearner(cfg, role, path)))  # type: ignore[misc]
+            role: FaultyCrew(LocalCrew(Learners, role, lambda i, role=role: FakeLearner(cfg, role, path)))  # type: ignore[misc]
             for role in ROLES
         }
-        self.cast = Cast(player, player, player, dict(self.learners), {}, LocalCrew("ledger", lambda i: self.ledger))
-        courier = Courier(cfg, self.cast, "run", str(path), print)
-        self.store = WeightStore(self.cast.ledger, courier)
-        self.lost: list[tuple[int, list[str], int]] = []
-        self.schooling = Schooling(cfg, self.cast, self.store, lambda *loss: self.lost.append(loss))
-        self.schooling.incarnation = 1
+        self.cast = Cast(
+            dict.fromkeys(ROLES, player),
+            player,
+            dict(self.learners),
+            {},
+            LocalCrew(LedgerWriter, "ledger", lambda i: self.ledger),
+        )
+        sync = WeightSync(cfg, self.cast, "run", str(path), print)
+        self.store = WeightStore(self.cast.ledger, sync)
+        self.trainer = Trainer(cfg, self.cast, self.store)
+        self.trainer.incarnation = 1
         for role in ROLES:
-            asyncio.run(self.schooling.start(role, 0))
+            asyncio.run(self.trainer.start(role, 0))
 
     def batch(self, role: str, step: int, versions: Sequence[int]) -> TrainBatch:
         """One queued episode a version, all in one block."""
@@ -83,18 +91,8 @@ class School:
         items = [TrainItem(id, block, i, 1.0, 0, v) for i, (id, v) in enumerate(zip(ids, versions, strict=True))]
         return TrainBatch(role, step, items, [1.0] * len(ids), 10)
 
-    def lose(self, role: str, gone: Block | None) -> None:
-        """Neither the learner of `role` nor a judge gets this block."""
-
-        def lost(worker: int, method: str, count: int, args: Any) -> str:
-            return "payload_lost" if gone is not None and any(one is gone.ref for one in args) else ""
-
-        self.learners[role].fails = lost
-        judges = FaultyCrew(LocalCrew("judge", lambda i: SimpleNamespace(grade=lambda block, items: ([], 0.0))), lost)
-        self.schooling._cast = replace(self.cast, judges=judges)
-
     def learn(self, batch: TrainBatch) -> dict[str, float]:
-        return asyncio.run(self.schooling.learn(batch))[batch.role]
+        return asyncio.run(self.trainer.learn(batch))[batch.role]
 
     def states(self, role: str) -> dict[str, int]:
         return {state: n for state, n in self.ledger.check()[role].items() if n}
@@ -123,14 +121,14 @@ def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) ->
 def test_what_waits_too_long_is_swept_out_of_the_queue(tmp_path: Path) -> None:
     """The rest of its batch is trained; what no version wrote does not age."""
     school = School(ungrouped(schedule__max_staleness__solver=1), tmp_path / "run")
-    channel = Channel(LocalCrew("queue", lambda i: Queue(10, 1000)), 5)
+    channel = Channel(LocalCrew(QueueWorker, "queue", lambda i: Queue(10, 1000)), 5)
 
     async def wait_and_learn(batch: TrainBatch) -> dict[str, float]:
         await channel.put(3, tickets(batch))
-        await school.schooling.sweep(SOLVER, channel)
+        await school.trainer.sweep(SOLVER, channel)
         blocks = await channel.take(3)
         assert blocks is not None
-        return (await school.schooling.learn(whole(blocks)))[SOLVER]
+        return (await school.trainer.learn(whole(blocks)))[SOLVER]
 
     for step in (1, 2):
         school.learn(school.batch(SOLVER, step, [step]))
@@ -150,23 +148,12 @@ def test_a_batch_that_was_in_a_queue_is_the_same_batch(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("algorithm", "dropped"), [("grpo", 2), ("reinforce", 0)])
-def test_what_a_loss_leaves_alone_in_its_group_is_not_trained(tmp_path: Path, algorithm: str, dropped: int) -> None:
-    """Group 0 loses all but one, group 1 all, group 2 one of three, group 3 has one only."""
-    school = School(ungrouped(solver__algorithm=algorithm), tmp_path / "run")
-    made = [school.batch(SOLVER, 1, [1] * 4), school.batch(SOLVER, 2, [1] * 4)]
-    groups = ((0, 1, 1, 2), (0, 2, 2, 3))
-    items = [
-        replace(item, group=group)
-        for batch, in_it in zip(made, groups, strict=True)
-        for item, group in zip(batch.items, in_it, strict=True)
-    ]
-    gone = made[0].items[0].block
-    school.lose(SOLVER, gone)
-    school.learn(replace(made[0], items=items))
-    assert school.ledger.outcomes().get("void/payload_lost") == 4 and school.lost == [(0, ["g"], 4)]
-    assert school.ledger.outcomes().get("drop/no_signal", 0) == dropped
-    assert len(FakeLearner.seen[-1][2]) == 4 - dropped and school.states(SOLVER)["trained"] == 4 - dropped
+def test_a_payload_that_the_learner_does_not_get_takes_the_run_back(tmp_path: Path) -> None:
+    school = School(ungrouped(), tmp_path / "run")
+    school.learners[SOLVER].fails = on_calls("update", 1, cause="payload_lost")
+    with pytest.raises(LearnerLost, match="payload_lost"):
+        school.learn(school.batch(SOLVER, 1, [1, 1]))
+    assert school.states(SOLVER) == {"queued": 2} and not FakeLearner.seen
 
 
 @settings(max_examples=60, deadline=None)
@@ -175,12 +162,11 @@ def test_what_a_loss_leaves_alone_in_its_group_is_not_trained(tmp_path: Path, al
     algorithm=st.sampled_from([*(name for name, said in SAID.items() if said.get("needs_group")), OWN]),
     made=st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 4)), min_size=1, max_size=12),
     swept=st.booleans(),
-    lost=st.booleans(),
 )
 def test_no_baseline_of_a_group_ever_sees_a_group_of_one(
-    role: str, algorithm: str, made: list[tuple[int, int]], swept: bool, lost: bool
+    role: str, algorithm: str, made: list[tuple[int, int]], swept: bool
 ) -> None:
-    """(group, version of the oldest token) of each episode, of which some are too old, some gone with their node."""
+    """(group, version of the oldest token) of each episode, of which some are too old."""
     changes = {f"{role}__algorithm": algorithm, f"schedule__max_staleness__{role}": 1, "game__proposals": 4}
     FakeLearner.reset()
     with TemporaryDirectory() as folder:
@@ -194,17 +180,16 @@ def test_no_baseline_of_a_group_ever_sees_a_group_of_one(
             for batch, half in zip(batches, halves, strict=True)
             for item, (group, _) in zip(batch.items, half, strict=True)
         ]
-        school.lose(role, batches[0].items[0].block if lost else None)
         channel, whole_batch = (
-            Channel(LocalCrew("queue", lambda i: Queue(100, 1000)), 5),
+            Channel(LocalCrew(QueueWorker, "queue", lambda i: Queue(100, 1000)), 5),
             replace(batches[0], items=items),
         )
 
         async def wait_and_learn() -> None:
             await channel.put(2, tickets(whole_batch))
             if swept:
-                await school.schooling.sweep(role, channel)
-            await school.schooling.learn(whole(await channel.take(2) or []))
+                await school.trainer.sweep(role, channel)
+            await school.trainer.learn(whole(await channel.take(2) or []))
 
         FakeLearner.seen.clear()
         asyncio.run(wait_and_learn())
@@ -365,14 +350,14 @@ def test_what_a_learner_left_that_died_in_a_save_is_cleared_by_the_next_one(tmp_
     assert [path.name for path in place.iterdir()] == ["v3"]
 
 
-def test_what_nobody_vouched_for_yet_does_not_push_out_the_good_pair(tmp_path: Path) -> None:
+def test_what_nobody_confirmed_yet_does_not_push_out_the_good_pair(tmp_path: Path) -> None:
     school = School(ungrouped(save__keep=1), tmp_path / "run")
     checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
     for step in range(5):
         for role in ROLES:
             asyncio.run(checkpoints.save(role, step, {role: step + 1}, {}))
-        checkpoints.vouch(PROPOSER, step)
-        checkpoints.vouch(SOLVER, min(step, 2) - 1)
+        checkpoints.confirm(PROPOSER, step)
+        checkpoints.confirm(SOLVER, min(step, 2) - 1)
     state = saved(school)
     assert state is not None and (state["step"], state["good"]["step"], state["good"]["good"]) == (4, 1, {})
     assert sorted(path.name for path in (school.folder.checkpoints / SOLVER).iterdir()) == ["v2", "v3", "v4", "v5"]
@@ -395,7 +380,7 @@ def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
     assert state.step == 1 and checkpoints.saved == 1
     assert school.states(SOLVER) == school.states(PROPOSER) == {"trained": 1, "dropped": 1}
     assert school.ledger.outcomes() == {"drop/rolled_back": 2}
-    asyncio.run(school.schooling.start(SOLVER, 1))
+    asyncio.run(school.trainer.start(SOLVER, 1))
     assert school.store.latest(SOLVER).weights.payload["w"] == [1.0]
 
 

@@ -15,7 +15,9 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.base.errors import InvariantError
 from ssp.config.schema import RefereeConfig
 from ssp.data.readers import Question
+from ssp.learning.taught import PlanItem
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
+from ssp.selfplay.events import Round
 from ssp.selfplay.health.junk import JunkWatch
 from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.report import Report
@@ -167,7 +169,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     games[1].proposal = played("pg2", PROPOSER, searches=5, cuts=2)
     settled = settle(config(), games, 1)
     for step in (1, 2):
-        report.round(step, games, [], settled, {"retriever_down": 1}, Clock())
+        report.round(Round(step - 1, Clock(), games, settled=settled), {"retriever_down": 1})
     stats = {"reward/mean": 0.5, "busy": 0.1, "tokens": 10.0}
     assert not report.learned(1, {PROPOSER: stats}) and not report.learned(2, {PROPOSER: stats})
     assert sink.rows == []
@@ -180,7 +182,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     assert figures["search/cut"] == 0.2, "two of ten searches"
     report.restart(1)  # what was half collected is forgotten
     assert sink.restarts == [1]
-    report.round(2, games, [], settled, {}, Clock())
+    report.round(Round(1, Clock(), games, settled=settled), {})
     assert not report.learned(2, {SOLVER: stats}) and report.learned(2, {PROPOSER: stats})
     assert sink.steps("game") == [1, 2]
 
@@ -189,4 +191,4 @@ def test_a_learner_refuses_a_void_episode() -> None:
     gone = Episode("e", "g", SOLVER, 0)
     gone.void("engine_died")
     with pytest.raises(InvariantError, match="e is void"):
-        Learner.update(object.__new__(Learner), [(0, 0, 1.0, 0)], [gone])
+        Learner.update(object.__new__(Learner), {SOLVER: [PlanItem(0, 0, 1.0, 0)]}, [gone])

@@ -69,7 +69,11 @@ def test_a_game_with_greedy_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     states = stage.settled()[SOLVER]
     games = stage.rows("SELECT id, attempts FROM games WHERE attempts > 0")
     assert states["kept"] == len(games) and {row["attempts"] for row in games} == {4}
-    orders = {args[1].stem.split("-")[0]: args[1].temperature for _, m, args in stage.cast.solvers.calls if m == "play"}
+    orders = {
+        args[1].stem.split("-")[0]: args[1].temperature
+        for _, m, args in stage.cast.players["solver"].calls
+        if m == "play"
+    }
     assert orders["solvergreedy"] == 0.0 and orders["solver"] == 1.0
     again = Stage(remax(eval__every=0), tmp_path / "again", jitter=2)
     again.play()

@@ -29,7 +29,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fakes.scripted(monkeypatch)
     made = files.MemoryShelf
     monkeypatch.setattr(
-        "ssp.selfplay.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
+        "ssp.selfplay.transfer.publisher.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
     )
 
 
@@ -54,7 +54,7 @@ def test_a_round_is_one_update_and_one_publication(tmp_path: Path, bound: int) -
     assert stage.cast.learners[PROPOSER].inner is stage.cast.learners[SOLVER].inner  # type: ignore[attr-defined]
     stage.play()
     stage.settled()
-    assert FakeLearner.calls["solver/update_all"] == 4
+    assert FakeLearner.calls["solver/update"] == 4
     assert [(role, count) for role, count, _ in FakeLearner.seen] == [(r, n) for n in (1, 2, 3, 4) for r in ROLES]
     assert commits(stage) == [(role, step, step + 1) for step in (1, 2, 3, 4) for role in ROLES]
     for role in ROLES:
@@ -65,7 +65,10 @@ def test_a_round_is_one_update_and_one_publication(tmp_path: Path, bound: int) -
         )
     mean = {role: [row["reward/mean"] for row in stage.figures(role)] for role in ROLES}
     assert mean[PROPOSER] != mean[SOLVER]
-    for crew in (stage.cast.proposers, stage.cast.solvers):  # both play the same weights, each by its version
+    for crew in (
+        stage.cast.players["proposer"],
+        stage.cast.players["solver"],
+    ):  # both play the same weights, each by its version
         orders = [args for _, method, args in crew.calls if method == "play"]  # type: ignore[attr-defined]
         assert all(parcel.payload["w"] == [version - 1] for _, _, version, parcel in orders)
         assert {version for _, _, version, _ in orders} >= {1}
@@ -98,7 +101,7 @@ def test_what_one_role_has_nothing_to_learn_from_the_other_trains(
 ) -> None:
     """Its episodes are kept, and its next ones are played by the weights that the other role has changed."""
     stage = play(tmp_path / "run", steps=4, **changes)
-    assert FakeLearner.calls["solver/update_all"] == 4
+    assert FakeLearner.calls["solver/update"] == 4
     wanted = [(role, step, step + 1) for step, roles in enumerate(learns, 1) for role in sorted(roles)]
     assert commits(stage) == wanted
     for role in ROLES:
@@ -115,11 +118,11 @@ def test_without_a_valid_question_the_proposer_learns_alone(tmp_path: Path, monk
     assert [row["version"] for row in stage.figures(SOLVER)] == [2, 3]
 
 
-@pytest.mark.parametrize("call", ["update_all", "save", "weights"])
+@pytest.mark.parametrize("call", ["update", "save", "weights"])
 def test_a_lost_learner_takes_both_roles_back(tmp_path: Path, call: str) -> None:
     """One that dies again while it comes back."""
     FakeLearner.fail_at = (
-        {f"solver/{call}": {2, 3}} if call != "weights" else {"solver/update_all": {2}, "solver/weights": {2}}
+        {f"solver/{call}": {2, 3}} if call != "weights" else {"solver/update": {2}, "solver/weights": {2}}
     )
     stage = Stage(config(**SHARED), tmp_path / "run", jitter=1)
     stage.play()

@@ -15,12 +15,14 @@ from ssp.base.episode import PROPOSER, SOLVER, Grade, Outcome, Task, Verdict
 from ssp.base.errors import Fault, SspError, VoidLimit
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
+from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.admission import VoidGate
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.records import Game, PlayReport
+from ssp.selfplay.seams import Judges, Players
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Item, Targets
-from ssp.selfplay.transfer.courier import Courier
+from ssp.selfplay.transfer.sync import WeightSync
 from ssp.selfplay.versions import Published, WeightStore
 from ssp.telemetry.clock import Clock
 
@@ -55,14 +57,14 @@ class Table:
     def __init__(self, path: Path, cfg: Config | None = None) -> None:
         self.cfg = cfg or config()
         self.book = Ledger(path / "ledger.db")
-        self.proposers = FaultyCrew(LocalCrew("proposer", lambda i: FakePlayer(), 2))
-        self.solvers = FaultyCrew(LocalCrew("solver", lambda i: FakePlayer(), 3))
+        self.proposers = FaultyCrew(LocalCrew(Players, "proposer", lambda i: FakePlayer(), 2))
+        self.solvers = FaultyCrew(LocalCrew(Players, "solver", lambda i: FakePlayer(), 3))
         self.judge = FakeJudge()
-        self.judges = FaultyCrew(LocalCrew("judge", lambda i: self.judge, 2))
-        ledger = LocalCrew("ledger", lambda i: self.book)
+        self.judges = FaultyCrew(LocalCrew(Judges, "judge", lambda i: self.judge, 2))
+        ledger = LocalCrew(LedgerWriter, "ledger", lambda i: self.book)
         self.gate = VoidGate(self.cfg.void)
-        cast = Cast(self.proposers, self.solvers, self.judges, {}, {}, ledger)
-        store = WeightStore(ledger, Courier(self.cfg, cast, "run", str(path), print))
+        cast = Cast({PROPOSER: self.proposers, SOLVER: self.solvers}, self.judges, {}, {}, ledger)
+        store = WeightStore(ledger, WeightSync(self.cfg, cast, "run", str(path), print))
         self.stages = Stages(self.cfg, cast, self.gate, store)
         self.stages.incarnation = 4
 
@@ -151,13 +153,13 @@ def test_a_stage_that_gave_up_leaves_nothing_running(tmp_path: Path) -> None:
     table = Table(tmp_path, cfg)
     table.solvers.fails = on_calls("play", 1, cause="solver_died")
 
-    call = table.solvers.call
+    perform = table.solvers.perform
 
     async def slow(worker: int, *args: Any) -> Any:
         await asyncio.sleep(0 if worker == 0 else 10)
-        return await call(worker, *args)
+        return await perform(worker, *args)
 
-    table.solvers.call = slow  # type: ignore[method-assign]
+    table.solvers.perform = slow  # type: ignore[method-assign]
 
     async def give_up() -> None:
         before = asyncio.all_tasks()

@@ -12,6 +12,7 @@ import fakes
 import pytest
 from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls
 
+from ssp.base.crew import Call
 from ssp.base.episode import ROLES
 from ssp.base.errors import SspError, VoidLimit
 from ssp.config.schema import Config
@@ -26,14 +27,14 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 def slow_down(stage: Stage, role: str, turns: int) -> None:
     """Let the updates of `role` take `turns` turns of the loop."""
     crew = stage.cast.learners[role]
-    inner = crew.call
+    inner = crew.perform
 
-    async def late(worker: int, method: str, *args: Any) -> Any:
-        for _ in range(turns if method == "update" else 0):
+    async def late(worker: int, call: Call, *args: Any) -> Any:
+        for _ in range(turns if call.name == "update" else 0):
             await asyncio.sleep(0)
-        return await inner(worker, method, *args)
+        return await inner(worker, call, *args)
 
-    crew.call = late  # type: ignore[method-assign]
+    crew.perform = late  # type: ignore[method-assign]
 
 
 def assert_fresh(stage: Stage, bounds: tuple[int, int]) -> None:
@@ -231,7 +232,7 @@ def test_a_worker_fault_is_void_and_played_again(tmp_path: Path) -> None:
     plain = Stage(config(), tmp_path / "plain")
     plain.play()
     stage = Stage(config(), tmp_path / "run")
-    stage.cast.solvers.fails = on_calls("play", 5, cause="solver_died")
+    stage.cast.players["solver"].fails = on_calls("play", 5, cause="solver_died")
     stage.play()
     stage.settled()
     lost = [row for row in stage.rows() if row["cause"] == "solver_died"]
@@ -313,7 +314,7 @@ def test_workers_that_die_past_the_limit_end_the_run_with_its_causes(tmp_path: P
         steps=50, void__limit=0.05, void__window=40, void__give_up_after=0.0, void__probe_every=0.0, eval__every=0
     )
     stage = Stage(cfg, tmp_path / "run")
-    stage.cast.solvers.fails = lambda worker, name, count, args: "solver_died" if count > 6 else ""
+    stage.cast.players["solver"].fails = lambda worker, name, count, args: "solver_died" if count > 6 else ""
     with pytest.raises(VoidLimit, match="solver_died"):
         stage.play()
     assert stage.state()["step"] >= 1
@@ -323,7 +324,7 @@ def test_workers_that_die_past_the_limit_end_the_run_with_its_causes(tmp_path: P
 
 def test_a_block_that_cannot_be_played_is_a_plain_error(tmp_path: Path) -> None:
     stage = Stage(config(), tmp_path / "run")
-    stage.cast.solvers.fails = lambda worker, name, count, args: "solver_died" if count > 4 else ""
+    stage.cast.players["solver"].fails = lambda worker, name, count, args: "solver_died" if count > 4 else ""
     with pytest.raises(SspError, match="failed 6 times"):
         stage.play()
 
@@ -334,7 +335,7 @@ def test_a_dead_queue_loses_nothing(tmp_path: Path) -> None:
 
         def fails(worker: int, method: str, count: int, args: Any, crew: Any = crew) -> str:
             if method == "lease" and count % 2 == 1:
-                crew.inner._workers[0].clear()  # restarted, empty
+                crew.inner.workers[0].clear()  # restarted, empty
                 return "queue_died"
             return ""
 
@@ -362,7 +363,7 @@ def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
     )
     stage = Stage(cfg, tmp_path / "run", jitter=seed)
     cast = stage.cast
-    for crew in (cast.proposers, cast.solvers, cast.judges, *cast.queues.values()):
+    for crew in (cast.players["proposer"], cast.players["solver"], cast.judges, *cast.queues.values()):
         crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
     stage.play()
     stage.settled()
@@ -386,7 +387,7 @@ def test_the_void_limit_may_strike_at_any_time(tmp_path: Path, seed: int) -> Non
     )
     stage = Stage(cfg, tmp_path / "run", jitter=seed)
     first = rng.randint(2, 20)
-    crew = rng.choice([stage.cast.proposers, stage.cast.solvers])
+    crew = rng.choice([stage.cast.players["proposer"], stage.cast.players["solver"]])
     crew.fails = lambda worker, method, count, args: "boom" if count > first else ""  # type: ignore[attr-defined]
     with pytest.raises(VoidLimit, match="boom"):
         stage.play()

@@ -9,22 +9,30 @@ from typing import Any
 
 import pytest
 
+from ssp.base import crew
 from ssp.base.errors import Fault
+from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.records import PlayReport
+from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.records import PlayOrder, PlayReport
+from ssp.selfplay.seams import Judges, Learners, Players
 from ssp.selfplay.settings import load
-from ssp.selfplay.workers.activity import STEP, Activity, Watched, watched
-from ssp.selfplay.workers.player import PlayOrder
+from ssp.selfplay.watched import Watched, watched
+from ssp.telemetry.activity import STEP, Activity
 
 
-class Crew:
+class Crew(crew.Crew[Any]):
     """Each call takes the seconds that it is told, one after the other for each worker, as actors do."""
 
-    def __init__(self, name: str, size: int = 1) -> None:
-        self.name, self.size = name, size
+    size = 0
+
+    def __init__(self, kind: Any, name: str, size: int = 1) -> None:
+        super().__init__(kind, name)
+        self.size = size
         self._turn = [asyncio.Lock() for _ in range(size)]
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
+    async def perform(self, worker: int, call: crew.Call, *args: Any) -> Any:
+        method = call.name
         if method == "refresh":
             return await asyncio.sleep(0.01, {})
         async with self._turn[worker]:
@@ -49,13 +57,13 @@ def play(stem: str, seconds: float) -> tuple[Any, ...]:
 def test_calls_of_one_actor_follow_each_other_and_its_idle_share_is_what_is_left() -> None:
     spans = Spans()
     activity = Activity(spans.span)
-    crew = Watched(Crew("solver", 2), activity)
+    made = Watched(Crew(Players, "solver", 2), activity)
 
     async def run() -> None:
         STEP.set(4)
-        await asyncio.gather(crew.call(0, "play", *play("solver-0", 0.1)), crew.call(0, "play", *play("eval-x", 0.1)))
+        await asyncio.gather(made[0].play(*play("solver-0", 0.1)), made[0].play(*play("eval-x", 0.1)))
         assert activity.now() == ""
-        waiting = asyncio.create_task(crew.call(1, "play", *play("solver-1", 0.1)))
+        waiting = asyncio.create_task(made[1].play(*play("solver-1", 0.1)))
         await asyncio.sleep(0.05)
         assert activity.now() == "solver solve 1/2 0s"
         assert 0.03 < activity.busy()["solver-1"] < 0.1
@@ -83,14 +91,14 @@ def test_blocks_that_are_played_at_once_have_lines_of_their_own_and_count_once()
     done = [asyncio.Event() for _ in range(3)]
 
     class Engine(Crew):
-        async def call(self, worker: int, method: str, *args: Any) -> Any:
+        async def perform(self, worker: int, call: crew.Call, *args: Any) -> Any:
             await args[-1].wait()
             return "block", PlayReport([], {})
 
-    crew = Watched(Engine("solver"), activity, at_once=2)
+    made = Watched(Engine(Players, "solver"), activity, at_once=2)
 
     async def run() -> None:
-        calls = [asyncio.create_task(crew.call(0, "play", *play(f"solver-{i}", done[i]))) for i in range(2)]
+        calls = [asyncio.create_task(made[0].play(*play(f"solver-{i}", done[i]))) for i in range(2)]
         await asyncio.sleep(0.05)
         assert activity.now().startswith("solver solve")
         for i in (1, 0):
@@ -98,7 +106,7 @@ def test_blocks_that_are_played_at_once_have_lines_of_their_own_and_count_once()
             await calls[i]
             await asyncio.sleep(0.02)
         done[2].set()
-        await crew.call(0, "play", *play("solver-2", done[2]))
+        await made[0].play(*play("solver-2", done[2]))
 
     asyncio.run(run())
     second, first, third = spans
@@ -111,18 +119,18 @@ def test_blocks_that_are_played_at_once_have_lines_of_their_own_and_count_once()
 def test_a_fault_ends_a_span_and_asking_is_no_work() -> None:
     spans = Spans()
     activity = Activity(spans.span)
-    crew = Watched(Crew("judge"), activity)
+    made = Watched(Crew(Judges, "judge"), activity)
     with pytest.raises(Fault):
-        asyncio.run(crew.call(0, "grade", 0.01))
-    asyncio.run(crew.call(0, "answers", 0.01))
+        asyncio.run(made[0].grade(0.01))
+    asyncio.run(made[0].answers(0.01))
     assert [span.name for span in spans] == ["grade"] and activity.now() == ""
 
 
 def test_new_weights_in_flight_have_a_track_of_their_own() -> None:
     spans = Spans()
     activity = Activity(spans.span)
-    crew = Watched(Crew("solver"), activity)
-    asyncio.run(crew.call(0, "refresh", 8, "parcel"))
+    made = Watched(Crew(Players, "solver"), activity)
+    asyncio.run(made[0].refresh(8, "parcel"))
     assert [(s.track, s.name, s.args) for s in spans] == [("solver-0 sync", "sync", {"version": 8})]
     assert activity.busy() == {"solver-0": 0.0}
 
@@ -130,24 +138,27 @@ def test_new_weights_in_flight_have_a_track_of_their_own() -> None:
 def test_a_cast_is_watched_once_a_crew() -> None:
     spans = Spans()
     activity = Activity(spans.span)
-    learner, queue, ledger = Crew("learner-solver"), Crew("queue-solver"), Crew("ledger")
+    learner, queue, ledger = (
+        Crew(Learners, "learner-solver"),
+        Crew(QueueWorker, "queue-solver"),
+        Crew(LedgerWriter, "ledger"),
+    )
     cast = Cast(
-        proposers=Crew("proposer", 0),
-        solvers=Crew("solver", 2),
-        judges=Crew("judge"),
+        players={"solver": Crew(Players, "solver", 2)},
+        judges=Crew(Judges, "judge"),
         learners={"proposer": learner, "solver": learner},
         queues={"solver": queue},
         ledger=ledger,
     )
     seen = watched(cast, activity, load("quickstart"))
     assert seen.learners["proposer"] is seen.learners["solver"] is not learner
-    assert seen.proposers is cast.proposers and seen.queues is cast.queues and seen.ledger is ledger
-    assert replace(seen).solvers.size == 2
+    assert seen.queues is cast.queues and seen.ledger is ledger
+    assert replace(seen).players["solver"].size == 2
     assert activity.kinds() == {
         "solver": ["solver-0", "solver-1"],
         "judge": ["judge-0"],
         "learner_solver": ["learner-solver-0"],
     }
-    asyncio.run(seen.learners["solver"].call(0, "update", 0.01))
+    asyncio.run(seen.learners["solver"][0].update(0.01))
     assert [(span.track, span.name) for span in spans] == [("learner-solver-0", "learn")]
     assert set(activity.idle()) == {f"time/idle_share_{kind}" for kind in ("solver", "judge", "learner_solver")}

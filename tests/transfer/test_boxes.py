@@ -18,12 +18,11 @@ from ssp.config.schema import Config
 from ssp.engines.base import Readable
 from ssp.selfplay.transfer import digest, files
 from ssp.selfplay.transfer.broadcast import Call
-from ssp.selfplay.transfer.choose import between_gpus, choose
 from ssp.selfplay.transfer.digest import WeightsDiffer, check_arrived, check_loaded, digests, rounded
-from ssp.selfplay.transfer.fittings import Fittings
-from ssp.selfplay.transfer.inbox import Inbox
-from ssp.selfplay.transfer.outbox import Outbox
+from ssp.selfplay.transfer.loader import Inbox, Loader
 from ssp.selfplay.transfer.parcel import Parcel, Place, Plan, here
+from ssp.selfplay.transfer.publisher import Outbox
+from ssp.selfplay.transfer.sync import between_gpus, choose
 
 PATIENCE = 60.0
 
@@ -41,7 +40,7 @@ def plan(tmp_path: Path, kind: str, verify: bool = False) -> Plan:
 def _shelves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = files.MemoryShelf
     monkeypatch.setattr(
-        "ssp.selfplay.transfer.outbox.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
+        "ssp.selfplay.transfer.publisher.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
     )
 
 
@@ -82,7 +81,7 @@ def test_every_kind_brings_the_same_bits(tmp_path: Path, kind: str, verify: bool
         travelled = pickle.loads(pickle.dumps(parcel))
         assert figures["serial"] == seed and figures["sync/bytes"] == 4 * 41 and figures["time/sync_pack"] > 0
         if kind == "broadcast":
-            took = together(*[partial(box.receive, version, travelled) for box in boxes], partial(out.send, seed))
+            took = together(*[partial(box.arrive, version, travelled) for box in boxes], partial(out.send, seed))
             assert all(isinstance(seconds, float) for seconds in took), took
         if kind != "object_store":
             assert len(pickle.dumps(parcel)) < 2000  # by reference: a parcel is small
@@ -143,7 +142,7 @@ def test_a_broadcast_that_was_missed_is_a_fault_and_may_be_had_again(tmp_path: P
     with pytest.raises(Fault, match="weights_gone"):
         out.again(0, lambda: weights(2))
     with pytest.raises(Fault, match="broadcast_failed: this process is in no group"):
-        box.receive(4, parcels[2])
+        box.arrive(4, parcels[2])
 
 
 def test_a_member_that_does_not_come_ends_the_wait(tmp_path: Path) -> None:
@@ -158,12 +157,12 @@ def test_a_member_that_leaves_ends_the_send_and_a_new_group_stands(tmp_path: Pat
     joined(out, boxes, 3.0)
     parcel, _ = out.pack(weights())
     boxes[1].leave()
-    found = together(lambda: out.send(0), lambda: boxes[0].receive(1, parcel))
+    found = together(lambda: out.send(0), lambda: boxes[0].arrive(1, parcel))
     assert any(isinstance(error, Fault) and error.cause == "broadcast_failed" for error in found), found
     out.leave()
     boxes[0].leave()
     joined(out, boxes)
-    together(lambda: out.send(0), *[lambda box=box: box.receive(1, parcel) for box in boxes])
+    together(lambda: out.send(0), *[lambda box=box: box.arrive(1, parcel) for box in boxes])
     assert all(np.array_equal(box.open(1, parcel)["b"], weights()["b"]) for box in boxes)
     out.close()
 
@@ -251,7 +250,7 @@ def parcel(seed: int) -> Parcel:
 def test_an_engine_that_has_what_was_sent_passes(dtype: str, narrow: bool) -> None:
     engine: Any = Engine(narrow=narrow)
     assert isinstance(engine, Readable)
-    fittings = Fittings(verifying(dtype), "solver", engine)
+    fittings = Loader(verifying(dtype), "solver", engine)
     assert set(fittings.fit(1, parcel(0))) == {"sync_transfer", "sync_load"}
     assert fittings.fit(1, parcel(0)) == {}  # once a version
     fittings.fit(2, parcel(1))
@@ -261,7 +260,7 @@ def test_an_engine_that_has_what_was_sent_passes(dtype: str, narrow: bool) -> No
 @pytest.mark.parametrize(("stale", "narrow"), [("b", False), ("", True)])
 def test_a_tensor_that_stayed_old_or_lost_precision_is_named(stale: str, narrow: bool) -> None:
     engine: Any = Engine(stale, narrow)
-    fittings = Fittings(verifying(), "solver", engine)
+    fittings = Loader(verifying(), "solver", engine)
     with pytest.raises(WeightsDiffer, match=r"solver version \d: the engine's [ab] is not what it was handed"):
         for version in (1, 2):
             fittings.fit(version, parcel(version))
@@ -275,7 +274,7 @@ def test_a_tensor_that_the_engine_lacks_is_named() -> None:
 
 def test_an_engine_that_cannot_be_read_back_is_refused_where_that_is_asked_for() -> None:
     with pytest.raises(InputError, match=r"transfer\.verify"):
-        Fittings(verifying(), "solver", object())  # type: ignore[arg-type]
+        Loader(verifying(), "solver", object())  # type: ignore[arg-type]
 
 
 def test_nothing_is_hashed_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, WarmupConfig
+from ssp.learning.taught import Taught
 from ssp.learning.warmup import loop, traces
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
@@ -45,9 +46,9 @@ def run(
     cfg: Config, folder: Path, episodes: list[Episode], warmup: WarmupConfig
 ) -> tuple[loop.Summary, list[float], LocalCrew]:
     taught = replace(cfg, solver=loop.recipe(cfg.solver), steps=loop.steps(len(episodes), warmup))
-    crew, seen = LocalCrew("learner", lambda i: Learner(taught, "solver", folder)), []
+    crew, seen = LocalCrew(Taught, "learner", lambda i: Learner(taught, "solver", folder)), []
     progress = loop.Progress(lambda values: seen.extend([values["nll"]] if "nll" in values else []))
-    summary = asyncio.run(loop.train(crew, episodes, warmup, 0, progress))
+    summary = asyncio.run(loop.train(crew[0], episodes, warmup, 0, progress))
     return summary, seen, crew
 
 
@@ -61,7 +62,7 @@ def test_sft_on_32_transcripts_lowers_the_loss(
     assert seen[-1] < 0.8 * seen[0]
     assert summary.before is not None and summary.after is not None and summary.after < summary.before
 
-    asyncio.run(crew.call(0, "export", str(tmp_path / "out"), {"role": "solver"}))
+    asyncio.run(crew[0].export(str(tmp_path / "out"), {"role": "solver"}))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     start = AutoModelForCausalLM.from_pretrained(folder)
     assert any(not torch.equal(a, b) for a, b in zip(model.parameters(), start.parameters(), strict=True))

@@ -15,10 +15,11 @@ import pytest
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ssp.base.crew import LocalCrew
+from ssp.base.crew import Call, LocalCrew
 from ssp.base.episode import Episode
 from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, WarmupConfig
+from ssp.learning.taught import Taught
 from ssp.learning.warmup import loop, saves, traces
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
@@ -52,14 +53,15 @@ class Mortal(LocalCrew):
 
     def __init__(self, cfg: Config, folder: Path, **ends: Any) -> None:
         self.fresh = lambda: Learner(cfg, "solver", folder)
-        super().__init__("learner", lambda i: self.fresh())
+        super().__init__(Taught, "learner", lambda i: self.fresh())
         self.ends, self.calls = {"before": {}, "after": {}, "cancels": {}, **ends}, Counter[str]()
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        method = call.name
         self.calls[method] += 1
         if self._now("before", method):
             raise self._end()
-        answer = await super().call(worker, method, *args)
+        answer = await super().perform(worker, call, *args)
         if self._now("cancels", method):
             raise asyncio.CancelledError
         if self._now("after", method):
@@ -70,7 +72,7 @@ class Mortal(LocalCrew):
         return self.calls[method] in self.ends[when].get(method, ())
 
     def _end(self) -> Fault:
-        self._workers[0] = self.fresh()
+        self.workers[0] = self.fresh()
         return Fault("learner_died")
 
 
@@ -86,7 +88,7 @@ def taught(cfg: Config, crew: Mortal, episodes: list[Episode], out: Path, cfg_of
     seen: list[float] = []
     progress = loop.Progress(lambda values: seen.extend([values["nll"]] if "nll" in values else []))
     kept = saves.Saves(out, {"role": "solver"}, saves.lessons(cfg_of or cfg, "solver", episodes))
-    asyncio.run(loop.train(crew, episodes, WARMUP, 0, progress, kept))
+    asyncio.run(loop.train(crew[0], episodes, WARMUP, 0, progress, kept))
     return seen
 
 

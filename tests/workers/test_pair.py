@@ -15,6 +15,7 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
+from ssp.selfplay.seams import Players
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.pair import PlayerPair
 
@@ -66,12 +67,12 @@ def test_both_roles_play_at_once_and_each_one_block_at_a_time(pair: PlayerPair) 
 
 
 def test_a_crew_of_a_role_asks_its_player(pair: PlayerPair) -> None:
-    pairs: Any = LocalCrew("engine", lambda i: pair, size=2)
+    pairs: Any = LocalCrew(Players, "engine", lambda i: pair, size=2)
     for role in (PROPOSER, SOLVER):
         crew = RoleCrew(pairs, role)
         assert (crew.name, crew.size) == (role, 2)
-        assert asyncio.run(crew.call(1, "play", False))[0] == role
-        assert asyncio.run(crew.call(0, "sleep")) == f"base-{role} sleeps"
+        assert asyncio.run(crew[1].play(False))[0] == role
+        assert asyncio.run(crew[0].sleep()) == f"base-{role} sleeps"
 
 
 def test_two_start_models_are_no_base(pair: PlayerPair) -> None:

@@ -10,17 +10,21 @@ import asyncio
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ssp.base.crew import LocalCrew
 from ssp.base.episode import Grade, State, Task, Verdict
 from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts
 from ssp.config.role import SimulatedConfig
 from ssp.engines.decoding import Decoding, Pace
+from ssp.learning.taught import BatchPlan
 from ssp.learning.tiny.actor import turns
-from ssp.selfplay.records import Brief, PlanItem, PlayReport
+from ssp.record.ledger.writer import LedgerWriter, Rows
+from ssp.selfplay.records import Brief, PlayOrder, PlayReport
+from ssp.selfplay.seams import Players
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place
 
 Block = list[int]
@@ -84,46 +88,61 @@ class Engine:
         self._wind()
 
 
-class Players:
-    """Crew of the players of one role. `at_once`: blocks that one of them plays at a time."""
+class Fleet(LocalCrew[Players]):
+    """The players of one role. `at_once`: blocks that one of them plays at a time."""
 
     def __init__(self, name: str, count: int, cost: RoleCosts, costs: Costs, at_once: int) -> None:
-        self.name, self.size, self._cost, self._costs = name, count, cost, costs
         self.engines = [Engine(cost.pace, at_once) for _ in range(count)]
-        self._searches = 0
+        super().__init__(Players, name, lambda i: _Player(self.engines[i], cost, costs), count)
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """See `Crew.call`."""
-        engine = self.engines[worker]
-        if method == "play":
-            tasks, _, version, _ = args
-            async with engine.room:
-                return await self._play(engine, tasks, version)
-        if method == "refresh":
-            await self._load(engine, args[0])
-            return {}
-        return HERE if method == "place" else None
+    def figures(self) -> list[float]:
+        """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to now."""
+        for engine in self.engines:
+            engine.catch_up()
+        decodings = [engine.decoding for engine in self.engines]
+        busy, tokens, slots = (sum(getattr(d, name) for d in decodings) for name in ("busy", "tokens", "slots"))
+        return [busy, tokens, float(sum(player.searches for player in self.workers)), slots]
 
-    async def _load(self, engine: Engine, version: int) -> None:
-        await asyncio.sleep(self._costs.sync_s)
-        engine.switch(version)
 
-    async def _play(self, engine: Engine, tasks: Sequence[Task], version: int) -> tuple[Block, PlayReport]:
+class _Player:
+    """One of a fleet."""
+
+    def __init__(self, engine: Engine, cost: RoleCosts, costs: Costs) -> None:
+        self._engine, self._cost, self._costs, self.searches = engine, cost, costs, 0
+
+    async def play(
+        self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Any
+    ) -> tuple[Block, PlayReport]:
         loop = asyncio.get_running_loop()
-        started = loop.time()
-        if version > engine.version:
-            await self._load(engine, version)
-        briefs = await asyncio.gather(*(self._episode(engine, task) for task in tasks))
-        return [brief.tokens for brief in briefs], PlayReport(list(briefs), {"busy": loop.time() - started})
+        async with self._engine.room:
+            started = loop.time()
+            if version > self._engine.version:
+                await self.refresh(version, parcel)
+            briefs = await asyncio.gather(*(self._episode(task) for task in tasks))
+            return [brief.tokens for brief in briefs], PlayReport(list(briefs), {"busy": loop.time() - started})
 
-    async def _episode(self, engine: Engine, task: Task) -> Brief:
+    async def refresh(self, version: int, parcel: Any) -> dict[str, float]:
+        await asyncio.sleep(self._costs.sync_s)
+        self._engine.switch(version)
+        return {}
+
+    async def place(self) -> Place:
+        return HERE
+
+    async def sleep(self) -> None:
+        """It takes no time."""
+
+    async def wake(self) -> None:
+        """Nor does this."""
+
+    async def _episode(self, task: Task) -> Brief:
         cost = self._cost
         lengths = _turns(cost.tokens, cost.sigma, task.seed, cost.searches, cost.cap)
-        first = last = await engine.turn(lengths[0])
+        first = last = await self._engine.turn(lengths[0])
         for tokens in lengths[1:]:
-            self._searches += 1
+            self.searches += 1
             await asyncio.sleep(self._costs.search_s)
-            last = await engine.turn(tokens)
+            last = await self._engine.turn(tokens)
         return Brief(
             id=task.id,
             game=task.game,
@@ -142,97 +161,91 @@ class Players:
             row=0,
         )
 
-    def figures(self) -> list[float]:
-        """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to now."""
-        for engine in self.engines:
-            engine.catch_up()
-        decodings = [engine.decoding for engine in self.engines]
-        busy, tokens, slots = (sum(getattr(d, name) for d in decodings) for name in ("busy", "tokens", "slots"))
-        return [busy, tokens, float(self._searches), slots]
 
+class Judge:
+    """A judge that takes `seconds` a block: the share `valid` of all questions is, and every other answer of a game is
+    right, so that all of them are trained. `asked`: counts the verdicts of all judges."""
 
-class Judges:
-    """Crew of judges that take `seconds` a block: the share `valid` of all questions is, and every other answer of a game is
-    right, so that all of them are trained."""
+    def __init__(self, seconds: float, valid: float, asked: Iterator[int]) -> None:
+        self._seconds, self._valid, self._asked, self._free = seconds, valid, asked, asyncio.Lock()
 
-    name = "judge"
+    async def verify(self, block: Block, targets: Sequence[str], *live: Any) -> tuple[list[Verdict], float]:
+        """Verdicts by the number of the call."""
+        await self._work()
+        drawn = generator(next(self._asked), "valid").random(len(block))
+        return [Verdict(bool(draw < self._valid), "invalid") for draw in drawn], self._seconds
 
-    def __init__(self, count: int, seconds: float, valid: float) -> None:
-        self.size, self._seconds, self._valid, self._asked = count, seconds, valid, 0
-        self._free = [asyncio.Lock() for _ in range(count)]
+    async def grade(self, block: Block, items: Sequence[Any]) -> tuple[list[Grade], float]:
+        """Right and wrong in turn."""
+        await self._work()
+        return [Grade(place % 2 == 0, float(place % 2 == 0)) for place in range(len(items))], self._seconds
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """See `Crew.call`."""
-        if method == "answers":
-            return True
-        async with self._free[worker]:
+    async def answers(self) -> bool:
+        """Always."""
+        return True
+
+    async def _work(self) -> None:
+        async with self._free:
             await asyncio.sleep(self._seconds)
-        if method == "verify":
-            self._asked += 1
-            drawn = generator(self._asked, "valid").random(len(args[0]))
-            return [Verdict(bool(draw < self._valid), "invalid") for draw in drawn], self._seconds
-        return [Grade(place % 2 == 0, float(place % 2 == 0)) for place in range(len(args[1]))], self._seconds
 
 
-class LearnerCrew:
-    """Crew of one learner. `tokens`: seconds that it takes a token, all of its ranks together."""
+class Learner:
+    """One learner. `seconds`: that it takes a token, all of its ranks together."""
 
-    size = 1
-
-    def __init__(self, name: str, seconds: float) -> None:
-        self.name, self._seconds = f"learner-{name}", seconds
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self.busy, self.trained, self._serial = 0.0, 0, -1
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """See `Crew.call`."""
-        if method == "place":
-            return HERE
-        if method in ("update", "update_all"):
-            plans = args[0] if method == "update_all" else {"": args[0]}
-            tokens = {role: _tokens(plan, args[1:]) for role, plan in plans.items()}
-            spent = sum(tokens.values()) * self._seconds
-            await asyncio.sleep(spent)
-            self.busy += spent
-            self.trained += sum(tokens.values())
-            parcel, figures = self._publish()
-            stats = {role: {"tokens": float(count), "busy": spent, **figures} for role, count in tokens.items()}
-            return parcel, stats if method == "update_all" else stats[""]
-        if method == "save":
-            Path(args[0]).mkdir(parents=True)
-        return self._publish() if method == "weights" else None
+    async def update(
+        self, plans: Mapping[str, BatchPlan], *blocks: Block
+    ) -> tuple[Parcel, dict[str, dict[str, float]]]:
+        """One update, and a publication."""
+        tokens = {role: sum(blocks[item.block][item.row] for item in plan) for role, plan in plans.items()}
+        spent = sum(tokens.values()) * self._seconds
+        await asyncio.sleep(spent)
+        self.busy += spent
+        self.trained += sum(tokens.values())
+        parcel, figures = await self.weights()
+        return parcel, {role: {"tokens": float(count), "busy": spent, **figures} for role, count in tokens.items()}
 
     def figures(self) -> list[float]:
         """Busy seconds, and tokens trained, up to now."""
         return [self.busy, float(self.trained)]
 
-    def _publish(self) -> tuple[Parcel, dict[str, float]]:
+    async def weights(self) -> tuple[Parcel, dict[str, float]]:
+        """A publication."""
         self._serial += 1
         return Parcel(OBJECT_STORE, self._serial, 0), {"serial": float(self._serial)}
 
+    async def place(self) -> Place:
+        """There is one place only."""
+        return HERE
 
-class Books:
-    """Stands for the ledger: hands out versions, and counts what was dropped, by cause."""
+    async def publish_by(self, plan: Any) -> None:
+        """By the only way."""
 
-    name, size = "ledger", 1
+    async def save(self, folder: str, meta: dict[str, Any]) -> None:
+        """A folder without weights."""
+        Path(folder).mkdir(parents=True)
+
+
+class Books(LedgerWriter):
+    """Stands for the ledger: hands out versions, and counts what was dropped, by cause. The rest is not written."""
 
     def __init__(self) -> None:
         self._versions: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """See `Crew.call`."""
-        if method == "next_version":
-            self._versions[args[0]] += 1
-            return self._versions[args[0]]
-        if method == "advance":
-            lost = (State.DROPPED.value, State.VOIDED.value)
-            self.dropped.update(row.get("cause", "") for row in args[0] if row.get("state") in lost)
-        return None
+    async def next_version(self, role: str, *made: Any) -> int:
+        """The next number of `role`."""
+        self._versions[role] += 1
+        return self._versions[role]
 
-
-def _tokens(plan: Sequence[Any], blocks: Sequence[Block]) -> int:
-    items = [PlanItem(*entry) for entry in plan]
-    return sum(blocks[item.block][item.row] for item in items)
+    async def advance(self, changes: Rows, /) -> int:
+        """Count what is dropped."""
+        lost = (State.DROPPED.value, State.VOIDED.value)
+        self.dropped.update(row.get("cause", "") for row in changes if row.get("state") in lost)
+        return 0
 
 
 @functools.lru_cache(maxsize=500_000)

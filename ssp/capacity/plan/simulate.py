@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ssp.base.crew import LocalCrew
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.episode import PROPOSER
 from ssp.capacity.plan import clock
 from ssp.capacity.plan.costs import Costs, judge_seconds, role_costs
-from ssp.capacity.plan.crews import Books, Judges, LearnerCrew, Players
+from ssp.capacity.plan.crews import Books, Fleet, Judge, Learner
 from ssp.capacity.plan.split import Split
 from ssp.config.crews import at_once, learners
 from ssp.config.schema import Config
+from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue
+from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.report import Report
+from ssp.selfplay.seams import Judges, Learners
 from ssp.selfplay.targets import Item, Targets
 
 WARM = 1
@@ -77,18 +81,25 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
 
 async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
     players = {
-        role: Players(role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role))
+        role: Fleet(role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role))
         for role in cfg.roles
     }
-    taught = {name: LearnerCrew(name, role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}
-    books, budget = Books(), cfg.queue
+    taught = {name: Learner(role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}
+    books, budget = Books(), cfg.queue  # type: ignore[abstract]  # what it does not count, it does not answer
+    judging, asked = judge_seconds(cfg, costs), itertools.count(1)
+
+    def learner(name: str) -> LocalCrew[Learners]:
+        return LocalCrew(Learners, f"learner-{name}", lambda i: taught[name])
+
+    def queue(role: str) -> LocalCrew[QueueWorker]:
+        return LocalCrew(QueueWorker, f"queue-{role}", lambda i: Queue(budget.items, budget.bytes))
+
     cast = Cast(
-        proposers=players.get(PROPOSER, LocalCrew(PROPOSER, lambda i: None, 0)),
-        solvers=players[SOLVER],
-        judges=Judges(split.judges, judge_seconds(cfg, costs), costs.valid),
-        learners={role: taught[name] for name, roles in learners(cfg).items() for role in roles},
-        queues={name: LocalCrew(f"queue-{name}", lambda i: Queue(budget.items, budget.bytes)) for name in cfg.roles},
-        ledger=books,
+        players=dict(players),
+        judges=LocalCrew(Judges, "judge", lambda i: Judge(judging, costs.valid, asked), split.judges),
+        learners={role: learner(name) for name, roles in learners(cfg).items() for role in roles},
+        queues={role: queue(role) for role in cfg.roles},
+        ledger=LocalCrew(LedgerWriter, "ledger", lambda i: books),
     )
     folder.checkpoints.mkdir(parents=True)
     block = cfg.proposer if PROPOSER in cfg.roles else cfg.solver
@@ -104,7 +115,7 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
 class _Rows:
     """Sink of the run's report (`ssp.selfplay.report.Sink`): its rows, and at the end of each round what everybody did."""
 
-    def __init__(self, players: dict[str, Players], taught: dict[str, LearnerCrew]) -> None:
+    def __init__(self, players: dict[str, Fleet], taught: dict[str, Learner]) -> None:
         self._players, self._taught = players, taught
         self._rows: list[tuple[int, str, dict[str, float]]] = []
         self._marks: dict[int, list[list[float]]] = {}

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ssp.base.crew import Crew
 from ssp.base.episode import Episode
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import generator
 from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
 from ssp.config.schema import WarmupConfig
+from ssp.learning.taught import PlanItem, Taught
 from ssp.learning.warmup.progress import Progress
 from ssp.learning.warmup.saves import Saves
 
@@ -71,14 +71,14 @@ def enough(episodes: Sequence[Episode], cfg: WarmupConfig) -> list[Episode]:
 
 
 async def train(
-    crew: Crew,
+    learner: Taught,
     episodes: Sequence[Episode],
     cfg: WarmupConfig,
     seed: int,
     progress: Progress,
     saves: Saves | None = None,
 ) -> Summary:
-    """Learn `episodes` on `crew`, a learner. With `saves` it goes on where these stand, at once and after a death of the
+    """Learn `episodes`. With `saves` it goes on where these stand, at once and after a death of the
     learner, saves on the way and when it is cancelled, and finishes them. InputError for too few episodes."""
     order = generator(seed, "warmup", "split").permutation(len(enough(episodes, cfg))).tolist()
     held = _held(len(episodes), cfg)
@@ -90,7 +90,7 @@ async def train(
     failed = Counter[int]()
     while True:
         try:
-            before, after = await _learn(crew, blocks, test, cfg.batch, progress, saves)
+            before, after = await _learn(learner, blocks, test, cfg.batch, progress, saves)
             return Summary(len(blocks), len(learn), held, before, after)
         except Fault as fault:
             failed[progress.step] += 1
@@ -99,7 +99,7 @@ async def train(
 
 
 async def _learn(
-    crew: Crew,
+    learner: Taught,
     blocks: Sequence[list[Episode]],
     test: Sequence[Episode],
     size: int,
@@ -109,31 +109,31 @@ async def _learn(
     """The updates that are not made yet, in order, on a learner that has made none or has ended; `test` before and after."""
     begun = saves.begun() if saves is not None else None
     if begun is not None and saves is not None:
-        await crew.call(0, "load", str(saves.out))
+        await learner.load(str(saves.out))
     saved, before = begun or (0, None)
     asked = saved
     progress.begin(saved, [tokens(block) for block in blocks])
     if saved < len(blocks):  # a short one tells how fast it is
         least = min(blocks[saved], key=lambda episode: len(episode.log))
         since = progress.clock()
-        await _measure(crew, [least], 1)
+        await _measure(learner, [least], 1)
         progress.measured(tokens([least]), progress.clock() - since)
-    before = await _measure(crew, test, size) if begun is None else before
+    before = await _measure(learner, test, size) if begun is None else before
     try:
         for block in blocks[saved:]:
             since, asked = progress.clock(), asked + 1
-            figures = await crew.call(0, "learn", _plan(block), block)
+            figures = await learner.learn(_plan(block), block)
             progress.learned(progress.clock() - since, figures[NLL])
             if saves is not None and asked < len(blocks) and saves.due():
-                await saves.save(crew, before)
+                await saves.save(learner, before)
                 saved = asked
-        after = await _measure(crew, test, size)
+        after = await _measure(learner, test, size)
         if saves is not None:
-            await saves.finish(crew)
+            await saves.finish(learner)
         return before, after
     except (asyncio.CancelledError, KeyboardInterrupt):
         if saves is not None and asked > saved:  # behind the update that is under way
-            await saves.save(crew, before)
+            await saves.save(learner, before)
         raise
 
 
@@ -146,16 +146,16 @@ def _held(episodes: int, cfg: WarmupConfig) -> int:
     return round(episodes * cfg.heldout)
 
 
-async def _measure(crew: Crew, episodes: Sequence[Episode], size: int) -> float | None:
+async def _measure(learner: Taught, episodes: Sequence[Episode], size: int) -> float | None:
     """Mean over all tokens of `episodes`."""
     total = tokens = 0.0
     for at in range(0, len(episodes), size):
         block = list(episodes[at : at + size])
-        figures = await crew.call(0, "measure", _plan(block), block)
+        figures = await learner.measure(_plan(block), block)
         total, tokens = total + figures[NLL] * figures["tokens"], tokens + figures["tokens"]
     return total / tokens if tokens else None
 
 
-def _plan(block: Sequence[Episode]) -> list[tuple[int, int, float, int]]:
-    """(block, row, reward, group) of each episode: all earn 1, each a group of its own."""
-    return [(0, row, 1.0, row) for row in range(len(block))]
+def _plan(block: Sequence[Episode]) -> list[PlanItem]:
+    """All earn 1, each a group of its own."""
+    return [PlanItem(0, row, 1.0, row) for row in range(len(block))]

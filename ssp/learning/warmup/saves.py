@@ -11,15 +11,15 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ssp.base.crew import Crew
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
+from ssp.learning.taught import Taught
 from ssp.record.manifest import read_record
 
 ENTRY = "warmup"
@@ -54,23 +54,23 @@ class Saves:
         """Whether to save now."""
         return time.monotonic() - self._last >= max(LEAST_SECONDS, self._took / SHARE)
 
-    async def save(self, crew: Crew, before: float | None) -> None:
-        """Let the learner `crew` save what it has."""
+    async def save(self, learner: Taught, before: float | None) -> None:
+        """Let the learner save what it has."""
         began = time.monotonic()
         entry = {"what": self._what, "before": before}
-        await self._written(crew, "save", {**self._meta, ENTRY: entry})
+        await self._written(learner.save, {**self._meta, ENTRY: entry})
         self._last = time.monotonic()
         self._took = self._last - began
 
-    async def finish(self, crew: Crew) -> None:
+    async def finish(self, learner: Taught) -> None:
         """The policy alone, in place of what was saved."""
-        await self._written(crew, "export", dict(self._meta))
+        await self._written(learner.export, dict(self._meta))
 
-    async def _written(self, crew: Crew, method: str, record: dict[str, Any]) -> None:
+    async def _written(self, write: Callable[[str, dict[str, Any]], Awaitable[None]], record: dict[str, Any]) -> None:
         """Written aside, under a name that no call before had: one that was cancelled may still be under way."""
         self._count += 1
         new, old = (self.out.with_name(f".{self.out.name}.ssp-{self._count}-{name}") for name in ("new", "old"))
-        await crew.call(0, method, str(new), record)
+        await write(str(new), record)
         if self.out.exists():
             self.out.rename(old)
         new.rename(self.out)

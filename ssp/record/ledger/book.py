@@ -34,9 +34,6 @@ from ssp.record.ledger.rows import (
     write_once,
 )
 
-WRITES = frozenset({"create_games", "judge_games", "create", "advance", "place", "next_version", "commit", "rollback"})
-"""Calls that may be one transaction together."""
-
 
 class Ledger:
     """The accounts of one run folder. Thread-safe; one writer process at a time.
@@ -72,12 +69,11 @@ class Ledger:
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def together(self, calls: Sequence[Sequence[Any]]) -> list[Any]:
-        """Several writing calls (name, then arguments) as one transaction: all of them, or none."""
-        if odd := sorted({str(name) for name, *_ in calls} - WRITES):
-            raise InvariantError(f"only {sorted(WRITES)} are done together, not {odd}")
+    def settle(self, games: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]) -> None:
+        """The verdicts of a round's games and what becomes of its episodes, as one transaction: all of it, or none."""
         with self._transaction():
-            return [getattr(self, name)(*args) for name, *args in calls]
+            self.judge_games(games)
+            self.advance(changes)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

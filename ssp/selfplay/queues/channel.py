@@ -12,38 +12,32 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
+from ssp.base.crew import Crew
 from ssp.base.errors import Fault, SspError
 from ssp.selfplay.queues.leases import Ticket
+from ssp.selfplay.queues.worker import QueueWorker
+
+T = TypeVar("T")
 
 WAIT = 2.0
 """Seconds that one call may wait inside the queue; a dead queue is noticed after that at the latest."""
 
 
-class Caller(Protocol):
-    """A crew of one queue (`ssp.base.crew.Crew`)."""
-
-    name: str
-
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """Call it. Raises Fault when it fails."""
-        ...
-
-
 class Channel:
     """`put`, `take`, `ack` by step number over a queue. `timeout`: seconds it may be full, or silent."""
 
-    def __init__(self, crew: Caller, timeout: float) -> None:
+    def __init__(self, crew: Crew[QueueWorker], timeout: float) -> None:
         self.name = crew.name
-        self._crew, self._timeout, self._wait = crew, timeout, min(WAIT, timeout)
+        self._queue, self._timeout, self._wait = crew.first, timeout, min(WAIT, timeout)
         self._unacked: dict[int, Sequence[Ticket]] = {}
         self._arrived = asyncio.Condition()
         self._end: int | None = None
 
     async def put(self, key: int, tickets: Sequence[Ticket]) -> None:
         """Hand over all tickets of order `key` at once; waits while the queue is full, which holds producers back."""
-        await self._insist("put", tickets, self._wait)
+        await self._put(tickets)
         async with self._arrived:
             self._unacked[key] = tickets
             self._arrived.notify_all()
@@ -57,12 +51,12 @@ class Channel:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
             try:
-                leased = await self._crew.call(0, "lease", str(key), sys.maxsize, self._timeout, key)
+                leased = await self._queue.lease(str(key), sys.maxsize, self._timeout, key)
             except Fault:
                 leased = []
             if leased:
                 return [ticket.block for ticket in leased]
-            await self._insist("put", self._unacked[key], self._wait, True)
+            await self._put(self._unacked[key], again=True)
         raise SspError(
             f"queue {self.name} did not hand over block {key} for {self._timeout:.0f} s: see its actor's log"
         )
@@ -70,17 +64,17 @@ class Channel:
     async def ack(self, key: int) -> None:
         """Done with `key`."""
         self._unacked.pop(key, None)
-        await self._insist("ack", str(key))
+        await self._insist(f"ack {key}", lambda: self._queue.ack(str(key)))
 
     async def sweep(self, oldest: int, account: Callable[[Any], Awaitable[None]]) -> None:
         """Take out what waits and is older than version `oldest`; `account` hears of each block before that goes."""
         if not any(0 <= ticket.version < oldest for tickets in self._unacked.values() for ticket in tickets):
             return
         name = f"older than {oldest}"
-        for swept in await self._insist("sweep", name, oldest, self._timeout):
+        for swept in await self._insist(f"sweep {name}", lambda: self._queue.sweep(name, oldest, self._timeout)):
             await account(swept.block)
             self._unacked[swept.order] = [kept for kept in self._unacked[swept.order] if kept.id != swept.id]
-        await self._insist("ack", name)
+        await self._insist(f"ack {name}", lambda: self._queue.ack(name))
 
     async def close(self, end: int) -> None:
         """Nothing will be put under `end` or any later key."""
@@ -92,19 +86,21 @@ class Channel:
         """Forget everything and open again: the run went back to a checkpoint."""
         self._unacked.clear()
         self._end = None
-        await self._insist("clear")
+        await self._insist("clear", self._queue.clear)
 
-    async def _insist(self, method: str, *args: Any) -> Any:
+    async def _put(self, tickets: Sequence[Ticket], again: bool = False) -> None:
+        call = f"put {tickets[0].id}"
+        await self._insist(call, lambda: self._queue.put(tickets, self._wait, again), "is a learner stuck?")
+
+    async def _insist(self, call: str, ask: Callable[[], Awaitable[T]], why: str = "see its actor's log") -> T:
         """Call until the queue answers, and a put finds room: after a fault it may not have heard the call."""
         deadline, pause = time.monotonic() + self._timeout, 0.002
         while time.monotonic() < deadline:
             try:
-                answer = await self._crew.call(0, method, *args)
+                answer = await ask()
                 if answer is not False:
                     return answer
             except Fault:  # it comes back empty, and hears this call again
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 0.25)
-        call = f"{method} {args[0][0].id if method == 'put' else ' '.join(map(str, args[:1]))}".strip()
-        why = "is a learner stuck?" if method == "put" else "see its actor's log"
         raise SspError(f"queue {self.name} did not answer {call} for {self._timeout:.0f} s: {why}")

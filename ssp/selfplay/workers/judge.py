@@ -19,7 +19,7 @@ from ssp.game.judge import Item
 from ssp.game.referee import EndpointVerifier, EngineVerifier, Referee
 from ssp.game.referee.verifier import Verifier
 from ssp.game.rewards.score import graded
-from ssp.selfplay.transfer.fittings import Fittings
+from ssp.selfplay.transfer.loader import Loader
 from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.workers import build
 
@@ -35,9 +35,9 @@ class Judge:
         if PROPOSER in cfg.roles:
             self._engine, verifier = _verifier(cfg, model_dir)
             self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed)
-        self._fittings: Fittings | None = None
+        self._loader: Loader | None = None
         if self._engine is not None and cfg.referee.verifier == "solver":
-            self._fittings = Fittings(cfg, SOLVER, self._engine, plays=False)
+            self._loader = Loader(cfg, SOLVER, self._engine, plays=False)
 
     def verify(
         self, block: list[Episode], targets: list[str], version: int = -1, parcel: Parcel | None = None
@@ -46,8 +46,8 @@ class Judge:
         if self._referee is None:
             raise InvariantError("nobody proposes in this game, so there is nothing to verify")
         started = time.perf_counter()
-        if parcel is not None and self._fittings is not None:
-            self._fittings.fit(version, parcel)
+        if parcel is not None and self._loader is not None:
+            self._loader.fit(version, parcel)
         found = {document.id: document for episode in block for document in episode.documents}
         pool = [document for _, document in sorted(found.items())]
         verdicts = self._referee.check(block, targets, lambda episode: pool)

@@ -17,16 +17,13 @@ from ssp.base.errors import InputError, InvariantError
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
-from ssp.selfplay.records import PlanItem
+from ssp.learning.taught import BatchPlan
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
-from ssp.selfplay.transfer.publishing import Publisher
+from ssp.selfplay.transfer.publisher import Publisher
 
 if TYPE_CHECKING:
     from ssp.learning.backends.ranks import Ranks
     from ssp.learning.batch import Batch
-
-Plan = Sequence[tuple[int, int, float, int] | PlanItem]
-"""Episodes of a batch, in order: fields of `PlanItem`."""
 
 
 class Learner(Publisher):
@@ -70,24 +67,20 @@ class Learner(Publisher):
         """Whether the weights are on a GPU."""
         return self._inner.backend.device.type == "cuda"
 
-    def update(self, plan: Plan, *blocks: list[Episode]) -> tuple[Parcel, dict[str, float]]:
-        """`learn`, and publish."""
-        return self._publish(self.learn(plan, *blocks))
-
-    def update_all(
-        self, plans: Mapping[str, Plan], *blocks: list[Episode]
+    def update(
+        self, plans: Mapping[str, BatchPlan], *blocks: list[Episode]
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
-        """`update` of the roles that share this policy, a plan each over the same blocks; the figures by role."""
+        """One step of the roles in `plans`, which share this policy, and publish; the figures by role."""
         stats = self._learn({role: _batch(plan, blocks) for role, plan in plans.items()})
         parcel, figures = self._publish({})
         return parcel, {role: {**found, **figures} for role, found in stats.items()}
 
-    def learn(self, plan: Plan, *blocks: list[Episode]) -> dict[str, float]:
+    def learn(self, plan: BatchPlan, *blocks: list[Episode]) -> dict[str, float]:
         """One learner step on `plan`; its figures. InvariantError for an episode that a fault voided in play."""
         batch = _batch(plan, blocks)
         return self._learn({self._role: batch})[self._role]
 
-    def measure(self, plan: Plan, *blocks: list[Episode]) -> dict[str, float]:
+    def measure(self, plan: BatchPlan, *blocks: list[Episode]) -> dict[str, float]:
         """The figures of `plan` without a step."""
         return self._inner.measure({self._role: _batch(plan, blocks)})[self._role]
 
@@ -125,13 +118,12 @@ class Learner(Publisher):
         return {}, stats
 
 
-def _batch(plan: Plan, blocks: Sequence[list[Episode]]) -> Batch:
+def _batch(plan: BatchPlan, blocks: Sequence[list[Episode]]) -> Batch:
     from ssp.learning.batch import collate
 
-    items = [PlanItem(*entry) for entry in plan]
-    chosen = [_scored(blocks[item.block][item.row]) for item in items]
-    given = [item.baseline for item in items if item.baseline is not None]
-    return collate(chosen, [item.reward for item in items], [item.group for item in items], baselines=given or None)
+    chosen = [_scored(blocks[item.block][item.row]) for item in plan]
+    given = [item.baseline for item in plan if item.baseline is not None]
+    return collate(chosen, [item.reward for item in plan], [item.group for item in plan], baselines=given or None)
 
 
 def _scored(episode: Episode) -> Episode:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ssp.base.episode import Episode, Task
@@ -21,37 +20,23 @@ from ssp.engines import Engine
 from ssp.engines.base import Sleeper
 from ssp.game.rollout import Search, rollout
 from ssp.record import episodes as transcripts
-from ssp.selfplay.records import Brief, PlayReport
-from ssp.selfplay.transfer.broadcast import Call
-from ssp.selfplay.transfer.fittings import Fittings
-from ssp.selfplay.transfer.parcel import Parcel, Place
+from ssp.selfplay.records import Brief, PlayOrder, PlayReport
+from ssp.selfplay.transfer.loader import Loader
+from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.workers import build
 
 
-@dataclass(frozen=True)
-class PlayOrder:
-    """How a block is played: sampling temperature, the file stem of its transcripts ("" = none are written), and the
-    update of the role whose limits hold (None: those of the last stage)."""
-
-    temperature: float
-    stem: str
-    step: int | None = None
-
-
-class Player:
+class Player(Loader):
     """Plays episodes of one role with one engine, the proposer or the solver. `engine`: one that is there already."""
 
     def __init__(
         self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path, engine: Engine | None = None
     ) -> None:
-        self._cfg, self._role, self._search, self._dir = cfg, role, search, Path(episodes_dir)
         block = cfg.block(role)
+        self._search, self._dir, self._asleep = search, Path(episodes_dir), False
         self._renderer = build.renderer(cfg, role, model_dir)
-        sleeps = takes_turns(cfg, role)
         engine = engine or build.acted(cfg, role, self._renderer)
-        self._engine = engine or build.engine(block, model_dir, sleeps)
-        self._asleep = False
-        self._fittings = Fittings(cfg, role, self._engine)
+        super().__init__(cfg, role, engine or build.engine(block, model_dir, takes_turns(cfg, role)))
 
     def play(
         self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Parcel
@@ -61,7 +46,7 @@ class Player:
         In flight a newer version that came by `refresh` is used, also from the middle of a turn on.
         """
         started = time.perf_counter()
-        synced = self._fittings.fit(version, parcel)
+        synced = self.fit(version, parcel)
         settings = build.settings(self._cfg, self._role, order.temperature, order.step)
         block, seconds = rollout(self._engine, self._renderer, self._search, list(tasks), settings)
         seconds |= synced
@@ -73,10 +58,6 @@ class Player:
             seconds["write"] = time.perf_counter() - writing
         seconds["busy"] = time.perf_counter() - started
         return block, PlayReport(briefs, seconds)
-
-    def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
-        """Take new weights while `play` goes on in another thread (in flight); seconds of transfer and load."""
-        return self._fittings.fit(version, parcel)
 
     def sleep(self) -> None:
         """Give the GPU's memory back until `wake`. Fault `engine_awake` when too much of it stays taken."""
@@ -95,23 +76,3 @@ class Player:
             rule = f"the {self._role}'s engine sleeps where it shares GPUs with a learner"
             raise InputError(rule, type(self._engine).__name__, f"set {self._role}.engine.kind=vllm")
         return self._engine
-
-    def place(self) -> Place:
-        """Where this process is."""
-        return self._fittings.place(self.host())
-
-    def host(self) -> str:
-        """The address at which the other processes of the run reach this one."""
-        return "127.0.0.1"
-
-    def join(self, call: Call, rank: int, host: str) -> None:
-        """Become a member of a group of broadcasts. Fault `broadcast_failed`."""
-        self._fittings.join(call, rank, host)
-
-    def receive(self, version: int, parcel: Parcel) -> dict[str, float]:
-        """Take part in a broadcast; seconds. Fault `broadcast_failed`."""
-        return self._fittings.receive(version, parcel)
-
-    def leave(self) -> None:
-        """Leave the group of broadcasts."""
-        self._fittings.leave()

@@ -17,12 +17,10 @@ import numpy as np
 
 from ssp.base.episode import Episode
 from ssp.config.schema import Config
+from ssp.learning.taught import BatchPlan
 from ssp.record.manifest import RECORD, read_record
-from ssp.selfplay.records import PlanItem
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
-from ssp.selfplay.transfer.publishing import Publisher
-
-Plan = Sequence[PlanItem]
+from ssp.selfplay.transfer.publisher import Publisher
 
 
 class SimulatedLearner(Publisher):
@@ -42,13 +40,10 @@ class SimulatedLearner(Publisher):
         weights = self.exported()
         return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
 
-    def update(self, plan: Plan, *blocks: list[Episode]) -> tuple[Parcel, dict[str, Any]]:
-        """Wait as long as an update takes, and publish."""
-        figures = self._wait(_tokens(plan, blocks))
-        return self._publish(figures)
-
-    def update_all(self, plans: Mapping[str, Plan], *blocks: list[Episode]) -> tuple[Parcel, dict[str, dict[str, Any]]]:
-        """`update` of the roles that share this policy; the figures by role."""
+    def update(
+        self, plans: Mapping[str, BatchPlan], *blocks: list[Episode]
+    ) -> tuple[Parcel, dict[str, dict[str, Any]]]:
+        """Wait as long as an update takes, and publish; the figures by role."""
         tokens = {role: _tokens(plan, blocks) for role, plan in plans.items()}
         figures = self._wait(sum(tokens.values()))
         parcel, published = self._publish({})
@@ -72,7 +67,6 @@ class SimulatedLearner(Publisher):
         return {"loss": 0.0, "tokens": float(tokens), "busy": time.perf_counter() - started}
 
 
-def _tokens(plan: Plan, blocks: Sequence[list[Episode]]) -> int:
+def _tokens(plan: BatchPlan, blocks: Sequence[list[Episode]]) -> int:
     """Tokens that a plan trains."""
-    items = [PlanItem(*entry) for entry in plan]
-    return sum(int(blocks[item.block][item.row].log.mask.sum()) for item in items)
+    return sum(int(blocks[item.block][item.row].log.mask.sum()) for item in plan)

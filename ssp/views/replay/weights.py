@@ -16,7 +16,7 @@ from ssp.base.episode import PROPOSER, SOLVER
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.league.lineup import member
+from ssp.selfplay.league.matchmaker import member
 from ssp.selfplay.versions import ANCHORS
 from ssp.selfplay.workers import build
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ssp.base.crew import Crew, LocalCrew
+from ssp.base.crew import Around, Call, Crew, LocalCrew
 from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
 from ssp.base.errors import Fault
 from ssp.base.seeds import generator
@@ -29,6 +29,7 @@ from ssp.game.judge.judges import PROBE as HEALTH
 from ssp.game.rollout import Search
 from ssp.game.world import World
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.seams import Judges, Players
 from ssp.selfplay.workers.judge import Judge
 from tests.fakejudge import Reply, serving
 
@@ -164,27 +165,24 @@ class FailingJudge(Judge):
         self._outages.touched |= {episode.id for episode in block if ERROR in episode.documents}
 
 
-class _Rounds:
+class _Rounds(Around[Players]):
     """The proposers' crew, by whose calls the clock goes."""
 
-    def __init__(self, crew: Crew, outages: Outages) -> None:
-        self._crew, self._outages = crew, outages
-        self.name = crew.name
+    def __init__(self, crew: Crew[Players], outages: Outages) -> None:
+        super().__init__(crew)
+        self._outages = outages
 
-    @property
-    def size(self) -> int:
-        return self._crew.size
-
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        if method == "play":
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        if call.name == "play":
             self._outages.at(args[1].step)
-        return await self._crew.call(worker, method, *args)
+        return await self.inner.perform(worker, call, *args)
 
 
 def inject(cast: Cast, cfg: Config, model_dir: Path, outages: Outages, world: World) -> Cast:
     """`cast` with the failing judge, and a clock at its proposers."""
-    judges = LocalCrew("judge", lambda i: FailingJudge(cfg, model_dir, outages, world), cfg.placement.judges)
-    return replace(cast, judges=judges, proposers=_Rounds(cast.proposers, outages))
+    judges = LocalCrew(Judges, "judge", lambda i: FailingJudge(cfg, model_dir, outages, world), cfg.placement.judges)
+    players = {**cast.players, "proposer": _Rounds(cast.players["proposer"], outages)}
+    return replace(cast, judges=judges, players=players)
 
 
 def damage(ledger: Path, outages: Outages) -> dict[str, float]:

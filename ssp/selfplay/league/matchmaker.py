@@ -6,7 +6,7 @@ solver grades questions in place of the newest, one for all that share a baselin
 questions in games of their own, by the same draws, which only it learns from. Who does not learn meets the newest.
 
 Promises that without a league everything is as if this were not there; that all which matters happens in the order of
-rounds (`turn`), so that with bounds of 0 opponents are a matter of the seed; that members are counted by the update that
+rounds (`settled`), so that with bounds of 0 opponents are a matter of the seed; that members are counted by the update that
 made them, which a restart does not change; and that what a checkpoint names as a member is on the disk.
 Refuses to know the pace, rewards and engines.
 """
@@ -27,15 +27,14 @@ from ssp.config.schema import Config
 from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.events import Round
 from ssp.selfplay.league.league import League
 from ssp.selfplay.league.payoff import Result
-from ssp.selfplay.learning import learns
-from ssp.selfplay.lost import call_learner
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import right
-from ssp.selfplay.stages import Hand
+from ssp.selfplay.training import learns
 from ssp.selfplay.transfer.parcel import DISK, Parcel
-from ssp.selfplay.versions import Published, WeightStore
+from ssp.selfplay.versions import Match, Published, WeightStore
 
 PARTS = 4
 """Into how many parts a round's targets go, with an opponent each: an engine loads that many past versions at most. For
@@ -50,7 +49,7 @@ def member(folder: RunFolder, role: str, version: int) -> Path:
 
 
 def check(folder: RunFolder, states: Iterable[Mapping[str, Any]]) -> None:
-    """InputError when the weights of a member that one of these `Lineup.state`s names are gone, or not as they were
+    """InputError when the weights of a member that one of these `Matchmaker.state`s names are gone, or not as they were
     written."""
     named = {(role, v) for state in states for role, kept in state.get("kept", {}).items() for v in kept.values()}
     with ThreadPoolExecutor() as pool:  # of large models it is seconds a member
@@ -66,7 +65,7 @@ def _check(path: Path) -> None:
         raise InputError(f"the league's members are whole; {error.rule}", error.found, MISSED) from error
 
 
-class Lineup:
+class Matchmaker:
     """The league of a run; with league.match=self, none."""
 
     def __init__(self, cfg: Config, cast: Cast, folder: RunFolder, store: WeightStore) -> None:
@@ -79,7 +78,7 @@ class Lineup:
         self._newest: dict[str, tuple[int, int]] = {}  # role → (update, version) of the newest weights
         self._seen: dict[str, int] = {}  # role → its last publication, which at a start has the same weights
         self._kept: dict[str, dict[int, int]] = {}  # role → update → version, of members and of those to be
-        self._ready: dict[str, list[int]] = {}  # role → updates whose weights are kept, members from the next turn on
+        self._ready: dict[str, list[int]] = {}  # role → updates whose weights are kept, members from the next round on
         self._figures: dict[str, dict[str, float]] = {}
 
     async def begin(
@@ -92,7 +91,7 @@ class Lineup:
         self._league = League(self._cfg.league, self._cfg.seed)
         self._league.redraws = redraws
         if versions:
-            known = await self._cast.ledger.call(0, "versions")
+            known = await self._cast.ledger.first.versions()
             for role in ROLES:
                 self._steps[role] |= _made(known[role])
         self._newest = {role: (self._steps[role][number], number) for role, number in (versions or newest).items()}
@@ -122,30 +121,30 @@ class Lineup:
             path = member(self._folder, role, number)
             if not path.is_dir():
                 full = {**meta, "role": role, "version": number, "run_step": step}
-                await call_learner(self._cast, learner, "export", str(path), full)
+                await self._cast.learner(learner).export(str(path), full)
             self._ready[role].append(step)
 
-    def askers(self, round_: int, games: list[Game], newest: Published) -> list[Hand]:
+    def askers(self, round_: int, games: list[Game], newest: Published) -> list[Match]:
         """Who writes the questions of which games, the newest first; says in the others' games that it is a past version."""
         return self._dealt(SOLVER, round_, games, newest, games if self._meets(SOLVER, round_) else ())
 
-    def graders(self, round_: int, chosen: list[Game], newest: Published, asked_by: int | None) -> list[Hand]:
+    def graders(self, round_: int, chosen: list[Game], newest: Published, asked_by: int | None) -> list[Match]:
         """Who tries which questions, the newest first. What a past solver grades, the newest tries in a further game, while
         it learns; `asked_by`: version of the proposer that is paid for it."""
         paid = [game for game in chosen if game.proposal is not None and not game.frozen]
-        hands = self._dealt(PROPOSER, round_, chosen, newest, paid if self._meets(PROPOSER, round_) else ())
+        matches = self._dealt(PROPOSER, round_, chosen, newest, paid if self._meets(PROPOSER, round_) else ())
         if self._meets(SOLVER, round_):
-            hands[0][1].extend(_again(game, asked_by) for game in chosen if game.frozen == SOLVER)
-        return hands
+            matches[0][1].extend(_again(game, asked_by) for game in chosen if game.frozen == SOLVER)
+        return matches
 
     def _meets(self, role: str, round_: int) -> bool:
         """Opponents are for who learns from them."""
         return self._on and learns(self._cfg, role, round_ + 1)
 
-    def _dealt(self, role: str, round_: int, games: list[Game], newest: Published, some: Sequence[Game]) -> list[Hand]:
+    def _dealt(self, role: str, round_: int, games: list[Game], newest: Published, some: Sequence[Game]) -> list[Match]:
         """`games` by who plays the role that `role` meets; `some` of them may have a past version there."""
         other = PROPOSER if role == SOLVER else SOLVER
-        hands: dict[int, list[Game]] = defaultdict(list)
+        matches: dict[int, list[Game]] = defaultdict(list)
         targets = Counter(game.number // self._cfg.game.proposals for game in some)
         # In turn by how many questions they are asked for: of one that is owed to a learner there may be fewer.
         part_of = {target: at % PARTS for at, (target, _) in enumerate(targets.most_common())}
@@ -154,34 +153,34 @@ class Lineup:
             mine = role == PROPOSER or part % 2
             made = self._league.opponent(role, round_, part) if mine else None
             if made is not None and made != self._steps[other][newest.version]:
-                hands[made].append(game)
+                matches[made].append(game)
                 game.frozen = other
                 if other == PROPOSER:
                     game.asked_by = self._kept[other][made]
-        past = [(self._past(other, made), hands[made]) for made in sorted(hands)]
+        past = [(self._past(other, made), matches[made]) for made in sorted(matches)]
         return [(newest, [game for game in games if game.frozen != other]), *past]
 
-    def turn(self, round_: int, games: Sequence[Game], proposer: int | None, solver: int) -> None:
-        """Round `round_` is settled; in the order of rounds. `proposer`, `solver`: the newest versions that played in it."""
-        if not self._on or proposer is None:
+    def settled(self, this: Round) -> None:
+        """A round is settled, in the order of rounds."""
+        if not self._on or this.asked_by is None:
             return
-        versions = {PROPOSER: proposer, SOLVER: solver}
+        games, versions = this.played, {PROPOSER: this.asked_by, SOLVER: this.solver.version}
         for role in ROLES:
             self._league.newest(role, self._newest[role][0])
             for made in self._ready[role]:
                 self._leave(role, self._league.admit(role, made))
             self._ready[role] = []
         self._league.saw(self._results(games, versions))
-        for role, left in self._league.done(round_).items():
+        for role, left in self._league.done(this.number).items():
             self._leave(role, left)
         self._figures = {role: self._told(role, games, versions) for role in ROLES}
 
     def figures(self, role: str) -> dict[str, float]:
-        """What is known of `role` after the last turn; for its row of the metrics."""
+        """What is known of `role` after the last round; for its row of the metrics."""
         return self._figures.get(role, {})
 
     def state(self) -> dict[str, Any]:
-        """As plain data, after a turn: what `begin` takes."""
+        """As plain data, after a round: what `begin` takes."""
         if not self._on:
             return {}
         kept = {role: {str(made): self._kept[role][made] for made in self._league.members(role)} for role in ROLES}

@@ -9,21 +9,26 @@ deadline. Refuses to see weights.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ssp.base.crew import Crew
-from ssp.base.errors import Fault
-from ssp.config.crews import learners
+from ssp.base.errors import Fault, InputError
+from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.lost import GONE, LearnerLost, call_learner
+from ssp.selfplay.lost import GONE
 from ssp.selfplay.records import Ref
-from ssp.selfplay.transfer.broadcast import FAILED, Call
-from ssp.selfplay.transfer.choose import SHARE, between_gpus, choose
-from ssp.selfplay.transfer.fittings import spare
-from ssp.selfplay.transfer.parcel import BROADCAST, Place, Plan
+from ssp.selfplay.seams import Players
+from ssp.selfplay.transfer.broadcast import Call
+from ssp.selfplay.transfer.loader import spare
+from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, SHM, Place, Plan
+
+SHARE = 0.5
+"""Of the object store, what published weights may take for `auto` to choose it; episodes need the rest. Where they fit it is
+the fastest way on one node at every size (tests/bench/weight_sync.py), since its pages are in use already; where they do
+not, Ray would write them to the disk."""
 
 LOST = (GONE, "weights_missed")
 """Faults of a player that another parcel with the same weights mends."""
@@ -36,12 +41,8 @@ class Stop(NamedTuple):
     """One player that weights are brought to."""
 
     role: str
-    crew: Crew
-    worker: int
-
-    async def call(self, method: str, *args: Any) -> Any:
-        """Call it."""
-        return await self.crew.call(self.worker, method, *args)
+    name: str
+    player: Players
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Route:
     formed: bool = False
 
 
-class Courier:
+class WeightSync:
     """Brings publications to the players. `run`, `folder`: name and path of the run; `say`: a line for the user.
 
     `trains`: learners by the role that they are called after, with the roles whose players their weights go to.
@@ -69,10 +70,10 @@ class Courier:
 
     async def prepare(self, name: str) -> None:
         """Choose a kind by where the processes are, and tell the learner. InputError when it cannot work."""
-        learner = await call_learner(self._cast, name, "place")
-        crews = {role: self._cast.players(role) for role in self.trains[name]}
-        stops = [Stop(role, crew, i) for role, crew in crews.items() for i in range(crew.size)]
-        engines = [await self._ask(stop, "place") for stop in stops]
+        learner = await self._cast.learner(name).place()
+        crews = {role: self._cast.players[role] for role in self.trains[name]}
+        stops = [Stop(role, f"{crew.name}-{i}", crew[i]) for role, crew in crews.items() for i in range(crew.size)]
+        engines = [await _placed(stop.player) for stop in stops]
         room = SHARE * self._cfg.ray.object_store_mb * 1e6 / sum(self.spare(other) for other in self.trains)
         who = " and ".join(self.trains[name])
         kind, why = choose(self._cfg.transfer.kind, who, learner, engines, room)
@@ -80,7 +81,7 @@ class Courier:
         if known is None or known.plan.kind != kind:
             self._say(f"{who} weights travel by {kind} ({why})")
         plan = Plan(kind, self._run, name, self._folder, self.spare(name), self._cfg.transfer.verify)
-        await call_learner(self._cast, name, "publish_by", plan)
+        await self._cast.learner(name).publish_by(plan)
         self._routes[name] = Route(plan, learner, stops, engines)
 
     async def deliver(self, name: str, versions: Mapping[str, int], parcel: Ref, serial: int) -> Ref:
@@ -92,14 +93,14 @@ class Courier:
         if route.plan.kind == BROADCAST:
             return await self._broadcast(name, route, versions, parcel, serial)
         if self._cfg.schedule.in_flight:
-            live = [stop for stop in route.stops if getattr(self._cfg.schedule.max_staleness, stop.role) > 0]
+            live = [stop for stop in route.stops if bound(self._cfg, stop.role) > 0]
             done = await asyncio.gather(
-                *[stop.call("refresh", versions[stop.role], parcel) for stop in live], return_exceptions=True
+                *[stop.player.refresh(versions[stop.role], parcel) for stop in live], return_exceptions=True
             )
             for stop, result in zip(live, done, strict=True):
                 if isinstance(result, Fault):  # its next play brings them
                     version = f"{stop.role} version {versions[stop.role]}"
-                    self._say(f"{stop.crew.name}-{stop.worker} missed {version}: {result}")
+                    self._say(f"{stop.name} missed {version}: {result}")
                 elif isinstance(result, BaseException):
                     raise result
                 else:
@@ -109,7 +110,7 @@ class Courier:
     async def again(self, role: str, version: int, serial: int, why: str) -> Ref:
         """A parcel by the object store with the weights of a publication that did not arrive. LearnerLost."""
         self._say(f"{role} version {version}: {why}; it is fetched from the learner")
-        parcel, _ = await call_learner(self._cast, role, "again", serial)
+        parcel, _ = await self._cast.learner(role).again(serial)
         return parcel
 
     def note(self, role: str, seconds: dict[str, float]) -> None:
@@ -127,8 +128,8 @@ class Courier:
         try:
             if not route.formed:
                 await self._form(name, route)
-            sent = self._learner(name, "send", serial)
-            taken = [stop.call("receive", versions[stop.role], parcel) for stop in route.stops]
+            sent = self._cast.learner(name).send(serial)
+            taken = [stop.player.receive(versions[stop.role], parcel) for stop in route.stops]
             for stop, seconds in zip(route.stops, (await _all(sent, *taken))[1:], strict=True):
                 self.note(stop.role, seconds)
         except Fault as fault:
@@ -142,46 +143,36 @@ class Courier:
         host = route.learner.host
         if all(place.memory == route.learner.memory for place in route.engines):
             host = "127.0.0.1"
-        port = await call_learner(self._cast, name, "listen", host)
+        port = await self._cast.learner(name).listen(host)
         gpus = between_gpus(route.learner, route.engines)
         call = Call(host, port, len(route.stops) + 1, gpus, self._cfg.placement.call_timeout / 5)
         joins = [
-            stop.call("join", call, rank, host if host == "127.0.0.1" else place.host)
+            stop.player.join(call, rank, host if host == "127.0.0.1" else place.host)
             for rank, (stop, place) in enumerate(zip(route.stops, route.engines, strict=True), start=1)
         ]
-        await _all(self._learner(name, "join", call, host), *joins)
+        await _all(self._cast.learner(name).join(call, host), *joins)
         route.formed = True
 
     async def _disband(self, name: str, route: Route) -> None:
         """Everyone leaves what is left of the group; who has died left it by that."""
-        for leave in (call_learner(self._cast, name, "leave"), *(stop.call("leave") for stop in route.stops)):
+        for leave in (self._cast.learner(name).leave(), *(stop.player.leave() for stop in route.stops)):
             try:
                 await leave
             except Fault as fault:
                 self._say(f"{name} weights: {fault}")
 
-    async def _learner(self, name: str, method: str, *args: Any) -> Any:
-        """A call in which the learner may find a group broken, which is no fault of its own."""
-        try:
-            return await self._cast.learners[name].call(0, method, *args)
-        except Fault as fault:
-            if fault.cause == FAILED:
-                raise
-            raise LearnerLost(f"{name} learner: {fault}") from fault
-
-    async def _ask(self, stop: Stop, method: str) -> Any:
-        """An idempotent call to a player, made again when it died."""
-        for _ in range(TRIES - 1):
-            try:
-                return await stop.call(method)
-            except Fault:
-                continue
-        return await stop.call(method)
-
     def spare(self, name: str) -> int:
         """Publications that must stay of a learner, or of the one that trains the role `name`."""
         trained = next(roles for roles in self.trains.values() if name in roles)
         return max(spare(self._cfg, role) for role in trained)
+
+
+async def _placed(player: Players) -> Place:
+    """Where a player is, asked again when it died."""
+    for _ in range(TRIES - 1):
+        with suppress(Fault):
+            return await player.place()
+    return await player.place()
 
 
 async def _all(*calls: Any) -> list[Any]:
@@ -191,3 +182,30 @@ async def _all(*calls: Any) -> list[Any]:
     if failed:
         raise next((error for error in failed if not isinstance(error, Fault)), failed[0])
     return done
+
+
+def choose(kind: str, role: str, learner: Place, engines: Sequence[Place], room: float) -> tuple[str, str]:
+    """(kind, why) for one role. `room`: bytes that one of its publications may take in the object store.
+
+    InputError when the kind that was asked for cannot work where the processes are.
+    """
+    together = all(place.memory == learner.memory for place in engines)
+    if kind == SHM and not together:
+        hosts = ", ".join(sorted({place.host for place in (learner, *engines)}))
+        rule = f"transfer.kind=shm needs the {role}'s learner and engines on one node"
+        raise InputError(rule, f"they are on {hosts}", "set transfer.kind=auto")
+    if kind != "auto":
+        return kind, "transfer.kind"
+    if between_gpus(learner, engines):
+        return BROADCAST, "a GPU each"
+    if not together:
+        return OBJECT_STORE, "several nodes"
+    if learner.nbytes > room:
+        return SHM, f"one node, {learner.nbytes / 1e6:.0f} MB is more than ray.object_store_mb has room for"
+    return OBJECT_STORE, "one node"
+
+
+def between_gpus(learner: Place, engines: Sequence[Place]) -> bool:
+    """Whether a broadcast goes from GPU to GPU (NCCL): each process has one of its own. Else it goes over hosts (gloo)."""
+    gpus = [place.gpu for place in (learner, *engines)]
+    return "" not in gpus and len(set(gpus)) == len(gpus)

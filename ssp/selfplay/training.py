@@ -1,28 +1,26 @@
 """One learner step as the coordinator sees it: staleness, update, publication, commit.
 
-Owns what becomes too old (swept out of the queue after a publication, checked once more in the batch), what is lost, and
-the ledger commit of a step. Promises that nothing older than its bound is trained, that an episode whose payload no
-learner gets is void while the rest of its batch is trained, that `trained` is written only after the update returned, and
-that roles which share a policy get one update and one publication a round, also when one of them has nothing to learn
-from. Refuses to know the algorithm.
+Owns what becomes too old (swept out of the queue after a publication, checked once more in the batch), and the ledger
+commit of a step. Promises that nothing older than its bound is trained, that `trained` is written only after the update
+returned, and that roles which share a policy get one update and one publication a round, also when one of them has nothing
+to learn from. Refuses to know the algorithm.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ssp.base.episode import SOLVER, State
-from ssp.base.errors import Fault
 from ssp.config import own
-from ssp.config.crews import learners
+from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
+from ssp.learning.taught import PlanItem
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.lost import GONE, LearnerLost, call_learner
 from ssp.selfplay.queues import Channel, Ticket
-from ssp.selfplay.records import Block, PlanItem, TrainBatch, TrainItem
+from ssp.selfplay.records import TrainBatch, TrainItem
 from ssp.selfplay.versions import ANCHORS, Published, WeightStore
 
 
@@ -42,26 +40,24 @@ def whole(blocks: Sequence[Any]) -> TrainBatch:
     return replace(batch, items=[item for items in blocks[1:] for item in items])
 
 
-class Schooling:
-    """Steps of the learners. `lost`: hears in which round which games were lost, and how many of their episodes."""
+class Trainer:
+    """Steps of the learners."""
 
-    def __init__(
-        self, cfg: Config, cast: Cast, store: WeightStore, lost: Callable[[int, list[int], int], None]
-    ) -> None:
-        self._cfg, self._cast, self._store, self._lost = cfg, cast, store, lost
+    def __init__(self, cfg: Config, cast: Cast, store: WeightStore) -> None:
+        self._cfg, self._cast, self._store = cfg, cast, store
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
         self.incarnation = 0
 
     async def start(self, learner: str, step: int) -> None:
         """Publish what the learner has, after a start at `step` or a return to it; first, choose how weights travel."""
-        await self._store.courier.prepare(learner)
-        weights, figures = await call_learner(self._cast, learner, "weights")
+        await self._store.sync.prepare(learner)
+        weights, figures = await self._cast.learner(learner).weights()
         await self._store.publish(learner, weights, self.incarnation, step, int(figures["serial"]))
 
     async def anchor(self, step: int) -> Published:
         """The policy that the solver is held to after `step`, with a version that no policy has: for an evaluation."""
-        weights, _ = await call_learner(self._cast, SOLVER, "anchor_weights")
-        number = await self._cast.ledger.call(0, "next_version", "anchor", self.incarnation, step)
+        weights, _ = await self._cast.learner(SOLVER).anchor_weights()
+        number = await self._cast.ledger.first.next_version("anchor", self.incarnation, step)
         return Published(ANCHORS + number, weights, -1)
 
     async def learn(self, *batches: TrainBatch) -> dict[str, dict[str, float]]:
@@ -88,7 +84,7 @@ class Schooling:
 
     def _oldest(self, role: str) -> int:
         """The oldest version that may be trained now."""
-        return self._store.latest(role).version - int(getattr(self._cfg.schedule.max_staleness, role))
+        return self._store.latest(role).version - bound(self._cfg, role)
 
     async def _fresh(self, batch: TrainBatch) -> tuple[list[TrainItem], dict[str, float]]:
         """What of a batch may be trained, the rest is dropped; and what the batch is like."""
@@ -121,41 +117,13 @@ class Schooling:
             for role, mine in items.items()
         }
         learner, refs = self._learner[next(iter(items))], list(blocks.values())
-        try:
-            if len(self._store.courier.trains[learner]) > 1:
-                weights, stats = await call_learner(self._cast, learner, "update_all", plans, *refs)
-            else:
-                weights, found = await call_learner(self._cast, learner, "update", plans[learner], *refs)
-                stats = {learner: found}
-        except LearnerLost as lost:
-            if not lost.payload:
-                raise
-            return await self._update(step, await self._found(step, items, lost))  # it has not begun, and is as it was
+        weights, stats = await self._cast.learner(learner).update(plans, *refs)
         (serial,) = {int(found.pop("serial")) for found in stats.values()}
         await self._store.publish(learner, weights, self.incarnation, step, serial)
         for role, mine in items.items():
             version, ids = self._store.latest(role).version, [item.id for item in mine]
-            await self._cast.ledger.call(0, "commit", role, self.incarnation, step, version, ids)
-        return {role: {**found, **self._store.courier.figures(role)} for role, found in stats.items()}
-
-    async def _found(
-        self, step: int, items: Mapping[str, list[TrainItem]], lost: LearnerLost
-    ) -> dict[str, list[TrainItem]]:
-        """What of `items` there still is. The rest is void; `lost` where it cannot be said what that is."""
-        blocks = {item.block.id: item.block for mine in items.values() for item in mine}
-        gone = {id_ for id_, block in blocks.items() if await self._is_gone(block)}
-        if not gone:
-            raise lost
-        left: dict[str, list[TrainItem]] = {}
-        for role, mine in items.items():
-            void = [item for item in mine if item.block.id in gone]
-            if void:
-                await self._mark(void, State.VOIDED, GONE)
-                rows = await self._cast.ledger.call(0, "get", [item.id for item in void])
-                games = await self._cast.ledger.call(0, "get", sorted({row["game_id"] for row in rows}), "games")
-                self._lost(step - 1, sorted({game["number"] for game in games}), len(void))
-            left[role] = [item for item in mine if item.block.id not in gone]
-        return left
+            await self._cast.ledger.first.commit(role, self.incarnation, step, version, ids)
+        return {role: {**found, **self._store.sync.figures(role)} for role, found in stats.items()}
 
     async def _compared(self, role: str, items: list[TrainItem]) -> list[TrainItem]:
         """`items` without those that are alone in their group, where it is the baseline: the advantage of one would be its
@@ -169,17 +137,9 @@ class Schooling:
             await self._mark(alone, State.DROPPED, "no_signal")
         return [item for item in items if sizes[item.group] > 1]
 
-    async def _is_gone(self, block: Block) -> bool:
-        """Whether a judge, asked for nothing about it, does not get it either."""
-        try:
-            await self._cast.judges.call(0, "grade", block.ref, [])
-        except Fault as fault:
-            return fault.cause == GONE
-        return False
-
     async def _mark(self, items: list[TrainItem], state: State, cause: str) -> None:
         rows = [{"id": item.id, "state": state.value, "cause": cause} for item in items]
-        await self._cast.ledger.call(0, "advance", rows)
+        await self._cast.ledger.first.advance(rows)
 
 
 def learns(cfg: Config, role: str, step: int) -> bool:

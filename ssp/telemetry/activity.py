@@ -1,4 +1,4 @@
-"""Who does what: every call to an actor, seen where all calls pass (`ssp.base.crew.Crew`).
+"""Who does what: every call to an actor, as whoever sees all calls tells.
 
 Owns the busy seconds of each actor, what it does now, and its spans of the timeline. Promises that an actor is busy while a
 call to it is under way, that a call's span counts from when its actor could begin it (one after the other; blocks that an
@@ -14,26 +14,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-
-from ssp.base.crew import Crew
-from ssp.base.episode import PROPOSER, SOLVER
-from ssp.config.crews import at_once
-from ssp.config.schema import Config
-from ssp.selfplay.cast import Cast
-from ssp.selfplay.records import PlayReport
+from dataclasses import dataclass, field
+from typing import Protocol
 
 STEP: ContextVar[int] = ContextVar("step")
 """The step that the calls of this task are for, for their spans."""
-
-WORK = {"verify": "verify", "grade": "grade", "update": "learn", "update_all": "learn", "save": "save", "load": "load"}
-WORK |= dict.fromkeys(("weights", "again", "anchor_weights", "send"), "sync")
-WORK |= dict.fromkeys(("sleep", "wake"), "turn")
-"""Method → what it is called in the timeline. Others, but for `play`, are no work: they ask or tell something."""
-
-BESIDE = frozenset({"refresh", "receive"})
-"""Methods that a player answers while it plays."""
 
 
 class Span(Protocol):
@@ -167,78 +152,3 @@ class Activity:
             f"{kind} {work}{f' {len(waits)}/{sizes[kind]}' if sizes[kind] > 1 else ''} {max(waits):.0f}s"
             for (kind, work), waits in doing.items()
         )
-
-
-class Watched:
-    """A crew whose calls are seen by `activity`; otherwise the crew itself. `at_once`: calls that an actor makes at once."""
-
-    def __init__(self, inner: Crew, activity: Activity, at_once: int = 1) -> None:
-        self.name, self._inner, self._activity, self._at_once = inner.name, inner, activity, at_once
-        self._enrol()
-
-    @property
-    def size(self) -> int:
-        """See `Crew.size`."""
-        return self._inner.size
-
-    def _enrol(self) -> None:
-        self._enrolled = self.size
-        self._activity.enrol(self.name.replace("-", "_"), [f"{self.name}-{i}" for i in range(self.size)])
-
-    async def call(self, worker: int, method: str, *args: Any) -> Any:
-        """See `Crew.call`."""
-        if self.size > self._enrolled:
-            self._enrol()
-        actor, shown = f"{self.name}-{worker}", _shown(method, args)
-        if method in BESIDE:
-            started = time.perf_counter()
-            answer = await self._inner.call(worker, method, *args)
-            self._activity.beside(actor, "sync", started, shown)
-            return answer
-        work = _played(self.name, args) if method == "play" else WORK.get(method)
-        if work is None:
-            return await self._inner.call(worker, method, *args)
-        with self._activity.call(actor, work, shown, self._at_once) as more:
-            answer = await self._inner.call(worker, method, *args)
-            if method == "play":
-                more |= _parts(answer[1])
-            return answer
-
-
-def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
-    """The cast with every crew that computes watched. Queues and the ledger are not: they answer at once."""
-    proposers = Watched(cast.proposers, activity, at_once(cfg, PROPOSER)) if cast.proposers.size else cast.proposers
-    learners = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
-    return replace(
-        cast,
-        proposers=proposers,
-        solvers=Watched(cast.solvers, activity, at_once(cfg, SOLVER)),
-        judges=Watched(cast.judges, activity),
-        learners={role: learners[id(crew)] for role, crew in cast.learners.items()},
-    )
-
-
-def _played(crew: str, args: Sequence[Any]) -> str:
-    """What a block of episodes is: only evaluations name the question that they ask."""
-    if args[0] and args[0][0].item:
-        return "evaluate"
-    return "propose" if crew == "proposer" else "solve"
-
-
-def _shown(method: str, args: Sequence[Any]) -> dict[str, float]:
-    shown: dict[str, float] = {}
-    if (step := STEP.get(-1)) >= 0:
-        shown["step"] = step
-    if method == "play":
-        shown |= {"episodes": len(args[0]), "version": args[2]}
-    elif method in BESIDE:
-        shown["version"] = args[0]
-    return shown
-
-
-def _parts(report: PlayReport) -> dict[str, float]:
-    """Seconds of a block's parts. Searching is done elsewhere while the player waits."""
-    seconds = report.seconds
-    parts = {f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds}
-    sync = sum(seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load"))
-    return {name: round(value, 6) for name, value in (parts | {"sync_s": sync}).items()}

@@ -1,0 +1,52 @@
+"""What a learner is asked for where it is taught from files: the part of its calls that knows no publication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ssp.base.crew import call
+
+
+class PlanItem(NamedTuple):
+    """One episode of a learner's batch: row `row` of the block at place `block`, its reward and group. `baseline`: what
+    the greedy answer to its question earned (ReMax), None without one."""
+
+    block: int
+    row: int
+    reward: float
+    group: int
+    baseline: float | None = None
+
+
+BatchPlan = Sequence[PlanItem]
+"""Episodes of a batch, in order."""
+
+
+class Taught(Protocol):
+    """A learner that is given blocks of episodes, by reference or as they are."""
+
+    @call(computes=True)
+    async def learn(self, plan: BatchPlan, /, *blocks: Any) -> dict[str, float]:
+        """One learner step on `plan`; its figures."""
+        ...
+
+    @call(computes=True)
+    async def measure(self, plan: BatchPlan, /, *blocks: Any) -> dict[str, float]:
+        """The figures of `plan` without a step."""
+        ...
+
+    @call(computes=True, work="save")
+    async def save(self, folder: str, meta: dict[str, Any], /) -> None:
+        """Write a checkpoint folder, aside and renamed."""
+        ...
+
+    @call(computes=True)
+    async def export(self, folder: str, meta: dict[str, Any], /) -> None:
+        """Write the policy alone, as a model folder that a run can start from."""
+        ...
+
+    @call(computes=True, work="load")
+    async def load(self, folder: str, /) -> None:
+        """Read a checkpoint folder back."""
+        ...

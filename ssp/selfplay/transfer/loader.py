@@ -1,0 +1,148 @@
+"""The engine's end of transfer: parcels in, weights out, and into the engine.
+
+Owns which version the engine has, and what was broadcast here. Promises that a version is loaded once, that
+`transfer.verify` compares what the engine has with what was sent, and that in flight (a live engine, `schedule.in_flight`) a
+version only ever goes up. Refuses to know who plays.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.config.crews import bound, takes_turns
+from ssp.config.schema import Config
+from ssp.engines import Engine
+from ssp.engines.base import Comparable, DeviceEngine, LiveEngine, Readable
+from ssp.selfplay.transfer import flat
+from ssp.selfplay.transfer.broadcast import Call, Group
+from ssp.selfplay.transfer.digest import WeightsDiffer, check_arrived, check_loaded
+from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Parcel, Place, Weights, here, on_gpu, on_host
+
+
+class Inbox:
+    """Opens parcels of one role. `keep`: broadcast versions that may still be asked for."""
+
+    def __init__(self, role: str, keep: int) -> None:
+        self._role = role
+        self._arrived: deque[tuple[int, dict[str, Any]]] = deque(maxlen=keep)
+        self._group: Group | None = None
+
+    def open(self, version: int, parcel: Parcel) -> dict[str, Any]:
+        """The weights of `version`: arrays, or tensors on the GPU where they travelled between GPUs.
+
+        Fault as above; WeightsDiffer when they are not what was sent."""
+        weights: dict[str, Any]
+        if parcel.kind == OBJECT_STORE:
+            weights = parcel.payload
+        elif parcel.kind == BROADCAST:
+            arrived = dict(self._arrived)
+            if version not in arrived:
+                raise Fault("weights_missed", f"{self._role} version {version} was broadcast before this process")
+            weights = arrived[version]
+        else:
+            weights = flat.read(Path(parcel.path))
+        if parcel.digests is not None:
+            check_arrived(parcel.digests, on_host(weights), f"{self._role} version {version} ({parcel.kind})")
+        return weights
+
+    def join(self, call: Call, rank: int, host: str) -> None:
+        """Become a member of a new group. Fault `broadcast_failed`."""
+        self.leave()
+        self._group = Group(call, rank, host)
+
+    def arrive(self, version: int, parcel: Parcel) -> float:
+        """Take part in a broadcast and keep what it brings; seconds. Fault `broadcast_failed`."""
+        began = time.perf_counter()
+        if self._group is None:
+            raise Fault("broadcast_failed", "this process is in no group: it was restarted")
+        self._arrived.append((version, self._group.receive(parcel.tensors)))
+        return time.perf_counter() - began
+
+    def leave(self) -> None:
+        """End the membership."""
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+
+
+def spare(cfg: Config, role: str) -> int:
+    """Publications of a role that must stay: one a version that may still be played (bound + 1), and one."""
+    return bound(cfg, role) + 2
+
+
+class Loader(Inbox):
+    """The engine of `role`, and the way of weights into it. `plays`: else it only verifies, and nothing is in flight."""
+
+    def __init__(self, cfg: Config, role: str, engine: Engine, plays: bool = True) -> None:
+        super().__init__(role, spare(cfg, role))
+        self._cfg, self._engine = cfg, engine
+        self._dtype = cfg.block(role).engine.dtype
+        self._live = plays and cfg.schedule.in_flight and bound(cfg, role) > 0
+        if self._live and not isinstance(engine, LiveEngine):
+            rule = f"schedule.in_flight needs a {role} engine whose weights can change in the middle of a turn"
+            raise InputError(rule, type(engine).__name__, f"set {role}.engine.continuous=true, or leave it out")
+        if cfg.transfer.verify and not isinstance(engine, Readable | Comparable):
+            rule = f"transfer.verify needs a {role} engine that can be read back"
+            raise InputError(rule, type(engine).__name__, f"set {role}.engine.kind=torch, or transfer.verify=false")
+        self.version: int | None = None
+        self._loading = threading.Lock()
+
+    def fit(self, version: int, parcel: Parcel) -> dict[str, float]:
+        """Have `version` in the engine; seconds of transfer and load. In flight a newer one stays.
+
+        Fault `payload_lost` or `weights_missed`; WeightsDiffer.
+        """
+        with self._loading:
+            if version == self.version or (self._live and self.version is not None and version < self.version):
+                return {}
+            began = time.perf_counter()
+            weights = self.open(version, parcel)
+            opened = time.perf_counter()
+            self._load(weights, version)
+            self.version = version
+            return {"sync_transfer": opened - began, "sync_load": time.perf_counter() - opened}
+
+    def _load(self, weights: dict[str, Any], version: int) -> None:
+        keep = self._live and self.version is not None
+        if on_gpu(weights):
+            if not isinstance(self._engine, DeviceEngine):
+                raise InvariantError(f"{type(self._engine).__name__} takes no tensors on a GPU")
+            self._engine.load_device(weights, version, keep)
+        else:
+            self._engine.load(weights, version, keep)
+        if self._cfg.transfer.verify:
+            self._compare(on_host(weights), f"{self._role} version {version}")
+
+    def _compare(self, weights: Weights, who: str) -> None:
+        if isinstance(self._engine, Readable):
+            check_loaded(weights, self._engine.weights(), self._dtype, who)
+            return
+        assert isinstance(self._engine, Comparable)
+        name = self._engine.differs(weights)
+        if name:
+            raise WeightsDiffer(f"{who}: the engine's {name} is not what it was handed")
+
+    def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
+        """`fit` while the engine plays in another thread (in flight)."""
+        return self.fit(version, parcel)
+
+    def host(self) -> str:
+        """The address at which the other processes of the run reach this one."""
+        return "127.0.0.1"
+
+    def place(self) -> Place:
+        """Where this process is. An engine that sleeps while the learner computes takes weights on the host only."""
+        gpu = self._cfg.placement.engine_gpus > 0 and not takes_turns(self._cfg, self._role)
+        return here(self.host(), gpu and isinstance(self._engine, DeviceEngine))
+
+    def receive(self, version: int, parcel: Parcel) -> dict[str, float]:
+        """Take part in a broadcast; in flight, load it at once. Fault `broadcast_failed`."""
+        seconds = {"sync_transfer": self.arrive(version, parcel)}
+        if self._live:
+            seconds |= {"sync_load": self.fit(version, parcel).get("sync_load", 0.0)}
+        return seconds

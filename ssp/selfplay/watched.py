@@ -1,0 +1,76 @@
+"""Crews whose calls are seen: every call that computes passes here, with what its Protocol calls it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ssp.base.crew import Around, Call, Crew
+from ssp.base.episode import Task
+from ssp.config.crews import at_once
+from ssp.config.schema import Config
+from ssp.selfplay.cast import Cast
+from ssp.selfplay.records import PlayOrder, PlayReport
+from ssp.telemetry.activity import STEP, Activity
+
+W = TypeVar("W")
+
+
+class Watched(Around[W]):
+    """A crew whose calls are seen by `activity`; otherwise the crew itself. `at_once`: calls that an actor makes at once."""
+
+    def __init__(self, inner: Crew[W], activity: Activity, at_once: int = 1) -> None:
+        super().__init__(inner)
+        self._activity, self._at_once = activity, at_once
+        activity.enrol(self.name.replace("-", "_"), [f"{self.name}-{i}" for i in range(self.size)])
+
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        """See `Crew.perform`."""
+        actor = f"{self.name}-{worker}"
+        if call.beside:
+            started = time.perf_counter()
+            answer = await self.inner.perform(worker, call, *args)
+            self._activity.beside(actor, "sync", started, _step() | {"version": args[0]})
+            return answer
+        if not call.work:
+            return await self.inner.perform(worker, call, *args)
+        order = args[1] if len(args) > 1 and isinstance(args[1], PlayOrder) else None
+        shown = _step() | ({"episodes": len(args[0]), "version": args[2]} if order else {})
+        work = _played(self.name, args[0]) if order else call.work
+        with self._activity.call(actor, work, shown, self._at_once) as more:
+            answer = await self.inner.perform(worker, call, *args)
+            if order:
+                more |= _parts(answer[1])
+            return answer
+
+
+def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
+    """The cast with every crew that computes watched. Queues and the ledger are not: they answer at once."""
+    learners = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
+    return replace(
+        cast,
+        players={role: Watched(crew, activity, at_once(cfg, role)) for role, crew in cast.players.items()},
+        judges=Watched(cast.judges, activity),
+        learners={role: learners[id(crew)] for role, crew in cast.learners.items()},
+    )
+
+
+def _played(role: str, tasks: Sequence[Task]) -> str:
+    """What a block of episodes is: only evaluations name the question that they ask."""
+    if tasks and tasks[0].item:
+        return "evaluate"
+    return "propose" if role == "proposer" else "solve"
+
+
+def _step() -> dict[str, float]:
+    return {"step": step} if (step := STEP.get(-1)) >= 0 else {}
+
+
+def _parts(report: PlayReport) -> dict[str, float]:
+    """Seconds of a block's parts. Searching is done elsewhere while the player waits."""
+    seconds = report.seconds
+    parts = {f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds}
+    sync = sum(seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load"))
+    return {name: round(value, 6) for name, value in (parts | {"sync_s": sync}).items()}
