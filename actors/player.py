@@ -13,6 +13,7 @@ import ray
 from actors.fleet import connect_search
 from actors.process import Guarded
 from actors.transfer import TRANSFER, Receiving
+from ssp.base.episode import PROPOSER, SOLVER
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.selfplay.workers.player import Player
@@ -37,3 +38,7 @@ class ProposerActor(_Player):
 @ray.remote(concurrency_groups=TRANSFER)  # type: ignore[call-overload]
 class SolverActor(_Player):
     """Answers them."""
+
+
+PLAYERS = {PROPOSER: ProposerActor, SOLVER: SolverActor}
+"""By role."""

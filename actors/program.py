@@ -24,14 +24,13 @@ from actors.ledger import LedgerActor
 from actors.members import ENCODER, SHARD
 from actors.pair import PairActor, RoleCrew
 from actors.placement import Groups, nowhere, unused
-from actors.player import ProposerActor, SolverActor
+from actors.player import PLAYERS
 from actors.queue import QueueActor
 from actors.retriever import placed
 from ssp.base.crew import Crew
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.capacity.memory.processes import FLEET
 from ssp.capacity.placement import Plan
-from ssp.config.crews import at_once, proposers, ranks, takes_turns, venues
+from ssp.config.crews import at_once, players, ranks, takes_turns, venues
 from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
@@ -62,8 +61,9 @@ def needed_cpus(cfg: Config) -> float:
 
 def computing(cfg: Config) -> int:
     """Actors that compute: players, judges, learners."""
-    players = cfg.placement.solvers + (0 if cfg.placement.layout == "shared-base" else proposers(cfg))
-    return players + cfg.placement.judges + sum(ranks(cfg, name) for name in learners_of(cfg))
+    place = cfg.placement
+    playing = place.solvers if place.layout == "shared-base" else sum(players(cfg, role) for role in cfg.roles)
+    return playing + cfg.placement.judges + sum(ranks(cfg, name) for name in learners_of(cfg))
 
 
 class Program:
@@ -83,10 +83,10 @@ class Program:
         self._handles: list[Any] = []
         self._models, self._later = sites.models, takes_turns(cfg)
         self._retriever()
-        queue = (cfg.queue.items, cfg.queue.bytes)
+        queue, judged = (cfg.queue.items, cfg.queue.bytes), sites.models[cfg.roles[-1]]
         self.cast = Cast(
             players=self._players(sites),
-            judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, lambda i: (cfg, sites.models[SOLVER])),
+            judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, lambda i: (cfg, judged)),
             learners={} if self._later else self._learners(),
             queues={
                 role: self._crew(QueueWorker, f"queue-{role}", QueueActor, 1, lambda i: queue) for role in cfg.roles
@@ -159,16 +159,13 @@ class Program:
                 Players, FLEET, PairActor, place.solvers, lambda i: (cfg, sites.models, run, sites.episodes)
             )
             return {role: RoleCrew(pairs, role) for role in cfg.roles}
-        kinds: dict[str, tuple[Any, int]] = {
-            PROPOSER: (ProposerActor, place.proposers),
-            SOLVER: (SolverActor, place.solvers),
-        }
 
-        def players(role: str) -> Crew[Players]:
+        def crew(role: str) -> Crew[Players]:
             args = (cfg, role, sites.models[role], run, sites.episodes)
-            return self._crew(Players, role, *kinds[role], lambda i: args, max_concurrency=at_once(cfg, role))
+            count, threads = players(cfg, role), at_once(cfg, role)
+            return self._crew(Players, role, PLAYERS[role], count, lambda i: args, max_concurrency=threads)
 
-        return {role: players(role) for role in cfg.roles}
+        return {role: crew(role) for role in cfg.roles}
 
     def _learners(self) -> dict[str, Crew[Learners]]:
         """The crew that trains each role; roles that share a policy have the same one."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from ssp.config.crews import learners, proposers, ranks
+from ssp.config.crews import learners, players, ranks
 from ssp.config.schema import Config
 
 EVERY = 0.1
@@ -116,7 +116,7 @@ def names(cfg: Config) -> list[str]:
     """Names of the actors of a run, without the run's."""
     place, search = cfg.placement, cfg.retriever
     pairs = place.layout == "shared-base"
-    kinds = {} if pairs else {"proposer": proposers(cfg)}
+    kinds = {} if pairs else {"proposer": players(cfg, "proposer")}
     kinds |= {"engine" if pairs else "solver": place.solvers, "judge": place.judges, "ledger": 1}
     kinds |= {f"queue-{name}": 1 for name in cfg.roles}
     kinds |= {f"learner-{name}": ranks(cfg, name) for name in learners(cfg)}

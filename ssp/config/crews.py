@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.episode import SOLVER
 from ssp.config.schema import Config
 
 
-def proposers(cfg: Config) -> int:
-    """How many proposers play: none where questions are given."""
-    return cfg.placement.proposers if PROPOSER in cfg.roles else 0
+def players(cfg: Config, role: str) -> int:
+    """How many play `role`: none where it has no part, as a proposer where questions are given."""
+    return int(getattr(cfg.placement, f"{role}s")) if role in cfg.roles else 0
 
 
 def learners(cfg: Config) -> dict[str, tuple[str, ...]]:

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.crews import learners
 from ssp.config.schema import Config
@@ -267,7 +266,7 @@ class Checkpoints:
         self._folder.write_state(asdict(state))
         # A learner that runs ahead has saved steps that the next pairs will name: these stay too.
         waiting = [folder for waits in self._states for folder in waits.folders.values()]
-        if self._cfg.save.best and (found := best(self._folder, SOLVER)) is not None:
+        if self._cfg.save.best and (found := best(self._folder, self._cfg.roles[-1])) is not None:
             waiting.append(self._folder.relative(found))
         self._folder.prune(self._cfg.save.keep + len(self._half), waiting)
         self.saved = step

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.crew import Crew, LocalCrew
-from ssp.base.episode import PROPOSER, SOLVER
-from ssp.config.crews import learners
+from ssp.config.crews import learners, players
 from ssp.config.schema import Config
 from ssp.game.rollout import Search
 from ssp.record.ledger import HomeLedger
@@ -25,10 +24,9 @@ from ssp.selfplay.workers.simulated import SimulatedLearner
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:
     """Build every worker here. `models`: role → start model folder, for the roles that play."""
     place, budget = cfg.placement, cfg.queue
-    counts = {PROPOSER: place.proposers, SOLVER: place.solvers}
 
-    def players(role: str) -> Crew[Players]:
-        return LocalCrew(Players, role, lambda i: Player(cfg, role, models[role], search, episodes), counts[role])
+    def playing(role: str) -> Crew[Players]:
+        return LocalCrew(Players, role, lambda i: Player(cfg, role, models[role], search, episodes), players(cfg, role))
 
     def learner(name: str) -> Crew[Learners]:
         made: Any = SimulatedLearner if cfg.block(name).learner.kind == "simulated" else Learner
@@ -41,8 +39,8 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
     for name, roles in learners(cfg).items():
         taught |= dict.fromkeys(roles, learner(name))
     return Cast(
-        players={role: players(role) for role in cfg.roles},
-        judges=LocalCrew(Judges, "judge", lambda i: Judge(cfg, models[SOLVER]), place.judges),
+        players={role: playing(role) for role in cfg.roles},
+        judges=LocalCrew(Judges, "judge", lambda i: Judge(cfg, models[cfg.roles[-1]]), place.judges),
         learners=taught,
         queues={role: queue(role) for role in cfg.roles},
         ledger=LocalCrew(LedgerWriter, "ledger", lambda i: HomeLedger(ledger)),

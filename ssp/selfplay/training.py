@@ -56,7 +56,7 @@ class Trainer:
 
     async def anchor(self, step: int) -> Published:
         """The policy that the solver is held to after `step`, with a version that no policy has: for an evaluation."""
-        weights, _ = await self._cast.learner(SOLVER).anchor_weights()
+        weights, _ = await self._cast.learner(self._cfg.roles[-1]).anchor_weights()
         number = await self._cast.ledger.first.next_version("anchor", self.incarnation, step)
         return Published(ANCHORS + number, weights, -1)
 

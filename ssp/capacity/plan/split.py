@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
 from ssp.capacity.plan.costs import Costs, role_costs
-from ssp.config.crews import learners, proposers
+from ssp.config.crews import learners, players
 from ssp.config.schema import Config
 
 LEAN = (1.0, 1.4, 2.0)
@@ -36,7 +36,7 @@ class Split:
 
 def own(cfg: Config, costs: Costs) -> Split:
     """What `placement.*` says."""
-    counts = {role: proposers(cfg) if role == PROPOSER else cfg.placement.solvers for role in cfg.roles}
+    counts = {role: players(cfg, role) for role in cfg.roles}
     ranks = {name: cfg.block(name).learner.ranks for name in learners(cfg)}
     shared = cfg.placement.layout != "separate"
     played = {role: count * role_costs(cfg, role, costs).gpus for role, count in counts.items()}
