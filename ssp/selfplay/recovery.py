@@ -74,7 +74,7 @@ class Recovery:
             raise cause
         self._lost += 1
         if self._lost > self._cfg.placement.restarts:
-            raise SspError(f"learners were lost {self._lost} times: giving up") from cause
+            raise SspError(f"learners died {self._lost} times: giving up") from cause
         self._report.say(f"{cause}; back to the last checkpoint")
 
     def settled(self, this: Round) -> None:
