@@ -66,7 +66,8 @@ class Trainer:
         stats: dict[str, dict[str, float]] = {}
         items: dict[str, list[TrainItem]] = {}
         for batch in batches:
-            fresh, stats[batch.role] = await self._fresh(batch)
+            fresh, found = await self._fresh(batch)
+            stats[batch.role] = {**batch.figures, **found}
             if learns(self._cfg, batch.role, batch.step):
                 items[batch.role] = fresh
             elif fresh:
