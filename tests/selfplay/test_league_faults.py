@@ -19,17 +19,18 @@ from fakes import FakeLearner, Stage, config, game
 from ninelives import die_at
 from safetensors.numpy import save_file
 
-from ssp.base.episode import PROPOSED, PROPOSER, ROLES, SOLVER, TRIED
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault, InputError
 from ssp.config.schema import RefereeConfig
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import digest
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.events import Update
 from ssp.selfplay.health import junk
 from ssp.selfplay.health.junk import JunkAlarm, JunkWatch
 from ssp.selfplay.health.limits import Collapse
 from ssp.selfplay.league.matchmaker import Matchmaker
+from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.transfer import flat
 
@@ -116,15 +117,15 @@ def test_a_collapse_takes_the_league_back_and_draws_anew(
 ) -> None:
     """Weights that are rolled back are no members any more, and their folders go."""
     done = []
-    examine = SelfPlay._examine
+    examine = Recovery.examine
 
-    def collapse(self: SelfPlay, role: str, step: int, stats: dict[str, float]) -> float:
-        if role == SOLVER and step == 7 and not done:
+    def collapse(self: Recovery, update: Update, stopping: bool) -> None:
+        if update.learner == SOLVER and update.step == 7 and not done:
             done.append({path.name for path in (tmp_path / "run" / "members" / SOLVER).glob("v*")})
             raise Collapse("collapse, said a test.")
-        return examine(self, role, step, stats)
+        examine(self, update, stopping)
 
-    monkeypatch.setattr(SelfPlay, "_examine", collapse)
+    monkeypatch.setattr(Recovery, "examine", collapse)
     limits = {"schedule__max_staleness__proposer": bounds[0], "schedule__max_staleness__solver": bounds[1]}
     made = stage(tmp_path / "run", steps=10, health__on_collapse="rollback", **limits)
     lineup = made.play()._league
@@ -228,32 +229,22 @@ def one_pair_a_game(made: Stage) -> None:
     assert all(len(found) == 1 for found in graders.values())
 
 
-def test_a_further_game_that_a_learner_lost_is_asked_again(tmp_path: Path) -> None:
-    """The whole question, with a proposal: a further game has none of its own."""
+def test_a_learner_that_lacks_a_further_game_takes_the_league_back(tmp_path: Path) -> None:
     made = stage(tmp_path / "run", league__match="past", jitter=1)
     gone: list[Any] = []
 
-    def kinds(*meant: str) -> set[str]:
-        return {row["id"] for row in made.rows("SELECT id, kind FROM games") if row["kind"] in meant}
-
     def update(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
-        for block in args[1:] if method == "update" else ():
-            further = {episode.game for episode in block} & kinds(TRIED)
-            if not gone and further:
-                gone.append((block, further))
-        return "payload_lost" if gone and any(block is gone[0][0] for block in args[1:]) else ""
-
-    def judge(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
-        return "payload_lost" if gone and args and args[0] is gone[0][0] else ""
+        further = {row["id"] for row in made.rows("SELECT id FROM games WHERE kind = 'tried'")}
+        for block in args[1:] if method == "update" and not gone else ():
+            if {episode.game for episode in block} & further:
+                gone.append(block)
+                return "payload_lost"
+        return ""
 
     made.cast.learners[SOLVER].fails = update  # type: ignore[attr-defined]
-    made.cast.judges.fails = judge  # type: ignore[attr-defined]
     made.play()
     made.settled()
-    lost = {row["game_id"] for row in made.rows("SELECT game_id FROM episodes WHERE cause = 'payload_lost'")}
-    assert lost & gone[0][1]
-    again = {row["id"][1:8] for row in made.rows("SELECT id FROM games WHERE id LIKE 'g%r%'")}
-    assert again == {id[1:8] for id in lost & kinds(PROPOSED, TRIED)}
+    assert gone and any("payload_lost; back to the last" in text for text in made.sink.events)
     one_pair_a_game(made)
 
 

@@ -85,14 +85,14 @@ def test_the_learner_takes_the_baseline(tmp_path: Path, monkeypatch: pytest.Monk
     seen: list[torch.Tensor] = []
 
     class Watched(learner_worker.Learner):
-        def learn(self, plan: Any, *blocks: Any) -> dict[str, float]:
-            batch = learner_worker._batch(plan, blocks)
+        def _learn(self, batches: Any) -> dict[str, dict[str, float]]:
+            batch = batches[SOLVER]
             assert batch.baseline_rewards is not None
             found = self._inner.objectives[SOLVER].algorithm.advantages(batch)
             expected = (batch.rewards - batch.baseline_rewards)[:, None] * batch.mask
             torch.testing.assert_close(found, expected)
             seen.append(found)
-            return super().learn(plan, *blocks)
+            return super()._learn(batches)
 
     fakes.scripted(monkeypatch)
     monkeypatch.setattr(local, "Learner", Watched)
