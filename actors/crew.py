@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -147,19 +147,9 @@ class RayCrew(Crew[W]):
 
     async def ready(self) -> None:
         """Wait until every actor has started; an exception of a constructor is raised here."""
-        deadline = time.monotonic() + self._patience.start
-        for handle in self.handles:
-            try:
-                await _within(deadline - time.monotonic(), handle.ping.remote())
-            except RayTaskError as error:
-                raise (error.cause if isinstance(error.cause, Exception) else error) from error
-            except ENDED as error:
-                raise SspError(f"{self.name} could not start: {last_line(error)}") from error
-            except TimeoutError:
-                raise SspError(
-                    f"{self.name} did not start within ray.start_timeout={self._patience.start:g} s. Next: see whether "
-                    f"the cluster has the CPUs ({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
-                ) from None
+        async with starting(self.name, self._patience.start):
+            for handle in self.handles:
+                await handle.ping.remote()
 
     async def pids(self) -> list[int]:
         """Process ids, for tests and supervision."""
@@ -202,6 +192,23 @@ class RayCrew(Crew[W]):
         with suppress(ValueError):
             member.handle = self._again()
             self._left -= 1
+
+
+@asynccontextmanager
+async def starting(name: str, seconds: float) -> AsyncIterator[None]:
+    """Around the start of a crew: its errors as a user reads them."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except RayTaskError as error:  # before the two below: it is also of its cause's class
+        raise (error.cause if isinstance(error.cause, Exception) else error) from error
+    except ENDED as error:
+        raise SspError(f"{name} could not start: {last_line(error)}") from error
+    except TimeoutError:
+        raise SspError(
+            f"{name} did not start within ray.start_timeout={seconds:g} s. Next: see whether "
+            f"the cluster has the CPUs ({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
+        ) from None
 
 
 def last_line(error: Exception) -> str:

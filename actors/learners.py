@@ -21,7 +21,7 @@ from ray.exceptions import ObjectLostError, OwnerDiedError, RayTaskError
 
 from actors import restarts
 from actors.calls import Asked, Calls
-from actors.crew import ENDED, Patience, RayCrew, last_line
+from actors.crew import ENDED, Patience, RayCrew, starting
 from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.base.crew import Call, Crew
 from ssp.base.errors import Fault, OutOfMemory, SspError
@@ -77,18 +77,8 @@ class LearnerCrew(Crew[Learners]):
 
     async def ready(self) -> None:
         """Wait until all ranks have met and have their model; what one of them cannot start for is raised here."""
-        try:
-            async with asyncio.timeout(self._patience.start):
-                await self._form()
-        except TimeoutError:
-            raise SspError(
-                f"{self.name} did not form its group within ray.start_timeout={self._patience.start:g} s. Next: see whether "
-                f"the cluster has the CPUs ({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
-            ) from None
-        except RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, Exception) else error) from error
-        except ENDED as error:
-            raise SspError(f"{self.name} could not start: {last_line(error)}") from error
+        async with starting(self.name, self._patience.start):
+            await self._form()
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
         """One call to all ranks, or to rank 0 alone, whose answer it is."""

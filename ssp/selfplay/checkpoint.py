@@ -25,33 +25,12 @@ from ssp.record.manifest import check_files, read_record, state_digest
 from ssp.record.runfolder import STEP, RunFolder, step_of
 from ssp.selfplay.best import best
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.health.limits import Memory
 from ssp.selfplay.league import matchmaker
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.workers import build
 
 SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
-
-
-KINDS = {
-    "step": int,
-    "folders": dict,
-    "versions": dict,
-    "pool": list,
-    "cursor": dict,
-    "health": dict,
-    "rollbacks": int,
-    "good": dict,
-    "league": dict,
-}
-"""What state.json holds, with its types."""
-
-CURSOR = {"next": int, "open": list, "mark": str}
-"""What its data cursor holds (`ssp.selfplay.targets`)."""
-
-NEWER: dict[str, Any] = {"mark": ""}
-"""Of that, what is not always there."""
 
 
 @dataclass
@@ -79,7 +58,9 @@ def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) 
         return None
     written = found.pop("sha256", None)
     roles = roles or list(found["folders"])
-    wrong = _wrong(found, roles) or (_wrong(found["good"], roles) if found["good"] else [])
+    wrong = sorted({*found} ^ {entry.name for entry in fields(State)})
+    if not wrong and not set(roles) == set(found["folders"]) == set(found["versions"]):
+        wrong = ["folders"]
     if not wrong and written != state_digest(found):
         wrong = ["its sha256"]
     if wrong:
@@ -104,24 +85,6 @@ def differences(folder: RunFolder, state: State, ledger: Ledger) -> list[str]:
         if isinstance(updates, int) and updates != live:
             found.append(f"{path} contains {updates} updates, the ledger's commits up to step {state.step} are {live}")
     return found
-
-
-def _wrong(found: dict[str, Any], roles: Sequence[str]) -> list[str]:
-    """Names in a state that are not as they were written."""
-    wrong = _odd(found, KINDS) or _odd({**NEWER, **found["cursor"]}, CURSOR)
-    if not wrong and (isinstance(found["step"], bool) or found["step"] < 0):
-        wrong = ["step"]
-    if not wrong and not set(roles) == set(found["folders"]) == set(found["versions"]):
-        wrong = ["folders"]
-    known = {entry.name for entry in fields(Memory)}
-    if not wrong and not all(isinstance(memory, dict) and set(memory) == known for memory in found["health"].values()):
-        wrong = ["health"]
-    return wrong
-
-
-def _odd(found: dict[str, Any], kinds: dict[str, type]) -> list[str]:
-    """Names that are missing, of another type, or unknown."""
-    return [name for name in sorted({*found, *kinds}) if not isinstance(found.get(name), kinds.get(name, type(None)))]
 
 
 def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[str]:
