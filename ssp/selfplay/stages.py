@@ -84,17 +84,7 @@ class Stages:
     ) -> None:
         """Let the proposer write a question for each game's target; sets `game.proposal`. `again`: n-th extra batch;
         `losses`: so often these games' proposals were lost."""
-        tasks = [
-            Task(
-                id=f"p{game.id[1:]}",
-                game=game.id,
-                role=PROPOSER,
-                attempt=0,
-                seed=self._draw(PROPOSER, game.number, 0),
-                fields={"target": game.target, **game.hints},
-            )
-            for game in games
-        ]
+        tasks = [self._task(f"p{game.id[1:]}", game, PROPOSER, 0, game.number, 0) for game in games]
         stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}{weights.past}"
         order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
         part = Part(self._cast.players[PROPOSER], PROPOSAL, together=self._cfg.game.proposals)
@@ -158,14 +148,7 @@ class Stages:
         """Let the solver try each question until there are n attempts; sets `attempts`. A game's attempts stay in one block.
         `losses` as in `propose`."""
         tasks = [
-            Task(
-                id=f"s{game.id[1:]}a{attempt}-i{self.incarnation}",
-                game=game.id,
-                role=SOLVER,
-                attempt=attempt,
-                seed=self._draw(SOLVER, round_, game.number, attempt),
-                fields={"question": game.question},
-            )
+            self._attempt(f"a{attempt}", round_, game, attempt)
             for game in games
             for attempt in sorted(
                 {*range(self._cfg.game.attempts)} - {played.brief.attempt for played in game.attempts}
@@ -190,17 +173,7 @@ class Stages:
         self, round_: int, games: dict[str, Game], weights: Published, clock: Clock, losses: int
     ) -> None:
         """One attempt more at each question, whose reward is the others' baseline; sets `greedy`."""
-        tasks = [
-            Task(
-                id=f"s{game.id[1:]}greedy-i{self.incarnation}",
-                game=game.id,
-                role=SOLVER,
-                attempt=self._cfg.game.attempts,
-                seed=self._draw(SOLVER, round_, game.number, self._cfg.game.attempts),
-                fields={"question": game.question},
-            )
-            for game in games.values()
-        ]
+        tasks = [self._attempt("greedy", round_, game, self._cfg.game.attempts) for game in games.values()]
         order = PlayOrder(0.0, f"{SOLVER}greedy-{round_:06d}-i{self.incarnation}", round_ + 1)
         for played in await self._play(Part(self._cast.players[SOLVER], GREEDY), tasks, order, weights, clock, losses):
             games[played.brief.game].greedy = played
@@ -255,9 +228,15 @@ class Stages:
         """Evaluation episodes end as `kept` (or voided)."""
         await self._ledger.advance([kept(brief) for brief in briefs])
 
-    def _draw(self, *names: str | int) -> int:
-        """The seed of one episode's draws."""
-        return derive(self._cfg.seed, *names, *([self.redraws] if self.redraws else []))
+    def _attempt(self, name: str, round_: int, game: Game, attempt: int) -> Task:
+        id_ = f"s{game.id[1:]}{name}-i{self.incarnation}"
+        return self._task(id_, game, SOLVER, attempt, round_, game.number, attempt)
+
+    def _task(self, id_: str, game: Game, role: str, attempt: int, *draw: int) -> Task:
+        """One episode; `draw` names its draws."""
+        fields = {"target": game.target, **game.hints} if role == PROPOSER else {"question": game.question}
+        seed = derive(self._cfg.seed, role, *draw, *([self.redraws] if self.redraws else []))
+        return Task(id=id_, game=game.id, role=role, attempt=attempt, seed=seed, fields=fields)
 
     async def _play(
         self, part: Part, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock, losses: int = 0
