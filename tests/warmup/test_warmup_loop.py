@@ -16,7 +16,7 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, WarmupConfig
-from ssp.learning.taught import Taught
+from ssp.learning.taught import PlanItem, Taught
 from ssp.learning.warmup import loop, traces
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
@@ -73,7 +73,7 @@ def test_the_figure_is_the_mean_negative_log_prob_of_what_the_policy_wrote(
     cfg: Config, folder: Path, episodes: list[Episode]
 ) -> None:
     learner = Learner(replace(cfg, solver=loop.recipe(cfg.solver)), "solver", folder)
-    figures = learner.measure([(0, row, 1.0, row) for row in range(4)], episodes[:4])
+    figures = learner.measure([PlanItem(0, row, 1.0, row) for row in range(4)], episodes[:4])
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     total, tokens = 0.0, 0
     for episode in episodes[:4]:
@@ -90,7 +90,7 @@ def test_the_figure_is_the_mean_negative_log_prob_of_what_the_policy_wrote(
 def test_only_what_the_policy_wrote_counts(cfg: Config, folder: Path, episodes: list[Episode]) -> None:
     learner = Learner(replace(cfg, solver=loop.recipe(cfg.solver)), "solver", folder)
     silent = [replace(episode, outcome=Outcome.SCORED) for episode in episodes[:1]]
-    before = learner.measure([(0, 0, 1.0, 0)], silent)
+    before = learner.measure([PlanItem(0, 0, 1.0, 0)], silent)
     assert before["tokens"] == silent[0].log.mask.sum() < len(silent[0].log)
 
 
