@@ -26,7 +26,7 @@ from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.base.crew import Call, Crew
 from ssp.base.errors import Fault, OutOfMemory, SspError
 from ssp.config.schema import Config
-from ssp.selfplay.seams import Learners
+from ssp.selfplay.crews.seams import Learners
 
 GRACE = 10.0
 """Seconds that the other ranks get to say how a call ended that failed on one of them."""

@@ -15,7 +15,7 @@ from ssp.base.crew import Call, Crew
 from ssp.base.episode import SOLVER
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
-from ssp.selfplay.seams import Players
+from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.workers.pair import PlayerPair
 from ssp.selfplay.workers.player import Player
 

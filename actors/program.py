@@ -35,8 +35,8 @@ from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.seams import Judges, Learners, Players, Retriever
 from ssp.selfplay.queues.worker import QueueWorker
-from ssp.selfplay.seams import Judges, Learners, Players, Retriever
 
 W = TypeVar("W")
 

@@ -159,7 +159,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     sites = Sites(scene.models, folder.ledger, folder.episodes)
     program = Program(cfg, folder.name, sites, console.event, plan)
     # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
-    from ssp.selfplay.watched import watched
+    from ssp.selfplay.crews.watched import watched
     from ssp.telemetry.display import Display
 
     metrics = RayMetrics(folder.name)

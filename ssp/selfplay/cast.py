@@ -8,9 +8,9 @@ from typing import Any
 from ssp.base.crew import Around, Call, Crew
 from ssp.base.errors import Fault
 from ssp.record.ledger.writer import LedgerWriter
-from ssp.selfplay.lost import LearnerLost
+from ssp.selfplay.crews.lost import LearnerLost
+from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.queues.worker import QueueWorker
-from ssp.selfplay.seams import Judges, Learners, Players
 from ssp.selfplay.transfer.broadcast import FAILED
 
 

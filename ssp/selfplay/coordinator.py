@@ -19,13 +19,14 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.lost import LearnerLost
+from ssp.selfplay.crews.turns import Turns
 from ssp.selfplay.curriculum.watch import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.events import Round, Update
 from ssp.selfplay.followers import Followers
 from ssp.selfplay.health.junk import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
-from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.queues import Channel
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.recovery import Recovery
@@ -35,7 +36,6 @@ from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.training import Trainer, tickets, whole
 from ssp.selfplay.transfer.sync import WeightSync
-from ssp.selfplay.turns import Turns
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP
 from ssp.telemetry.clock import Clock

@@ -12,9 +12,9 @@ from ssp.game.rollout import Search
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.queues.worker import QueueWorker
-from ssp.selfplay.seams import Judges, Learners, Players
 from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner
 from ssp.selfplay.workers.player import Player

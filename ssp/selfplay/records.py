@@ -156,7 +156,7 @@ class Game:
 @dataclass(frozen=True)
 class TrainItem:
     """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline; or the
-    `baseline` itself (`ssp.learning.taught.PlanItem`)."""
+    `baseline` itself (`ssp.learning.warmup.taught.PlanItem`)."""
 
     id: str
     block: Block

@@ -17,10 +17,10 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.checkpoint import Checkpoints, State
+from ssp.selfplay.crews.lost import LearnerLost
 from ssp.selfplay.events import Round, Update
 from ssp.selfplay.health.limits import Collapse, HealthWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
-from ssp.selfplay.lost import LearnerLost
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Targets
 

@@ -34,9 +34,9 @@ from ssp.base.seeds import derive
 from ssp.config.schema import Config
 from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.lost import GONE
+from ssp.selfplay.crews.lost import GONE
+from ssp.selfplay.crews.seams import Judges, Players
 from ssp.selfplay.records import Block, Brief, Game, Played, PlayOrder
-from ssp.selfplay.seams import Judges, Players
 from ssp.selfplay.settle import all_played
 from ssp.selfplay.transfer.sync import LOST
 from ssp.selfplay.versions import Match, Published, WeightStore

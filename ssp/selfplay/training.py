@@ -17,7 +17,7 @@ from ssp.base.episode import SOLVER, State
 from ssp.config import own
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
-from ssp.learning.taught import PlanItem
+from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.queues import Channel, Ticket
 from ssp.selfplay.records import TrainBatch, TrainItem

@@ -22,7 +22,7 @@ from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault, InvariantError, OutOfMemory, SspError
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
-from ssp.learning.taught import PlanItem
+from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.settings import load
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Plan
 from ssp.selfplay.workers.learner import Learner

@@ -17,8 +17,8 @@ from ssp.base.errors import Fault
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.lost import LearnerLost
-from ssp.selfplay.seams import Learners, Players
+from ssp.selfplay.crews.lost import LearnerLost
+from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.parcel import Parcel, Place
 from ssp.selfplay.transfer.sync import WeightSync

@@ -18,11 +18,12 @@ from ssp.base.errors import Fault, InputError, InvariantError, SspError
 from ssp.config.crews import Venue, takes_turns, venues
 from ssp.config.rules import check
 from ssp.engines import Generation, ScriptedEngine
-from ssp.selfplay import local, turns
+from ssp.selfplay import local
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.seams import Learners, Players
+from ssp.selfplay.crews import turns
+from ssp.selfplay.crews.seams import Learners, Players
+from ssp.selfplay.crews.turns import Turns
 from ssp.selfplay.settings import RULES
-from ssp.selfplay.turns import Turns
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player
 

@@ -25,8 +25,8 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay import local
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.crews.lost import GONE
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.lost import GONE
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.records import Brief, PlayReport
 from ssp.selfplay.report import Report

@@ -15,7 +15,7 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.base.errors import InvariantError
 from ssp.config.schema import RefereeConfig
 from ssp.data.readers import Question
-from ssp.learning.taught import PlanItem
+from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.events import Round
 from ssp.selfplay.health.junk import JunkWatch

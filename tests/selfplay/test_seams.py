@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ssp.base.crew import Call, LocalCrew, call, calls
-from ssp.learning.taught import Taught
+from ssp.learning.warmup.taught import Taught
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
+from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.queues.worker import QueueWorker
-from ssp.selfplay.seams import Judges, Learners, Players
 from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner
 from ssp.selfplay.workers.player import Player

@@ -11,7 +11,7 @@ import pytest
 from fakes import Stage, config
 from traces import busy, trace
 
-from ssp.selfplay.watched import watched
+from ssp.selfplay.crews.watched import watched
 from ssp.telemetry.console import Console
 from ssp.telemetry.display import Display
 from ssp.telemetry.figures import find

@@ -13,11 +13,11 @@ from ssp.base import crew
 from ssp.base.errors import Fault
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.seams import Judges, Learners, Players
+from ssp.selfplay.crews.watched import Watched, watched
 from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.records import PlayOrder, PlayReport
-from ssp.selfplay.seams import Judges, Learners, Players
 from ssp.selfplay.settings import load
-from ssp.selfplay.watched import Watched, watched
 from ssp.telemetry.activity import STEP, Activity
 
 

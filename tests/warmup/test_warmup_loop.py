@@ -16,8 +16,8 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, WarmupConfig
-from ssp.learning.taught import PlanItem, Taught
 from ssp.learning.warmup import loop, traces
+from ssp.learning.warmup.taught import PlanItem, Taught
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner

@@ -19,8 +19,8 @@ from ssp.base.crew import Call, LocalCrew
 from ssp.base.episode import Episode
 from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, WarmupConfig
-from ssp.learning.taught import Taught
 from ssp.learning.warmup import loop, saves, traces
+from ssp.learning.warmup.taught import Taught
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner

@@ -15,7 +15,7 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.selfplay.seams import Players
+from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.pair import PlayerPair
 

@@ -20,11 +20,11 @@ from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts
 from ssp.config.role import SimulatedConfig
 from ssp.engines.decoding import Decoding, Pace
-from ssp.learning.taught import BatchPlan
 from ssp.learning.tiny.actor import turns
+from ssp.learning.warmup.taught import BatchPlan
 from ssp.record.ledger.writer import LedgerWriter, Rows
+from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.records import Brief, PlayOrder, PlayReport
-from ssp.selfplay.seams import Players
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place
 
 Block = list[int]

@@ -25,11 +25,11 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.crews.seams import Judges, Learners
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.report import Report
-from ssp.selfplay.seams import Judges, Learners
 from ssp.selfplay.targets import Item, Targets
 
 WARM = 1

@@ -17,9 +17,9 @@ from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import generator
 from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
 from ssp.config.schema import WarmupConfig
-from ssp.learning.taught import PlanItem, Taught
 from ssp.learning.warmup.progress import Progress
 from ssp.learning.warmup.saves import Saves
+from ssp.learning.warmup.taught import PlanItem, Taught
 
 ENDED = ("_died", "_deadline", "_memory")
 """Endings of a fault's cause after which the learner is a new process without its state."""

@@ -19,7 +19,7 @@ from typing import Any
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
-from ssp.learning.taught import Taught
+from ssp.learning.warmup.taught import Taught
 from ssp.record.manifest import read_record
 
 ENTRY = "warmup"

@@ -18,9 +18,9 @@ from ssp.base.errors import Fault, InputError
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.lost import GONE
+from ssp.selfplay.crews.lost import GONE
+from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.records import Ref
-from ssp.selfplay.seams import Players
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.loader import spare
 from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, SHM, Place, Plan

@@ -17,7 +17,7 @@ from ssp.base.errors import InputError, InvariantError
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
-from ssp.learning.taught import BatchPlan
+from ssp.learning.warmup.taught import BatchPlan
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.selfplay.transfer.publisher import Publisher
 

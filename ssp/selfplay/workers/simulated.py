@@ -17,7 +17,7 @@ import numpy as np
 
 from ssp.base.episode import Episode
 from ssp.config.schema import Config
-from ssp.learning.taught import BatchPlan
+from ssp.learning.warmup.taught import BatchPlan
 from ssp.record.manifest import RECORD, read_record
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.selfplay.transfer.publisher import Publisher

@@ -21,7 +21,7 @@ from ssp.base.errors import Fault, SspError
 from ssp.config.crews import learners, venues
 from ssp.config.schema import Config
 from ssp.selfplay.cast import Cast
-from ssp.selfplay.seams import Learners, Players
+from ssp.selfplay.crews.seams import Learners, Players
 
 W = TypeVar("W")
 Turn = AbstractAsyncContextManager[None]

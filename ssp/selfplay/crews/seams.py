@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ssp.base.crew import call
 from ssp.base.episode import Grade, Task, Verdict
-from ssp.learning.taught import BatchPlan, Taught
+from ssp.learning.warmup.taught import BatchPlan, Taught
 from ssp.selfplay.records import PlayOrder, PlayReport, Ref
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.parcel import Place, Plan
