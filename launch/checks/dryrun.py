@@ -1,7 +1,6 @@
 """What `ssp train --dry-run` prints: the resolved config, the actor graph, where each process goes, what it needs.
 
-Owns the picture of a run before it exists. Promises to start nothing, to import neither Ray nor torch, and to show the plan
-before it refuses what would not fit.
+It starts nothing, imports neither Ray nor torch, and shows the plan before it refuses what would not fit.
 """
 
 from __future__ import annotations
@@ -93,20 +92,16 @@ def _league(cfg: Config) -> str:
 
 
 def _actor_table(parts: Sequence[Process]) -> str:
-    rows = [
-        (p.name, str(p.count), f"{p.cpus:g}", f"{p.gpus * p.spread:g}", str(p.threads), f"{p.megabytes:.0f}", p.task)
-        for p in parts
-    ]
-    total = (
-        "all",
-        str(sum(p.count for p in parts)),
-        f"{sum(p.count * p.cpus for p in parts):g}",
-        f"{sum(p.count * p.gpus * p.spread for p in parts):g}",
-        f"{sum(p.count * p.threads for p in parts)}",
-        f"{sum(p.count * p.megabytes for p in parts):.0f}",
-        "CPUs and GPUs are what Ray reserves; threads are torch's (placement.threads), on this machine",
-    )
-    return table(("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each", ""), [*rows, total])
+    each = [(p.cpus, p.gpus * p.spread, p.threads, p.megabytes) for p in parts]
+    sums = [sum(p.count * numbers[i] for p, numbers in zip(parts, each, strict=True)) for i in range(4)]
+
+    def row(name: str, count: int, numbers: Sequence[float], task: str) -> tuple[str, ...]:
+        return (name, str(count), *(f"{number:g}" for number in numbers[:3]), f"{numbers[3]:.0f}", task)
+
+    rows = [row(p.name, p.count, numbers, p.task) for p, numbers in zip(parts, each, strict=True)]
+    said = "CPUs and GPUs are what Ray reserves; threads are torch's (placement.threads), on this machine"
+    rows.append(row("all", sum(p.count for p in parts), sums, said))
+    return table(("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each", ""), rows)
 
 
 def _host(cfg: Config, plan: Plan) -> str:

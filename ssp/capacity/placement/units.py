@@ -1,7 +1,7 @@
 """What is placed as a whole: an engine, the ranks of a learner, a judge, a retriever shard.
 
-Owns the map from settings to units. Promises that a unit is one placement group: a bundle each GPU, all on one node where
-they must talk fast (an engine's ranks), preferably so elsewhere (a learner's). Refuses to choose nodes (`plan`).
+A unit is one placement group: a bundle each GPU, all on one node where they must talk fast (an engine's ranks), preferably
+so elsewhere (a learner's).
 
 Layouts. separate: engines and learners have GPUs of their own. colocate: the ranks of a role's learner sit on the GPUs of
 that role's engines, and they take turns. shared-base: one set of engines for both roles; the learners sit with them when
@@ -55,38 +55,29 @@ class Unit:
 def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
     """Every unit that needs GPUs, in the order of the processes; those that need none go anywhere. InputError where a
     learner has more ranks than there are GPUs to share."""
-    known = {process.name: process for process in processes}
-    layout, place = cfg.placement.layout, cfg.placement
-    made: dict[str, list[Unit]] = {}
-    for process in processes:
-        if process.gpus and process.name not in learners(cfg):
-            made[process.name] = [_alone(process, i) for i in range(process.count)]
+    layout, place, taught = cfg.placement.layout, cfg.placement, learners(cfg)
     shares = layout == COLOCATE or (layout == SHARED_BASE and place.engine_gpus < 1)
-    for name, roles in learners(cfg).items():
-        if not known[name].gpus:
-            continue
-        hosts = [FLEET] if layout == SHARED_BASE else list(roles)
-        if shares and all(host in made for host in hosts):
-            _sit(known[name], hosts, made)
-        else:
-            made[name] = [_group(known[name])]
+    made: dict[str, list[Unit]] = {}
+    for process in sorted((p for p in processes if p.gpus), key=lambda p: p.name in taught):
+        name, gpus, count = process.name, process.gpus, process.count
+        hosts = [FLEET] if layout == SHARED_BASE else list(taught.get(name, ()))
+        if name not in taught:  # each on GPUs of its own, or on a share of one
+            made[name] = []
+            for index in range(count):
+                seats = tuple(Seat(name, index, rank, rank, gpus) for rank in range(process.spread))
+                made[name].append(Unit(f"{name}-{index}", (gpus,) * process.spread, seats))
+        elif shares and all(host in made for host in hosts):
+            _sit(process, hosts, made)
+        else:  # all ranks together, a bundle each
+            seats = tuple(Seat(name, rank, 0, rank, gpus) for rank in range(count))
+            made[name] = [Unit(name, (gpus,) * count, seats, together=False)]
     return [unit for some in made.values() for unit in some]
-
-
-def _alone(process: Process, index: int) -> Unit:
-    """One process on GPUs of its own, or on a share of one."""
-    seats = [Seat(process.name, index, rank, rank, process.gpus) for rank in range(process.spread)]
-    return Unit(f"{process.name}-{index}", (process.gpus,) * process.spread, tuple(seats))
-
-
-def _group(process: Process) -> Unit:
-    """All ranks of a learner, a bundle each."""
-    seats = [Seat(process.name, rank, 0, rank, process.gpus) for rank in range(process.count)]
-    return Unit(process.name, (process.gpus,) * process.count, tuple(seats), together=False)
 
 
 def _sit(learner: Process, hosts: Sequence[str], made: dict[str, list[Unit]]) -> None:
     """Put each rank on a GPU of its own among those of the hosts' engines; these are whole GPUs from now on."""
+    for host in hosts:
+        made[host] = [replace(unit, bundles=(1.0,) * len(unit.bundles), turns=True) for unit in made[host]]
     places = [
         (host, i, bundle) for host in hosts for i, unit in enumerate(made[host]) for bundle in range(len(unit.bundles))
     ]
@@ -97,11 +88,8 @@ def _sit(learner: Process, hosts: Sequence[str], made: dict[str, list[Unit]]) ->
             f"set {learner.name.removeprefix('learner-')}.learner.ranks={len(places)}, or more engines",
         )
     for rank, (host, i, bundle) in enumerate(places[: learner.count]):
-        unit = made[host][i]
-        seat = Seat(learner.name, rank, 0, bundle, learner.gpus)
+        seat, unit = Seat(learner.name, rank, 0, bundle, learner.gpus), made[host][i]
         made[host][i] = replace(unit, seats=(*unit.seats, seat))
-    for host in hosts:
-        made[host] = [replace(unit, bundles=(1.0,) * len(unit.bundles), turns=True) for unit in made[host]]
 
 
 def needs_of(unit: Unit, known: Mapping[str, Process], bundle: int) -> int:
