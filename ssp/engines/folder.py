@@ -6,12 +6,15 @@ Promises that a missing or broken file is an InputError that names it. Refuses t
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ssp.base.errors import InputError
+
+T = TypeVar("T")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -30,23 +33,32 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def read_weights(folder: Path) -> dict[str, np.ndarray]:
-    """HF parameter name → float32 array, of all weight files. InputError when there are none, or a broken one."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def _read(folder: Path, take: Callable[[Any, str], T]) -> dict[str, T]:
+    """What `take` makes of each tensor (open file, name), of all weight files. InputError for none, or a broken one."""
+    from safetensors import SafetensorError, safe_open
 
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise InputError(
             "a model folder holds *.safetensors", f"none in {folder}", "save the model in safetensors form"
         )
-    weights: dict[str, np.ndarray] = {}
+    found: dict[str, T] = {}
     for file in files:
         try:
-            tensors = load_file(file)
+            with safe_open(file, framework="pt") as opened:
+                found |= {name: take(opened, name) for name in opened.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise InputError(
                 f"{file} must be a readable safetensors file", error, "copy or save the model again"
             ) from error
-        weights |= {name: tensor.float().numpy() for name, tensor in tensors.items()}
-    return weights
+    return found
+
+
+def read_weights(folder: Path) -> dict[str, np.ndarray]:
+    """HF parameter name → float32 array. InputError without readable *.safetensors."""
+    return _read(folder, lambda opened, name: opened.get_tensor(name).float().numpy())
+
+
+def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """HF parameter name → its shape. InputError without readable *.safetensors."""
+    return _read(folder, lambda opened, name: tuple(opened.get_slice(name).get_shape()))

@@ -8,7 +8,6 @@ read once by each version (`prefix`). Refuses to sample, and to know text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +25,10 @@ _PREFILL_TOKENS = 512  # tokens in one prefill call, about: large enough for the
 _PIECE = 128  # tokens of one row in one product: longer ones waste work on keys that come later
 
 
-@dataclass(frozen=True)
-class Mark:
-    """Where a slot stood: positions filled, token owed (-1: none)."""
-
-    length: int
-    owed: int
-
-    @property
-    def empty(self) -> bool:
-        """Nothing was read yet."""
-        return self.length == 0 and self.owed < 0
+Mark = tuple[int, int]
+"""Where a slot stood: positions filled, token owed (-1: none)."""
+NOTHING: Mark = (0, -1)
+"""Of a new slot."""
 
 
 class Rows:
@@ -117,13 +109,13 @@ class Rows:
     def mark(self, slot: int) -> Mark:
         """Where the slot stands, for `back`."""
         row = self.row[slot]
-        return Mark(int(self.length[row]), int(self.owed[row]))
+        return int(self.length[row]), int(self.owed[row])
 
     def back(self, slot: int, mark: Mark) -> None:
         """Undo what was fed since `mark`."""
         row = self.row[slot]
-        self.length[row], self.owed[row] = mark.length, mark.owed
-        if mark.length == 0:
+        self.length[row], self.owed[row] = mark
+        if mark[0] == 0:
             self._unshare(slot)
 
     def room(self, slot: int, ids: list[int], most: int) -> int:

@@ -23,7 +23,7 @@ from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
 from ssp.engines.decoder import Decoder
 from ssp.engines.folder import read_weights
 from ssp.engines.orders import OrderThread
-from ssp.engines.rows import Rows
+from ssp.engines.rows import NOTHING, Rows
 from ssp.engines.turns import Turn, Turns
 
 
@@ -108,7 +108,7 @@ class TorchEngine:
         elif self.rows.model is None:
             rule = "the engine needs weights before its first step"
             self._fail(slot, InputError(rule, "none", "call load(weights, version)"))
-        elif not pending and self.rows.mark(slot).empty:
+        elif not pending and self.rows.mark(slot) == NOTHING:
             rule = "a new slot needs at least one token before it can sample"
             self._fail(slot, InputError(rule, "no tokens", "give a prompt"))
         elif (room := self.rows.room(slot, pending, sampling.max_tokens)) > 0:

@@ -11,6 +11,7 @@ from vllmfactory import model, needs_vllm, saved
 
 from ssp.base.errors import Fault, InputError
 from ssp.config.role import EngineConfig, LoraConfig
+from ssp.engines.folder import shapes
 from ssp.engines.vllm import setup as vllm_setup
 from ssp.engines.vllm.worker import RESIDUAL_MB, check_residual
 from ssp.selfplay.settings import load
@@ -62,10 +63,10 @@ def test_a_qwen2_with_heads_of_another_width_is_run_by_llama(tmp_path: Path) -> 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="safetensors"):
-        vllm_setup.shapes(tmp_path)
+        shapes(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"broken")
     with pytest.raises(InputError, match="readable safetensors"):
-        vllm_setup.shapes(tmp_path)
+        shapes(tmp_path)
 
 
 def test_a_sleeping_engine_may_not_hold_the_gpu() -> None:

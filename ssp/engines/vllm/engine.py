@@ -26,7 +26,7 @@ from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.base.seeds import derive
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
-from ssp.engines.folder import read_config
+from ssp.engines.folder import read_config, shapes
 from ssp.engines.orders import OrderThread
 from ssp.engines.vllm import setup, worker
 from ssp.engines.vllm.records import Slot, Source, Turn, folder_in_memory
@@ -56,7 +56,7 @@ class VllmEngine(LiveEngine):
     ) -> None:
         folder, self._shared = Path(model_dir), bool(adapters)
         self.version = version
-        self.shapes = setup.shapes(folder)
+        self.shapes = shapes(folder)
         """Of its parameters, by Hugging Face name."""
         self._tied = bool(read_config(folder).get("tie_word_embeddings"))
         self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False

@@ -127,24 +127,6 @@ def room(adapters: Sequence[LoraConfig]) -> int:
     return min(rank for rank in LORA_RANKS if rank >= max(lora.rank for lora in adapters))
 
 
-def shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights in a model folder. InputError without readable *.safetensors."""
-    from safetensors import SafetensorError, safe_open
-
-    files = sorted(model_dir.glob("*.safetensors"))
-    if not files:
-        raise InputError("a model folder holds *.safetensors", f"none in {model_dir}", "save it in safetensors form")
-    found: dict[str, tuple[int, ...]] = {}
-    for file in files:
-        try:
-            with safe_open(file, framework="np") as opened:
-                found |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            rule = f"{file} must be a readable safetensors file"
-            raise InputError(rule, error, "copy or save the model again") from error
-    return found
-
-
 def _compile_nothing() -> None:
     """vLLM compiles a few small functions even when told to be eager: ten seconds and a C++ compiler on a CPU."""
     import torch._dynamo

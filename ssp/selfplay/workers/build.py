@@ -143,9 +143,9 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
         if cfg.block(role).engine.kind in ACTED:  # of which nothing but the words is used
             return
         if cfg.block(role).engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
-            from ssp.engines.vllm import setup
+            from ssp.engines.folder import shapes
 
-            setup.shapes(_sound(folder))
+            shapes(_sound(folder))
         else:
             engine(cfg.block(role), folder)
 
