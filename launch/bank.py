@@ -1,7 +1,6 @@
 """`ssp bank RUN`: the questions of a run, searched, shown with all that came of them, and exported.
 
-Owns the command. Promises to change nothing in a run (--yardstick adds a file), and that what an export leaves out is said.
-Refuses to judge: what a question is worth is what is on record.
+Promises to change nothing in a run (--yardstick adds a file), and that what an export leaves out is said.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from ssp.base.models import existing
 from ssp.game import protocols
 from ssp.game.referee.referee import CHECKS
 from ssp.game.referee.rules import RULES
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import Filter, Record
-from ssp.selfplay.settings import load
 from ssp.telemetry.terminal import Terminal
 
 FORMATS = ("bank", "search-r1")
-"""What --export writes: the names of `ssp.views.bank.files.WRITERS`."""
+"""What --export writes: the names of `ssp.selfplay.questions.files.WRITERS`."""
 
 SHORTEST_ID = 4
 """Characters of an id that may stand for it."""
@@ -48,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Here, because --help needs none of it.
     from launch.questions import export
     from launch.questions.tables import episodes, show, summary
-    from ssp.selfplay.questions import reader
-    from ssp.views.bank import files
+    from ssp.selfplay.questions import files, reader
 
     place = Path(args.bank)
     run = None if files.is_bank(place) else RunFolder(existing(args.bank))
@@ -77,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if run is None:
             show(console, record)
         else:
-            told = reader.told(run, [record])[0], protocols.get(load(str(run.config), trusted=False).protocol)
+            told = reader.told(run, [record])[0], protocols.get(RunReader(run).cfg.protocol)
             show(console, *told, reader.begins(run, record))
         return 0
     wanted = Filter(args.valid, args.rule, args.min_difficulty, args.max_difficulty, args.version, args.contains)

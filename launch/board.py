@@ -1,8 +1,7 @@
 """`ssp board RUN`: a run as a page in the browser, while it plays and afterwards; or as one HTML file. `ssp board --grafana
 FILE`: the dashboard of all figures that Ray's metrics hold.
 
-Owns the command. Promises that a run is only read, and that nobody but this machine is answered.
-Refuses to know what is shown (`ssp.views.board`).
+Promises that a run is only read, and that nobody but this machine is answered.
 """
 
 from __future__ import annotations

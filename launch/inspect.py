@@ -1,7 +1,6 @@
 """`ssp inspect RUN:EPISODE`: an episode of a run, segment by segment, with its mask; and whether its reward comes out again.
 
-Owns the command and the ways to name an episode: `RUN:EPISODE` by the ledger, `FILE.parquet:ROW` by its place. Promises to
-change nothing. Refuses to train or judge.
+Promises to change nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from launch.records import transcript
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.config.schema import Config
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 
@@ -44,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ssp.views.replay import priced
 
     found = find(args.episode)
-    cfg = load(str(found.run.config), trusted=args.trust_code)
+    cfg = RunReader(found.run, args.trust_code).cfg
     folder = Path(args.tokenizer) if args.tokenizer else _newest(found.run, cfg, found.episode.role)
     tokenizer = build.tokenizer(folder)
     console = Terminal(soft_wrap=True)

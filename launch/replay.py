@@ -1,7 +1,6 @@
 """`ssp replay RUN:EPISODE`: an episode of a run again, forced along its record.
 
-Owns the command: which episodes are meant, and the exit code. Promises to write nothing, and that what is left out
-is said. Refuses to compare: that is `ssp.views.replay`'s.
+Promises to write nothing, and that what is left out is said.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from ssp.telemetry.terminal import Terminal
 from ssp.views.replay.compared import BOUNDS
 
 if TYPE_CHECKING:  # what --help does without
-    from ssp.views.replay.record import Found, Records, Row
+    from ssp.record.ledger.rows import EpisodeRow
+    from ssp.views.replay.record import Found, Records
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]
     return [(records, records.found(chosen(_there(console, records, rows), args.limit)))]
 
 
-def _there(console: Console, records: Records, rows: list[Row]) -> list[Row]:
+def _there(console: Console, records: Records, rows: list[EpisodeRow]) -> list[EpisodeRow]:
     """The rows whose versions all have weights; says how many have not. InputError when none has."""
     from ssp.views.replay.weights import KEEP, Weights
 

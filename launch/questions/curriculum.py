@@ -14,10 +14,10 @@ from launch import policy
 from launch.questions.regrade import played_in
 from ssp.base.episode import SOLVER
 from ssp.capacity.memory import threads
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import watch, yardstick
 from ssp.selfplay.curriculum.yardstick import Gap
-from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 SHOWN = {
@@ -48,7 +48,7 @@ def show(console: Console, run: RunFolder, limit: int) -> int:
 
 def measure(console: Console, args: Namespace, run: RunFolder) -> int:
     """Ask the yardstick, leave its file, show its table."""
-    cfg = load(str(run.config), trusted=args.trust_code)
+    cfg = RunReader(run, args.trust_code).cfg
     if args.policy or args.model or args.tokenizer:
         named = policy.parse(args)
         cfg = played_in(named.config(None, []), cfg)

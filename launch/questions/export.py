@@ -1,7 +1,4 @@
-"""`ssp bank RUN --export FILE|DIR`: questions as a file or a data set.
-
-Owns what is left out and changed on the way, and says so. Refuses to know layouts (`ssp.data.writers`).
-"""
+"""`ssp bank RUN --export FILE|DIR`: questions as a file or a data set."""
 
 from __future__ import annotations
 
@@ -15,9 +12,8 @@ from ssp.base.printable import say
 from ssp.data.writers import SCORED, fits_search_r1
 from ssp.game.protocols import training_prompt
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.questions import reader
+from ssp.selfplay.questions import files, reader
 from ssp.selfplay.questions.records import VALID, Record
-from ssp.views.bank import files
 
 
 def check(args: Namespace) -> None:

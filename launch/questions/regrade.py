@@ -16,9 +16,9 @@ from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.game.judge import Item
 from ssp.game.rewards.proposer import win_rate
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import Record
-from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 
@@ -26,7 +26,7 @@ def ask(console: Console, args: Namespace, run: RunFolder, record: Record) -> in
     """Play the question, show answers and win rate; 0, or 1 when too few attempts were scored for one."""
     typed = args.policy or args.model or args.tokenizer
     named = policy.parse(args) if typed else policy.Policy(run.path, trusted=args.trust_code)
-    banked = load(str(run.config), trusted=args.trust_code)
+    banked = RunReader(run, args.trust_code).cfg
     cfg = played_in(named.config(None, []), banked)
     threads.use(threads.alone(cfg))
     folder = named.folder(cfg)

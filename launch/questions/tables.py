@@ -1,7 +1,4 @@
-"""The bank on the console: counts, its questions, one question with all that came of it, the ids of episodes.
-
-Owns what is shown of a record. Refuses to know where records are from.
-"""
+"""The bank on the console: counts, its questions, one question with all that came of it, the ids of episodes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The tables of `ssp eval`, on the console and as JSON.
 
-Owns headings, number formats and the order of columns. Promises that equal scores give equal bytes (no times, no paths)
-and tables that fit on 80 columns. Refuses to compute.
+Promises that equal scores give equal bytes (no times, no paths) and tables that fit on 80 columns.
 """
 
 from __future__ import annotations

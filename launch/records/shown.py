@@ -1,7 +1,4 @@
-"""An episode on the console: what is on record of it, its log by stretches or token by token.
-
-Owns what `ssp inspect` shows. Refuses to check anything.
-"""
+"""An episode on the console: what is on record of it, its log by stretches or token by token."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10).
 
-Owns the columns. Promises an exact round trip of the token log (log-probs are float32, as engines make them), and files
-that are complete or absent. Of a document only its id is kept: its text is in the transcript.
-Refuses to know states and rewards, which are the ledger's (`file`, `row` lead here).
+Promises an exact round trip of the token log (log-probs are float32, as engines make them), and files that are complete
+or absent. Of a document only its id is kept: its text is in the transcript.
 """
 
 from __future__ import annotations

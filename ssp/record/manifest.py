@@ -1,8 +1,6 @@
 """What this package wrote says of itself: `ssp.json` of a model folder, `checkpoints/state.json` of a run.
 
-Owns the record's name, the tag protocol in it (law 8), the digests of the other files, and which folders a state may name.
-Promises that a broken record, one of another protocol, or a file that is not as it was written is refused by name. Refuses
-to know what else their writers put there.
+Promises that a broken record, one of another protocol, or a file that is not as it was written is refused by name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The run folder: where a run's files lie, and which folder a run gets.
 
-Owns names (`<config>-001`, ...), config.yaml, checkpoints/state.json with a copy a kept step beside it, and the pruning of
-old checkpoints.
 Promises: an existing folder is never overwritten; a folder appears with its config.yaml or not at all; state.json is
-replaced whole; a resumed run has the settings it was started with. Refuses to know what is inside a checkpoint.
+replaced whole; a resumed run has the settings it was started with.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ssp.record.manifest import read_record
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.telemetry.runlog import read_metrics
 
 METRIC = "eval/accuracy_mean123"
 """By which runs are compared, and their checkpoints."""
@@ -18,13 +18,12 @@ PLAIN = "eval/accuracy"
 
 def usual(runs: Iterable[RunFolder]) -> str:
     """`METRIC` where all runs have logged it, else `PLAIN`."""
-    logs = [read_metrics(run.metrics) if run.metrics.is_file() else [] for run in runs]
-    return METRIC if all(any(METRIC in line for line in lines) for lines in logs) else PLAIN
+    return METRIC if all(any(METRIC in line for line in RunReader(run).metrics()) for run in runs) else PLAIN
 
 
 def best(folder: RunFolder, learner: str) -> Path | None:
     """The checkpoint; None where none that is there was evaluated. One of step 0 is the start policy, and none."""
-    lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
+    lines = RunReader(folder).metrics()
     metric = usual([folder])
     values = {line["step"]: line[metric] for line in lines if line.get(metric) is not None and line["step"] > 0}
     there = {read_record(path).get("run_step", 0): path for path in folder.versions(learner)}  # the newest of each step

@@ -1,7 +1,6 @@
 """What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a table at the end.
 
-Owns names, order and form of what is shown. Promises that it only ever prints, and that a terminal never shows work that is
-older than a second. Refuses to compute a figure, except the time that is left.
+Promises that it only ever prints, and that a terminal never shows work that is older than a second.
 """
 
 from __future__ import annotations

@@ -85,22 +85,12 @@ class Timeline:
         self._file = self._open()
 
 
-def read(path: str | Path) -> list[dict[str, Any]]:
-    """The events of a timeline, also of one whose writer was killed. InputError for another file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        whole = text[: text.rindex("\n")].rstrip().removesuffix("]").rstrip().removesuffix(",")
-        events: list[dict[str, Any]] = json.loads(whole + "]")
-        return events
-    except (ValueError, RecursionError) as error:
-        raise _foreign(Path(path), str(error)) from error
-
-
 def _reopen(path: Path) -> None:
     """Make a file ready for more events: without half a line at its end, and without the closing bracket."""
     with path.open("rb+") as file:
         if file.read(2) not in (b"[\n", b""):
-            raise _foreign(path, "it does not begin as one")
+            rule, found = "an existing timeline must be one that a run wrote", f"{path} (it does not begin as one)"
+            raise InputError(rule, found, "move that file away")
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - 65536)
         file.seek(start)
@@ -111,11 +101,6 @@ def _reopen(path: Path) -> None:
         if closed:
             file.seek(0, os.SEEK_END)
             file.write(b",\n")
-
-
-def _foreign(path: Path, found: str) -> InputError:
-    rule = "an existing timeline must be one that a run wrote"
-    return InputError(rule, f"{path} ({found})", "move that file away")
 
 
 def _number(name: str) -> int:

@@ -1,8 +1,7 @@
 """Weights & Biases as one more place for the figures of a run (`telemetry.wandb`; the extra `wandb` of setup.cfg).
 
-Owns what is told to it: the figures of metrics.jsonl as `role/name` over `step`, and the configuration without anything
-that opens a door. Promises that a missing package or key is said before anything starts, that one run folder stays one run
-there, and that neither code, console output nor environment variables are sent. Refuses to be needed: nothing reads from it.
+Promises that a missing package or key is said before anything starts, that one run folder stays one run there, and that
+neither code, console output nor environment variables are sent.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ from ssp.base.models import called
 from ssp.data.readers import read_questions
 from ssp.game import corpora, protocols
 from ssp.record.ledger import Ledger
-from ssp.selfplay.questions import reader
+from ssp.selfplay.questions import files, reader
 from ssp.telemetry.terminal import Terminal
-from ssp.views.bank import files
 from tests.bank.banked import played
 from tests.selfplay import fakes
 from tests.trainruns import POLICY

@@ -16,11 +16,10 @@ import yaml
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.data.readers import read_questions
-from ssp.selfplay.questions import groups, reader
+from ssp.selfplay.questions import files, groups, reader
 from ssp.selfplay.questions.given import answered, given
 from ssp.selfplay.questions.records import FIELDS, Attempt, Play, Record
 from ssp.selfplay.scene import read_items
-from ssp.views.bank import files
 from tests.bank.banked import played
 from tests.selfplay import fakes
 

@@ -15,10 +15,9 @@ from launch.main import run
 from ssp.config.load import to_yaml
 from ssp.data.readers import read_questions
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.questions import reader
+from ssp.selfplay.questions import files, reader
 from ssp.selfplay.questions.records import Attempt, Play, Record, identify
 from ssp.selfplay.settings.tiny import shrunk
-from ssp.views.bank import files
 from tests.replay.replayruns import alone, rows
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

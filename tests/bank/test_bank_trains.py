@@ -15,11 +15,10 @@ from ssp.record import runfolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.local import local_cast
-from ssp.selfplay.questions import reader
+from ssp.selfplay.questions import files, reader
 from ssp.selfplay.report import Report
 from ssp.selfplay.scene import read_scene
 from ssp.selfplay.settings.tiny import shrunk
-from ssp.views.bank import files
 from tests.bank.banked import played
 from tests.selfplay import fakes
 

@@ -323,7 +323,7 @@ def test_an_exchanged_ledger_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a board shows a run's folder"):
+    with pytest.raises(InputError, match="a run's folder holds"):
         Board(RunFolder(tmp_path / "nowhere"))
     run = by_hand(tmp_path / "run", ["one ?"])
     run.metrics.write_text('{"step": 1, "role": "game", "time": 1.0}\nnonsense\n')

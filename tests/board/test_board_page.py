@@ -173,7 +173,7 @@ def test_bad_input_is_one_paragraph(stage: fakes.Stage, tmp_path: Path, capsys: 
     taken = bind("127.0.0.1", 0)
     for argv, wanted in (
         ([tmp_path / "nowhere"], "existing folder"),
-        ([tmp_path], "a board shows a run's folder"),
+        ([tmp_path], "a run's folder holds"),
         ([stage.folder.path, "--save", tmp_path / "b.pdf"], "let the name end in .html"),
         ([stage.folder.path, "--port", "99999"], "0 to 65535"),
         ([stage.folder.path, "--port", taken.getsockname()[1]], "the server's port must be free"),

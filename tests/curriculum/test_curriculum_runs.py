@@ -158,7 +158,7 @@ def test_what_cannot_be_read_any_more_is_told_and_begins_anew(tmp_path: Path, sc
     assert watch.round(3, []) == {"curriculum/alarm_near_duplicates": 0.0}
     with pytest.raises(InputError):
         list(again(stage.folder))
-    with pytest.raises(InputError, match="made from a run's folder"):
+    with pytest.raises(InputError, match="a run's folder holds"):
         list(again(RunFolder(tmp_path / "nowhere")))
 
 

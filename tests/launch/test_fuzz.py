@@ -35,9 +35,9 @@ from ssp.record.runfolder import RunFolder
 from ssp.search.encoders.families import read_json
 from ssp.search.index import store
 from ssp.selfplay.curriculum import yardstick
+from ssp.selfplay.questions import files as bank
 from ssp.selfplay.settings import load
 from ssp.telemetry import queuelog, runlog, timeline
-from ssp.views.bank import files as bank
 
 FILES, COMMANDS = 1500, 700
 """Inputs of the long layer; the fast one draws a few."""
@@ -73,7 +73,7 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "state": ("state.json", STATE, lambda path: read_state(path, path.parent)),
     "metrics": ("metrics.jsonl", METRIC, runlog.read_metrics),
     "queues": ("queues.jsonl", '{"time": 1.0}\n', queuelog.read),
-    "timeline": ("timeline.json", '[\n{"ph": "X"},\n', timeline.read),
+    "timeline": ("timeline.json", '[\n{"ph": "X"},\n', lambda path: timeline.Timeline(path).close()),
     "yardstick": ("yardstick.json", '{"rounds": []}', lambda path: yardstick.read_told(RunFolder(path.parent))),
     "traces": ("traces.jsonl", TRACE, traces.read),
     "predictions": ("q.jsonl", '{"id": "a", "question": "who ?", "answer": "b", "prediction": "c"}\n', lambda path: predictions.read([path], {})),

@@ -9,6 +9,7 @@ from typing import Any
 import fakes
 import pytest
 from fakes import Stage, config
+from timelines import read
 from traces import busy, trace
 
 from ssp.selfplay.crews.watched import watched
@@ -16,7 +17,6 @@ from ssp.telemetry.console import Console
 from ssp.telemetry.display import Display
 from ssp.telemetry.figures import find
 from ssp.telemetry.runlog import read_metrics
-from ssp.telemetry.timeline import read
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from timelines import read
 from traces import trace
 
 from ssp.base.errors import InputError
-from ssp.telemetry.timeline import Timeline, read
+from ssp.telemetry.timeline import Timeline
 
 
 def spans(path: Path) -> list[dict]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
 from ssp.base.episode import PROPOSER, Episode, Outcome
 from ssp.base.errors import InputError
 from ssp.game.protocols.renderer import Renderer
-from ssp.record import episodes as transcripts
-from ssp.record.ledger import Ledger
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 
 
@@ -22,23 +20,16 @@ def episodes(folder: Path, role: str, least_reward: float, renderer: Renderer) -
     run = RunFolder(folder)
     if not run.config.is_file() or not run.ledger.is_file():
         raise InputError("warmup.data is a jsonl file of traces, or a run's folder", folder, "give another path")
-    ledger = Ledger(run.ledger, readonly=True)
-    try:
+    reader = RunReader(run)
+    with reader.ledger() as ledger:
         rows = ledger.earned(role, 0.0 if role == PROPOSER else least_reward)
-    finally:
-        ledger.close()
     if not rows:
         wanted = "accepted questions that an attempt answered" if role == PROPOSER else f"rewards >= {least_reward:g}"
         raise InputError(
             f"the run holds episodes of the {role} to learn from", f"no {wanted} in {folder}", "take another"
         )
-    places: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        places[str(row["file"])].append(int(row["row"]))
-    chosen = []
-    for file, numbers in places.items():
-        block = transcripts.read(run.episodes / file)
-        chosen += [block[number] for number in numbers]
+    by_file = sorted(rows, key=lambda row: row["file"] or "")  # a file is read once
+    chosen = [reader.episode(row) for row in by_file]
     for episode in chosen:
         if renderer.decode(episode.log.ids) != episode.text:
             rule = "a run's episodes are in the tokens of the policy that learns from them"

@@ -1,9 +1,7 @@
 """The ledger: every game and every episode of a run, in one SQLite file (law 3).
 
-Owns states, outcomes, learner commits and version numbers. Each public call is one transaction.
-Promises: a state goes one way; a fact once written never changes; a call repeated after a lost reply changes nothing;
-a call that breaks a law raises InvariantError and writes nothing; `created = sum over states` is provable (`check`).
-Refuses to know who plays, what a reward means, or where a process runs; payloads lie elsewhere (`file`, `row`).
+Promises: a state goes one way; a fact once written never changes; a call repeated after a lost reply changes nothing; a
+call that breaks a law raises InvariantError and writes nothing; `created = sum over states` is provable (`check`).
 """
 
 from __future__ import annotations
@@ -28,7 +26,10 @@ from ssp.record.ledger.rows import (
     GAME_COLUMNS,
     GAME_FACTS,
     MOVED,
+    EpisodeRow,
+    GameRow,
     Row,
+    episode_rows,
     facts_of,
     move,
     write_once,
@@ -220,7 +221,7 @@ class Ledger:
         with self._lock:
             return [(row["question"], row["target"]) for row in self._db.execute(sql)]
 
-    def settled(self) -> tuple[list[Row], list[Row]]:
+    def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The games that have a verdict, by id, and their episodes, by game and id: of one moment, also during a run."""
         with self._snapshot() as db:
             return parts.settled(db)
@@ -230,12 +231,12 @@ class Ledger:
         with self._snapshot() as db:
             return parts.judged(db)
 
-    def of_games(self, games: Sequence[str]) -> tuple[list[Row], list[Row]]:
+    def of_games(self, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The rows of these games, by id, and of their episodes, by game and id; the rest of the file is not read."""
         with self._snapshot() as db:
             return parts.of_games(db, games)
 
-    def earned(self, role: str, least: float) -> list[Row]:
+    def earned(self, role: str, least: float) -> list[EpisodeRow]:
         """Scored episodes of `role` with a transcript and a reward of at least `least`, by id; of the proposer those whose
         question some attempt answered."""
         sql = (
@@ -243,14 +244,14 @@ class Ledger:
             "AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR g.win_rate > 0) ORDER BY e.id"
         )
         with self._lock:
-            return [dict(row) for row in self._db.execute(sql, (role, least))]
+            return episode_rows(self._db.execute(sql, (role, least)))
 
-    def played(self, roles: Sequence[str]) -> list[Row]:
+    def played(self, roles: Sequence[str]) -> list[EpisodeRow]:
         """Episodes of `roles` that have a transcript, by file and row."""
         mine = "role IN (SELECT value FROM json_each(?))"
         sql = f"SELECT * FROM episodes WHERE {mine} AND file != '' ORDER BY file, row"
         with self._lock:
-            return [dict(row) for row in self._db.execute(sql, (json.dumps(list(roles)),))]
+            return episode_rows(self._db.execute(sql, (json.dumps(list(roles)),)))
 
     def versions(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Role → version → (incarnation, step) of the weights that were given this number."""

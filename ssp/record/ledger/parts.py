@@ -6,15 +6,15 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from ssp.record.ledger.rows import Row
+from ssp.record.ledger.rows import EpisodeRow, GameRow, episode_rows, game_rows
 
 
-def settled(db: sqlite3.Connection) -> tuple[list[Row], list[Row]]:
+def settled(db: sqlite3.Connection) -> tuple[list[GameRow], list[EpisodeRow]]:
     """The games that have a verdict, by id, and their episodes, by game and id."""
     judged = "SELECT id FROM games WHERE verdict IS NOT NULL"
     games = db.execute("SELECT * FROM games WHERE verdict IS NOT NULL ORDER BY id").fetchall()
     episodes = db.execute(f"SELECT * FROM episodes WHERE game_id IN ({judged}) ORDER BY game_id, id").fetchall()
-    return [dict(row) for row in games], [dict(row) for row in episodes]
+    return game_rows(games), episode_rows(episodes)
 
 
 def judged(db: sqlite3.Connection) -> list[str]:
@@ -22,7 +22,7 @@ def judged(db: sqlite3.Connection) -> list[str]:
     return [row["id"] for row in db.execute("SELECT id FROM games WHERE verdict IS NOT NULL ORDER BY id")]
 
 
-def of_games(db: sqlite3.Connection, games: Sequence[str]) -> tuple[list[Row], list[Row]]:
+def of_games(db: sqlite3.Connection, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
     """These games, by id, and their episodes, by game and id. An episode's id is the letter of its role, then its game's
     id without the letter of that, and more: so a look at a few games reads a few pages of a file of any size."""
     named = json.dumps(list(games))
@@ -34,4 +34,4 @@ def of_games(db: sqlite3.Connection, games: Sequence[str]) -> tuple[list[Row], l
         "ON e.id >= letter || substr(g.value, 2) AND e.id < letter || substr(g.value, 2) || '~' "
         "WHERE e.game_id = g.value ORDER BY e.game_id, e.id"
     )
-    return [dict(row) for row in found], [dict(row) for row in db.execute(sql, (named,))]
+    return game_rows(found), episode_rows(db.execute(sql, (named,)))

@@ -1,53 +1,91 @@
 """Rows of the ledger: the schema, and what may be written to a row (no database here).
 
-Owns columns, their types, the write-once rule and the one-way road of an episode.
 Promises that a change that breaks a law raises InvariantError naming the row, what it held and what was asked.
-Refuses to know transactions (`ssp.record.ledger.book`) and whole-file laws (`ssp.record.ledger.audit`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast, get_args, get_type_hints
 
 from ssp.base.episode import Outcome, State
 from ssp.base.errors import InvariantError
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
-FACTS: dict[str, type] = {
-    "outcome": str,
-    "cause": str,
-    "reward": float,
-    "policy_version_min": int,
-    "policy_version_max": int,
-    "opponent_version_min": int,
-    "opponent_version_max": int,
-    "file": str,
-    "row": int,
-    "round": int,  # from 1; of an evaluation the update after which it was asked
-    "kind": str,
-    "attempt": int,  # of its game; of an evaluation its number in this start of the run
-    "issue": int,
-    "incarnation": int,
-    "past": int,  # 1: played by a past version, met as an opponent
-    "item": str,  # id of the question that an evaluation asked
-}
-GAME_FACTS: dict[str, type] = {
-    "target": str,
-    "question": str,
-    "verdict": str,
-    "rule": str,
-    "proposer_version": int,
-    "attempts": int,
-    "win_rate": float,
-    "round": int,
-    "kind": str,
-    "number": int,  # the place in the run's order of rows; negative for a replayed question
-    "incarnation": int,
-}
+
+
+class _Facts(TypedDict):
+    outcome: str  # None until it is known
+    cause: str | None
+    reward: float | None
+    policy_version_min: int | None
+    policy_version_max: int | None
+    opponent_version_min: int | None
+    opponent_version_max: int | None
+    file: str | None
+    row: int | None
+    round: int  # from 1; of an evaluation the update after which it was asked
+    kind: str
+    attempt: int  # of its game; of an evaluation its number in this start of the run
+    issue: int
+    incarnation: int
+    past: int  # 1: played by a past version, met as an opponent
+    item: str | None  # id of the question that an evaluation asked
+
+
+class EpisodeRow(_Facts):
+    """A row of `episodes`, as a run writes it."""
+
+    id: str
+    game_id: str
+    role: str
+    state: str
+    commit_role: str | None
+    commit_incarnation: int | None
+    commit_step: int | None
+    created: float
+    finished: float | None
+
+
+class _GameFacts(TypedDict):
+    target: str
+    question: str | None
+    verdict: str  # None until it is judged
+    rule: str | None
+    proposer_version: int | None
+    attempts: int | None
+    win_rate: float | None
+    round: int
+    kind: str
+    number: int  # the place in the run's order of rows; negative for a replayed question
+    incarnation: int
+
+
+class GameRow(_GameFacts):
+    """A row of `games`, as a run writes it."""
+
+    id: str
+
+
+def episode_rows(found: Iterable[Any]) -> list[EpisodeRow]:
+    """Whole rows of `episodes` as SQLite gives them."""
+    return [cast(EpisodeRow, dict(row)) for row in found]
+
+
+def game_rows(found: Iterable[Any]) -> list[GameRow]:
+    """Whole rows of `games` as SQLite gives them."""
+    return [cast(GameRow, dict(row)) for row in found]
+
+
+FACTS, GAME_FACTS = (
+    {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(facts).items()}
+    for facts in (_Facts, _GameFacts)
+)
+"""Columns that may be set, and their types."""
+
 EPISODE_COLUMNS = ("id", "game_id", "role", "state", *FACTS, "created", "finished")
 MOVED = ("state", "outcome", "cause", "reward", "finished")
 """Columns that entering a state may set by itself."""

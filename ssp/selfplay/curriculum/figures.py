@@ -1,8 +1,7 @@
 """The curriculum of a run in figures, a round at a time.
 
-Owns how each figure is made of the records (`records`). Promises that the same records in the same order give
-the same figures, and that a figure which a round cannot have (nobody tried, nothing was accepted) is not there.
-Refuses to know where records come from.
+Promises that the same records in the same order give the same figures, and that a figure which a round cannot have
+(nobody tried, nothing was accepted) is not there.
 """
 
 from __future__ import annotations

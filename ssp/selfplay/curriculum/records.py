@@ -9,17 +9,15 @@ versions' work is seen: no question of a past proposer, no rate of a past solver
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ssp.base.episode import ATTEMPT, PROPOSAL, PROPOSER
+from ssp.record.ledger.rows import EpisodeRow, GameRow
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.questions import reader
 from ssp.selfplay.questions.records import VALID
 from ssp.selfplay.records import Game
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -66,12 +64,13 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
 
     InputError for a file that is no ledger, and for a missing or foreign episodes file.
     """
-    games, entries = reader.settled(run)
-    of: defaultdict[str, list[Row]] = defaultdict(list)
+    reader = RunReader(run)
+    games, entries = reader.settled()
+    of: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
     for entry in entries:
         if entry["file"]:
             of[entry["game_id"]].append(entry)
-    rounds: defaultdict[int, defaultdict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    rounds: defaultdict[int, defaultdict[int, list[GameRow]]] = defaultdict(lambda: defaultdict(list))
     for game in games:
         rounds[game["round"]][game["incarnation"]].append(game)
     start = 0
@@ -79,16 +78,16 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
         if max(rounds[step]) < start:
             return  # the run went back before this round, and has not come to it again
         start = max(rounds[step])
-        yield step, _round(run, [game for game in rounds[step][start] if game["verdict"] == VALID], of)
+        yield step, _round(reader, [game for game in rounds[step][start] if game["verdict"] == VALID], of)
 
 
-def _round(run: RunFolder, games: Sequence[Row], of: dict[str, list[Row]]) -> list[Asked]:
-    issued: dict[str, dict[tuple[str, int], Row]] = {}
+def _round(reader: RunReader, games: Sequence[GameRow], of: Mapping[str, list[EpisodeRow]]) -> list[Asked]:
+    issued: dict[str, dict[tuple[str, int], EpisodeRow]] = {}
     for game in games:
         ours = sorted(of[game["id"]], key=lambda entry: entry["issue"])
         issued[game["id"]] = {(entry["kind"], entry["attempt"]): entry for entry in ours}
     last = [entry for entries in issued.values() for entry in entries.values()]  # the last issue of each
-    texts = reader.texts(run, last, ("id", "queries", "documents"))
+    texts = reader.texts(last, ("id", "queries", "documents"))
     found = []
     for game in sorted(games, key=lambda game: str(game["id"])):
         entries = issued[game["id"]].values()

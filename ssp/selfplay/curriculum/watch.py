@@ -16,13 +16,13 @@ from ssp.config.schema import Config
 from ssp.data.readers import read_questions, read_targets
 from ssp.game.referee.settings import natural
 from ssp.game.world import World, files
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.search.index import store
 from ssp.selfplay.curriculum.figures import Curriculum, Setting
 from ssp.selfplay.curriculum.records import live, read
 from ssp.selfplay.questions.reader import origin
 from ssp.selfplay.records import Game
-from ssp.selfplay.settings import load
 
 
 class Narrow(SspError):
@@ -68,10 +68,7 @@ class Watch:
 def again(run: RunFolder) -> Iterator[tuple[int, dict[str, float], str]]:
     """(step, figures, the line of an alarm that begins) of each settled round of a run's files. InputError as
     `records.read`, and for a folder that is no run."""
-    if not run.config.is_file():
-        raise InputError("curriculum figures are made from a run's folder", run.path, "give a folder below runs/")
-    cfg = load(str(run.config), trusted=False)
-    curriculum = _begun(cfg)
+    curriculum = _begun(RunReader(run).cfg)
     for step, asked in read(run):
         values = curriculum.round(step, asked)
         yield step, values, curriculum.said

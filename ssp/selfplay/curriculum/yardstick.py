@@ -25,11 +25,11 @@ from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.game.judge import Item
 from ssp.game.rewards.proposer import win_rate
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum.records import Asked, read
 from ssp.selfplay.questions.given import answered
 from ssp.selfplay.questions.records import identify
-from ssp.selfplay.settings import load
 
 FILE = "yardstick.json"
 ENOUGH = 2
@@ -152,7 +152,7 @@ def asker(cfg: Config, folder: Path) -> Ask:
 
 def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int) -> list[Measured]:
     """Measure a run and leave `FILE` in its folder, for the board. InputError when it has no round to ask about."""
-    cfg = load(str(run.config), trusted=False)
+    cfg = RunReader(run).cfg
     found = measure(chosen(read(run), every, number, cfg.seed), ask, answered(cfg))
     if not found:
         raise InputError("a yardstick asks questions of settled rounds", f"{run.path} has too few", "let the run go on")
@@ -168,7 +168,7 @@ def at_the_end(run: RunFolder) -> bool:
     """Measure as `curriculum.yardstick` asks once a run is over, with what its solver started from; whether it asks."""
     from ssp.selfplay.workers import build
 
-    cfg = load(str(run.config), trusted=True)  # this process has just trained it
+    cfg = RunReader(run, trusted=True).cfg  # this process has just trained it
     if not cfg.curriculum.yardstick:
         return False
     folder = build.model_dir(cfg, SOLVER)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,11 +108,8 @@ def read(ledger: str | Path) -> tuple[PayoffTable, int]:
     Games rolled back later count: their versions played as they were, and no number is given twice.
     InputError when there is no ledger.
     """
-    book = Ledger(ledger, readonly=True)
-    try:
+    with closing(Ledger(ledger, readonly=True)) as book:
         games, episodes = book.settled()
-    finally:
-        book.close()
     table = PayoffTable()
     return table, count(table, games, episodes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from ssp.base.errors import InputError
@@ -11,8 +12,8 @@ from ssp.data.readers import Question, read_questions
 from ssp.game.world import files
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
+from ssp.selfplay.questions.files import is_bank, read_accepted
 from ssp.selfplay.questions.records import identify
-from ssp.views.bank.files import is_bank, read_accepted
 
 
 def given(cfg: Config) -> list[Question]:
@@ -41,8 +42,5 @@ def _accepted(place: Path) -> list[Question]:
     if place.is_dir():
         RunFolder(place).check_idle()  # its questions would become more while these are played
         place = RunFolder(place).ledger
-    ledger = Ledger(place, readonly=True)
-    try:
+    with closing(Ledger(place, readonly=True)) as ledger:
         return [Question(identify(question, target), question, (target,)) for question, target in ledger.accepted()]
-    finally:
-        ledger.close()

@@ -1,15 +1,13 @@
 """A run's folder read as a bank: the ledger's games and episodes, with what the transcripts' files say of them.
 
-Owns that reading. Promises a record for each question (text and target) that was handed in and judged, that every field
-comes from a row of the ledger or of an episodes file which the record names, and that nothing is written: also a run
-that goes on can be read, of which the rounds that are settled count. Refuses to guess: of an attempt that a judge
-decided whose word is not on record, `right` is None unless the game's win rate leaves no other.
+Promises a record for each question (text and target) that was handed in and judged, that every field comes from a row
+of the ledger or of an episodes file which the record names, and that nothing is written: also a run that goes on can be
+read, of which the rounds that are settled count.
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +21,11 @@ from ssp.config.schema import Config
 from ssp.game.judge import same
 from ssp.game.referee.evidence import EVIDENCE, taken_on_trust
 from ssp.game.referee.referee import CHECKS
-from ssp.record import episodes as transcripts
-from ssp.record.ledger import Ledger
+from ssp.record.ledger.rows import EpisodeRow, GameRow
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import groups
+from ssp.selfplay.questions.files import is_bank, read_licenses
 from ssp.selfplay.questions.given import answered
 from ssp.selfplay.questions.records import (
     REJECTED,
@@ -40,8 +39,6 @@ from ssp.selfplay.questions.records import (
     identify,
     solve_rate,
 )
-from ssp.selfplay.settings import load
-from ssp.views.bank.files import is_bank, read_licenses
 
 Row = dict[str, Any]
 Said = TypeVar("Said", Play, Attempt)
@@ -66,12 +63,11 @@ def read(run: RunFolder) -> Reading:
     InputError for a folder that is no run, a run that has settled no game, an episodes file that is missing or is not
     the ledger's.
     """
-    if not run.config.is_file():
-        raise InputError("a bank is read from a run's folder", run.path, "give a folder below runs/")
+    reader = RunReader(run)
+    cfg = reader.cfg  # before the ledger: a folder without one is no run
     if not run.ledger.is_file():
         raise InputError("a run that has played has a ledger", run.ledger, "wait until it has, or give another run")
-    cfg = load(str(run.config), trusted=False)
-    games, entries = settled(run)
+    games, entries = reader.settled()
     if not games:
         raise InputError("a bank holds the questions of settled rounds", f"{run.path} has none", "let the run go on")
     records = gathered(cfg, run, games, entries)
@@ -81,37 +77,22 @@ def read(run: RunFolder) -> Reading:
     return Reading(records, none[REJECTED], none[VOID])
 
 
-def settled(run: RunFolder) -> tuple[list[Row], list[Row]]:
-    """The settled games of a run and their episodes (`Ledger.settled`). InputError for a file that is no ledger."""
-    ledger = Ledger(run.ledger, readonly=True)
-    try:
-        return ledger.settled()
-    except sqlite3.DatabaseError as error:
-        raise InputError("a ledger has games and episodes", f"{run.ledger} ({error})", "give another run") from error
-    finally:
-        ledger.close()
-
-
-def gathered(cfg: Config, run: RunFolder, games: Iterable[Row], entries: Iterable[Row]) -> list[Record]:
+def gathered(cfg: Config, run: RunFolder, games: Iterable[GameRow], entries: Iterable[EpisodeRow]) -> list[Record]:
     """The records of settled games, given the ledger's rows of these and of all their episodes; without groups."""
-    by_game: defaultdict[str, list[Row]] = defaultdict(list)
+    by_game: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
     for entry in entries:
         by_game[entry["game_id"]].append(entry)
-    asked: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    asked: defaultdict[tuple[str, str], list[GameRow]] = defaultdict(list)
     for game in games:
         if game["question"] is not None:
             asked[game["question"], game["target"]].append(game)
-    reader = _Reader(cfg, run, texts(run, (entry for found in by_game.values() for entry in found)))
+    reader = _Reader(cfg, run, RunReader(run).texts((entry for found in by_game.values() for entry in found), _COLUMNS))
     return [reader.record(*key, found, by_game) for key, found in sorted(asked.items(), key=_known_first)]
 
 
 def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
     """The records with the whole text of each proposal and attempt."""
-    named: list[Play | Attempt] = []
-    for record in records:
-        named += [*record.plays, *record.attempts]
-    names = sorted({episode.file for episode in named if episode.file})
-    files = {name: [row["text"] for row in transcripts.columns(run.episodes / name, ["text"])] for name in names}
+    files = _columns(run, records, "text")
 
     def filled(episode: Said) -> Said:
         return replace(episode, transcript=files[episode.file][episode.row or 0]) if episode.file else episode
@@ -121,21 +102,25 @@ def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
 
 def begins(run: RunFolder, record: Record) -> dict[tuple[str, int], int]:
     """Of each proposal and attempt of a record (file, row) the place in its text where what follows the prompt begins."""
-    named: list[Play | Attempt] = [*record.plays, *record.attempts]
-    places = {(one.file, one.row) for one in named if one.file and one.row is not None}
-    files = {name: transcripts.columns(run.episodes / name, ["response_at"]) for name in {file for file, _ in places}}
-    return {(file, row): files[file][row]["response_at"] for file, row in places}
+    files = _columns(run, [record], "response_at")
+    return {(name, row): at for name, places in files.items() for row, at in enumerate(places)}
+
+
+def _columns(run: RunFolder, records: Sequence[Record], name: str) -> dict[str, list[Any]]:
+    """File → one of its columns, of all that hold a proposal or an attempt of these records."""
+    named: list[Play | Attempt] = []
+    for record in records:
+        named += [*record.plays, *record.attempts]
+    files = sorted({one.file for one in named if one.file})
+    return {file: [row[name] for row in RunReader(run).columns(file, [name])] for file in files}
 
 
 def episodes(run: RunFolder) -> list[Row]:
     """The ledger's rows of all episodes with a transcript, the newest first and evaluations last, each with its game's
     `question` (None: it has none). InputError where there is no ledger."""
-    ledger = Ledger(run.ledger, readonly=True)
-    try:
+    with RunReader(run).ledger() as ledger:
         rows = ledger.played(sorted(ledger.issued()))
         questions = {game["id"]: game["question"] for game in ledger.settled()[0]}
-    finally:
-        ledger.close()
     rows.sort(key=lambda row: (row["role"] != EVAL, row["finished"] is None, row["finished"], row["id"]), reverse=True)
     return [{**row, "question": questions.get(row["game_id"])} for row in rows]
 
@@ -146,27 +131,9 @@ def origin(path: str) -> str:
     return path if path.startswith("world:") else f"world:{world[1]}" if world else Path(path).name
 
 
-def _known_first(item: tuple[tuple[str, str], list[Row]]) -> str:
+def _known_first(item: tuple[tuple[str, str], list[GameRow]]) -> str:
     """Where a question stands: by its first accepted game, as a bank plays them (`Ledger.accepted`), else its first."""
     return min((game["id"] for game in item[1] if game["verdict"] == VALID), default=str(item[1][0]["id"]))
-
-
-def texts(run: RunFolder, entries: Iterable[Row], names: Sequence[str] = _COLUMNS) -> dict[str, Row]:
-    """Episode → these columns (`id` is one), of those that have a transcript. InputError for a file that is missing or is
-    not the ledger's."""
-    files: defaultdict[str, list[Row]] = defaultdict(list)
-    for entry in entries:
-        if entry["file"]:
-            files[entry["file"]].append(entry)
-    found: dict[str, Row] = {}
-    for name, named in sorted(files.items()):
-        rows = dict(enumerate(transcripts.columns(run.episodes / name, names)))
-        for entry in named:
-            if rows.get(entry["row"], {}).get("id") != entry["id"]:
-                where = f"{name}, row {entry['row']}, which is not {entry['id']}"
-                raise InputError("a run's episodes are those of its ledger", where, "restore that file")
-            found[entry["id"]] = rows[entry["row"]]
-    return found
 
 
 class _Sources:
@@ -185,7 +152,7 @@ class _Sources:
             return
         self._run, self._corpus = place.parent if place.suffix == ".db" else place, ""
         config = RunFolder(self._run).config
-        self._before = _Sources(load(str(config), trusted=False), self._run) if config.is_file() else None
+        self._before = _Sources(RunReader(RunFolder(self._run)).cfg, self._run) if config.is_file() else None
 
     def of(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
         """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""
@@ -210,7 +177,9 @@ class _Reader:
         self._sources = _Sources(cfg, run.path)
         self._corpus = origin(cfg.data.corpus)
 
-    def record(self, question: str, target: str, games: Sequence[Row], entries: Mapping[str, Sequence[Row]]) -> Record:
+    def record(
+        self, question: str, target: str, games: Sequence[GameRow], entries: Mapping[str, Sequence[EpisodeRow]]
+    ) -> Record:
         """One question with its games, in the order in which they were played."""
         golds, source, split, license_ = self._sources.of(question, target)
         plays, attempts = [], []
@@ -243,7 +212,7 @@ class _Reader:
             attempts=attempts,
         )
 
-    def _play(self, game: Row, entries: Sequence[Row], tried: Sequence[Attempt]) -> Play:
+    def _play(self, game: GameRow, entries: Sequence[EpisodeRow], tried: Sequence[Attempt]) -> Play:
         ours = [entry for entry in entries if entry["kind"] == PROPOSAL]
         proposal = max(ours, key=lambda entry: (entry["file"] is not None, entry["issue"]), default=None)
         said = self._texts.get(proposal["id"], {}) if proposal else {}
@@ -266,7 +235,7 @@ class _Reader:
             win_rate=game["win_rate"],
         )
 
-    def _checks(self, game: Row) -> list[Check]:
+    def _checks(self, game: GameRow) -> list[Check]:
         """The run's rules in the order in which they are asked: the first that is broken ends the asking."""
         rules, broke = self._rules, game["rule"]
         if game["verdict"] == VALID:
@@ -278,7 +247,7 @@ class _Reader:
             Check(rule, "passed" if i < at else "broken" if i == at else "not_asked") for i, rule in enumerate(rules)
         ]
 
-    def _attempts(self, game: Row, entries: Sequence[Row], golds: Sequence[str]) -> list[Attempt]:
+    def _attempts(self, game: GameRow, entries: Sequence[EpisodeRow], golds: Sequence[str]) -> list[Attempt]:
         played = [entry for entry in entries if entry["role"] == SOLVER]
         attempts = [self._attempt(game, entry, golds) for entry in played]
         unsure = [attempt for attempt in attempts if attempt.right is None and _scored(attempt)]
@@ -289,7 +258,7 @@ class _Reader:
         told = next((word for word, number in ((False, 0), (True, len(unsure))) if abs(more - number) < 1e-6), None)
         return [replace(attempt, right=told) if attempt in unsure else attempt for attempt in attempts]
 
-    def _attempt(self, game: Row, entry: Row, golds: Sequence[str]) -> Attempt:
+    def _attempt(self, game: GameRow, entry: EpisodeRow, golds: Sequence[str]) -> Attempt:
         said = self._texts.get(entry["id"], {})
         return Attempt(
             episode=entry["id"],
@@ -309,7 +278,7 @@ class _Reader:
             row=entry["row"],
         )
 
-    def _right(self, entry: Row, answer: str | None, golds: Sequence[str]) -> bool | None:
+    def _right(self, entry: EpisodeRow, answer: str | None, golds: Sequence[str]) -> bool | None:
         """As the judge decides: no answer is wrong, an exact match right; any other one is wrong where nobody is asked."""
         if entry["outcome"] == Outcome.VOID.value:
             return None
@@ -335,5 +304,5 @@ def _scored(attempt: Attempt) -> bool:
     return attempt.outcome != Outcome.VOID.value and not attempt.greedy
 
 
-def _when(entries: Sequence[Row], game: Row) -> tuple[float, str]:
+def _when(entries: Sequence[EpisodeRow], game: GameRow) -> tuple[float, str]:
     return min((entry["created"] for entry in entries), default=0.0), game["id"]

@@ -1,8 +1,7 @@
 """The records of the bank: a question, each time it was played, each attempt at it.
 
-Owns the fields, what each of them says (`FIELDS`), and the filters. Promises that `id` is the same wherever the same
-question with the same target is found, and that whatever a fault left unknown is None, never a number (law 2).
-Refuses to know where records come from (`ssp.selfplay.questions.reader`) and how they are kept (`ssp.views.bank.files`).
+Promises that `id` is the same wherever the same question with the same target is found, and that whatever a fault left
+unknown is None, never a number (law 2).
 """
 
 from __future__ import annotations

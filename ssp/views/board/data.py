@@ -1,9 +1,7 @@
 """What the board shows, as plain data: rows with a key and a number that says when each last changed.
 
-Owns the document (docs/board.md says what its rows are) and the reading of a run's files for it. Promises that a look at
-a run that goes on reads what is new and little else, that `since` gives what changed after a number and in the end the
-same rows however often one looked, and that nothing is written. Refuses to know HTML, and to fill in what a run did not
-record.
+Promises that a look at a run that goes on reads what is new and little else, that `since` gives what changed after a
+number and in the end the same rows however often one looked, and that nothing is written.
 """
 
 from __future__ import annotations
@@ -22,13 +20,14 @@ from ssp.base.errors import InputError
 from ssp.base.models import called
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
+from ssp.record.ledger.rows import EpisodeRow, GameRow, episode_rows
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import LOCK, RunFolder
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.curriculum.yardstick import read_told
 from ssp.selfplay.league import payoff
 from ssp.selfplay.questions.reader import origin
 from ssp.selfplay.questions.records import REJECTED, VALID, VOID, identify
-from ssp.selfplay.settings import load
 from ssp.views.board import flow, standing
 from ssp.views.board.tail import Tail
 
@@ -45,9 +44,8 @@ class Board:
     """One run, looked at. `look`, then `since`. InputError for a folder that is no run."""
 
     def __init__(self, run: RunFolder) -> None:
-        if not run.config.is_file():
-            raise InputError("a board shows a run's folder", run.path, "give a folder below runs/")
-        self.run, self.cfg = run, load(str(run.config), trusted=False)
+        self.run, self.reader = run, RunReader(run)
+        self.cfg = self.reader.cfg
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
         self._seq = 0
         self._names: defaultdict[str, list[str]] = defaultdict(list)
@@ -89,7 +87,7 @@ class Board:
             "rows": [row for _, row in sent],
         }
 
-    def games(self, questions: Sequence[str]) -> tuple[list[Row], list[Row]]:
+    def games(self, questions: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The ledger's rows of all games about these questions (by id), and of their episodes; of unknown ones none."""
         names = [game for question in questions for game in self._questions.get(question, ())]
         return self._ledger.of_games(names) if self._ledger is not None and names else ([], [])
@@ -173,7 +171,7 @@ class Board:
         new = [id for id in self._ledger.judged() if id not in self._known]
         games, episodes = self._ledger.of_games(new)
         self._settle(games, episodes)
-        ended = self._ledger.get(self._depth.open) if self._depth.open else []
+        ended = episode_rows(self._ledger.get(self._depth.open)) if self._depth.open else []
         self._depth.add([*episodes, *ended])
         tally = {role: states for role, states in self._ledger.tally().items() if role in ROLES}
         counts = self._ledger.outcomes()
@@ -183,8 +181,8 @@ class Board:
         self._set("depth", "", self._depth.shown())
         self._stamp = stamp  # only now: after an error all this is asked again
 
-    def _settle(self, games: Sequence[Row], episodes: Sequence[Row]) -> None:
-        of: defaultdict[str, list[Row]] = defaultdict(list)
+    def _settle(self, games: Sequence[GameRow], episodes: Sequence[EpisodeRow]) -> None:
+        of: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
         for row in episodes:
             of[row["game_id"]].append(row)
         for game in sorted(games, key=lambda game: (game["round"], game["id"])):
@@ -197,7 +195,7 @@ class Board:
         if games:
             self._set("league", "", standing.shown(self._payoff, self._mixed))
 
-    def _round(self, step: int, game: Row, episodes: Sequence[Row]) -> None:
+    def _round(self, step: int, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
         """[step, lowest and highest proposer version, the same of the solver, games, valid ones, past proposers, past
         solvers]: of who played it for a learner, then whom these met. Who once wrote a replayed question is neither."""
         _, old = self._rows.get(("rounds", str(step)), (0, [step, None, None, None, None, 0, 0, [], []]))
@@ -210,9 +208,9 @@ class Board:
             ends[2 * at : 2 * at + 2] = [own[0], own[-1]] if own else [None, None]
         self._set("rounds", str(step), [step, *ends, old[5] + 1, old[6] + (game["verdict"] == VALID), *past])
 
-    def _ask(self, game: Row, episodes: Sequence[Row]) -> None:
+    def _ask(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
         """[question, target, verdict, rule, proposer version, newest step, games, attempts scored, solve rate]."""
-        id = identify(game["question"], game["target"] or "")
+        id = identify(game["question"] or "", game["target"])
         self._questions.setdefault(id, []).append(game["id"])
         fresh = [game["question"], game["target"], game["verdict"], game["rule"], game["proposer_version"]]
         fresh += [0, 0, 0, None]

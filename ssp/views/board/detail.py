@@ -1,7 +1,6 @@
 """One question with its duels: the bank's record, and every transcript in typed segments.
 
-Owns that form. Promises the parser of training (law 8) and the prompt apart from what followed it. Refuses to know the
-page.
+Promises the parser of training (law 8) and the prompt apart from what followed it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Any
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.game import protocols
 from ssp.game.protocols import Protocol
-from ssp.record import episodes as transcripts
 from ssp.selfplay.questions import reader
 from ssp.selfplay.questions.records import Attempt, Play, Record
 from ssp.views.board.data import Board
@@ -38,7 +36,7 @@ def details(board: Board, questions: Sequence[str], games: int = GAMES) -> dict[
     for record in records:
         named += [*record.plays, *record.attempts]
     files = {
-        name: transcripts.columns(board.run.episodes / name, ["text", "response_at"])
+        name: board.reader.columns(name, ["text", "response_at"])
         for name in sorted({episode.file for episode in named if episode.file and episode.game in newest})
     }
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ssp.base.episode import ROLES
+from ssp.record.ledger.rows import EpisodeRow
 from ssp.telemetry.queuelog import read
 from ssp.views.board.tail import Tail
 
@@ -39,7 +40,7 @@ class Depth:
         """These ids."""
         return list(self._open)
 
-    def add(self, episodes: Iterable[dict[str, Any]]) -> None:
+    def add(self, episodes: Iterable[EpisodeRow]) -> None:
         """Rows of the ledger; of an episode that has ended once only, of another one as often as one likes."""
         for row in episodes:
             if row["role"] not in self._spans:

@@ -1,5 +1,4 @@
 """Runs beside each other: settings, held-out scores with intervals, cost, the best checkpoint, paired differences.
 
-Owns what is read of each run and how runs are paired. Promises that the unit of an interval is the question, and of several
-pairs the pair, and that nothing is written. Refuses to say which run is better.
+Promises that the unit of an interval is the question, and of several pairs the pair, and that nothing is written.
 """

@@ -1,8 +1,6 @@
 """What a run's evaluations answered, question by question, and a metric's estimate from it.
 
-Owns the reading of evaluation episodes and the metrics that have an interval: accuracies. Promises that the means are
-those of metrics.jsonl, the solver's and not its anchor's, and that a void is in none. Refuses to know what runs are
-compared for.
+Promises that the means are those of metrics.jsonl, the solver's and not its anchor's, and that a void is in none.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from ssp.base.episode import EVAL
 from ssp.base.errors import InputError
 from ssp.game.evaluation.summary import Estimate, estimate, mean
 from ssp.game.judge import same
-from ssp.record import episodes as transcripts
+from ssp.record.ledger.rows import EpisodeRow
 from ssp.selfplay.versions import ANCHORS
-from ssp.views.replay.record import Records, Row
+from ssp.views.replay.record import Records
 
 _ACCURACY = re.compile(r"eval/(?:([^/]+)/)?accuracy(?:_(?:(\d+)hop|mean123))?$")
 
@@ -36,7 +34,7 @@ class Answers:
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._rows: dict[tuple[str, int], dict[tuple[int, int], list[Row]]] = {}
+        self._rows: dict[tuple[str, int], dict[tuple[int, int], list[EpisodeRow]]] = {}
         for row in records.played(EVAL):
             at = self._rows.setdefault((row["game_id"], row["round"]), {})
             at.setdefault((row["incarnation"], row["attempt"]), []).append(row)
@@ -59,10 +57,10 @@ class Answers:
                 rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
                 raise InputError(rule, f"no {id} there", "restore the files of data.eval")
             if row["outcome"] != "void" and (not hops or asked[id].hops in hops):
-                files[row["file"]][row["row"]] = id
+                files[row["file"] or ""][row["row"] or 0] = id
         answers = {}
         for file, rows in files.items():
-            said = transcripts.columns(self._records.run.episodes / file, ["final"])
+            said = self._records.reader.columns(file, ["final"])
             for place, id in rows.items():
                 right = same(said[place]["final"] or "", asked[id].answers, self._records.cfg.judge.fold)
                 answers[id] = Answer(asked[id].hops, right)

@@ -1,8 +1,7 @@
 """Runs in pairs: two arms that differ in a setting, at the same seed and from the same start.
 
-Owns who is paired with whom. Promises that both runs of a pair have one seed and one start, that no seed counts twice, that
-a pair's difference is taken on the questions that both answered, and that several pairs are drawn as wholes. Refuses to
-pair anything else.
+Promises that both runs of a pair have one seed and one start, that no seed counts twice, that a pair's difference is
+taken on the questions that both answered, and that several pairs are drawn as wholes.
 """
 
 from __future__ import annotations

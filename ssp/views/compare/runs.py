@@ -1,7 +1,6 @@
 """One run as `ssp compare` reads it: its scores over the steps, what it cost, how it ended, which checkpoint is best.
 
-Owns that reading. Promises that a checkpoint is named only when it is there, and that the metric has one value a step.
-Refuses to play or score anything.
+Promises that a checkpoint is named only when it is there, and that the metric has one value a step.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from ssp.base.episode import EVAL, SOLVER
 from ssp.base.errors import InputError
 from ssp.game.evaluation.summary import Estimate
 from ssp.record import runfolder
-from ssp.record.ledger import Ledger
+from ssp.record.metrics import read_metrics
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.best import METRIC
-from ssp.telemetry.runlog import read_metrics
 from ssp.views.compare.answers import Answer, Answers, accuracy
 from ssp.views.replay.record import Records
 from ssp.views.replay.weights import Weights
@@ -127,11 +125,8 @@ class Run:
     @cached_property
     def voids(self) -> dict[str, int]:
         """Void episodes by cause."""
-        ledger = Ledger(self.folder.ledger, readonly=True)
-        try:
+        with self.records.reader.ledger() as ledger:
             found = ledger.outcomes()
-        finally:
-            ledger.close()
         return {name.removeprefix("void/"): n for name, n in sorted(found.items()) if name.startswith("void/") and n}
 
 

@@ -1,8 +1,6 @@
 """Episodes replayed along their records: every token forced, and everything that follows from the tokens done again.
 
-Owns the list of comparisons: ids, mask, drops and end by the rollout; queries, final answer and reward by the protocol and
-the reward; a proposal's verdict by the referee; log-probs by the checkpoint of the version that drew each. Promises that
-what cannot be compared is said with its reason, never passed over. Refuses to ask an endpoint: its word is on record only.
+Promises that what cannot be compared is said with its reason, never passed over.
 """
 
 from __future__ import annotations

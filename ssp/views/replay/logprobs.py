@@ -1,8 +1,7 @@
 """Log-probabilities of an episode's tokens, computed again from the weights of the versions that drew them.
 
-Owns that computation: one full forward a context (`TokenLog.views`), by the model library and not by an engine. Promises
-the temperature that the tokens were drawn at, and keys and values as they were in flight: those that a version has read
-stay when the next one comes. Refuses to compare.
+Promises the temperature that the tokens were drawn at, and keys and values as they were in flight: those that a version
+has read stay when the next one comes.
 """
 
 from __future__ import annotations

@@ -1,28 +1,26 @@
 """What is on record of a run's episodes, and the task that each of them played.
 
-Owns the way from an id to the ledger's rows, the row of the episodes file and the task. Promises to change nothing, and
-that a task is what the coordinator issued. Refuses to play.
+Promises to change nothing, and that a task is what the coordinator issued.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import EVAL, EVALUATION, GREEDY, PROPOSER, SOLVER, Episode, Task
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError
 from ssp.base.models import called
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora
-from ssp.record import episodes as transcripts
-from ssp.record.ledger import Ledger
+from ssp.record.ledger.rows import EpisodeRow
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.scene import concrete, read_items
-from ssp.selfplay.settings import load
 from ssp.selfplay.targets import Targets
 
 Row = dict[str, Any]
@@ -72,18 +70,19 @@ class Found:
 
 def at(run: RunFolder, path: Path, row: str) -> Found:
     """Row `row` of an episodes file. InputError for another one."""
-    block = transcripts.read(path)
+    reader = RunReader(run)
+    block = reader.block(str(path))
     if not row.isdecimal() or int(row) >= len(block):
         raise InputError(f"{path.name} has rows 0 to {len(block) - 1}", row, "give one of these")
     episode = block[int(row)]
-    entry, game = recorded(run, episode.id) if run.ledger.is_file() else ({}, {})
-    return Found(episode, f"{path}:{row}", run, entry, game)
+    entry, game = reader.recorded(episode.id)
+    return Found(episode, f"{path}:{row}", run, {**(entry or {})}, {**(game or {})})
 
 
 def named(run: RunFolder, id: str) -> Found:
     """The episode `id` of the run's ledger. InputError when there is none, or none with a transcript."""
-    entry, game = recorded(run, id)
-    if not entry:
+    entry, _ = RunReader(run).recorded(id)
+    if entry is None:
         next_step = f"`ssp bank {called(run.path)} --episodes` lists them"
         raise InputError("an episode's id stands in the run's ledger", id, next_step)
     if entry["file"] is None:
@@ -92,64 +91,38 @@ def named(run: RunFolder, id: str) -> Found:
     return at(run, run.episodes / entry["file"], str(entry["row"]))
 
 
-def recorded(run: RunFolder, id: str) -> tuple[Row, Row]:
-    """The ledger's rows of an episode and of its game; empty ones when it knows none."""
-    ledger = Ledger(run.ledger, readonly=True)
-    try:
-        (entry,) = ledger.get([id])
-        try:
-            (game,) = ledger.get([entry["game_id"]], "games")
-        except InvariantError:  # an evaluation's episode belongs to no game
-            game = {}
-    except InvariantError:
-        return {}, {}
-    finally:
-        ledger.close()
-    return entry, game
-
-
 class Records:
     """The episodes of one run; its own code, where it is `trusted`, may price them again. InputError for a folder that is no
     run, or one that has played nothing."""
 
     def __init__(self, run: RunFolder, trusted: bool = False) -> None:
-        if not run.config.is_file():
-            raise InputError("an episode is replayed from a run's folder", run.path, "give a folder below runs/")
-        self.run, self.cfg = run, concrete(load(str(run.config), trusted=trusted))
-        ledger = Ledger(run.ledger, readonly=True)
-        try:
+        self.run, self.reader = run, RunReader(run, trusted)
+        self.cfg = concrete(self.reader.cfg)
+        with self.reader.ledger() as ledger:
             self._played = {row["id"]: row for row in ledger.played([PROPOSER, SOLVER, EVAL])}
             self.versions = ledger.versions()
-            games = sorted({row["game_id"] for row in self._played.values() if row["role"] != EVAL})
+            games = sorted({row["game_id"] for row in self._played.values() if row["kind"] != EVALUATION})
             self._games = dict(zip(games, ledger.get(games, "games"), strict=True))
-        finally:
-            ledger.close()
 
-    def played(self, role: str = "") -> list[Row]:
+    def played(self, role: str = "") -> list[EpisodeRow]:
         """The ledger's rows of all finished episodes that have a transcript, or of those of one role, by file and row."""
         rows = (row for row in self._played.values() if row["finished"] is not None)
         return [row for row in rows if not role or row["role"] == role]
 
-    def found(self, rows: Iterable[Row]) -> list[Found]:
+    def found(self, rows: Iterable[EpisodeRow]) -> list[Found]:
         """The episodes of these rows, in the rows' order. InputError for a file that is missing or not the ledger's."""
-        episodes = []
-        for row in rows:
-            path = self.run.episodes / row["file"]
-            block = _block(path)
-            if row["row"] >= len(block) or block[row["row"]].id != row["id"]:
-                where = f"{path.name}, row {row['row']}, which is not {row['id']}"
-                raise InputError("a run's episodes are those of its ledger", where, "restore that file")
-            place = f"{path}:{row['row']}"
-            episodes.append(Found(block[row["row"]], place, self.run, row, self._games.get(row["game_id"], {})))
-        return episodes
+        return [
+            self._found(self.reader.episode(row), f"{self.run.episodes}/{row['file']}:{row['row']}") for row in rows
+        ]
+
+    def _found(self, episode: Episode, place: str) -> Found:
+        """With what the ledger knows of it."""
+        entry, game = self._played.get(episode.id), self._games.get(episode.game, {})
+        return Found(episode, place, self.run, {**(entry or {})}, game)
 
     def block(self, file: Path) -> list[Found]:
         """All episodes that were played together with those of `file`."""
-        episodes = _block(file)
-        known = [self._played.get(episode.id, {}) for episode in episodes]
-        games = [self._games.get(episode.game, {}) for episode in episodes]
-        rows = zip(episodes, known, games, strict=True)
-        return [Found(e, f"{file}:{i}", self.run, entry, game) for i, (e, entry, game) in enumerate(rows)]
+        return [self._found(episode, f"{file}:{row}") for row, episode in enumerate(self.reader.block(str(file)))]
 
     def task(self, found: Found) -> Task:
         """What the coordinator issued. InputError for an evaluation's question that its file does not have any more."""
@@ -189,18 +162,8 @@ class Records:
         return self._asked.get(name, {})
 
 
-def chosen(rows: Sequence[Row], limit: int | None) -> list[Row]:
+def chosen(rows: Sequence[EpisodeRow], limit: int | None) -> list[EpisodeRow]:
     """At most `limit` of `rows`, spread evenly over them."""
     if limit is None or limit >= len(rows):
         return list(rows)
     return [rows[i * len(rows) // limit] for i in range(limit)]
-
-
-def _block(path: Path) -> list[Episode]:
-    """A file's episodes, which nobody may change; rows come in the order of files."""
-    return _read(path, path.stat().st_mtime_ns if path.is_file() else 0)
-
-
-@lru_cache(maxsize=4)
-def _read(path: Path, written: int) -> list[Episode]:
-    return transcripts.read(path)

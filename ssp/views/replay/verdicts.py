@@ -79,8 +79,8 @@ class Verdicts:
         Past versions in a league did not, and in flight an answer may be of newer weights than the verdict."""
         found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         for row in [] if self._cfg.schedule.in_flight else self._records.played(SOLVER):
-            if row["kind"] == ATTEMPT and not row["past"] and (row["policy_version_max"] or -1) >= 0:
-                found[row["round"], row["incarnation"]].add(row["policy_version_max"])
+            if row["kind"] == ATTEMPT and not row["past"] and (version := row["policy_version_max"] or -1) >= 0:
+                found[row["round"], row["incarnation"]].add(version)
         return found
 
     def _verified(self, file: Path, judge: Judge) -> dict[str, Verdict]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.config.crews import learners
 from ssp.config.schema import Config
+from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.league.matchmaker import member
 from ssp.selfplay.versions import ANCHORS
@@ -58,17 +58,17 @@ class Weights:
         found = {version: self.folder(role, version) for version in sorted(self._versions.get(role, {}))}
         return {version: path for version, path in found.items() if path is not None}
 
-    def there(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def there(self, rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
         """Of these rows of the ledger those of whose versions, from the oldest to the newest, all weights are there."""
         kept = {role: self.kept(role) for role in self._learner}
 
-        def there(row: dict[str, Any]) -> bool:
-            versions = range(row["policy_version_min"], row["policy_version_max"] + 1)
+        def there(row: EpisodeRow) -> bool:
+            versions = range(row["policy_version_min"] or 0, (row["policy_version_max"] or 0) + 1)
             return all(version in kept[PROPOSER if row["role"] == PROPOSER else SOLVER] for version in versions)
 
         return [row for row in rows if there(row)]
 
-    def another(self, rows: Sequence[dict[str, Any]]) -> str:
+    def another(self, rows: Sequence[EpisodeRow]) -> str:
         """What to type where an episode's weights are gone; with the last of `rows` whose weights are not."""
         there = self.there([row for row in rows if (row["policy_version_min"] or -1) > 0])
         return f"replay one of these, such as {there[-1]['id']}, or all of them with --all" if there else KEEP

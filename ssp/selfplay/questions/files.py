@@ -1,8 +1,7 @@
 """The bank as a file: parquet with all its fields, or a data set's folder as the Hugging Face hub has them.
 
-Owns the columns and the card. Promises that what was written reads back as the same records, that a file or folder
-appears whole or not at all, and that no export lacks a source and a licence.
-Refuses to replace a folder.
+Promises that what was written reads back as the same records, that a file or folder appears whole or not at all, and
+that no export lacks a source and a licence.
 """
 
 from __future__ import annotations

@@ -1,0 +1,114 @@
+"""A run's folder as its readers see it: configuration, ledger, transcripts, figures.
+
+Promises to change nothing, that none of the run's own code is run unless it is trusted, and that a transcript is the one
+that the ledger names. Refuses to say what any of it means.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from ssp.base.episode import EVAL, ROLES, Episode
+from ssp.base.errors import InputError, InvariantError
+from ssp.config.load import load
+from ssp.config.schema import Config
+from ssp.record import episodes as transcripts
+from ssp.record.ledger import Ledger
+from ssp.record.ledger.rows import EpisodeRow, GameRow, episode_rows, game_rows
+from ssp.record.metrics import read_metrics
+from ssp.record.runfolder import RunFolder
+
+
+class RunReader:
+    """One run. `trusted`: places of code in its configuration stay open."""
+
+    def __init__(self, run: RunFolder, trusted: bool = False) -> None:
+        self.run, self._trusted = run, trusted
+
+    @cached_property
+    def cfg(self) -> Config:
+        """What it was started with. InputError for a folder that is no run."""
+        if not self.run.config.is_file():
+            raise InputError("a run's folder holds its config.yaml", self.run.path, "give a folder below runs/")
+        return load(str(self.run.config), trusted=self._trusted)
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """The ledger, for looking only. InputError for a file that is missing or none."""
+        ledger = Ledger(self.run.ledger, readonly=True)
+        try:
+            yield ledger
+        except sqlite3.DatabaseError as error:
+            found = f"{self.run.ledger} ({error})"
+            raise InputError("a ledger has games and episodes", found, "give another run") from error
+        finally:
+            ledger.close()
+
+    def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
+        """The games that have a verdict, by id, and their episodes, by game and id."""
+        with self.ledger() as ledger:
+            return ledger.settled()
+
+    def played(self, roles: Sequence[str] = (*ROLES, EVAL)) -> list[EpisodeRow]:
+        """The episodes that have a transcript, by file and row."""
+        with self.ledger() as ledger:
+            return ledger.played(roles)
+
+    def recorded(self, id: str) -> tuple[EpisodeRow | None, GameRow | None]:
+        """The ledger's rows of an episode and of its game (an evaluation's belongs to none); None for what it lacks."""
+        entry, game = None, None
+        if self.run.ledger.is_file():
+            with self.ledger() as ledger, suppress(InvariantError):
+                (entry,) = episode_rows(ledger.get([id]))
+                (game,) = game_rows(ledger.get([entry["game_id"]], "games"))
+        return entry, game
+
+    def columns(self, file: str, names: Sequence[str]) -> list[dict[str, Any]]:
+        """These columns of an episodes file, in row order. InputError for one that is missing or foreign."""
+        return transcripts.columns(self.run.episodes / file, names)
+
+    def texts(self, entries: Iterable[EpisodeRow], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Episode → these columns (`id` is one), of those that have a transcript. InputError for a file that is missing or
+        is not the ledger's."""
+        files: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
+        for entry in entries:
+            if entry["file"]:
+                files[entry["file"]].append(entry)
+        found: dict[str, dict[str, Any]] = {}
+        for name, named in sorted(files.items()):
+            rows = dict(enumerate(self.columns(name, names)))
+            for entry in named:
+                found[entry["id"]] = rows.get(entry["row"] or 0, {})
+                self._check(entry, found[entry["id"]].get("id"))
+        return found
+
+    def block(self, file: str) -> list[Episode]:
+        """The episodes of a file, which nobody may change. InputError for one that is missing or foreign."""
+        path = self.run.episodes / file
+        return _read(path, path.stat().st_mtime_ns if path.is_file() else 0)
+
+    def episode(self, entry: EpisodeRow) -> Episode:
+        """The episode of a row that has a transcript. InputError for a file that is missing or is not the ledger's."""
+        block, row = self.block(entry["file"] or ""), entry["row"] or 0
+        self._check(entry, block[row].id if row < len(block) else None)
+        return block[row]
+
+    def _check(self, entry: EpisodeRow, found: str | None) -> None:
+        if found != entry["id"]:
+            where = f"{entry['file']}, row {entry['row']}, which is not {entry['id']}"
+            raise InputError("a run's episodes are those of its ledger", where, "restore that file")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl as `read_metrics` has them; none where there is no such file."""
+        return read_metrics(self.run.metrics) if self.run.metrics.is_file() else []
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, written: int) -> list[Episode]:
+    return transcripts.read(path)
