@@ -46,6 +46,7 @@ def test_broadcasts_reach_restarted_players_again(ray_cluster, tmp_path):
     ledger_is_sound(made)
 
 
+@pytest.mark.nightly
 def test_shared_files_outlive_a_learner_and_go_with_the_run(ray_cluster, tmp_path):
     settings = [*QUICK, LONG, "transfer.kind=shm", "transfer.verify=true"]
     with run(tmp_path / "shared", *settings, env=ray_cluster.env) as made:

@@ -92,8 +92,13 @@ def test_the_files_of_a_model(text: str, tmp_path: Path, capsys: pytest.CaptureF
     refused(capsys, "eval", "--policy", model, "--data", "world:heldout", "--per-hop", 1)
 
 
-@pytest.mark.parametrize("text", [LISTS, OBJECTS, "[]", "1", '{"folders": 1}', '{"folders": {"solver": [1]}}', ""])
-@pytest.mark.parametrize("command", ["eval", "ask", "resume"])
+STATES = [LISTS, OBJECTS, "[]", "1", '{"folders": 1}', '{"folders": {"solver": [1]}}', ""]
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [*(("eval", text) for text in STATES), *((command, text) for command in ("ask", "resume") for text in STATES[-3:])],
+)
 def test_a_state_file(command: str, text: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "checkpoints" / "state.json").write_text(text)
     asked = {

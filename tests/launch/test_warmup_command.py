@@ -133,6 +133,7 @@ def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_dead_learner_is_made_again_and_the_policy_is_there(ray_cluster: Cluster, data: Path, tmp_path: Path) -> None:
     with command(ray_cluster, data, tmp_path / "warm", "warmup.epochs=40") as process:
