@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ssp.config.fields import choice, number
 
@@ -70,4 +71,4 @@ class QueueConfig:
 
     items: int = number(4096, 1)
     bytes: int = number(256_000_000, 1)
-    timeout: float = number(600.0, 0.001)
+    timeout: ClassVar[float] = 600.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ssp.config.fields import choice, number
 
@@ -14,7 +15,7 @@ class CurriculumConfig:
     run has ended, the policy that the solver started from is asked `questions` accepted ones of every so many rounds (0
     = never)."""
 
-    window: int = number(8, 2, 1000)
+    window: ClassVar[int] = 8
     alarm: str = choice("warn", "warn stop off")
     yardstick: int = number(0, 0)
-    questions: int = number(8, 1)
+    questions: ClassVar[int] = 8

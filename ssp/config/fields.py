@@ -21,11 +21,17 @@ def choice(default: str, names: str) -> Any:
     return field(default=default, metadata={"choices": known})
 
 
+def hints(schema: Any) -> dict[str, Any]:
+    """Key → type of a block. What is the same for everybody, a ClassVar, is no key."""
+    types = get_type_hints(schema)
+    return {item.name: types[item.name] for item in fields(schema)}
+
+
 def walk(schema: Any, prefix: str = "") -> Iterator[tuple[str, Field[Any]]]:
     """Every key below a block and its field; keys of a role block once, as `{role}.key`."""
-    hints = get_type_hints(schema)
+    types = hints(schema)
     for item in fields(schema):
-        key, hint = f"{prefix}{item.name}", hints[item.name]
+        key, hint = f"{prefix}{item.name}", types[item.name]
         if not is_dataclass(hint):
             yield key, item
         elif key not in ("proposer", "solver"):

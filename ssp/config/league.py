@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from ssp.config.fields import choice, number
 
@@ -11,10 +12,10 @@ from ssp.config.fields import choice, number
 class LeagueShares:
     """How often match=mix meets the `newest`, any (`past`), one that beats it (`prioritised`), the `best`; any scale."""
 
-    newest: float = number(0.5, 0)
-    past: float = number(0.0, 0)
-    prioritised: float = number(0.5, 0)
-    best: float = number(0.0, 0)
+    newest: float = 0.5
+    past: float = 0.0
+    prioritised: float = 0.5
+    best: float = 0.0
 
 
 @dataclass
@@ -27,10 +28,10 @@ class LeagueConfig:
     never for that). `size`: members a role."""
 
     match: str = choice("self", "self past prioritised best mix")
-    shares: LeagueShares = field(default_factory=LeagueShares)
-    power: float = number(4.0, 0)
+    shares: ClassVar[LeagueShares] = LeagueShares()
+    power: ClassVar[float] = 4.0
     every: int = number(10, 1)
-    margin: float = number(100.0, 0)
+    margin: ClassVar[float] = 100.0
     size: int = number(16, 3, 1000)
 
     @property

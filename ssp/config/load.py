@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -26,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ssp.base.errors import InputError
 from ssp.config import migration, own, rules
+from ssp.config.fields import hints
 from ssp.config.schema import Config
 
 Raw = dict[str, Any]
@@ -233,17 +234,17 @@ def _leaves(raw: Raw, prefix: str) -> Iterator[tuple[str, object]]:
 def _check_keys(raw: object, schema: type, prefix: str, source: str) -> None:
     """Every key of `raw` exists in `schema`, blocks are blocks and lists are lists, at any depth."""
     if not isinstance(raw, dict):
-        keys = ", ".join(get_type_hints(schema))
+        keys = ", ".join(hints(schema))
         rule = f"{prefix.rstrip('.')} in {source} is a block of settings"
         raise InputError(rule, repr(raw), f"set one of its keys instead: {keys}")
-    hints = get_type_hints(schema)
+    types = hints(schema)
     for key, value in raw.items():
         full = f"{prefix}{key}"
-        if key not in hints:
-            raise _unknown(full, [f"{prefix}{name}" for name in hints], source)
+        if key not in types:
+            raise _unknown(full, [f"{prefix}{name}" for name in types], source)
         if isinstance(value, str) and value == "???":
             raise InputError("every key needs a value", f"{full}: ??? in {source}", "set it, or leave it out")
-        hint = hints[key]
+        hint = types[key]
         if is_dataclass(hint):
             _check_keys(value, cast(type, hint), f"{full}.", source)
         elif get_origin(hint) is list:
@@ -277,7 +278,7 @@ def _unknown(full: str, siblings: list[str], source: str) -> InputError:
 
 def _all_keys(schema: type, prefix: str) -> Iterator[str]:
     """Full names of every key, blocks included."""
-    for name, hint in get_type_hints(schema).items():
+    for name, hint in hints(schema).items():
         yield f"{prefix}{name}"
         if is_dataclass(hint):
             yield from _all_keys(cast(type, hint), f"{prefix}{name}.")
@@ -323,7 +324,7 @@ def _type_of(full: str) -> str:
     """In words, the type of a key; "" when unknown (an element of a list)."""
     schema: Any = Config
     for step in full.split("."):
-        schema = get_type_hints(schema).get(step) if is_dataclass(schema) else None
+        schema = hints(schema).get(step) if is_dataclass(schema) else None
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     return words.get(schema, "")
 

@@ -7,11 +7,12 @@ Refuses to read files and to judge values.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.cluster import PlacementConfig, QueueConfig, RayConfig, TransferConfig
 from ssp.config.curriculum import CurriculumConfig
-from ssp.config.fields import INF, choice, number
+from ssp.config.fields import choice, number
 from ssp.config.league import LeagueConfig
 from ssp.config.role import RoleConfig
 
@@ -57,9 +58,9 @@ class VoidConfig:
     Then one round may be tried every `probe_every` seconds, and after `give_up_after` seconds the run ends."""
 
     limit: float = number(0.05, 0, 1)
-    window: int = number(200, 1)
+    window: ClassVar[int] = 200
     probe_every: float = number(10.0, 0)
-    give_up_after: float = number(1800.0, 0)
+    give_up_after: ClassVar[float] = 1800.0
 
 
 @dataclass
@@ -94,15 +95,15 @@ class HealthConfig:
     """
 
     on_collapse: str = choice("stop", "warn stop rollback")
-    patience: int = number(5, 1)
-    mismatch: float = number(0.1, 0)
-    ratio: float = number(0.5, 0)
-    samples: float = number(0.1, 0, 1)
-    grad_norm: float = number(100.0, 0)
+    patience: ClassVar[int] = 5
+    mismatch: ClassVar[float] = 0.1
+    ratio: ClassVar[float] = 0.5
+    samples: ClassVar[float] = 0.1
+    grad_norm: ClassVar[float] = 100.0
     entropy: float = number(0.0, 0, 1)
     flat: float = number(0.0, 0, 1)
-    collapse: float = number(0.1, 0, 1)
-    rollbacks: int = number(2, 0)
+    collapse: ClassVar[float] = 0.1
+    rollbacks: ClassVar[int] = 2
 
 
 @dataclass
@@ -119,8 +120,8 @@ class GameConfig:
     proposals: int = number(1, 1, 64)
     attempts: int = number(6, 1)
     batch: str = choice("dummy", "dummy resample replay replay_reset")
-    resample_attempts: int = number(5, 0, 100)
-    resample_min_valid: float = number(1.0, 0, 1)
+    resample_attempts: ClassVar[int] = 5
+    resample_min_valid: ClassVar[float] = 1.0
     replay_reset_every: int = number(10, 1)
     replay_keep: float = number(0.0, 0, 1)
     replay_max_win_rate: float = number(1.0, 0, 1)
@@ -151,10 +152,10 @@ class RefereeConfig:
     prompt_tokens: int = number(768, 1)
     answer_tokens: int = number(64, 1)
     min_searches: int = number(1, 0)
-    max_relations: int = number(5, 1)
-    min_chars: int = number(10, 0)
-    max_chars: int = number(1000, 1)
-    min_words: int = number(10, 0)
+    max_relations: ClassVar[int] = 5
+    min_chars: ClassVar[int] = 10
+    max_chars: ClassVar[int] = 1000
+    min_words: ClassVar[int] = 10
     alarm_patience: int = number(5, 1)
 
 
@@ -178,11 +179,11 @@ class JudgeConfig:
     format: str = choice("word", "word json")
     max_tokens: int = number(16, 1)
     timeout: float = number(30.0, 0.001)
-    retries: int = number(4, 0, 100)
+    retries: ClassVar[int] = 4
     concurrency: int = number(32, 1, 1024)
-    breaker: int = number(8, 1)
-    breaker_seconds: float = number(10.0, 0)
-    cache: int = number(100_000, 0)
+    breaker: ClassVar[int] = 8
+    breaker_seconds: ClassVar[float] = 10.0
+    cache: ClassVar[int] = 100_000
 
 
 @dataclass
@@ -228,7 +229,7 @@ class OnlineConfig:
     url: str = ""
     site: str = ""
     quota: int = number(0, 0)
-    ttl: float = number(86400.0, 0)
+    ttl: ClassVar[float] = 86400.0
     cache: str = ""
     pages: bool = False
     vary: bool = False
@@ -269,7 +270,7 @@ class RetrieverConfig:
     dtype: str = choice("float32", "float32 float16 bfloat16")
     ef_search: int = number(0, 0)
     nprobe: int = number(0, 0)
-    depth: int = number(100, 1)
+    depth: ClassVar[int] = 100
     reranker: str = ""
     rerank: int = number(10, 1)
     gpus: float = number(0.0, 0)
@@ -295,7 +296,7 @@ class WarmupConfig:
     role's `learner.*`."""
 
     data: str = ""
-    least_reward: float = number(1.0, -INF)
+    least_reward: ClassVar[float] = 1.0
     epochs: int = number(1, 1)
     batch: int = number(32, 1)
     heldout: float = number(0.05, 0, 0.5)

@@ -91,13 +91,6 @@ def tokens_on_policy_are_trained(cfg: Config) -> None:
             raise InputError(rule, f"{block.clip_dual:g}", f"set {role}.clip_dual=3")
 
 
-def rollbacks_have_a_cause(cfg: Config) -> None:
-    """A run goes back only after a collapse that somebody watches for."""
-    if cfg.health.on_collapse == "rollback" and not cfg.health.collapse:
-        rule = "health.on_collapse=rollback answers a collapse, which health.collapse=0 does not watch for"
-        raise InputError(rule, "health.collapse=0", "set health.collapse=0.1, or leave health.on_collapse out")
-
-
 def anchors_that_are_evaluated_move(cfg: Config) -> None:
     """An anchor that does not move is the start checkpoint; in flight an engine never goes back to other weights."""
     solver, every = cfg.solver, cfg.eval.anchor_every
@@ -169,7 +162,6 @@ RULES: tuple[Callable[[Config], None], ...] = (
     grpo_needs_attempts,
     proposers_are_compared,
     tokens_on_policy_are_trained,
-    rollbacks_have_a_cause,
     *learner_rules.RULES,
 )
 

@@ -39,7 +39,6 @@ def test_rules_are_taken_in_the_order_given() -> None:
     ("typed", "word"),
     [
         (["referee.noise_trajectories=4"], "noise_documents"),
-        (["referee.min_chars=9", "referee.max_chars=8"], "min_chars"),
         (["referee.verifier=none"], "verifier"),
     ],
 )

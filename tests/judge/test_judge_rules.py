@@ -25,8 +25,6 @@ LLM = ["judge.kind=llm", "judge.url=http://127.0.0.1:5000/v1", "judge.model=m"]
         (["judge.kind=engine", "judge.model=m", "referee.verifier=judge", "referee.evidence=none"], "verifier"),
         ([*LLM, "judge.format=json"], "max_tokens"),
         ([*LLM, "judge.format=prose"], "judge.format"),
-        ([*LLM, "judge.retries=-1"], "judge.retries"),
-        ([*LLM, "judge.breaker=0"], "judge.breaker"),
         ([*LLM, "judge.timeout=0"], "judge.timeout"),
         (["judge.kind=oracle"], "judge.kind"),
     ],

@@ -14,6 +14,7 @@ from ssp.config.league import LeagueConfig
 from ssp.selfplay.league import league as rules
 from ssp.selfplay.league.league import DOUBT, League
 from ssp.selfplay.league.payoff import Result
+from tests.blocks import made
 
 
 def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[Any, ...]]:
@@ -37,7 +38,7 @@ def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[
 
 
 def test_without_members_everybody_meets_the_newest() -> None:
-    league = League(LeagueConfig(match="past"), seed=0)
+    league = League(made(LeagueConfig, match="past"), seed=0)
     league._newest |= dict.fromkeys(ROLES, 1)
     assert [league.opponent(role, 0) for role in ROLES] == [None, None]
     published(league, SOLVER, 1)
@@ -47,7 +48,7 @@ def test_without_members_everybody_meets_the_newest() -> None:
 def test_a_resumed_run_goes_on_as_it_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain data through JSON, in the middle: the same opponents, members, odds and ratings, bit for bit (law 7)."""
     monkeypatch.setattr(rules, "RECENT", 6)
-    settings = LeagueConfig(match="mix", every=3, size=4, margin=50.0)
+    settings = made(LeagueConfig, match="mix", every=3, size=4, margin=50.0)
     whole, half, again = (League(settings, seed=5) for _ in range(3))
     log = rounds(whole, 0, 40)
     rounds(half, 0, 20)
@@ -61,7 +62,7 @@ def test_a_resumed_run_goes_on_as_it_would_have(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "RECENT", 8)
-    league = League(LeagueConfig(match="mix", every=2, size=5), seed=0)
+    league = League(made(LeagueConfig, match="mix", every=2, size=5), seed=0)
     sizes = []
     for first in range(0, 160, 40):
         rounds(league, first, first + 40)
@@ -73,7 +74,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_opponent_stays_until_its_round_is_done() -> None:
-    league = League(LeagueConfig(match="past", every=1, size=3, margin=0.0), seed=0)
+    league = League(made(LeagueConfig, match="past", every=1, size=3, margin=0.0), seed=0)
     for version in range(3):
         assert [published(league, role, version) for role in ROLES] == [[], []]
     met, also = (next(r for r in range(20) if league.opponent(PROPOSER, r) == version) for version in (1, 2))
@@ -90,7 +91,7 @@ def test_an_opponent_stays_until_its_round_is_done() -> None:
 
 
 def test_after_a_collapse_the_draws_are_others() -> None:
-    league = League(LeagueConfig(match="past", every=1, size=8), seed=0)
+    league = League(made(LeagueConfig, match="past", every=1, size=8), seed=0)
     for version in range(8):
         published(league, SOLVER, version)
     published(league, PROPOSER, 0)
@@ -105,7 +106,7 @@ def test_after_a_collapse_the_draws_are_others() -> None:
 def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest solver has not played; its predecessor won 3 of 4 against member 1, and nobody met member 2."""
     monkeypatch.setattr(rules, "DECAY", 0.5)
-    league = League(LeagueConfig(match="mix", every=1, margin=0.0), seed=0)
+    league = League(made(LeagueConfig, match="mix", every=1, margin=0.0), seed=0)
     for version in (1, 2):
         published(league, PROPOSER, version)
     published(league, SOLVER, 1)
@@ -122,7 +123,7 @@ def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypat
 
 def test_chances_see_a_cycle_that_ratings_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "DECAY", 0.01)
-    league = League(LeagueConfig(match="mix", every=1, margin=0.0), seed=0)
+    league = League(made(LeagueConfig, match="mix", every=1, margin=0.0), seed=0)
     for version in range(3):
         for role in ROLES:
             published(league, role, version)

@@ -16,6 +16,7 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.league import LeagueConfig
 from ssp.selfplay.league.league import League
 from ssp.selfplay.league.payoff import Result
+from tests.blocks import made
 
 RPS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
 QUIZ = 0.5 + 0.5 * RPS
@@ -28,7 +29,7 @@ RECENT = 6
 
 def toy(match: str, **more: Any) -> LeagueConfig:
     """Nobody is admitted for being strong."""
-    return LeagueConfig(match=match, margin=0.0, **more)
+    return made(LeagueConfig, match=match, margin=0.0, **more)
 
 
 def published(league: League, role: str, version: int) -> list[int]:

@@ -15,6 +15,7 @@ from ssp.config.schema import RefereeConfig
 from ssp.game.referee.evidence import EVIDENCE
 from ssp.game.referee.rules import RULES, broken_rule
 from ssp.game.referee.words import count, fold, length, names, words
+from tests.blocks import made
 
 PIECES = st.sampled_from(
     [
@@ -43,7 +44,7 @@ PIECES = st.sampled_from(
 WILD = st.one_of(st.lists(PIECES, max_size=12).map(" ".join), st.lists(PIECES, max_size=8).map("".join), st.text())
 PLAIN = st.lists(st.sampled_from("north northern sea seas of two 2 22 gas the".split()), max_size=14)
 MANY, SOME = settings(max_examples=2000, deadline=None), settings(max_examples=300, deadline=None)
-CFG = RefereeConfig(rules=list(RULES))
+CFG = made(RefereeConfig, rules=list(RULES))
 
 
 @MANY
@@ -109,7 +110,7 @@ def test_plain_words_leak_as_the_plain_formula_says(question: list[str], target:
     fewest=st.integers(0, 20),
 )
 def test_spaced_scripts_are_counted_as_ssp_counts_them(text: list[str], fewest: int) -> None:
-    asked, cfg = proposal(final=" ".join(text)), RefereeConfig(min_words=fewest)
+    asked, cfg = proposal(final=" ".join(text)), made(RefereeConfig, min_words=fewest)
     assert RULES["too_few_words"](asked, "", cfg, MINI) is (len(text) < fewest)
 
 
@@ -117,11 +118,11 @@ def test_spaced_scripts_are_counted_as_ssp_counts_them(text: list[str], fewest: 
 @given(text=WILD, low=st.integers(0, 40), high=st.integers(0, 40))
 def test_lengths_are_monotone_and_complete(text: str, low: int, high: int) -> None:
     asked = proposal(final=text)
-    short = [RULES["too_short"](asked, "", RefereeConfig(min_chars=n), MINI) for n in (low, low + 1)]
-    few = [RULES["too_few_words"](asked, "", RefereeConfig(min_words=n), MINI) for n in (low, low + 1)]
-    long = RULES["too_long"](asked, "", RefereeConfig(max_chars=high), MINI)
+    short = [RULES["too_short"](asked, "", made(RefereeConfig, min_chars=n), MINI) for n in (low, low + 1)]
+    few = [RULES["too_few_words"](asked, "", made(RefereeConfig, min_words=n), MINI) for n in (low, low + 1)]
+    long = RULES["too_long"](asked, "", made(RefereeConfig, max_chars=high), MINI)
     assert short == sorted(short) and few == sorted(few)
-    assert long is not RULES["too_short"](asked, "", RefereeConfig(min_chars=high + 1), MINI)
+    assert long is not RULES["too_short"](asked, "", made(RefereeConfig, min_chars=high + 1), MINI)
 
 
 @SOME

@@ -12,6 +12,7 @@ from ssp.base.errors import VoidLimit
 from ssp.config.schema import VoidConfig
 from ssp.selfplay import admission
 from ssp.selfplay.admission import GRADE, VERIFY, Pace, VoidGate
+from tests.blocks import made
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,7 +46,7 @@ def test_pace_admits_exactly_when_the_bound_allows(bound: int, start: int, moves
 
 
 def test_a_run_of_nothing_but_voids_ends_as_a_failure() -> None:
-    gate = VoidGate(VoidConfig(window=20))
+    gate = VoidGate(made(VoidConfig, window=20))
     assert gate.verdict() is None
     gate.record("retriever_down", 12)
     found = gate.verdict()
@@ -91,7 +92,7 @@ def shut_gate(cfg: VoidConfig, said: list[str] | None = None) -> VoidGate:
     return gate
 
 
-CFG = VoidConfig(limit=0.05, window=200, probe_every=10.0, give_up_after=60.0)
+CFG = made(VoidConfig, limit=0.05, window=200, probe_every=10.0, give_up_after=60.0)
 
 
 def test_open_up_to_the_limit(clock: Time) -> None:

@@ -16,6 +16,7 @@ from ssp.selfplay import batches
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.records import Game
 from ssp.selfplay.targets import Item, Targets
+from tests.blocks import made
 
 
 def games(round_: int, valid: list[bool], question: str = "q{} seat ?") -> list[Game]:
@@ -134,7 +135,7 @@ def test_an_empty_pool_leaves_the_slots_empty() -> None:
 @pytest.mark.covers("SP-05")
 def test_when_resampling_has_enough(size: int, share: float, valid: int, enough: bool) -> None:
     """SSP's rule: as many as int(size x share)."""
-    batch = Batches(GameConfig(batch="resample", resample_min_valid=share), size, seed=0)
+    batch = Batches(made(GameConfig, batch="resample", resample_min_valid=share), size, seed=0)
     assert batch.enough(games(0, [True] * valid + [False] * 5)) == enough
     assert (batch.extra, Batches(GameConfig(), size, seed=0).extra) == (5, 0)
 

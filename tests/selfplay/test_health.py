@@ -10,6 +10,7 @@ import pytest
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.schema import HealthConfig
 from ssp.selfplay.health.limits import Alarm, HealthWatch
+from tests.blocks import made
 
 WELL = {
     "logprob_mismatch/kl": 1e-6,
@@ -24,7 +25,7 @@ WELL = {
 
 
 def watch(**changes: Any) -> HealthWatch:
-    return HealthWatch(HealthConfig(**{"patience": 3, **changes}), ROLES)
+    return HealthWatch(made(HealthConfig, **{"patience": 3, **changes}), ROLES)
 
 
 def run(watch: HealthWatch, rows: list[dict[str, float]], role: str = SOLVER, first: int = 1) -> list[Alarm]:

@@ -21,6 +21,7 @@ from ssp.learning.warmup.taught import PlanItem, Taught
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner
+from tests.blocks import made
 
 ROWS = 32
 
@@ -56,7 +57,7 @@ def run(
 def test_sft_on_32_transcripts_lowers_the_loss(
     cfg: Config, folder: Path, episodes: list[Episode], tmp_path: Path
 ) -> None:
-    warmup = WarmupConfig(epochs=3, batch=8, heldout=0.25)
+    warmup = made(WarmupConfig, epochs=3, batch=8, heldout=0.25)
     summary, seen, crew = run(cfg, folder, episodes, warmup)
     assert (summary.steps, summary.learned, summary.heldout) == (9, 24, 8) == (len(seen), 24, 8)
     assert seen[-1] < 0.8 * seen[0]
@@ -96,4 +97,4 @@ def test_only_what_the_policy_wrote_counts(cfg: Config, folder: Path, episodes: 
 
 def test_all_held_out_is_refused(cfg: Config, folder: Path, episodes: list[Episode]) -> None:
     with pytest.raises(InputError, match="an episode to learn"):
-        run(cfg, folder, episodes[:1], WarmupConfig(heldout=0.6))
+        run(cfg, folder, episodes[:1], made(WarmupConfig, heldout=0.6))

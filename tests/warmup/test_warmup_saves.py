@@ -24,8 +24,9 @@ from ssp.learning.warmup.taught import Taught
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner
+from tests.blocks import made
 
-WARMUP = WarmupConfig(data="x", epochs=2, batch=4, heldout=0.25)
+WARMUP = made(WarmupConfig, data="x", epochs=2, batch=4, heldout=0.25)
 STEPS = 6
 
 

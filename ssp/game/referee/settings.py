@@ -32,13 +32,6 @@ def rules_are_known(cfg: Config) -> None:
         raise InputError("referee.rules lists each rule once", ", ".join(cfg.referee.rules), "remove the repeated one")
 
 
-def lengths_leave_room(cfg: Config) -> None:
-    """A shortest question that is longer than the longest leaves none."""
-    if cfg.referee.min_chars > cfg.referee.max_chars:
-        found = f"{cfg.referee.min_chars} against {cfg.referee.max_chars}"
-        raise InputError("referee.min_chars is at most referee.max_chars", found, "lower the first")
-
-
 def noise_is_of_one_kind(cfg: Config) -> None:
     """Noise is single documents or whole materials, not both."""
     if cfg.referee.noise_documents and cfg.referee.noise_trajectories:
@@ -81,7 +74,6 @@ def world_checks_need_the_world(cfg: Config) -> None:
 
 RULES: tuple[Callable[[Config], None], ...] = (
     rules_are_known,
-    lengths_leave_room,
     noise_is_of_one_kind,
     evidence_needs_verifier,
     world_checks_need_the_world,

@@ -15,20 +15,16 @@ from ssp.config.schema import Config
 
 
 def settings_belong_to_a_kind(cfg: Config) -> None:
-    """Without a league its settings, shares without a mix, and a power without a choice that it sharpens, do nothing."""
+    """Without a league its settings do nothing."""
     block, standard = cfg.league, asdict(LeagueConfig())
     needs = {
-        "shares": ("mix",),
-        "power": ("mix", "prioritised"),
-        **dict.fromkeys(("every", "margin", "size"), ("mix", "past", "prioritised", "best")),
+        **dict.fromkeys(("every", "size"), ("mix", "past", "prioritised", "best")),
     }
     for key, kinds in needs.items():
         value = asdict(block)[key]
         if value != standard[key] and block.match not in kinds:
             rule = f"league.{key} counts only with league.match={' or '.join(kinds)}"
             raise InputError(rule, f"{value} with league.match={block.match}", f"set league.match={kinds[0]}")
-    if block.match == "mix" and not sum(asdict(block.shares).values()):
-        raise InputError("league.shares are not all 0", "0 each", "leave them out: half newest, half prioritised")
 
 
 def two_roles_learn(cfg: Config) -> None:
