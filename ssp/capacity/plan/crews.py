@@ -228,6 +228,8 @@ class Learner:
         """A folder without weights."""
         Path(folder).mkdir(parents=True)
 
+    export = save
+
 
 class Books(LedgerWriter):
     """Stands for the ledger: hands out versions, and counts what was dropped, by cause. The rest is not written."""
