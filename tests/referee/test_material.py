@@ -5,7 +5,7 @@ from __future__ import annotations
 from proposals import NOISE, POTA, VURE, proposal
 
 from ssp.base.episode import Document
-from ssp.game.referee.material import fit, own_documents, pick_noise, pick_trajectories
+from ssp.game.referee.referee import fit, own_documents, pick_noise, pick_trajectories
 
 
 def ids(documents: list[Document]) -> list[str]:

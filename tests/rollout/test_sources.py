@@ -16,7 +16,7 @@ from ssp.config.role import SourceConfig
 from ssp.engines import Generation, Sampling, ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.rollout import Settings, rollout, spans
+from ssp.game.rollout import Settings, passages, rollout
 from ssp.game.rollout.source import Source, mean_entropy, sampled_entropy
 
 SSRL = Renderer(protocols.get("ssrl"), QWEN)
@@ -102,15 +102,15 @@ def test_places_of_tokens(tokenizer: object) -> None:
 
     text = "Grüße, 🙂🙂 答案!\n\n<information> é</information>" * 5
     for ids in (encode(tokenizer, text), encode(tokenizer, "🙂" * 60), encode(tokenizer, "é🙂")[1:] * 20):  # type: ignore[arg-type]
-        places, whole = spans.ends(ids, decode), decode(ids)
+        places, whole = passages.ends(ids, decode), decode(ids)
         assert len(places) == len(ids) and sorted(places) == places and places[-1] >= len(whole) - 1
         for at in range(len(ids)):
             piece = decode(ids[: at + 1])
             assert places[at] == len(piece) - piece.endswith("\ufffd")
-    assert spans.tokens([2, 5, 9], 2, 5) == (1, 2)
-    assert spans.tokens([2, 5, 9], 3, 6) == (1, 3)
-    assert spans.tokens([2, 5, 9], 9, 9) == (3, 3)
-    assert spans.tokens([2, 2, 5], 0, 3) == (0, 3)
+    assert passages.tokens([2, 5, 9], 2, 5) == (1, 2)
+    assert passages.tokens([2, 5, 9], 3, 6) == (1, 3)
+    assert passages.tokens([2, 5, 9], 9, 9) == (3, 3)
+    assert passages.tokens([2, 2, 5], 0, 3) == (0, 3)
 
 
 STEPS = [f"<think> t{i} </think> <search> q{i} </search>" for i in range(5)]

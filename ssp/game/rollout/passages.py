@@ -1,7 +1,9 @@
-"""Passages made to fit: whole ones go first, and what is too long alone is cut at a token border."""
+"""Text beside its tokens: passages made to fit (whole ones go first, and what is too long alone is cut at a token border),
+and where pieces of a turn lie among its tokens."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -57,3 +59,31 @@ def _borders(text: str, most: int, tokenizer: PreTrainedTokenizerBase) -> list[i
     """The character at which each of the first `most` tokens of `text` begins."""
     spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     return [begin for begin, _ in spans[: most + 1]]
+
+
+_STRIDE = 16
+_BEFORE = 4
+"""Tokens that are decoded again before each stride: a character has at most four, and joining them may add a space."""
+
+
+def ends(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
+    """For each token, the number of characters of `decode(ids)` up to and with it. int [T], never falling.
+
+    Decoded in strides, so that a long turn costs no square; a character that several tokens share belongs to the last.
+    """
+    found: list[int] = []
+    base = 0
+    for start in range(0, len(ids), _STRIDE):
+        context = max(0, start - _BEFORE)
+        known = base - len(decode(ids[context:start])) if start else 0
+        for at in range(start, min(start + _STRIDE, len(ids))):
+            piece = decode(ids[context : at + 1])
+            base = known + len(piece)
+            found.append(base - piece.endswith("\ufffd"))
+    return found
+
+
+def tokens(places: Sequence[int], begin: int, end: int) -> tuple[int, int]:
+    """First token that reaches beyond character `begin`, and one past the last that begins before `end`."""
+    first = bisect_right(places, begin)
+    return first, max(first, min(bisect_left(places, end) + 1, len(places))) if end > begin else first

@@ -19,7 +19,7 @@ from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig, SourceConfig
 from ssp.engines.base import Engine, Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.rollout import passages, spans
+from ssp.game.rollout import passages
 from ssp.game.rollout.source import Source, mean_entropy, sampled_entropy
 from ssp.search.hits import Answers, Search
 
@@ -256,11 +256,11 @@ class Table:
         (ids,) = self._renderer.encode([whole])
         begin, end = 0, len(ids)
         if before or after:
-            begin, end = spans.tokens(self._places(ids), len(before), len(before + inner))
+            begin, end = passages.tokens(self._places(ids), len(before), len(before + inner))
         return Shown(results, whole, ids, begin, end)
 
     def _places(self, ids: Sequence[int]) -> list[int]:
-        return spans.ends(ids, self._renderer.decode)
+        return passages.ends(ids, self._renderer.decode)
 
     def _mark_recalled(self, seat: Seat, begin: int, turn: str, ids: Sequence[int]) -> None:
         """Information blocks in the turn are the policy's own; an unclosed one ends where another tag opens."""
@@ -268,14 +268,14 @@ class Table:
         blocks = [segment for segment in self._protocol.parse(turn) if segment.kind == tag]
         places = self._places(ids) if blocks else []
         for block in blocks:
-            first, last = spans.tokens(places, block.begin, block.end)
+            first, last = passages.tokens(places, block.begin, block.end)
             seat.episode.log.recall(begin + first, begin + last)
 
     def _uncertainty(self, seat: Seat, turn: str, generation: Generation) -> float:
         """Mean entropy of the tokens of the query with which the turn ends; tool calls without tags count whole."""
         search = self._protocol.last_search(turn)
         place = search.inner if search is not None else (0, len(turn))
-        first, last = spans.tokens(self._places(generation.ids), *place)
+        first, last = passages.tokens(self._places(generation.ids), *place)
         if seat.source.true_entropy and generation.entropies is None:
             raise InvariantError("an engine gave no entropies although they were asked for")
         each = generation.entropies if seat.source.true_entropy else sampled_entropy(generation.logprobs)

@@ -21,7 +21,7 @@ from ssp.game.judge import same
 from ssp.game.protocols.renderer import decode
 from ssp.game.rewards import proposer as proposer_rewards
 from ssp.game.rewards.score import penalty, score
-from ssp.game.rollout import spans
+from ssp.game.rollout import passages
 from ssp.selfplay.questions.given import answered
 from ssp.views.replay.compared import Compared, Result, Untold, first
 
@@ -102,7 +102,7 @@ def _text(episode: Episode, tokenizer: PreTrainedTokenizerBase) -> Compared:
     ids = episode.log.ids
     now, at = decode(tokenizer, ids), None
     if now != episode.text:
-        at = bisect_right(spans.ends(ids, lambda some: decode(tokenizer, some)), first(episode.text, now))
+        at = bisect_right(passages.ends(ids, lambda some: decode(tokenizer, some)), first(episode.text, now))
     return Compared("text", episode.text, now, at)
 
 
