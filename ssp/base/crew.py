@@ -82,15 +82,14 @@ class Crew(Generic[W]):
 class _Worker:
     """One worker of a crew: its calls go to the crew's transport."""
 
-    __slots__ = ("_crew", "_worker")
-
     def __init__(self, crew: Crew[Any], worker: int) -> None:
         self._crew, self._worker = crew, worker
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in self._crew.allowed:
             raise AttributeError(f"{self._crew.kind.__name__} has no call {name}")
-        return partial(self._crew.perform, self._worker, self._crew.allowed[name])
+        made = self.__dict__[name] = partial(self._crew.perform, self._worker, self._crew.allowed[name])
+        return made
 
 
 class LocalCrew(Crew[W]):
