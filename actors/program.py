@@ -30,7 +30,7 @@ from actors.retriever import placed
 from ssp.base.crew import Crew
 from ssp.capacity.memory.processes import FLEET
 from ssp.capacity.placement import Plan
-from ssp.config.crews import at_once, players, ranks, takes_turns, venues
+from ssp.config.crews import at_once, players, ranks, shared_gpus, takes_turns
 from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
@@ -122,7 +122,7 @@ class Program:
         of the memory free, and sleep."""
         if self._later:
             await asyncio.gather(*[crew.ready() for crew in self._crews])
-            for role in [role for venue in venues(self._cfg) for role in venue.sleepers]:
+            for role in [role for gpus in shared_gpus(self._cfg) for role in gpus.sleepers]:
                 crew = self.cast.players[role]
                 await asyncio.gather(*[crew[worker].sleep() for worker in range(crew.size)])
             self._say("engines sleep; learners are starting")

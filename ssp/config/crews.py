@@ -41,7 +41,7 @@ def ranks(cfg: Config, learner: str) -> int:
 
 
 @dataclass(frozen=True)
-class Venue:
+class SharedGpus:
     """GPUs that are shared: by the engines that play these roles (the crews of `sleepers` have them all), and learners."""
 
     roles: tuple[str, ...]
@@ -49,20 +49,20 @@ class Venue:
     learners: tuple[str, ...]
 
 
-def venues(cfg: Config) -> tuple[Venue, ...]:
-    """Every venue of a run; none where engines and learners have GPUs of their own."""
+def shared_gpus(cfg: Config) -> tuple[SharedGpus, ...]:
+    """All that share GPUs in a run; none where engines and learners have GPUs of their own."""
     place = cfg.placement
     learn = {name: roles for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"}
     if place.layout == "colocate":
-        return tuple(Venue(roles, roles, (name,)) for name, roles in learn.items())
+        return tuple(SharedGpus(roles, roles, (name,)) for name, roles in learn.items())
     if place.layout == "shared-base" and place.engine_gpus < 1 and learn:
-        return (Venue(cfg.roles, (SOLVER,), tuple(learn)),)
+        return (SharedGpus(cfg.roles, (SOLVER,), tuple(learn)),)
     return ()
 
 
 def takes_turns(cfg: Config, role: str = "") -> bool:
     """Whether engines of this run, or those that play `role`, sleep while learners compute."""
-    return any(not role or role in venue.roles for venue in venues(cfg))
+    return any(not role or role in gpus.roles for gpus in shared_gpus(cfg))
 
 
 def bound(cfg: Config, role: str) -> int:

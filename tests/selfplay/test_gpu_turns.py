@@ -15,7 +15,7 @@ from fakes import FakeLearner, Stage, config, scripted
 from ssp.base.crew import Call, Crew, LocalCrew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault, InputError, InvariantError, SspError
-from ssp.config.crews import Venue, takes_turns, venues
+from ssp.config.crews import SharedGpus, shared_gpus, takes_turns
 from ssp.config.rules import check
 from ssp.engines import Generation, ScriptedEngine
 from ssp.selfplay import local
@@ -33,20 +33,20 @@ FLEET = {"placement__layout": "shared-base", "placement__engine_gpus": 0.5, "pla
 LAYOUTS = {"colocate": COLOCATE, "colocate-shared": COLOCATE | SHARED, "shared-base": FLEET}
 
 
-# the map from settings to venues
+# the map from settings to shared
 
 
 def test_who_shares_gpus() -> None:
-    assert venues(config()) == () and not takes_turns(config())
-    assert venues(config(**COLOCATE)) == tuple(Venue((role,), (role,), (role,)) for role in ROLES)
-    assert venues(config(**COLOCATE, **SHARED)) == (Venue(ROLES, ROLES, (SOLVER,)),)
-    assert venues(config(**FLEET)) == (Venue(ROLES, (SOLVER,), ROLES),)
+    assert shared_gpus(config()) == () and not takes_turns(config())
+    assert shared_gpus(config(**COLOCATE)) == tuple(SharedGpus((role,), (role,), (role,)) for role in ROLES)
+    assert shared_gpus(config(**COLOCATE, **SHARED)) == (SharedGpus(ROLES, ROLES, (SOLVER,)),)
+    assert shared_gpus(config(**FLEET)) == (SharedGpus(ROLES, (SOLVER,), ROLES),)
     whole = {"placement__engine_gpus": 1.0, "placement__learner_gpus": 1.0}
-    assert venues(config(**{**FLEET, **whole})) == ()
+    assert shared_gpus(config(**{**FLEET, **whole})) == ()
     alone = config(**COLOCATE, game__questions="dataset")
-    assert venues(alone) == (Venue((SOLVER,), (SOLVER,), (SOLVER,)),)
+    assert shared_gpus(alone) == (SharedGpus((SOLVER,), (SOLVER,), (SOLVER,)),)
     frozen = config(**COLOCATE, proposer__policy="frozen")  # its learner holds weights on a CPU
-    assert venues(frozen) == (Venue((SOLVER,), (SOLVER,), (SOLVER,)),)
+    assert shared_gpus(frozen) == (SharedGpus((SOLVER,), (SOLVER,), (SOLVER,)),)
     assert takes_turns(frozen) and takes_turns(frozen, SOLVER) and not takes_turns(frozen, PROPOSER)
 
 
@@ -76,7 +76,7 @@ class Hall:
 
     engines: list[Sleepy] = []
     moves: Counter[str] = Counter()
-    venue: dict[str, list[str]] = {}
+    gpus: dict[str, list[str]] = {}
 
     @classmethod
     def reset(cls) -> None:
@@ -115,10 +115,10 @@ class Sleepy(ScriptedEngine):
 
 
 class Lone(FakeLearner):
-    """Fails when it computes while an engine of its venue is awake."""
+    """Fails when it computes while an engine of its gpus is awake."""
 
     def _alone(self) -> None:
-        awake = [engine for engine in Hall.engines if engine.role in Hall.venue[self.role] and not engine.asleep]
+        awake = [engine for engine in Hall.engines if engine.role in Hall.gpus[self.role] and not engine.asleep]
         if awake:
             raise InvariantError(f"the {self.role} learner computes while {len(awake)} engines are awake")
 
@@ -178,7 +178,7 @@ class Fleet(LocalCrew):
 
 def stage(path: Path, layout: str, **changes: Any) -> Stage:
     cfg = config(**{**LAYOUTS[layout], **changes})
-    Hall.venue = {name: list(v.sleepers) for v in venues(cfg) for name in v.learners}
+    Hall.gpus = {name: list(v.sleepers) for v in shared_gpus(cfg) for name in v.learners}
     return Stage(cfg, path, jitter=3)
 
 
@@ -259,18 +259,18 @@ def test_a_player_that_does_not_sleep_ends_the_run(hall: None, tmp_path: Path, c
 
 
 class Toy:
-    """Crews of a venue whose workers fail when a law is broken; each call takes some turns of the loop."""
+    """Crews on shared GPUs whose workers fail when a law is broken; each call takes some turns of the loop."""
 
     def __init__(self, cfg: Any, rng: random.Random) -> None:
         self.rng, self.awake, self.learning, self.playing = rng, dict.fromkeys(ROLES, True), "", Counter[str]()
         self.done: list[str] = []
-        self.venues = venues(cfg)
+        self.shared = shared_gpus(cfg)
         crews: Any = {role: ToyCrew(Players, role, self) for role in ROLES}
         learners: Any = {role: ToyCrew(Learners, f"learner-{role}", self) for role in ROLES}
         self.cast = Cast(crews, crews[SOLVER], learners, {}, crews[SOLVER])
 
-    def seats(self, name: str) -> Venue:
-        return next(v for v in self.venues if name in (*v.roles, *(f"learner-{n}" for n in v.learners)))
+    def seats(self, name: str) -> SharedGpus:
+        return next(v for v in self.shared if name in (*v.roles, *(f"learner-{n}" for n in v.learners)))
 
 
 class ToyCrew(Crew[Any]):
@@ -282,21 +282,21 @@ class ToyCrew(Crew[Any]):
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
         method = call.name
-        toy, venue = self._toy, self._toy.seats(self.name)
+        toy, gpus = self._toy, self._toy.seats(self.name)
         await self._while()
         if method in ("sleep", "wake"):
-            assert not any(toy.playing[role] for role in venue.roles) or method == "wake"
+            assert not any(toy.playing[role] for role in gpus.roles) or method == "wake"
             if toy.rng.random() < 0.2:
                 toy.awake[self.name] = True
                 raise Fault("died")
             toy.awake[self.name] = method == "wake"
             return
-        busy = [name for name in venue.learners if toy.playing[f"learner-{name}"]]
+        busy = [name for name in gpus.learners if toy.playing[f"learner-{name}"]]
         assert not busy, "somebody learns"
         if method == "update":
-            assert not any(toy.playing[role] for role in venue.roles) and not any(toy.awake[r] for r in venue.sleepers)
+            assert not any(toy.playing[role] for role in gpus.roles) and not any(toy.awake[r] for r in gpus.sleepers)
         else:
-            assert all(toy.awake[role] for role in venue.sleepers)
+            assert all(toy.awake[role] for role in gpus.sleepers)
         toy.playing[self.name] += 1
         try:
             await self._while()

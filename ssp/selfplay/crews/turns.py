@@ -1,10 +1,10 @@
 """Turns of engines and learners that share GPUs: an engine sleeps while a learner computes, and wakes to play.
 
-Owns which of them share (a *venue*: placement.layout=colocate, or shared-base with parts of a GPU), and whose turn it is.
-Promises that nobody plays in a venue while a learner computes there, that two learners compute one after the other, that
+Owns which of them share (placement.layout=colocate, or shared-base with parts of a GPU), and whose turn it is.
+Promises that nobody plays on shared GPUs while a learner computes there, that two learners compute one after the other, that
 turns are given in the order in which they were asked for (nobody starves), and that engines wake only when somebody plays.
 A turn is as long as one call of a crew, which holds nothing else and has its own deadline, so every wait ends.
-Other layouts have no venue: their crews stay as they are. Refuses to know what sleep is.
+Other layouts share none: their crews stay as they are. Refuses to know what sleep is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ssp.base.crew import Around, Call, Crew
 from ssp.base.errors import Fault, SspError
-from ssp.config.crews import learners, venues
+from ssp.config.crews import learners, shared_gpus
 from ssp.config.schema import Config
 from ssp.selfplay.cast import Cast
 from ssp.selfplay.crews.seams import Learners, Players
@@ -34,16 +34,16 @@ TRIES = 6
 
 
 class Turns:
-    """Whose turn it is in each venue of a run. `cast`: where the engines are that sleep."""
+    """Whose turn it is on each of the shared GPUs of a run. `cast`: where the engines are that sleep."""
 
     def __init__(self, cfg: Config, cast: Cast) -> None:
         self._cfg, self._cast = cfg, cast
         self._played: dict[str, _Floor] = {}
         self._learned: dict[str, _Floor] = {}
-        for venue in venues(cfg):
-            floor = _Floor([self._cast.players[role] for role in venue.sleepers])
-            self._played |= dict.fromkeys(venue.roles, floor)
-            self._learned |= dict.fromkeys(venue.learners, floor)
+        for gpus in shared_gpus(cfg):
+            floor = _Floor([self._cast.players[role] for role in gpus.sleepers])
+            self._played |= dict.fromkeys(gpus.roles, floor)
+            self._learned |= dict.fromkeys(gpus.learners, floor)
 
     def playing(self, role: str) -> Turn:
         """While an engine of `role` plays: any number of them at once. SspError when one cannot be woken."""
@@ -86,7 +86,7 @@ class _Seated(Around[W]):
 
 
 class _Floor:
-    """One venue. Whoever wants a turn passes the gate, which is first come, first served, and learners stay in it."""
+    """GPUs that are shared. Who wants a turn passes the gate, which is first come, first served; learners stay in it."""
 
     def __init__(self, crews: Sequence[Crew[Players]]) -> None:
         self._crews = crews
