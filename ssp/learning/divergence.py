@@ -19,7 +19,7 @@ from ssp.learning.backends.backend import Backend
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.forward import Compare
-from ssp.learning.kl_full import TopK, importance
+from ssp.learning.kl import TopK, importance
 from ssp.learning.memory import Memory
 from ssp.learning.pieces import measured
 

@@ -8,7 +8,7 @@ gradient.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -69,36 +69,29 @@ class Figures:
         large, gains = ratio >= 1, tokens.advantages >= 0
         # k3 of KL(sampler || trainer): samples come from the sampler, so w = trainer / sampler. In float64: the terms
         # cancel to ~1e-10 when the two agree as they should.
-        found = [
-            ratio.sum(),
-            (ratio * ratio).sum(),
-            ratio.max(),
-            (clipped & ~large).sum(),
-            (clipped & large & gains).sum(),
-            (clipped & large & ~gains).sum(),
-            ratio.new_zeros(()) if masked is None else masked.sum(),
-            entropy.sum(),
-            -tokens.logprobs.sum(),
-            (torch.expm1(log_ratio) - log_ratio).sum(),
-            log_ratio.abs().max(),
-        ]
-        total, squares, most, low, high, dual, out, spread, nll, mismatch, largest = torch.stack(
-            [value.double() for value in found]
-        ).tolist()
+        found = {
+            "ratio": ratio.sum(),
+            "ratio_squares": (ratio * ratio).sum(),
+            "ratio_max": ratio.max(),
+            "low": (clipped & ~large).sum(),
+            "high": (clipped & large & gains).sum(),
+            "dual": (clipped & large & ~gains).sum(),
+            **({} if masked is None else {"masked": masked.sum()}),
+            "entropy": entropy.sum(),
+            "nll": -tokens.logprobs.sum(),
+            "mismatch": (torch.expm1(log_ratio) - log_ratio).sum(),
+            "mismatch_max": log_ratio.abs().max(),
+        }
+        values = torch.stack([value.double() for value in found.values()]).tolist()
+        for name, value in zip(found, values, strict=True):
+            if self.steps and name.startswith("mismatch"):
+                continue  # an earlier mini-batch has moved the policy, which is no mismatch of the two programs
+            old = getattr(self, name) or 0.0
+            setattr(self, name, max(old, value) if name.endswith("_max") else old + value)
         self.tokens += ratio.numel()
-        self.ratio += total
-        self.ratio_squares += squares
-        self.ratio_max = max(self.ratio_max, most)
-        self.low, self.high, self.dual = self.low + low, self.high + high, self.dual + dual
-        if masked is not None:
-            self.masked = (self.masked or 0.0) + out
-        self.entropy += spread
-        self.nll += nll
-        if self.steps:  # an earlier mini-batch has moved the policy, which is no mismatch of the two programs
+        if self.steps:
             return
         self.compared += ratio.numel()
-        self.mismatch += mismatch
-        self.mismatch_max = max(self.mismatch_max, largest)
         place = (log_ratio.abs().log2() - OCTAVES[0]) * PARTS
         place = place.nan_to_num(nan=len(self.sizes)).clamp(0, len(self.sizes) - 1).long()
         self.sizes += torch.bincount(place, minlength=len(self.sizes)).cpu()
@@ -119,18 +112,15 @@ class Figures:
         optimizer step already, so every rank knows them."""
         if ranks.world == 1:
             return
-        known = ("loss", "norm", "value_loss", "steps", "sizes")
-        names = [f.name for f in fields(self) if f.name not in known]
+        ours = vars(self)
+        names = [name for name in ours if name not in ("loss", "norm", "value_loss", "steps", "sizes")]
         largest = [name for name in names if name.endswith("_max")]
-        for name, value in zip(largest, ranks.most([getattr(self, name) for name in largest]), strict=True):
-            setattr(self, name, value)
+        ours.update(zip(largest, ranks.most([ours[name] for name in largest]), strict=True))
         summed = [name for name in names if name not in largest]
-        found = [getattr(self, name) for name in summed]
-        given = ranks.total([float(value is not None) for value in found])
-        for name, old, present, value in zip(
-            summed, found, given, ranks.total([value or 0.0 for value in found]), strict=True
-        ):
-            setattr(self, name, int(value) if isinstance(old, int) else value if present else None)
+        given = ranks.total([float(ours[name] is not None) for name in summed])
+        totals = ranks.total([ours[name] or 0.0 for name in summed])
+        for name, present, value in zip(summed, given, totals, strict=True):
+            ours[name] = int(value) if isinstance(ours[name], int) else value if present else None
         ranks.sum_([self.sizes])
 
     def quantile(self, share: float) -> float:

@@ -1,24 +1,32 @@
-"""Sampled KL estimators, one function each, over a flat list of model tokens, and the controller of their coefficient.
+"""KL estimators and the controller of their coefficient.
 
-Owns the formulas; p is the sampled token, w = pi_ref(p) / pi(p), r = pi(p) / sg(pi(p)) (value 1, with gradient), sg stops
-the gradient. Source of k1, k2, k3: Schulman 2020, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html); of
-the others, and of what each one's gradient really is: EMA-PG (arXiv 2602.04417). Clamps (log w at ±20, k3's value at ±10)
-as in verl's `low_var_kl` and EMA-PG. The estimators over whole distributions are in `ssp.learning.kl_full`.
-Promises values a token, with gradient through `logprobs` only. Refuses to know the coefficient's place and the mean.
+Of the sampled ones, over a flat list of model tokens: p is the sampled token, w = pi_ref(p) / pi(p), r = pi(p) / sg(pi(p))
+(value 1, with gradient), sg stops the gradient. Source of k1, k2, k3: Schulman 2020, "Approximating KL Divergence"
+(joschu.net/blog/kl-approx.html); of the others, and of what each one's gradient really is: EMA-PG (arXiv 2602.04417). Clamps
+(log w at ±20, k3's value at ±10) as in verl's `low_var_kl` and EMA-PG.
+
+Of those over whole next-token distributions, exact, and exact on k tokens with a sampled tail: the policy is pi, ref the
+reference, p the sampled token, drawn from `behaviour`; s = pi(p) / behaviour(p) corrects for that, without gradient. Source:
+EMA-PG. The published top-k loss has the right value but not the right gradient: it differs by +grad of pi's mass on the top
+k (reverse) or of pi's mass off it (forward). `variant=paper` is that loss; `exact` drops the surplus term, so that value and
+gradient are the true KL's at every k and for every set that does not depend on p.
+
+Promises values a token, with gradient through the policy only. Refuses to know the coefficient's place and the mean, and to
+make distributions: they come as log-softmax.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ssp.base.errors import InputError
-from ssp.learning import kl_full
 
-LOG_W_LIMIT, K3_LIMIT = kl_full.LOG_W_LIMIT, 10.0
+LOG_W_LIMIT, K3_LIMIT = 20.0, 10.0
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
 """(logprobs [M] with gradient, reference [M]) → [M]."""
@@ -72,6 +80,80 @@ def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
     return (logprobs - reference.detach()).abs()
 
 
+@dataclass(frozen=True)
+class TopK:
+    """`k` tokens computed exactly (0: none, the vocabulary: all); `variant` exact or paper.
+
+    `low`, `high`: bounds of s (0 = no upper one).
+    """
+
+    k: int
+    variant: str = "exact"
+    low: float = 0.0
+    high: float = 0.0
+
+
+Divergence = Callable[[Tensor, Tensor, Tensor, Tensor | None, TopK], Tensor]
+"""(policy [M, V] log-probs with gradient, reference [M, V], sampled long [M], behaviour [M] or None, options) → [M].
+
+`behaviour` None: s is 1, which is right when the policy itself drew p."""
+
+
+def importance(logprobs: Tensor, behaviour: Tensor, low: float = 0.0, high: float = 0.0) -> Tensor:
+    """s = exp(logprobs - behaviour), the log clamped to ±20, then s to [low, high] (high 0: no bound). No gradient."""
+    s = torch.exp((logprobs - behaviour).detach().clamp(-LOG_W_LIMIT, LOG_W_LIMIT))
+    return s.clamp(min=low, max=high or None)
+
+
+def full(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
+    """sum_j pi(j) (log pi(j) - log ref(j)): the reverse KL over the whole vocabulary. `sampled` and what follows: unread."""
+    return (policy.exp() * (policy - reference.detach())).sum(dim=-1)
+
+
+def topk_reverse(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
+    """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top k.
+
+    `paper`: without the first sg. Source of q: the published code takes the sampling policy's, which is this one on
+    policy; any q that does not depend on p serves.
+    """
+    top = policy.detach().topk(min(options.k, policy.shape[-1]), dim=-1).indices
+    chosen = policy.gather(-1, top)
+    gap = chosen - reference.detach().gather(-1, top)
+    head = (chosen.exp() * (gap if options.variant == "paper" else gap.detach())).sum(dim=-1)
+    own = _at(policy, sampled)
+    tail = torch.exp(own - own.detach()) * (own - _at(reference, sampled)).detach()
+    return head + _tail_weight(policy, top, sampled, behaviour, options) * tail
+
+
+def topk_forward(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
+    """sum_{j in q} ref(j) (log ref(j) - log pi(j)) + s 1[p not in q] sg(w) log w, q the reference's top k.
+
+    w = ref / pi at p, its log clamped to ±20. `paper`: the tail is k5, which has log r on top. With k = vocabulary this
+    is the forward KL itself.
+    """
+    reference = reference.detach()
+    top = reference.topk(min(options.k, reference.shape[-1]), dim=-1).indices
+    chosen = reference.gather(-1, top)
+    head = (chosen.exp() * (chosen - policy.gather(-1, top))).sum(dim=-1)
+    own = _at(policy, sampled)
+    log_w = (_at(reference, sampled) - own).clamp(-LOG_W_LIMIT, LOG_W_LIMIT)
+    tail = torch.exp(log_w.detach()) * log_w
+    if options.variant == "paper":
+        tail = tail + own - own.detach()
+    return head + _tail_weight(policy, top, sampled, behaviour, options) * tail
+
+
+def _at(logprobs: Tensor, ids: Tensor) -> Tensor:
+    return logprobs.gather(-1, ids[:, None]).squeeze(-1)
+
+
+def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
+    """s where the sampled token is outside `top` [M, k], 0 where it is inside. No gradient."""
+    own = _at(policy, sampled).detach()
+    s = torch.ones_like(own) if behaviour is None else importance(own, behaviour, options.low, options.high)
+    return torch.where((top == sampled[:, None]).any(dim=-1), 0.0, s)
+
+
 _ESTIMATORS: dict[str, Any] = {
     "k1": k1,
     "k2": k2,
@@ -80,8 +162,12 @@ _ESTIMATORS: dict[str, Any] = {
     "k4": k4,
     "k5": k5,
     "abs": absolute,
-    **kl_full.DIVERGENCES,
+    "topk_reverse": topk_reverse,
+    "topk_forward": topk_forward,
+    "full": full,
 }
+for _divergence in (topk_reverse, topk_forward, full):  # what they say of themselves: sampled log-probs do not suffice
+    vars(_divergence).update(distributions=True)
 
 
 def names() -> tuple[str, ...]:
@@ -91,7 +177,7 @@ def names() -> tuple[str, ...]:
 
 def get(name: str) -> Any:
     """The estimator called `name`: an `Estimator`, or where its attribute `distributions` is true a
-    `ssp.learning.kl_full.Divergence`. Unknown name → InputError that lists the known ones."""
+    `Divergence`. Unknown name → InputError that lists the known ones."""
     if name not in _ESTIMATORS:
         raise InputError("kl.kind must be a known name", name, f"set kl.kind to one of: {', '.join(names())}")
     return _ESTIMATORS[name]

@@ -11,7 +11,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ssp.learning import kl
 from ssp.learning.forward import score
-from ssp.learning.kl_full import TopK
+from ssp.learning.kl import TopK
 
 WORDS, CELLS = 8192, 8192 * 8
 

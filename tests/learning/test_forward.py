@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from ssp.learning import kl
 from ssp.learning.forward import score
-from ssp.learning.kl_full import TopK
+from ssp.learning.kl import TopK
 
 
 class Largest(TorchDispatchMode):

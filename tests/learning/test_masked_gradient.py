@@ -15,7 +15,7 @@ from ssp.config.role import CorrectionConfig
 from ssp.learning import algorithms, kl, losses
 from ssp.learning.batch import Batch
 from ssp.learning.forward import score, states
-from ssp.learning.kl_full import TopK
+from ssp.learning.kl import TopK
 from ssp.learning.objective import estimate
 
 NAN = float("nan")

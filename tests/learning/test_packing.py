@@ -23,7 +23,7 @@ from ssp.learning import kl
 from ssp.learning.attention import Segments, attend, rotate
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.forward import score, states
-from ssp.learning.kl_full import TopK
+from ssp.learning.kl import TopK
 from ssp.learning.packing import enable_packing, lay_out, packs
 
 VOCAB = 50

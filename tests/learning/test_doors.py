@@ -1,0 +1,40 @@
+"""Names of other libraries that nobody documents: one file each uses them, and the installed version has them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOORS = {
+    "__compatible_ops__": "ssp/learning/backends/deepspeed_backend.py",
+    "ds_tensor": "ssp/learning/backends/deepspeed_backend.py",
+    "ds_numel": "ssp/learning/backends/deepspeed_backend.py",
+    "_disable_adapters": "ssp/learning/lora.py",
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_one_file_uses_it(door: str) -> None:
+    found = [path for path in (ROOT / "ssp").rglob("*.py") if door in path.read_text(encoding="utf-8")]
+    assert [str(path.relative_to(ROOT)) for path in found] == [DOORS[door]]
+
+
+def test_peft_leaves_adapters_out_by_this_flag() -> None:
+    from peft.tuners.lora import LoraLayer
+    from torch import nn
+
+    assert (0, 19) <= tuple(map(int, version("peft").split(".")[:2])) < (0, 22)
+    assert LoraLayer(nn.Linear(2, 2))._disable_adapters is False
+
+
+def test_deepspeed_compiles_what_is_on_this_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, "DS_ACCELERATOR": "cpu"})
+    assert version("deepspeed").startswith("0.19.")
+    assert "deepspeed_shm_comm" in importlib.import_module("deepspeed.ops").__compatible_ops__
+    shards = importlib.import_module("deepspeed.runtime.zero.partition_parameters")
+    assert all(name in Path(shards.__file__ or "").read_text(encoding="utf-8") for name in ("ds_tensor", "ds_numel"))
