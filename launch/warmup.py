@@ -26,7 +26,7 @@ from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.learning.warmup import loop, traces
-from ssp.learning.warmup.saves import Saves, began, lessons
+from ssp.learning.warmup.saves import Saves, began, fingerprint
 from ssp.record import runfolder
 from ssp.record.manifest import check_files
 from ssp.selfplay.workers import build
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_files(folder)
     episodes = read(cfg, role, folder)
     taught: dict[str, Any] = {"steps": loop.steps(len(episodes), cfg.warmup), role: loop.recipe(cfg.block(role))}
-    what = lessons(cfg, role, episodes)
+    what = fingerprint(cfg, role, episodes)
     saves = Saves(out, {"role": role, **protocols.get(cfg.protocol).mark}, what)
     begun, whole = saves.begun(), sum(file.stat().st_size for file in folder.iterdir())
     cfg = replace(cfg, **taught)

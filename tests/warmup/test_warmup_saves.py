@@ -88,7 +88,7 @@ def taught(cfg: Config, crew: Mortal, episodes: list[Episode], out: Path, cfg_of
     """Losses of the updates that were made."""
     seen: list[float] = []
     progress = loop.Progress(lambda values: seen.extend([values["nll"]] if "nll" in values else []))
-    kept = saves.Saves(out, {"role": "solver"}, saves.lessons(cfg_of or cfg, "solver", episodes))
+    kept = saves.Saves(out, {"role": "solver"}, saves.fingerprint(cfg_of or cfg, "solver", episodes))
     asyncio.run(loop.train(crew[0], episodes, WARMUP, 0, progress, kept))
     return seen
 
@@ -182,7 +182,7 @@ def test_a_process_killed_between_two_renamings_leaves_a_save(
     out = tmp_path / "warm"
     with pytest.raises(asyncio.CancelledError):
         taught(cfg, Mortal(cfg, folder, cancels={"learn": {2}}), episodes, out)
-    kept = saves.Saves(out, {}, saves.lessons(cfg, "solver", episodes))
+    kept = saves.Saves(out, {}, saves.fingerprint(cfg, "solver", episodes))
     out.rename(tmp_path / ".warm.ssp-2")
     if left == "an older one":
         shutil.copytree(tmp_path / ".warm.ssp-2", tmp_path / ".warm.ssp-1")

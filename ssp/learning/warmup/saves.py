@@ -2,7 +2,7 @@
 
 Owns when a save is due, and what a later process needs to go on: the learner's checkpoint, which is a model folder too, with
 the entry `warmup` in its `ssp.json`. Promises that the folder is whole at every moment, and that a warm start goes on only
-with the same lessons. Refuses to know what a learner is.
+from the same data and settings. Refuses to know what a learner is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_SECONDS, SHARE = 60.0, 0.1
 
 
 class Saves:
-    """Saves to the folder `out`. `meta`: entries of its `ssp.json`; `what`: the lessons, see `lessons`."""
+    """Saves to the folder `out`. `meta`: entries of its `ssp.json`; `what`: what is learned, see `fingerprint`."""
 
     def __init__(self, out: Path, meta: Mapping[str, Any], what: str) -> None:
         self.out, self._meta, self._what = out, meta, what
@@ -94,7 +94,7 @@ def began(out: Path) -> tuple[int, dict[str, Any]]:
     return step, entry
 
 
-def lessons(cfg: Config, role: str, episodes: Sequence[Episode]) -> str:
+def fingerprint(cfg: Config, role: str, episodes: Sequence[Episode]) -> str:
     """A digest of what is learned, from what and how; not of how much fits into memory."""
     block = cfg.block(role)
     learner = {
