@@ -190,10 +190,10 @@ class Ledger:
         """
         now = time.time()
         with self._transaction():
-            rows = self._known("episodes", [change["id"] for change in changes])
-            changed = {change["id"] for change in changes if move(rows[change["id"]], change, now)}
             touched = set(MOVED).union(*changes)
             columns = [name for name in EPISODE_COLUMNS[3:] if name in touched]
+            rows = self._known("episodes", [change["id"] for change in changes], ", ".join(("id", *columns)))
+            changed = {change["id"] for change in changes if move(rows[change["id"]], change, now)}
             self._update("episodes", columns, [rows[id] for id in sorted(changed)])
         return len(changed)
 

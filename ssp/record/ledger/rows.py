@@ -100,13 +100,16 @@ def facts_of(change: Mapping[str, Any], allowed: Mapping[str, type], keys: Seque
     for name, value in change.items():
         if name in keys or value is None or value == "":
             continue
-        if name not in allowed:
+        kind = allowed.get(name)
+        if kind is None:
             raise InvariantError(
                 f"{change.get('id')}: the ledger has no column {name!r} to set; it has {sorted(allowed)}"
             )
-        facts[name] = allowed[name](value.value if isinstance(value, Enum) else value)
-        if allowed[name] is float and not math.isfinite(facts[name]):
-            raise InvariantError(f"{change['id']}: {name} must be a finite number, found {facts[name]}")
+        if type(value) is not kind:
+            value = kind(value.value if isinstance(value, Enum) else value)
+        if kind is float and not math.isfinite(value):
+            raise InvariantError(f"{change['id']}: {name} must be a finite number, found {value}")
+        facts[name] = value
     return facts
 
 
