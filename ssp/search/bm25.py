@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.search import postings
-from ssp.search.hits import Hits, Rows
+from ssp.search.hits import Hits, Rows, printed
 from ssp.search.tokens import tokenise
 
 Scores = npt.NDArray[np.float32]
@@ -43,9 +43,7 @@ def fingerprint(documents: Sequence[Document]) -> str:
     """sha256 (hex) over the ids and contents in row order: equal for equal corpora, whatever file they came from."""
     digest = hashlib.sha256()
     for document in documents:
-        for part in (document.id.encode(), document.contents.encode()):
-            digest.update(len(part).to_bytes(8, "big"))
-            digest.update(part)
+        digest.update(printed(document))
     return digest.hexdigest()
 
 

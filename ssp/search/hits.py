@@ -123,3 +123,9 @@ class Search(Protocol):
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """At most `k` documents for each query, best first. Fault when the service fails."""
+
+
+def printed(document: Document) -> bytes:
+    """What of a document goes into a fingerprint."""
+    parts = (document.id.encode(), document.contents.encode())
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)

@@ -13,9 +13,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
@@ -30,14 +30,26 @@ _TABLE = """CREATE TABLE IF NOT EXISTS answers (
 """
 
 
+@dataclass(eq=False)
+class _Flight:
+    """One caller's work: what it made, or what it raised. Less than a `Future`, of which most are never waited for."""
+
+    made: Mapping[Any, Any] | None = None
+    error: BaseException | None = None
+
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.made is not None or self.error is not None
+
+
 class Known(Generic[Key, Value]):
     """The `keep` answers that were used last, in memory. Safe in several threads. `hits` and `misses` count keys."""
 
     def __init__(self, keep: int = 0) -> None:
         self._keep = keep
         self._answers: OrderedDict[Key, Value] = OrderedDict()
-        self._flying: dict[Key, Future[dict[Key, Value]]] = {}
-        self._lock = threading.Lock()
+        self._flying: dict[Key, _Flight] = {}
+        self._lock = threading.Condition()
         self.hits = self.misses = 0
 
     def ask(
@@ -58,16 +70,23 @@ class Known(Generic[Key, Value]):
             missing = [key for key in keys if key not in found]
             self.hits, self.misses = self.hits + len(found), self.misses + len(missing)
             others = {key: self._flying[key] for key in missing if key in self._flying}
-            mine, flight = [key for key in missing if key not in others], Future[dict[Key, Value]]()
+            mine, flight = [key for key in missing if key not in others], _Flight()
             self._flying |= dict.fromkeys(mine, flight)
         if mine:
             found |= self._made(mine, flight, work, worth)
-        return found | {key: other.result(seconds)[key] for key, other in others.items()}, set(missing)
+        for key, other in others.items():
+            with self._lock:
+                if not self._lock.wait_for(other.over, seconds):
+                    raise TimeoutError
+            if other.made is None:
+                raise other.error or RuntimeError
+            found[key] = other.made[key]
+        return found, set(missing)
 
     def _made(
         self,
         mine: list[Key],
-        flight: Future[dict[Key, Value]],
+        flight: _Flight,
         work: Callable[[list[Key]], Sequence[Value]],
         worth: Callable[[Key, Value], bool],
     ) -> dict[Key, Value]:
@@ -75,15 +94,16 @@ class Known(Generic[Key, Value]):
             made = dict(zip(mine, work(mine), strict=True))
             with self._lock:
                 self._put({key: value for key, value in made.items() if worth(key, value)})
-            flight.set_result(made)
+            flight.made = made
             return made
         except BaseException as error:
-            flight.set_exception(error)  # for the others
+            flight.error = error  # for the others
             raise
         finally:
             with self._lock:
                 for key in mine:
                     del self._flying[key]
+                self._lock.notify_all()
 
     def _get(self, keys: Iterable[Key]) -> dict[Key, Value]:
         found = {key: self._answers[key] for key in keys if key in self._answers}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -77,6 +78,11 @@ class Options:
     knobs: Knobs = Knobs()
     rerank: int = 0
     depth: int = 100
+
+    @cached_property
+    def name(self) -> str:
+        """All of it as one text, whose hash is made once."""
+        return repr(self)
 
 
 @dataclass
@@ -145,7 +151,7 @@ class Router:
         def small(key: tuple[str, str], answer: Found) -> bool:
             return answer[1] == 1.0 and k <= CACHED_K and len(key[1]) <= CACHED_QUERY
 
-        way = f"{known.retriever} {k} {options}"  # a text's hash is made once
+        way = f"{known.retriever} {k} {options.name}"
         keys = [(way, query) for query in queries]
         try:
             found, missing = self._known.ask(keys, work, small, self._patience)

@@ -45,7 +45,7 @@ def never(stage, done, total):
 
 def stored(corpus, folder, link_from=2**40):
     found = documents.store(corpus, folder / "blob", folder / "offsets.npy", link_from, never)
-    return found, MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found.rows)
+    return found, MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found[0])
 
 
 def write(path, raw):
@@ -194,7 +194,7 @@ def test_ids_of_equal_hash_are_told_apart(tmp_path, monkeypatch):
             return b"same"
 
     monkeypatch.setattr(documents.hashlib, "blake2b", lambda *_, **__: Weak())
-    assert stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path)[0].rows == 4
+    assert stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path)[0][0] == 4
     twice = b'\n{"id": "4", "contents": "x"}\n\n' + TEXT.encode()
     with pytest.raises(InputError, match="line 7, field id.*also on line 2"):
         stored(write(tmp_path / "d.jsonl", twice), tmp_path)

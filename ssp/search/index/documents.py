@@ -15,7 +15,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.data.readers import decode, stream_corpus
 from ssp.data.rows import Row
-from ssp.search.hits import Rows
+from ssp.search.hits import Rows, printed
 
 PACKED = (".gz", ".zst", ".parquet")
 """Corpus files that are unpacked; the bytes of others are their rows, so they can serve in place."""
@@ -76,22 +75,16 @@ class MappedDocuments:
         return max(0, end - start)
 
 
-class Stored(NamedTuple):
-    """What a pass over a corpus found. `fingerprint`: of its ids and contents, as `ssp.search.bm25.fingerprint`."""
-
-    rows: int
-    fingerprint: str
-
-
-def store(corpus: Path, blob: Path, offsets: Path, link_from: int, progress: Progress) -> Stored:
-    """Check every row of `corpus`, and make `blob` (its rows) and `offsets` (.npy).
+def store(corpus: Path, blob: Path, offsets: Path, link_from: int, progress: Progress) -> tuple[int, str]:
+    """Check every row of `corpus`, and make `blob` (its rows) and `offsets` (.npy). The number of rows, and the
+    fingerprint of the corpus (`ssp.search.bm25.fingerprint`).
 
     A plain file of `link_from` bytes or more becomes the blob itself, by a link. InputError for a bad row, an id that
     comes twice, an empty file.
     """
     size = 0 if corpus.suffix in PACKED else corpus.stat().st_size
     linked = size >= max(1, link_from)
-    starts, hashes, pending = array("q"), array("Q"), bytearray()
+    starts, hashes = array("q"), array("Q")
     digest, end = hashlib.sha256(), 0
     with Path(os.devnull if linked else blob).open("wb") as sink:
         for document, _, start, raw in stream_corpus(corpus):
@@ -101,27 +94,21 @@ def store(corpus: Path, blob: Path, offsets: Path, link_from: int, progress: Pro
                 sink.write(raw)
             starts.append(start)
             end = start + len(raw)
-            name, contents = document.id.encode(), document.contents.encode()
-            hashes.append(int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little"))
-            for part in (name, contents):
-                pending += len(part).to_bytes(8, "big")
-                pending += part
-            if len(pending) > 2**20:
-                digest.update(pending)
-                pending.clear()
+            name = hashlib.blake2b(document.id.encode(), digest_size=8)
+            hashes.append(int.from_bytes(name.digest(), "little"))
+            digest.update(printed(document))
             if len(starts) % 10_000 == 0:
                 progress("documents", len(starts), size * len(starts) // end)
         sink.flush()
     if not starts:
         raise InputError("a data file has at least one row", f"{corpus} has none", "check the file")
-    digest.update(pending)
     _unique(corpus, np.frombuffer(hashes, dtype=np.uint64))
     starts.append(end)
     np.save(offsets, np.frombuffer(starts, dtype=np.int64))
     if linked:
         place(corpus, blob, link_from)
     progress("documents", len(hashes), len(hashes))
-    return Stored(len(hashes), digest.hexdigest())
+    return len(hashes), digest.hexdigest()
 
 
 def place(source: Path, target: Path, link_from: int) -> None:

@@ -194,16 +194,16 @@ def verify(
     names = list(manifest.files) if names is None else names
     marks = {name: _mark(folder, name, manifest.files[name]) for name in names}
     stamps = _stamp_file(folder)
-    if not again and _unchecked(marks, stamps) == []:
-        return
     with _locked(stamps):
-        new = list(marks) if again else _unchecked(marks, stamps)
+        known = {} if again else _stamps(stamps)
+        new = [name for name, mark in marks.items() if known.get(name) != mark]
         total, done = sum(manifest.files[name]["bytes"] for name in new), 0
         for name in new:
             if _sha256(folder / name, lambda n: progress(done + n, total)) != manifest.files[name]["sha256"]:  # noqa: B023
                 raise _broken(folder, f"{name} differs from its checksum in the manifest")
             done += manifest.files[name]["bytes"]
-        _stamp(stamps, {name: marks[name] for name in new})
+        if new:
+            _stamp(stamps, {name: marks[name] for name in new})
 
 
 def stamp(folder: Path, manifest: Manifest) -> None:
@@ -228,11 +228,6 @@ def _mark(folder: Path, name: str, entry: Mapping[str, Any]) -> list[Any]:
     if stat.st_size != entry["bytes"]:
         raise _broken(folder, f"{name} has {stat.st_size:,} bytes, its manifest says {entry['bytes']:,}")
     return [str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns, entry["sha256"]]
-
-
-def _unchecked(marks: Mapping[str, list[Any]], stamps: Path) -> list[str]:
-    known = _stamps(stamps)
-    return [name for name, mark in marks.items() if known.get(name) != mark]
 
 
 def _stamps(path: Path) -> dict[str, Any]:
