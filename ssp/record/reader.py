@@ -18,7 +18,6 @@ from ssp.base.episode import EVAL, ROLES, Episode
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.load import load
 from ssp.config.schema import Config
-from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.rows import EpisodeRow, GameRow, episode_rows, game_rows
 from ssp.record.metrics import read_metrics
@@ -71,7 +70,9 @@ class RunReader:
 
     def columns(self, file: str, names: Sequence[str]) -> list[dict[str, Any]]:
         """These columns of an episodes file, in row order. InputError for one that is missing or foreign."""
-        return transcripts.columns(self.run.episodes / file, names)
+        from ssp.record import episodes  # pyarrow, which a command's --help does without
+
+        return episodes.columns(self.run.episodes / file, names)
 
     def texts(self, entries: Iterable[EpisodeRow], names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Episode → these columns (`id` is one), of those that have a transcript. InputError for a file that is missing or
@@ -111,4 +112,6 @@ class RunReader:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, written: int) -> list[Episode]:
-    return transcripts.read(path)
+    from ssp.record import episodes
+
+    return episodes.read(path)
