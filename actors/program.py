@@ -34,7 +34,7 @@ from ssp.config.crews import at_once, players, ranks, shared_gpus, takes_turns
 from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players, Retriever
 from ssp.selfplay.queues.worker import QueueWorker
 

@@ -19,10 +19,11 @@ from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
+from ssp.search import documents
 from ssp.search.encoders.encoder import TextEncoder
 from ssp.search.encoders.reranker import CrossEncoder
 from ssp.search.hits import Knobs, Search
-from ssp.search.index import documents, store
+from ssp.search.index import store
 from ssp.search.index.store import DensePart
 from ssp.search.recorded import RecordedSearch
 from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router

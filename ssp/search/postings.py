@@ -23,7 +23,7 @@ from ssp.base.files import sync
 from ssp.search.tokens import tokenise
 
 if TYPE_CHECKING:
-    from ssp.search.index.documents import MappedDocuments
+    from ssp.search.documents import MappedDocuments
 
 RUN_TOKENS, MERGED_POSTINGS = 8_000_000, 16_000_000
 """On disk: tokens in one run (300 MB while it is sorted), and postings that are merged at a time (700 MB)."""

@@ -16,7 +16,7 @@ from ssp.search.hits import Hits, Knobs, Rows, Vectors
 
 if TYPE_CHECKING:
     from ssp.search.dense import FaissIndex, FlatIndex
-    from ssp.search.index.documents import MappedDocuments
+    from ssp.search.documents import MappedDocuments
 
 BM25, DENSE, HYBRID = "bm25", "dense", "hybrid"
 KINDS = (BM25, DENSE, HYBRID)

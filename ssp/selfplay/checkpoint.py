@@ -24,7 +24,7 @@ from ssp.record.ledger import Ledger
 from ssp.record.manifest import check_files, read_record, state_digest
 from ssp.record.runfolder import STEP, RunFolder, step_of
 from ssp.selfplay.best import best
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.league import matchmaker
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.workers import build

@@ -18,7 +18,7 @@ from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.lost import LearnerLost
 from ssp.selfplay.crews.turns import Turns
 from ssp.selfplay.curriculum.watch import Watch
@@ -33,9 +33,9 @@ from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Stages
+from ssp.selfplay.sync import WeightSync
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.training import Trainer, tickets, whole
-from ssp.selfplay.transfer.sync import WeightSync
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP
 from ssp.telemetry.clock import Clock

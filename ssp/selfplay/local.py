@@ -11,7 +11,7 @@ from ssp.config.schema import Config
 from ssp.game.rollout import Search
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.queues.worker import QueueWorker

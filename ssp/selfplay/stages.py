@@ -33,12 +33,12 @@ from ssp.base.errors import Fault, SspError
 from ssp.base.seeds import derive
 from ssp.config.schema import Config
 from ssp.selfplay.admission import GRADE, VERIFY, VoidGate
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.lost import GONE
 from ssp.selfplay.crews.seams import Judges, Players
 from ssp.selfplay.records import Block, Brief, Game, Played, PlayOrder
 from ssp.selfplay.settle import all_played
-from ssp.selfplay.transfer.sync import LOST
+from ssp.selfplay.sync import LOST
 from ssp.selfplay.versions import Match, Published, WeightStore
 from ssp.telemetry.clock import Clock
 

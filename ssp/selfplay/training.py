@@ -18,7 +18,7 @@ from ssp.config import own
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.learning.warmup.taught import PlanItem
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.queues import Channel, Ticket
 from ssp.selfplay.records import TrainBatch, TrainItem
 from ssp.selfplay.versions import ANCHORS, Published, WeightStore

@@ -14,7 +14,7 @@ from ssp.base.crew import Crew
 from ssp.base.errors import InputError
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.records import Game, Ref
-from ssp.selfplay.transfer.sync import WeightSync
+from ssp.selfplay.sync import WeightSync
 
 ANCHORS = 2**30
 """Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""

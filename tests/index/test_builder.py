@@ -359,7 +359,8 @@ sys.path.insert(0, {tests!r})
 import faiss
 from folders import Encode, dense
 from ssp.search import postings
-from ssp.search.index import builder, documents, store, vectors
+from ssp.search.index import builder, store, vectors
+from ssp.search import documents
 faiss.omp_set_num_threads(1)
 postings.RUN_TOKENS, vectors.SAVE_SECONDS, vectors.KEEP_SECONDS, vectors.ADDED = 120, 0, 0, 16
 encode, calls = Encode(), 0

@@ -20,9 +20,8 @@ from ssp.base.errors import InputError
 from ssp.data import readers
 from ssp.data.readers import decode, read_corpus, stream_corpus
 from ssp.data.rows import parse
-from ssp.search import fingerprint
-from ssp.search.index import documents
-from ssp.search.index.documents import MappedDocuments
+from ssp.search import documents, fingerprint
+from ssp.search.documents import MappedDocuments
 
 CORPUS = [
     Document("a", '"Pota"\npota a company . pota seat vure .'),

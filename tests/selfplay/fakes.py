@@ -34,8 +34,8 @@ from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.search import Corpus, LocalFleet, Router, Shard, in_memory
 from ssp.selfplay import local
-from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.report import Report

@@ -16,12 +16,12 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.writer import LedgerWriter
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.lost import LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
+from ssp.selfplay.sync import WeightSync
 from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.parcel import Parcel, Place
-from ssp.selfplay.transfer.sync import WeightSync
 from ssp.selfplay.versions import Published, WeightStore
 
 KINDS = ("object_store", "shm", "disk")

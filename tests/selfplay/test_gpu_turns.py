@@ -19,8 +19,8 @@ from ssp.config.crews import SharedGpus, shared_gpus, takes_turns
 from ssp.config.rules import check
 from ssp.engines import Generation, ScriptedEngine
 from ssp.selfplay import local
-from ssp.selfplay.cast import Cast
 from ssp.selfplay.crews import turns
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.crews.turns import Turns
 from ssp.selfplay.settings import RULES

@@ -23,8 +23,8 @@ from ssp.config.crews import learners
 from ssp.record.ledger import HomeLedger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay import local
-from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.lost import GONE
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue

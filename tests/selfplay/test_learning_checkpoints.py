@@ -25,16 +25,16 @@ from ssp.config.tables import SAID
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.cast import Cast
 from ssp.selfplay.checkpoint import Checkpoints
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.lost import LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.queues import Channel, Queue
 from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
+from ssp.selfplay.sync import WeightSync
 from ssp.selfplay.training import Trainer, tickets, whole
 from ssp.selfplay.transfer.parcel import here
-from ssp.selfplay.transfer.sync import WeightSync
 from ssp.selfplay.versions import WeightStore
 
 OWN = "ssp.learning.algorithms.estimators:Rloo"

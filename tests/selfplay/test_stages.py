@@ -17,12 +17,12 @@ from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.admission import VoidGate
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Players
 from ssp.selfplay.records import Game, PlayReport
 from ssp.selfplay.stages import Stages
+from ssp.selfplay.sync import WeightSync
 from ssp.selfplay.targets import Item, Targets
-from ssp.selfplay.transfer.sync import WeightSync
 from ssp.selfplay.versions import Published, WeightStore
 from ssp.telemetry.clock import Clock
 

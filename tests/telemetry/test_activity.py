@@ -12,7 +12,7 @@ import pytest
 from ssp.base import crew
 from ssp.base.errors import Fault
 from ssp.record.ledger.writer import LedgerWriter
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.crews.watched import Watched, watched
 from ssp.selfplay.queues.worker import QueueWorker

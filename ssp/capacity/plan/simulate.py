@@ -23,8 +23,8 @@ from ssp.config.crews import at_once, learners
 from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.cast import Cast
 from ssp.selfplay.coordinator import SelfPlay
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue

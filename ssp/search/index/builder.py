@@ -22,10 +22,10 @@ import numpy as np
 
 from ssp.base.errors import InputError
 from ssp.base.files import sync, whole
-from ssp.search import postings
+from ssp.search import documents, postings
+from ssp.search.documents import MappedDocuments, Progress
 from ssp.search.encoders.encoder import EncoderSpec, TextEncoder
-from ssp.search.index import documents, store
-from ssp.search.index.documents import MappedDocuments, Progress
+from ssp.search.index import store
 from ssp.search.index.store import DensePart, Manifest
 from ssp.search.shard import BM25, DENSE, KINDS
 

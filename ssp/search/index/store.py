@@ -26,10 +26,10 @@ from ssp.base import cache
 from ssp.base.errors import InputError
 from ssp.base.files import sync, whole
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
+from ssp.search.documents import MappedDocuments
 from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index import budget
 from ssp.search.index.budget import MB, PROCESS_MB, Component
-from ssp.search.index.documents import MappedDocuments
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, retriever
 from ssp.search.tokens import TOKENISER
 

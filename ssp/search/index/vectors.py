@@ -20,8 +20,8 @@ from ssp.base.errors import InputError
 from ssp.base.files import sync, whole
 from ssp.search.bm25 import shard_rows
 from ssp.search.dense import ADDED, FaissIndex, faiss, open_index
+from ssp.search.documents import MappedDocuments, place
 from ssp.search.hits import Vectors
-from ssp.search.index.documents import MappedDocuments, place
 from ssp.search.index.store import FLAT, part_name
 
 SAVE_SECONDS = 10.0

@@ -20,7 +20,7 @@ from ssp.base.crew import Around, Call, Crew
 from ssp.base.errors import Fault, SspError
 from ssp.config.crews import learners, shared_gpus
 from ssp.config.schema import Config
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Learners, Players
 
 W = TypeVar("W")

@@ -11,7 +11,7 @@ from ssp.base.crew import Around, Call, Crew
 from ssp.base.episode import Task
 from ssp.config.crews import at_once
 from ssp.config.schema import Config
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.telemetry.activity import STEP, Activity
 

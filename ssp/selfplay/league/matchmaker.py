@@ -26,7 +26,7 @@ from ssp.config import own
 from ssp.config.schema import Config
 from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.events import Round
 from ssp.selfplay.league.league import League
 from ssp.selfplay.league.payoff import Result

@@ -28,7 +28,7 @@ from ssp.game.corpora import TRAIN
 from ssp.game.judge.judges import PROBE as HEALTH
 from ssp.game.rollout import Search
 from ssp.game.world import World
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Players
 from ssp.selfplay.workers.judge import Judge
 from tests.fakejudge import Reply, serving

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ssp.base.errors import Fault, InputError
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
-from ssp.selfplay.cast import Cast
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.lost import GONE
 from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.records import Ref
