@@ -268,7 +268,7 @@ def test_another_process_may_add_a_replica_that_outlives_it(corpus: Path, ray_cl
 def test_who_leaves_the_cluster_while_threads_look_around_leaves_in_peace(ray_cluster: Cluster) -> None:
     program = (
         "import ray; from actors import members; from actors.cluster import connect, disconnect\n"
-        "from ssp.config import load\n"
+        "from ssp.selfplay.settings import load\n"
         "members.REFRESH = members.PROBE = 0.0\n"
         "@ray.remote(num_cpus=0)\n"
         "class Down:\n"
