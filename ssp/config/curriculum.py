@@ -15,7 +15,7 @@ class CurriculumConfig:
     run has ended, the policy that the solver started from is asked `questions` accepted ones of every so many rounds (0
     = never)."""
 
-    window: ClassVar[int] = 8
+    window: int = number(8, 2, 1000)
     alarm: str = choice("warn", "warn stop off")
     yardstick: int = number(0, 0)
     questions: ClassVar[int] = 8

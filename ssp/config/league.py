@@ -8,7 +8,7 @@ from typing import ClassVar
 from ssp.config.fields import choice, number
 
 
-@dataclass
+@dataclass(frozen=True)
 class LeagueShares:
     """How often match=mix meets the `newest`, any (`past`), one that beats it (`prioritised`), the `best`; any scale."""
 

@@ -23,6 +23,7 @@ from ssp.game.judge import endpoint as endpoint_module
 from ssp.game.judge.endpoint import LONGEST_PAUSE, LONGEST_REPLY, Breaker, Endpoint, Trouble
 from ssp.game.judge.judges import PROBE, LlmJudge
 from ssp.selfplay.workers import build
+from tests.blocks import made
 
 NO_KEY = "SSP_TEST_NO_SUCH_KEY"
 KEY = "SSP_TEST_KEY"
@@ -41,7 +42,7 @@ class Sleeper:
 
 def settings(server: FakeJudge, **changes: Any) -> JudgeConfig:
     base = {"kind": "llm", "url": server.url, "model": "m", "key_env": NO_KEY, "timeout": 5.0}
-    return JudgeConfig(**{**base, **changes})
+    return made(JudgeConfig, **{**base, **changes})
 
 
 def judge(server: FakeJudge, sleeper: Sleeper | None = None, seconds: float = 60.0, **changes: Any) -> LlmJudge:

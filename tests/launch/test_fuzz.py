@@ -23,11 +23,11 @@ from launch import main as console
 from ssp.base.errors import Fault, InputError
 from ssp.base.printable import printable
 from ssp.capacity.memory import shapes
-from ssp.data import rag, readers
+from ssp.data import readers
 from ssp.engines import folder as models
 from ssp.game.evaluation import predictions
 from ssp.game.protocols import load as protocols
-from ssp.learning.warmup import traces
+from ssp.learning.warmup import rag, traces
 from ssp.record import episodes
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import read_record, read_state

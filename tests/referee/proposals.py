@@ -13,6 +13,7 @@ from ssp.game import protocols
 from ssp.game.judge import AnswerJudge
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee import EndpointVerifier, EngineVerifier, Referee
+from tests.blocks import made
 
 MINI = protocols.get("mini")
 POTA = Document("d1", '"Pota"\npota a company . pota seat vure .')
@@ -92,7 +93,7 @@ def referee(
     answer: Callable[[str], str], prompts: list[str] | None = None, judge: AnswerJudge | None = None, **settings: Any
 ) -> Referee:
     """A referee whose verifier, on a scripted engine, answers `answer(prompt)`; the prompts are kept in `prompts`."""
-    words, cfg = Words(), RefereeConfig(**settings)
+    words, cfg = Words(), made(RefereeConfig, **settings)
 
     def script(ids: list[int], seed: int, turn: int) -> list[int]:
         prompt = words.decode(ids)
@@ -110,6 +111,6 @@ def on(engine: ScriptedEngine, cfg: RefereeConfig | None = None, words: Words | 
 
 def behind(line: Line, protocol: protocols.Protocol = MINI, **settings: Any) -> Referee:
     """A referee whose verifier is behind an endpoint."""
-    cfg = RefereeConfig(verifier="judge", **settings)
+    cfg = made(RefereeConfig, verifier="judge", **settings)
     verifier = EndpointVerifier(line, Renderer(protocol, Words(), "plain"), cfg)  # type: ignore[arg-type]
     return Referee(cfg, protocol, verifier, AnswerJudge(), seed=3)

@@ -34,13 +34,13 @@ class Collapsing(ScriptedEngine):
     spoiled = False
 
     def __init__(self) -> None:
-        super().__init__(self._say)
+        super().__init__(self._speak)
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         super().load(weights, version, keep)
         self.spoiled = bool(weights["w"][0] < 0)
 
-    def _say(self, ids: list[int], seed: int, turn: int) -> list[int]:
+    def _speak(self, ids: list[int], seed: int, turn: int) -> list[int]:
         text = tokens().decode(ids)
         if self.spoiled and "<q>" in text and not text.startswith("<information>"):
             return list(tokens().encode("<answer> nothing </answer> <eos>", add_special_tokens=False))

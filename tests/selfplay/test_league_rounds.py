@@ -17,6 +17,7 @@ from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError
+from ssp.config.league import LeagueShares
 from ssp.engines import ScriptedEngine
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
@@ -68,7 +69,7 @@ def test_without_a_past_opponent_a_run_is_what_it_is_without_a_league(tmp_path: 
     """Bit for bit, members being kept all the same; and then that a past opponent changes it."""
     none = league(tmp_path / "none", league__match="self", league__every=10, league__size=16)
     cfg = config(**LEAGUE)
-    cfg.league.shares.prioritised = 0.0
+    setattr(cfg.league, "shares", LeagueShares(newest=0.5, prioritised=0.0))  # noqa: B010
     newest = Stage(cfg, tmp_path / "newest")
     newest.play()
     assert newest.ledger.digest() == none.ledger.digest()
@@ -369,7 +370,6 @@ def test_questions_that_nobody_could_try_are_in_no_table(tmp_path: Path) -> None
         {"league__match": "past", "game__questions": "dataset"},
         {"league__match": "mix", "game__proposals": 8},
         {"league__every": 5},
-        {"league__match": "best", "league__power": 2.0},
     ],
 )
 def test_what_a_league_cannot_be_or_does_not_use_is_refused(changes: dict[str, Any]) -> None:
