@@ -15,8 +15,6 @@ from launch.cli import Parser, whole
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.game import protocols
-from ssp.game.referee.referee import CHECKS
-from ssp.game.referee.rules import RULES
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import Filter, Record
@@ -97,6 +95,9 @@ def _check(args: Namespace, parser: Parser) -> None:
         if task not in ends and getattr(args, name) != parser.get_default(name):
             flag = f"--{name.replace('_', '-')}"
             raise InputError(f"{flag} is for {' and '.join(ends)}", f"{flag} with {task}", f"leave {flag} out")
+    from ssp.game.referee.referee import CHECKS
+    from ssp.game.referee.rules import RULES
+
     if args.rule and args.rule not in (known := [*RULES, *CHECKS]):
         raise InputError("--rule is one that the referee knows", args.rule, f"use one of {', '.join(known)}")
     if not 0 <= args.min_difficulty <= args.max_difficulty <= 1:

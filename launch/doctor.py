@@ -14,7 +14,6 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from launch.checks import clusters, machine, needs, places
 from launch.checks.check import FAIL, OK, WARN, Check
 from launch.cli import Parsed, Parser, parse
 from ssp.base.episode import State
@@ -54,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def examine(cfg: Config) -> Iterator[Check]:
     """Every check of this machine for a run of `cfg`."""
+    from launch.checks import clusters, machine, needs, places  # what --help does without
+
     yield machine.python()
     yield from machine.packages()
     yield machine.cores()

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +79,8 @@ def asked_pause(header: str) -> float:
     try:
         seconds = float(header)
     except ValueError:
+        from email.utils import parsedate_to_datetime  # a slow import
+
         try:
             date = parsedate_to_datetime(header)
         except (ValueError, OverflowError):

@@ -16,14 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import whole
 from ssp.base.models import resolve
-from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.record import manifest
 
@@ -138,6 +133,8 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
 
     InputError for a folder that may not be used, a changed setting, or too little space: nothing is written then.
     """
+    from ssp.config.load import to_yaml  # reading configurations costs a tenth of a second, which --help does without
+
     place = check(cfg, config_name, needed_bytes)
     if place.path.exists():
         folder = RunFolder(place.path, place.resumes)
@@ -304,6 +301,10 @@ class RunFolder:
 
 def changes(cfg: Config, folder: RunFolder) -> dict[str, tuple[object, object]]:
     """Dotted keys whose value differs from the folder's config.yaml, as (then, now), without those of `MAY_CHANGE`."""
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
         then = _flat(OmegaConf.to_container(OmegaConf.load(folder.config)))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
@@ -316,7 +317,9 @@ def changes(cfg: Config, folder: RunFolder) -> dict[str, tuple[object, object]]:
 
 def settings(cfg: Config) -> dict[str, object]:
     """Every setting by its dotted key."""
-    return _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(cfg))))
+    from omegaconf import OmegaConf
+
+    return _flat(OmegaConf.to_container(OmegaConf.structured(cfg)))
 
 
 def _resumed(path: Path, cfg: Config) -> Place:

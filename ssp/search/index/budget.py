@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from ssp.base.errors import InputError
 
 MB = 2**20
@@ -31,6 +29,8 @@ class Component:
 
 def available_mb(memory_mb: int = 0) -> float:
     """MB that this process may still take: the least of what is free, its cgroup's rest, and `memory_mb` (0: no limit)."""
+    import psutil  # a slow import
+
     limits = [psutil.virtual_memory().available / MB, *_cgroup_rest()]
     return min([*limits, float(memory_mb)] if memory_mb else limits)
 
