@@ -179,9 +179,9 @@ class JudgeConfig:
     format: str = choice("word", "word json")
     max_tokens: int = number(16, 1)
     timeout: float = number(30.0, 0.001)
-    retries: ClassVar[int] = 4
+    retries: int = number(4, 0, 100)
     concurrency: int = number(32, 1, 1024)
-    breaker: ClassVar[int] = 8
+    breaker: int = number(8, 1)
     breaker_seconds: ClassVar[float] = 10.0
     cache: ClassVar[int] = 100_000
 

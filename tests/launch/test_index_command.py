@@ -145,7 +145,7 @@ def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, mo
 @pytest.mark.ray
 def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(corpus, tmp_path):
     script = (
-        "import os, signal, sys; from ssp.search.index import postings; from launch import main\n"
+        "import os, signal, sys; from ssp.search import postings; from launch import main\n"
         "inner = postings.merge_runs\n"
         "def merge_runs(*some):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
