@@ -22,8 +22,6 @@ from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.capacity.memory import find, size, threads
-from ssp.capacity.memory.engine import engine, fitting
-from ssp.capacity.placement import machine
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
@@ -33,7 +31,6 @@ from ssp.game.judge import AnswerJudge, Item
 from ssp.game.rollout import Search, lengths
 from ssp.game.world import files
 from ssp.search.recorded import RecordedSearch
-from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Seen, Terminal, followed
 
 BATCH, CACHE_SHARE = 256, 0.5
@@ -42,6 +39,8 @@ BATCH, CACHE_SHARE = 256, 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when a set has no scored question (every episode void)."""
+    from ssp.selfplay.workers import build
+
     parsed = _arguments(sys.argv[1:] if argv is None else argv)
     args = parsed.flags
     _check_files(args)
@@ -77,6 +76,8 @@ def _play(
     cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Terminal
 ) -> tuple[dict[str, list[Row]], Kept]:
     """Every set's rows, and where they are kept. All files are read, and all parts made, before the first question."""
+    from ssp.selfplay.workers import build
+
     sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
     if not args.data and args.corpus:
         raise InputError("--corpus is of --data", f"--corpus {args.corpus} alone", "give --data, or set data.eval")
@@ -118,6 +119,8 @@ def _play(
 
 def _warn(cfg: Config, folder: Path, questions: Sequence[str], names: list[str]) -> None:
     """What of the questions and the corpora does not fit the limits, before hours of play."""
+    from ssp.selfplay.workers import build
+
     passages = [document for path in corpora.named(cfg, names).values() for document in corpora.sample(path)]
     prompts = [{"question": question} for question in corpora.spread(questions)]
     for note in lengths.notes(SOLVER, cfg.solver, build.renderer(cfg, SOLVER, folder), prompts, passages):
@@ -132,6 +135,9 @@ def _search(cfg: Config, args: argparse.Namespace, names: list[str]) -> Search:
 
 def _batch(cfg: Config, folder: Path) -> int:
     """Questions at once, by the memory that is free now."""
+    from ssp.capacity.memory.engine import engine, fitting
+    from ssp.capacity.placement import machine
+
     free, model = machine.free_bytes(), find(str(folder))
     batch = min(BATCH, fitting(model, cfg.solver, int(CACHE_SHARE * free)))
     if batch < BATCH:
@@ -152,6 +158,8 @@ def _mark(cfg: Config, args: argparse.Namespace, named: policy.Policy, questions
 def _player(
     cfg: Config, args: argparse.Namespace, named: policy.Policy, search: Search, console: Terminal, seen: Seen
 ) -> Play:
+    from ssp.selfplay.workers import build
+
     folder = named.folder(cfg)
     asked = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
     console.print(f"policy {named.shown(folder)}, {asked}", soft_wrap=True)

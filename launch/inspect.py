@@ -20,7 +20,6 @@ from ssp.base.models import existing
 from ssp.config.schema import Config
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ssp.views.replay import priced
 
     found = find(args.episode)
+    from ssp.selfplay.workers import build  # costs what --help does without
+
     cfg = RunReader(found.run, args.trust_code).cfg
     folder = Path(args.tokenizer) if args.tokenizer else _newest(found.run, cfg, found.episode.role)
     tokenizer = build.tokenizer(folder)
@@ -80,6 +81,8 @@ def find(text: str) -> Found:
 def _newest(run: RunFolder, cfg: Config, role: str) -> Path:
     """The folder of the role's newest checkpoint, else the model that it starts from."""
     folders = (run.read_state() or {"folders": {}})["folders"]
+    from ssp.selfplay.workers import build
+
     return run.absolute(folders[role]) if role in folders else build.model_dir(cfg, role)
 
 

@@ -17,7 +17,6 @@ from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.workers import build
 
 _SERVER = ("http://", "https://")
 
@@ -80,6 +79,8 @@ class Policy:
             return self.path
         if self.run is not None and not self.run.has_state:
             raise InputError("a run that is looked at has a checkpoint", self.run.path, "let it reach one first")
+        from ssp.selfplay.workers import build  # costs what --help does without
+
         return build.policy_dir(cfg, self.path, self.role)
 
     def shown(self, folder: Path) -> str:

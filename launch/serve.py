@@ -26,7 +26,6 @@ from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.config import rules, tables
 from ssp.config.schema import Config
-from ssp.game import corpora
 from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
 from ssp.search.serving.connection import Connection
@@ -161,6 +160,8 @@ def configured(args: argparse.Namespace) -> Config:
 
 def loaded(cfg: Config, end: ExitStack) -> Served:
     """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus."""
+    from ssp.game import corpora
+
     if not _actors(cfg):
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
@@ -179,6 +180,8 @@ def loaded(cfg: Config, end: ExitStack) -> Served:
 
 def _join(cfg: Config, end: ExitStack) -> None:
     """Join the Ray cluster that the environment names, or start one. Before the server: Ray takes over the signals."""
+    from ssp.game import corpora
+
     corpora.check(cfg, [CORPUS])
     from actors import cluster
 

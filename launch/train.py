@@ -20,8 +20,6 @@ from ssp.base.printable import say
 from ssp.capacity.memory import threads
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.schema import Config
-from ssp.selfplay.settings import warnings
-from ssp.selfplay.settings.tiny import shrunk
 
 EXIT_INTERRUPTED = 130
 
@@ -40,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def configured(parsed: Parsed) -> Config:
     """The checked configuration that the command line asks for."""
+    from ssp.selfplay.settings.tiny import shrunk  # costs what --help does without
+
     cfg = shrunk(parsed.config, parsed.overrides) if parsed.flags.tiny else parsed.load()
     if parsed.flags.from_scratch:
         cfg.coldstart.from_scratch = True
@@ -50,6 +50,7 @@ def dry_run(cfg: Config, config_name: str) -> int:
     """Print what would start, and start nothing. InputError for a run folder that `train` would refuse."""
     from launch.checks.dryrun import describe
     from ssp.record import runfolder
+    from ssp.selfplay.settings import warnings
 
     _warn(warnings(cfg))
     for section in describe(cfg):
@@ -78,6 +79,8 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     here = runfolder.RunFolder(place.path)
     if place.resumes or here.ledger.is_file():
         _warn(check_resumable(here, scene.cfg, scene.targets()))
+    from ssp.selfplay.settings import warnings
+
     _warn([*warnings(cfg), *scene.notes])
     cluster.environment(cfg.ray)
     if not os.environ.get("RAY_ADDRESS"):
