@@ -1,8 +1,4 @@
-"""`ssp ask "vene mayor birthplace ?"`: questions to a policy, their transcripts live and in colours.
-
-Owns the command. Promises the rollout of training (law 8): each piece of text is shown as it enters the token log, so
-what is shown is what is trained on. Refuses to judge the answer.
-"""
+"""`ssp ask "vene mayor birthplace ?"`: questions to a policy, their transcripts live and in colours."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`ssp data convert`: question files of any format, one or several, become one file of another format, or traces.
-
-Owns the command line and its report: which split of each source, rows a source. Refuses to replace a file that exists,
-and an option that the format has no use for.
-"""
+"""`ssp data convert`: question files of any format, one or several, become one file of another format, or traces."""
 
 from __future__ import annotations
 

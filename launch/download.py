@@ -1,7 +1,4 @@
-"""`ssp download`: published data sets, indexes and models, by short name or as org/name.
-
-Owns the command line and where a download goes. Refuses to know how bytes arrive (`ssp.data.hub`).
-"""
+"""`ssp download`: published data sets, indexes and models, by short name or as org/name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What `--policy` names: a policy's folder, a run, one role of a run, or a server; and the configuration it comes with.
-
-Owns the spelling that commands share. Promises that a run is looked at with its own settings unless --config is typed.
-Refuses to load anything.
-"""
+"""What `--policy` names: a policy's folder, a run, one role of a run, or a server; and the configuration it comes with."""
 
 from __future__ import annotations
 
