@@ -80,7 +80,6 @@ def test_weights_gradients_and_moments_are_exact(rank: int) -> None:
     assert (rank == 0) == (found["gradients"] == found["weights"])
 
 
-@pytest.mark.nightly  # once in five runs of the whole layer one form kept 3.3 % more, for a cause not found yet
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "autocast", "bfloat16"])
@@ -93,6 +92,7 @@ def test_activations_are_as_planned(family: str, dtype: str, checkpointing: bool
         module = module.to(torch.bfloat16)
     prepare(module, LearnerConfig(packing=packed, checkpointing=checkpointing))
     ids = torch.randint(0, 300, (4, 129))
+    ids[:, 0] = torch.arange(4)  # rows that begin alike would share their prompt, and be laid out in another way
     mask = torch.ones_like(ids).bool()
     mask[:, 0] = False
     known = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
