@@ -47,29 +47,37 @@ SCHEMA = pa.schema(
 def write(path: str | Path, episodes: Sequence[Episode]) -> None:
     """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all. Makes the folder."""
     logs = [e.log.packed() for e in episodes]
-    offsets = np.cumsum([0, *[len(log["kinds"]) for log in logs]], dtype=np.int32)
-    columns: dict[str, pa.Array] = {
-        name: pa.array([getattr(e, name) for e in episodes], pa.string()) for name in _TEXTS
-    }
-    columns["attempt"] = pa.array([e.attempt for e in episodes], pa.int32())
-    columns["seed"] = pa.array([e.seed for e in episodes], pa.int64())
-    columns["response_at"] = pa.array([e.response_at for e in episodes], pa.int32())
-    columns["hits"] = pa.array([e.hits for e in episodes], pa.list_(pa.int32()))
-    columns["outcome"] = pa.array([None if e.outcome is None else e.outcome.value for e in episodes], pa.string())
-    columns["queries"] = pa.array([e.queries for e in episodes], pa.list_(pa.string()))
-    columns["documents"] = pa.array([[d.id for d in e.documents] for e in episodes], pa.list_(pa.string()))
-    for name, (kind, dtype) in _TOKENS.items():
-        flat = np.frombuffer(b"".join(log[name] for log in logs), dtype)
-        columns[name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat, kind))
-    columns["drops"] = pa.array([e.log.drops for e in episodes], pa.list_(pa.list_(pa.int32())))
-    table = pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    offsets = pa.array(np.cumsum([0, *[len(log["kinds"]) for log in logs]], dtype=np.int32))
+    rows = [
+        {
+            **vars(e),
+            "outcome": e.outcome and e.outcome.value,
+            "documents": [d.id for d in e.documents],
+            "drops": e.log.drops,
+        }
+        for e in episodes
+    ]
+    columns = []
+    for field in SCHEMA:
+        if field.name in _TOKENS:
+            kind, dtype = _TOKENS[field.name]
+            flat = np.frombuffer(b"".join(log[field.name] for log in logs), dtype)
+            columns.append(pa.ListArray.from_arrays(offsets, pa.array(flat, kind)))
+        else:
+            columns.append(pa.array([row[field.name] for row in rows], field.type))
     with whole(Path(path)) as aside:
-        pq.write_table(table, aside, compression="zstd", use_dictionary=False)
+        pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), aside, compression="zstd", use_dictionary=False)
 
 
 def read(path: str | Path) -> list[Episode]:
     """The episodes of a file, in row order; documents have their id only. InputError for a missing or foreign file."""
-    return [_episode(row) for row in columns(path, SCHEMA.names)]
+    found = columns(path, SCHEMA.names)
+    for row in found:
+        tokens = {name: row.pop(name) for name in _TOKENS}
+        row["log"] = TokenLog(**tokens, drops=[(at, start, end) for at, start, end in row.pop("drops")])
+        row["documents"] = [Document(id, "") for id in row["documents"]]
+        row["outcome"] = row["outcome"] and Outcome(row["outcome"])
+    return [Episode(**row) for row in found]
 
 
 def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -104,19 +112,3 @@ def damaged(folder: Path, places: Iterable[tuple[str, int, str]], whole: bool = 
         if max(expected) >= count or (whole and (ids is None or any(ids[at] != id_ for at, id_ in expected.items()))):
             found[file] = "of other episodes"
     return found
-
-
-def _episode(row: dict[str, Any]) -> Episode:
-    return Episode(
-        **{name: row[name] for name in _TEXTS},
-        attempt=row["attempt"],
-        seed=row["seed"],
-        response_at=row["response_at"],
-        log=TokenLog(
-            **{name: row[name] for name in _TOKENS}, drops=[(at, start, end) for at, start, end in row["drops"]]
-        ),
-        queries=row["queries"],
-        hits=row["hits"],
-        documents=[Document(id, "") for id in row["documents"]],
-        outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
-    )

@@ -25,12 +25,10 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{RECORD} of a model must be JSON", f"{path}: {error}", "use another folder") from error
-    if not isinstance(record, dict):
-        raise InputError(f"{RECORD} of a model must be a JSON object", path, "use another folder")
-    return record
+        return {**json.loads(path.read_text(encoding="utf-8"))}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        rule = f"{RECORD} of a model must be a JSON object"
+        raise InputError(rule, f"{path}: {error}", "use another folder") from error
 
 
 def digest(path: Path) -> str:
@@ -40,11 +38,8 @@ def digest(path: Path) -> str:
 
 
 def check_files(folder: Path, whole: bool = False) -> None:
-    """InputError naming the file of `folder` that differs from the SHA-256 in its record; no record, no comparison.
-
-    Whoever takes weights from a folder asks this first. Without `whole` only the model's own files count, so that a copy
-    may leave out what a learner keeps beside them (`*.pt`, sub-folders).
-    """
+    """InputError naming the file of `folder` that differs from the SHA-256 in its record; no record, no comparison. Without
+    `whole` only the model's own files count: a copy may leave out what a learner keeps beside them (`*.pt`, sub-folders)."""
     digests = read_record(folder).get("sha256", {})
     if not isinstance(digests, dict):
         raise InputError(f"{RECORD} must hold sha256 by file", folder / RECORD, "use another folder")
@@ -79,31 +74,20 @@ def sound(folder: Path, **entries: Any) -> bool:
 def protocol_of(folder: Path, declared: str = "", version: int | None = None) -> str:
     """The id of the tag protocol that the folder's model speaks: from its record, else the id `declared`, since a model
     that was never trained here speaks whatever it is told to. `version`: of the declared one, where it is compared too.
-
-    InputError when neither says so, when a record does not, or when the two differ.
-    """
+    InputError when neither says so, when a record does not, or when the two differ."""
     record = read_record(folder)
     stored = str(record.get("protocol", ""))
     if not stored and ((folder / RECORD).exists() or not declared):
-        raise InputError(
-            "a model folder must name its tag protocol", f"{folder} has no protocol in {RECORD}", "set protocol=<id>"
-        )
-    if not stored or not declared:
-        return stored or declared
-    if stored != declared:
-        raise InputError(
-            f"the model must be of protocol {declared}",
-            f"{folder} is of protocol {stored}",
-            f"choose another policy, or set protocol={stored}",
-        )
+        rule = "a model folder must name its tag protocol"
+        raise InputError(rule, f"{folder} has no protocol in {RECORD}", "set protocol=<id>")
+    if stored and declared and stored != declared:
+        next_step = f"choose another policy, or set protocol={stored}"
+        raise InputError(f"the model must be of protocol {declared}", f"{folder} is of protocol {stored}", next_step)
     found = record.get("protocol_version", version)
-    if version is not None and found != version:
-        raise InputError(
-            f"the model must be of protocol {declared} (version {version})",
-            f"{folder} is of version {found}",
-            "choose another policy",
-        )
-    return stored
+    if stored and declared and version is not None and found != version:
+        rule = f"the model must be of protocol {declared} (version {version})"
+        raise InputError(rule, f"{folder} is of version {found}", "choose another policy")
+    return stored or declared
 
 
 def state_digest(state: Mapping[str, Any]) -> str:
@@ -117,7 +101,7 @@ def read_state(path: Path, run: Path) -> dict[str, Any]:
     outside of the run."""
     try:
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        named = [folder for _, folder in dict.items(state["folders"])]
+        named = [*dict.values(state["folders"])]
         # As it is written: what is linked there is the user's affair.
         places = {folder: Path(os.path.normpath(run / folder)) for folder in named}
         outside = [folder for folder in named if not places[folder].is_relative_to(run)]

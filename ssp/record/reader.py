@@ -1,11 +1,12 @@
 """A run's folder as its readers see it: configuration, ledger, transcripts, figures.
 
 Promises to change nothing, that none of the run's own code is run unless it is trusted, and that a transcript is the one
-that the ledger names. Refuses to say what any of it means.
+that the ledger names.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,6 @@ from ssp.config.load import load
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.rows import EpisodeRow, GameRow, episode_rows, game_rows
-from ssp.record.metrics import read_metrics
 from ssp.record.runfolder import RunFolder
 
 
@@ -115,3 +115,26 @@ def _read(path: Path, written: int) -> list[Episode]:
     from ssp.record import episodes
 
     return episodes.read(path)
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in order of appearance).
+
+    An unfinished last line is left out; a broken line elsewhere, or a missing file, raises InputError.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError("a metrics file must exist", path, "give the metrics.jsonl of a run folder")
+    lines = [line_of(path, text) for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]]
+    latest = {(int(line["step"]), str(line["role"])): line for line in lines}
+    return sorted(latest.values(), key=lambda line: int(line["step"]))
+
+
+def line_of(path: Path, text: str) -> dict[str, Any]:
+    """One line of the metrics file `path`, with a step and a role. InputError for a broken one."""
+    try:
+        line: dict[str, Any] = json.loads(text)
+        return {**line, "step": int(line["step"]), "role": str(line["role"])}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        rule = "every finished line of a metrics file must be an object with step and role"
+        raise InputError(rule, f"{path}: {text[:80]}", "remove that line") from error

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
-from ssp.record import manifest
+from ssp.record.manifest import read_state, state_digest
 
 START_BYTES = 200_000_000
 """Free bytes that a run asks for before it starts: about three times what a default quickstart writes."""
@@ -28,17 +29,13 @@ START_BYTES = 200_000_000
 LOCK = ".lock"
 """The file that the process which plays in a run folder keeps locked."""
 
-LONGEST_NAME = 230
-"""Bytes of one name in the run folder's path; file systems take 255, and a name is written with an ending first."""
-
 MAY_CHANGE = ("steps", "resume", "run", "save", "health", "curriculum", "placement", "ray", "telemetry")
 """Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
-
 
 STEP = "step:"
 """How `resume` names a kept checkpoint: `step:N`."""
 
-_VERSION = re.compile(r"v(\d+)$")
+_VERSION = re.compile(r"v(\d+)")
 _STATE = re.compile(r"state-(\d+)\.json")
 
 
@@ -90,7 +87,12 @@ def locate(cfg: Config, config_name: str) -> Place:
     fixed = resolve(cfg.run.dir) if cfg.run.dir else runs / cfg.run.name if cfg.run.name else None
     named = Path(config_name)
     stem = named.stem if named.suffix in (".yaml", ".yml") else named.name
-    newest = fixed or _newest(runs, stem)
+    matches = [
+        re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in (runs.iterdir() if runs.is_dir() else ())
+    ]
+    numbered = {int(match[1]): runs / match[0] for match in matches if match}
+    last = max(numbered, default=0)
+    newest = fixed or numbered.get(last)
     if step is not None:
         kept = [] if newest is None else RunFolder(newest).steps()
         if newest is None or step not in kept:
@@ -98,11 +100,10 @@ def locate(cfg: Config, config_name: str) -> Place:
             rule = f"resume={cfg.resume} names a checkpoint that the run keeps"
             raise InputError(rule, found, "name one of these steps, or another run with run.dir")
         return _resumed(newest, cfg)
-    if cfg.resume == "auto":
-        if newest is not None and RunFolder(newest).has_state:
-            return _resumed(newest, cfg)
+    if cfg.resume == "auto" and newest is not None and RunFolder(newest).has_state:
+        return _resumed(newest, cfg)
     if fixed is None:
-        return Place(runs / f"{stem}-{_last_number(runs, stem) + 1:03}", resumes=False)
+        return Place(runs / f"{stem}-{last + 1:03}", resumes=False)
     # A folder of ours without a checkpoint was killed before its first one; its ledger goes on counting.
     ours = cfg.resume == "auto" and RunFolder(fixed).config.is_file()
     if fixed.exists() and not ours:
@@ -115,9 +116,9 @@ def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Pla
     """`locate`, and room for the run: everything that `open_run` would refuse, touching nothing."""
     try:
         place = locate(cfg, config_name)
+        if any(len(os.fsencode(part)) > 230 for part in place.path.parts):  # 255, less an ending that is written first
+            raise OSError(f"a name in {place.path} is too long")
         above = next(path for path in (place.path, *place.path.parents) if path.exists())
-        if any(len(os.fsencode(part)) > LONGEST_NAME for part in place.path.parts):
-            raise OSError(f"a name of more than {LONGEST_NAME} bytes in {place.path}")
     except OSError as error:
         raise InputError("a run folder has a usable path", error, "set another run.dir or run.name") from error
     check_space(place.path, needed_bytes)
@@ -135,35 +136,25 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
     """
     from ssp.config.load import to_yaml  # reading configurations costs a tenth of a second, which --help does without
 
-    place = check(cfg, config_name, needed_bytes)
-    if place.path.exists():
-        folder = RunFolder(place.path, place.resumes)
-        folder.hold()
-        _replace(folder.config, to_yaml(cfg))
-        return folder
-    try:
-        _make(place.path, to_yaml(cfg))
-    except OSError as error:
-        if place.path.exists():
-            # Another run took the name in the meantime: the next number, or the refusal of a name that was given.
-            return open_run(cfg, config_name, needed_bytes)
-        raise InputError("a run folder must be writable", f"{place.path} ({error})", "set run.dir elsewhere") from error
-    folder = RunFolder(place.path)
+    place, config = check(cfg, config_name, needed_bytes), to_yaml(cfg)
+    folder = RunFolder(place.path, place.resumes)
+    if not place.path.exists():
+        aside = place.path.with_name(f".{place.path.name}.{os.getpid()}.tmp")
+        try:
+            (aside / "episodes").mkdir(parents=True)
+            (aside / "checkpoints").mkdir()
+            (aside / "config.yaml").write_text(config, encoding="utf-8")
+            os.rename(aside, place.path)
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            if place.path.exists():
+                # Another run took the name in the meantime: the next number, or the refusal of a name that was given.
+                return open_run(cfg, config_name, needed_bytes)
+            found = f"{place.path} ({error})"
+            raise InputError("a run folder must be writable", found, "set run.dir elsewhere") from error
     folder.hold()
+    _replace(folder.config, config)
     return folder
-
-
-def _make(path: Path, config: str) -> None:
-    """A new run folder, complete or not at all; OSError when it cannot be made or exists."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    (aside / "episodes").mkdir(parents=True)
-    (aside / "checkpoints").mkdir()
-    (aside / "config.yaml").write_text(config, encoding="utf-8")
-    try:
-        os.rename(aside, path)
-    except OSError:
-        shutil.rmtree(aside)
-        raise
 
 
 class RunFolder:
@@ -192,23 +183,30 @@ class RunFolder:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(file)
-            next_step = "let that run end first, or start a new one with resume=never"
-            raise InputError(
-                "one process plays in a run folder", f"{self.path} is held by another one ({error.strerror})", next_step
-            ) from error
+            found, next_step = f"{self.path} is held by another one ({error.strerror})", "let that run end first"
+            raise InputError("one process plays in a run folder", found, f"{next_step}, or start a new one") from error
         self._lock = file
-
-    def check_idle(self) -> None:
-        """InputError when another process plays in this folder; changes nothing, for a process that holds nothing."""
-        if (self.path / LOCK).is_file():
-            self.hold()
-            self.release()
 
     def release(self) -> None:
         """Let others play here."""
         if self._lock is not None:
             os.close(self._lock)
         self._lock = None
+
+    @property
+    def held(self) -> bool:
+        """Whether another process plays in this folder; it is asked who holds the lock, which takes none."""
+        if not (self.path / LOCK).is_file():
+            return False
+        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+        with (self.path / LOCK).open("rb") as file:
+            kind: int = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, wanted))[0]
+        return kind != fcntl.F_UNLCK
+
+    def check_idle(self) -> None:
+        """InputError when another process plays in this folder."""
+        if self.held:
+            raise InputError("one process plays in a run folder", f"{self.path} is held", "let that run end first")
 
     @property
     def has_state(self) -> bool:
@@ -243,8 +241,7 @@ class RunFolder:
     def write_state(self, state: Mapping[str, Any]) -> None:
         """Replace state.json, and what is kept of its step: plain JSON data, to which its own SHA-256 is added; `folders`
         holds role → relative checkpoint folder (see `prune`)."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**state, "sha256": manifest.state_digest(state)}, indent=1, allow_nan=False)
+        text = json.dumps({**state, "sha256": state_digest(state)}, indent=1, allow_nan=False)
         if "step" in state:
             _replace(self._state_of(state["step"]), text)
         _replace(self.state, text)
@@ -254,7 +251,7 @@ class RunFolder:
         folder that is missing or outside of the run."""
         if not self.has_state:
             return None
-        return manifest.read_state(self.state if step is None else self._state_of(step), self.path)
+        return read_state(self.state if step is None else self._state_of(step), self.path)
 
     def forget(self, step: int) -> None:
         """The run went back to `step`: what is kept of later ones is no checkpoint of it any more."""
@@ -264,8 +261,8 @@ class RunFolder:
 
     def versions(self, role: str) -> list[Path]:
         """The role's whole checkpoints, by version."""
-        found = (path for path in (self.checkpoints / role).glob("v*") if _VERSION.match(path.name))
-        return sorted(found, key=_number)
+        matches = [_VERSION.fullmatch(path.name) for path in (self.checkpoints / role).glob("v*")]
+        return [self.checkpoint(role, version) for version in sorted(int(match[1]) for match in matches if match)]
 
     def prune(self, keep: int, needed: Collection[str] = ()) -> list[Path]:
         """Delete all but each role's newest `keep` checkpoints, those that state.json names now and named at the newest
@@ -274,11 +271,10 @@ class RunFolder:
         if state is None:
             raise InvariantError("checkpoints are pruned only after state.json names a pair")
         newest = [folder for step in self.steps()[-keep:] for folder in self._named(step)]
-        named = {self.absolute(folder) for folder in [*state["folders"].values(), *newest, *needed]}
+        named = {self.path / folder for folder in [*state["folders"].values(), *newest, *needed]}
         gone: list[Path] = []
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
-            found = self.versions(role.name)
-            gone += [path for path in found[: max(0, len(found) - keep)] if path not in named]
+            gone += [path for path in self.versions(role.name)[:-keep] if path not in named]
             for trash in role.glob(".*.gone"):
                 shutil.rmtree(trash)
         for path in gone:
@@ -299,22 +295,6 @@ class RunFolder:
             return []
 
 
-def changes(cfg: Config, folder: RunFolder) -> dict[str, tuple[object, object]]:
-    """Dotted keys whose value differs from the folder's config.yaml, as (then, now), without those of `MAY_CHANGE`."""
-    import yaml
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        then = _flat(OmegaConf.to_container(OmegaConf.load(folder.config)))
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
-        found = f"{folder.config}: {' '.join(str(error).split())}"
-        raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
-    now = settings(cfg)
-    keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
-    return {key: (then.get(key), now.get(key)) for key in keys if then.get(key) != now.get(key)}
-
-
 def settings(cfg: Config) -> dict[str, object]:
     """Every setting by its dotted key."""
     from omegaconf import OmegaConf
@@ -323,12 +303,21 @@ def settings(cfg: Config) -> dict[str, object]:
 
 
 def _resumed(path: Path, cfg: Config) -> Place:
-    folder = RunFolder(path)
-    if not folder.config.is_file():
-        raise InputError("a run folder has a config.yaml", folder.config, "restore it, or start a new run")
-    changed = changes(cfg, folder)
+    """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its config.yaml."""
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    config = RunFolder(path).config
+    try:
+        then, now = _flat(OmegaConf.to_container(OmegaConf.load(config))), settings(cfg)
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
+        found = f"{config}: {' '.join(str(error).split())}"
+        raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
+    keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
+    changed = [key for key in keys if then.get(key) != now.get(key)]
     if changed:
-        found = ", ".join(f"{key} was {then!r} and is now {now!r}" for key, (then, now) in changed.items())
+        found = ", ".join(f"{key} was {then.get(key)!r} and is now {now.get(key)!r}" for key in changed)
         rule = f"a run continues with the settings it was started with, in {path}"
         raise InputError(rule, found, "give the old values, or start a new run with resume=never")
     return Place(path, resumes=True)
@@ -336,37 +325,13 @@ def _resumed(path: Path, cfg: Config) -> Place:
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:
     """Nested mappings and lists as dotted keys."""
-    if isinstance(value, dict):
-        items = [(str(key), inner) for key, inner in value.items()]
-    elif isinstance(value, list):
-        items = [(str(index), inner) for index, inner in enumerate(value)]
-    else:
+    if not isinstance(value, dict | list):
         return {prefix: value}
+    items = value.items() if isinstance(value, dict) else enumerate(value)
     flat: dict[str, object] = {}
     for key, inner in items:
-        flat.update(_flat(inner, f"{prefix}.{key}" if prefix else key))
+        flat.update(_flat(inner, f"{prefix}.{key}" if prefix else str(key)))
     return flat
-
-
-def _numbered(runs: Path, stem: str) -> dict[int, Path]:
-    """Existing runs of a config by their number."""
-    pattern = re.compile(re.escape(stem) + r"-(\d+)$")
-    found = [(pattern.match(path.name), path) for path in runs.iterdir()] if runs.is_dir() else []
-    return {int(match.group(1)): path for match, path in found if match}
-
-
-def _last_number(runs: Path, stem: str) -> int:
-    return max(_numbered(runs, stem), default=0)
-
-
-def _newest(runs: Path, stem: str) -> Path | None:
-    numbered = _numbered(runs, stem)
-    return numbered[max(numbered)] if numbered else None
-
-
-def _number(path: Path) -> int:
-    match = _VERSION.match(path.name)
-    return int(match.group(1)) if match else -1
 
 
 def _replace(path: Path, text: str) -> None:

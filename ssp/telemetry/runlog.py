@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import InvariantError
-from ssp.record.metrics import read_metrics
+from ssp.record.reader import read_metrics
 
 Sink = Callable[[int, str, dict[str, float]], None]
 """(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the cluster."""

@@ -1,7 +1,7 @@
 """The ledger: every game and every episode of a run, in one SQLite file (law 3).
 
 Promises: a state goes one way; a fact once written never changes; a call repeated after a lost reply changes nothing; a
-call that breaks a law raises InvariantError and writes nothing; `created = sum over states` is provable (`check`).
+call that breaks a law raises InvariantError and writes nothing.
 """
 
 from __future__ import annotations
@@ -9,100 +9,42 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import State
 from ssp.base.errors import InvariantError
-from ssp.record.ledger import audit, door, parts
+from ssp.record.ledger.reading import LedgerReader
 from ssp.record.ledger.rows import (
     EPISODE_COLUMNS,
     FACTS,
     GAME_COLUMNS,
     GAME_FACTS,
     MOVED,
-    EpisodeRow,
-    GameRow,
     Row,
-    episode_rows,
     facts_of,
     move,
     write_once,
 )
 
 
-class Ledger:
-    """The accounts of one run folder. Thread-safe; one writer process at a time.
+class Ledger(LedgerReader):
+    """The accounts of one run folder; one writer process at a time.
 
-    `readonly` opens an existing file for looking only, which also sees what is written later; InputError as `door.opened`.
     Rows go in and out as dicts with the column names of the `episodes` and `games` tables.
     """
-
-    def __init__(self, path: str | Path, readonly: bool = False) -> None:
-        self.path = Path(path)
-        self._lock = threading.RLock()
-        self._readonly = readonly
-        self._open()
-
-    def _open(self) -> None:
-        self._still = door.still(self.path) if self._readonly else None
-        self._book = door.opened(self.path, self._readonly)
-
-    @property
-    def _db(self) -> sqlite3.Connection:
-        """The open file; opened anew where it was still, and a run has begun to write it since."""
-        if self._still is not None and not self._book.in_transaction and self._still != door.still(self.path):
-            self._book.close()
-            self._open()
-        return self._book
-
-    def close(self) -> None:
-        """Close the file; the ledger is of no use afterwards."""
-        self._book.close()
 
     def fold(self) -> None:
         """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole."""
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def settle(self, games: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]) -> None:
-        """The verdicts of a round's games and what becomes of its episodes, as one transaction: all of it, or none."""
-        with self._transaction():
-            self.judge_games(games)
-            self.advance(changes)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            if self._db.in_transaction:  # one of several calls together
-                yield self._db
-                return
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view over several reads, also while another process writes."""
-        with self._lock:
-            self._db.execute("BEGIN")
-            try:
-                yield self._db
-            finally:
-                self._db.execute("ROLLBACK")
-
-    def _fetch(self, table: str, ids: Iterable[str], columns: str = "*") -> dict[str, Row]:
-        sql = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
-        return {row["id"]: dict(row) for row in self._db.execute(sql, (json.dumps(list(ids)),))}
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return self._together("BEGIN IMMEDIATE")
 
     def _insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         marks = ", ".join("?" * len(columns))
@@ -113,21 +55,10 @@ class Ledger:
         marks = ", ".join(f"{name} = ?" for name in columns)
         self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = ?", map(itemgetter(*columns, "id"), rows))
 
-    def _known(self, table: str, ids: Sequence[str], columns: str = "*") -> dict[str, Row]:
-        rows = self._fetch(table, ids, columns)
-        if len(rows) == len(ids):
-            return rows
-        missing = sorted(set(ids) - set(rows))
-        if missing:
-            raise InvariantError(f"{len(missing)} {table} were never created, the first is {missing[0]}")
-        return rows
-
-    # games
-
     def create_games(self, games: Sequence[Mapping[str, Any]]) -> int:
         """Open games: `id` and any game column (`target`, `attempts`, ...). Returns how many are new."""
         with self._transaction():
-            rows = self._fetch("games", [game["id"] for game in games])
+            rows = self._known("games", [game["id"] for game in games], there=False)
             fresh: dict[str, Row] = {}
             for game in games:
                 facts = facts_of(game, GAME_FACTS, ("id",))
@@ -148,16 +79,14 @@ class Ledger:
             self._update("games", tuple(GAME_FACTS), [rows[id] for id in sorted(changed)])
         return len(changed)
 
-    # episodes
-
     def create(self, episodes: Sequence[Mapping[str, Any]]) -> int:
         """Issue episodes: `id`, `game_id`, `role`, `state` (created, or running for those that are played at once), and any
         fact known already. Returns how many are new."""
         now = time.time()
         with self._transaction() as db:
-            rows = self._fetch("episodes", [episode["id"] for episode in episodes])
+            rows = self._known("episodes", [episode["id"] for episode in episodes], there=False)
             fresh: dict[str, Row] = {}
-            created: dict[str, int] = {}
+            created = Counter[str]()
             for episode in episodes:
                 id, game, role = episode["id"], episode["game_id"], str(episode["role"])
                 if id in rows:
@@ -171,7 +100,7 @@ class Ledger:
                 row: Row = {**dict.fromkeys(FACTS), **facts, "id": id, "game_id": game, "role": role}
                 row.update(state=state.value, created=now, finished=None)
                 rows[id] = fresh[id] = row
-                created[role] = created.get(role, 0) + 1
+                created[role] += 1
             self._insert("episodes", EPISODE_COLUMNS, list(fresh.values()))
             # The tally is kept beside the rows, never derived from them: so the conservation law can fail.
             db.executemany(
@@ -197,71 +126,11 @@ class Ledger:
             self._update("episodes", columns, [rows[id] for id in sorted(changed)])
         return len(changed)
 
-    def place(self, places: Sequence[Mapping[str, Any]]) -> int:
-        """Say where transcripts lie (`id`, `file`, `row`), in any state. Returns how many rows changed."""
+    def settle(self, games: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]) -> None:
+        """The verdicts of a round's games and what becomes of its episodes, as one transaction: all of it, or none."""
         with self._transaction():
-            rows = self._known("episodes", [place["id"] for place in places], "id, file, row")
-            only = {name: FACTS[name] for name in ("file", "row")}
-            changed = {p["id"] for p in places if write_once(rows[p["id"]], facts_of(p, only, ("id",)))}
-            self._update("episodes", ("file", "row"), [rows[id] for id in sorted(changed)])
-        return len(changed)
-
-    def get(self, ids: Sequence[str], table: str = "episodes") -> list[Row]:
-        """The rows of `ids`, in that order, of `episodes` or `games`; InvariantError for an unknown id."""
-        with self._lock:
-            rows = self._known(table, ids)
-        return [rows[id] for id in ids]
-
-    def accepted(self) -> list[tuple[str, str]]:
-        """Distinct (question, target) of the games whose question was valid, by their first game's id."""
-        sql = (
-            "SELECT question, target FROM games WHERE verdict = 'valid' AND question IS NOT NULL "
-            "AND target IS NOT NULL GROUP BY question, target ORDER BY min(id)"
-        )
-        with self._lock:
-            return [(row["question"], row["target"]) for row in self._db.execute(sql)]
-
-    def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
-        """The games that have a verdict, by id, and their episodes, by game and id: of one moment, also during a run."""
-        with self._snapshot() as db:
-            return parts.settled(db)
-
-    def judged(self) -> list[str]:
-        """Ids of the games that have a verdict."""
-        with self._snapshot() as db:
-            return parts.judged(db)
-
-    def of_games(self, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
-        """The rows of these games, by id, and of their episodes, by game and id; the rest of the file is not read."""
-        with self._snapshot() as db:
-            return parts.of_games(db, games)
-
-    def earned(self, role: str, least: float) -> list[EpisodeRow]:
-        """Scored episodes of `role` with a transcript and a reward of at least `least`, by id; of the proposer those whose
-        question some attempt answered."""
-        sql = (
-            "SELECT e.* FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.role = ? AND e.outcome = 'scored' "
-            "AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR g.win_rate > 0) ORDER BY e.id"
-        )
-        with self._lock:
-            return episode_rows(self._db.execute(sql, (role, least)))
-
-    def played(self, roles: Sequence[str]) -> list[EpisodeRow]:
-        """Episodes of `roles` that have a transcript, by file and row."""
-        mine = "role IN (SELECT value FROM json_each(?))"
-        sql = f"SELECT * FROM episodes WHERE {mine} AND file != '' ORDER BY file, row"
-        with self._lock:
-            return episode_rows(self._db.execute(sql, (json.dumps(list(roles)),)))
-
-    def versions(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Role → version → (incarnation, step) of the weights that were given this number."""
-        found: dict[str, dict[int, tuple[int, int]]] = {}
-        with self._lock:
-            for row in self._db.execute("SELECT * FROM versions WHERE step IS NOT NULL"):
-                found.setdefault(row["role"], {})[row["version"]] = (row["incarnation"], row["step"])
-        return found
-
-    # learning
+            self.judge_games(games)
+            self.advance(changes)
 
     def next_version(self, role: str, incarnation: int | None = None, step: int | None = None) -> int:
         """The number to publish weights under: from 1, strictly increasing over the file's life, never used twice.
@@ -277,22 +146,6 @@ class Ledger:
             version: int = db.execute(sql, (role,)).fetchone()[0]
             db.execute("INSERT INTO versions VALUES(?, ?, ?, ?, ?)", (role, version, incarnation, step, time.time()))
         return version
-
-    def newest(self, role: str) -> int:
-        """The last number that was given to weights of `role`; 0 without one."""
-        with self._lock:
-            sql = "SELECT coalesce(max(version), 0) FROM versions WHERE role = ?"
-            return int(self._db.execute(sql, (role,)).fetchone()[0])
-
-    def updates(self, roles: Sequence[str], step: int) -> int:
-        """Updates up to `step` that are live, of the one learner that trains all of `roles`."""
-        with self._snapshot() as db:
-            return audit.updates(db, roles, step)
-
-    def placed(self) -> list[tuple[str, int, str]]:
-        """File, row and id of every episode that has a transcript, in this order."""
-        with self._snapshot() as db:
-            return audit.placed(db)
 
     def commit(self, role: str, incarnation: int, step: int, version: int, episode_ids: Sequence[str]) -> int:
         """One optimizer step of `role` consumed these queued episodes: they become trained. Returns how many moved.
@@ -331,62 +184,26 @@ class Ledger:
             )
         return len(rows)
 
-    def rollback(self, steps: Mapping[str, int], open_roles: Sequence[str] | None = None) -> dict[str, int]:
+    def rollback(self, steps: Mapping[str, int]) -> dict[str, int]:
         """Go back to a checkpoint that contains each role's commits up to `steps[role]`, the only way backwards.
 
         Rows of later commits, and queued ones, become dropped: rolled_back (their outcome and reward stay); what was
-        still being played becomes voided: interrupted. `open_roles` limits the latter two (default: every role).
-        Returns counts: `commits`, `trained`, `queued`, `interrupted`.
+        still being played becomes voided: interrupted. Returns counts: `commits`, `trained`, `queued`, `interrupted`.
         """
         now = time.time()
-        every = open_roles is None
-        roles = json.dumps(list(open_roles or []))
+        dropped = "UPDATE episodes SET state = 'dropped', cause = 'rolled_back', finished = ? WHERE"
         counts = {"commits": 0, "trained": 0}
         with self._transaction() as db:
             for role, step in steps.items():
                 sql = "UPDATE commits SET rolled_back = 1 WHERE role = ? AND step > ? AND NOT rolled_back"
                 counts["commits"] += db.execute(sql, (role, step)).rowcount
-                sql = (
-                    "UPDATE episodes SET state = 'dropped', cause = 'rolled_back', finished = ? "
-                    "WHERE state = 'trained' AND commit_role = ? AND commit_step > ?"
-                )
+                sql = f"{dropped} state = 'trained' AND commit_role = ? AND commit_step > ?"
                 counts["trained"] += db.execute(sql, (now, role, step)).rowcount
-            mine = "(? OR role IN (SELECT value FROM json_each(?)))"
-            sql = (
-                "UPDATE episodes SET state = 'dropped', cause = 'rolled_back', finished = ? "
-                f"WHERE state = 'queued' AND outcome IN ('scored', 'rejected') AND {mine}"
-            )
-            counts["queued"] = db.execute(sql, (now, every, roles)).rowcount
+            sql = f"{dropped} state = 'queued' AND outcome IN ('scored', 'rejected')"
+            counts["queued"] = db.execute(sql, (now,)).rowcount
             sql = (
                 "UPDATE episodes SET state = 'voided', outcome = 'void', cause = 'interrupted', reward = NULL, "
-                f"finished = ? WHERE state IN ('created', 'running', 'grading', 'queued') AND {mine}"
+                "finished = ? WHERE state IN ('created', 'running', 'grading', 'queued')"
             )
-            counts["interrupted"] = db.execute(sql, (now, every, roles)).rowcount
+            counts["interrupted"] = db.execute(sql, (now,)).rowcount
         return counts
-
-    # proofs
-
-    def check(self) -> dict[str, dict[str, int]]:
-        """Assert law 3 over the whole file: role → state → number of episodes. See `ssp.record.ledger.audit.check`."""
-        with self._snapshot() as db:
-            return audit.check(db)
-
-    def issued(self) -> dict[str, int]:
-        """Role → episodes ever created, as counted when they were: the law's left side."""
-        with self._snapshot() as db:
-            return audit.issued(db)
-
-    def tally(self) -> dict[str, dict[str, int]]:
-        """Role → state → number of rows, as they are: the law's right side, not compared with anything."""
-        with self._snapshot() as db:
-            return audit.tally(db)
-
-    def outcomes(self) -> dict[str, int]:
-        """Counts by cause over the whole file: `void/<cause>`, `reject/<rule>`, `drop/<cause>`."""
-        with self._snapshot() as db:
-            return audit.outcomes(db)
-
-    def digest(self) -> str:
-        """sha256 (hex) over episodes and games sorted by id, without times and places: equal for deterministic runs."""
-        with self._snapshot() as db:
-            return audit.digest(db)

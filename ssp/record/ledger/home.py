@@ -1,10 +1,8 @@
 """Where a run's ledger lies: in the run folder, or on a local disk with copies in the run folder.
 
-Owns that choice. SQLite's write-ahead log needs one machine's memory and locks, which a network file system does not
-give: there the ledger is written on a local disk, and `keep` copies it into the run folder before a checkpoint names
-what is in it. Promises that the run folder's file is always a whole ledger that contains the newest checkpoint, and that
-numbers given out after the copy that a run goes on from are never given again. Refuses a temporary folder that is itself
-on the network.
+SQLite's write-ahead log needs one machine's memory and locks, which a network file system does not give: there the ledger
+is written on a local disk, and `keep` copies it before a checkpoint names what is in it. Promises that the run folder's
+file is always a whole ledger that contains the newest checkpoint, and that no number is ever given out twice.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import secrets
 import shutil
 import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from ssp.base.errors import InputError
@@ -23,7 +22,7 @@ from ssp.base.files import whole
 from ssp.record.ledger.book import Ledger
 
 NETWORK = frozenset(
-    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p virtiofs ocfs2 gfs2 smbfs glusterfs pvfs2".split()
+    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p virtiofs ocfs2 gfs2 glusterfs pvfs2".split()
 )
 """Types of file systems that several machines share; of FUSE, all but those of a disk."""
 
@@ -37,8 +36,7 @@ SKIPPED = 1_000_000
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that `path`, which need not exist yet, lies on, by the kernel's list of mounts; "" where
-    there is no such list."""
+    """The type of the file system that `path` lies on, made or not; "" where the kernel has no list of mounts."""
     if not MOUNTS.is_file():
         return ""
     place, best, found = path.resolve(), -1, ""
@@ -56,8 +54,7 @@ def shared(kind: str) -> bool:
 
 
 def written_at(target: Path) -> Path:
-    """The file that is written for the ledger `target` of a run folder: itself, or one on a local disk. InputError when the
-    temporary folder is no such disk."""
+    """The file that is written for the ledger `target`: itself, or one on a local disk; InputError without such a disk."""
     if not shared(file_system(target)):
         return target
     base = Path(tempfile.gettempdir())
@@ -75,12 +72,15 @@ class HomeLedger(Ledger):
         self._target = Path(target)
         file = written_at(self._target)
         copied = file != self._target
+        fetched = False
         if copied:
             file.parent.mkdir(parents=True, exist_ok=True)
             for left in self._target.parent.glob(f".{self._target.name}.*.part"):  # of a writer that was killed
                 left.unlink(missing_ok=True)
-        fetched = copied and self._target.is_file() and _behind(file, self._target)
-        if fetched:  # another machine went on, or this disk was emptied
+            # Another machine went on (two may have, from one copy), or this disk was emptied.
+            (mine, count), (theirs, newest) = _copies(file), _copies(self._target)
+            fetched = self._target.is_file() and (mine != theirs or count < newest)
+        if fetched:
             for left in file.parent.glob(f"*{file.name}*"):
                 left.unlink()
             with whole(file) as aside:
@@ -123,20 +123,11 @@ class HomeLedger(Ledger):
         return f"the run folder is on {kind}: its ledger is written at {self.path} and copied at each checkpoint"
 
 
-def _behind(file: Path, copy: Path) -> bool:
-    """Whether a ledger is older than `copy`, or another one than that was made of: two machines may go on from one."""
-    (mine, count), (theirs, newest) = _copies(file), _copies(copy)
-    return mine != theirs or count < newest
-
-
 def _copies(file: Path) -> tuple[int, int]:
     """Who writes a ledger (a number drawn whenever one goes on from a copy), and how many copies were made of it until it
     was this; -1 without a file."""
     if not file.is_file():
         return 0, -1
-    db = sqlite3.connect(f"file:{file.absolute()}?mode=ro", uri=True, timeout=10.0)
-    try:
+    with closing(sqlite3.connect(f"file:{file.absolute()}?mode=ro", uri=True, timeout=10.0)) as db:
         ((who,), (count,)) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
         return int(who), int(count)
-    finally:
-        db.close()

@@ -71,12 +71,12 @@ class GameRow(_GameFacts):
 
 
 def episode_rows(found: Iterable[Any]) -> list[EpisodeRow]:
-    """Whole rows of `episodes` as SQLite gives them."""
+    """Whole rows as SQLite gives them."""
     return [cast(EpisodeRow, dict(row)) for row in found]
 
 
 def game_rows(found: Iterable[Any]) -> list[GameRow]:
-    """Whole rows of `games` as SQLite gives them."""
+    """Whole rows as SQLite gives them."""
     return [cast(GameRow, dict(row)) for row in found]
 
 
@@ -146,14 +146,9 @@ def move(row: Row, change: Mapping[str, Any], now: float) -> bool:
         raise InvariantError(f"episode {row['id']}: a void has no reward, found {row['reward']}")
     if state.final:
         row["finished"] = now
-        _check_final(row, state)
+        void = row["outcome"] == Outcome.VOID.value
+        if row["outcome"] is None or void != (state is State.VOIDED):
+            raise InvariantError(f"episode {row['id']}: outcome {row['outcome']} may not end as {state.value}")
+        if state in (State.VOIDED, State.DROPPED) and not row["cause"]:
+            raise InvariantError(f"episode {row['id']}: {state.value} needs a cause")
     return changed
-
-
-def _check_final(row: Row, state: State) -> None:
-    """A final row has its outcome; voids end as voided only; voids and drops have a cause."""
-    void = row["outcome"] == Outcome.VOID.value
-    if row["outcome"] is None or void != (state is State.VOIDED):
-        raise InvariantError(f"episode {row['id']}: outcome {row['outcome']} may not end as {state.value}")
-    if state in (State.VOIDED, State.DROPPED) and not row["cause"]:
-        raise InvariantError(f"episode {row['id']}: {state.value} needs a cause")

@@ -15,7 +15,7 @@ from ssp.base.episode import EVAL, SOLVER
 from ssp.base.errors import InputError
 from ssp.game.evaluation.summary import Estimate
 from ssp.record import runfolder
-from ssp.record.metrics import read_metrics
+from ssp.record.reader import read_metrics
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.best import METRIC
 from ssp.views.compare.answers import Answer, Answers, accuracy

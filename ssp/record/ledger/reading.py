@@ -1,0 +1,267 @@
+"""Looking at a ledger: rows, counts, and the proofs over a whole file (conservation, the digest).
+
+Promises answers of one moment, also while a run writes, and that each proof reads rows and trusts no cached sum, except
+the `created` tally, which exists to be compared with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ssp.base.episode import PROPOSER, SOLVER, State
+from ssp.base.errors import InputError, InvariantError
+from ssp.record.ledger.rows import SCHEMA, EpisodeRow, GameRow, Row, episode_rows, game_rows
+
+_DIGESTED = (
+    "SELECT id, game_id, role, state, outcome, cause, reward, policy_version_min, policy_version_max, "
+    "opponent_version_min, opponent_version_max, commit_role, commit_incarnation, commit_step FROM episodes ORDER BY id",
+    "SELECT id, target, question, verdict, rule, proposer_version, attempts, win_rate FROM games ORDER BY id",
+)
+"""What a game was; the ids say the other columns too."""
+
+_PLACE = ("SQLITE_PERM", "SQLITE_BUSY", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+"""How SQLite's errors begin that are of the place where the file lies, and not of what is in it."""
+
+
+class LedgerReader:
+    """One ledger's file. Thread-safe. `readonly`: an existing one, for looking only, which also sees what is written later;
+    InputError for one that is missing, cannot be opened, or is no ledger."""
+
+    def __init__(self, path: str | Path, readonly: bool = False) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        self._readonly = readonly
+        self._open()
+
+    def _open(self) -> None:
+        self._still = _still(self.path) if self._readonly else None
+        self._book = _opened(self.path, self._readonly)
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        """The open file; opened anew where it was still, and a run has begun to write it since."""
+        if self._still is not None and not self._book.in_transaction and self._still != _still(self.path):
+            self._book.close()
+            self._open()
+        return self._book
+
+    def close(self) -> None:
+        """Close the file; the ledger is of no use afterwards."""
+        self._book.close()
+
+    @contextmanager
+    def _together(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
+        """Several statements as one: of one moment, and all of them or none."""
+        with self._lock:
+            db = self._db
+            if db.in_transaction:
+                yield db
+                return
+            db.execute(begin)
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    def _select(self, sql: str, *given: object) -> list[sqlite3.Row]:
+        with self._lock:
+            return self._db.execute(sql, given).fetchall()
+
+    def _known(self, table: str, ids: Iterable[str], columns: str = "*", there: bool = True) -> dict[str, Row]:
+        """Rows by id. InvariantError for an unknown id, unless they need not be `there`."""
+        names = list(ids)
+        sql = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
+        rows = {row["id"]: dict(row) for row in self._select(sql, json.dumps(names))}
+        missing = sorted(set(names) - set(rows)) if there and len(rows) < len(names) else []
+        if missing:
+            raise InvariantError(f"{len(missing)} {table} were never created, the first is {missing[0]}")
+        return rows
+
+    def get(self, ids: Sequence[str], table: str = "episodes") -> list[Row]:
+        """The rows of `ids`, in that order, of `episodes` or `games`; InvariantError for an unknown id."""
+        rows = self._known(table, ids)
+        return [rows[id] for id in ids]
+
+    def accepted(self) -> list[tuple[str, str]]:
+        """Distinct (question, target) of the games whose question was valid, by their first game's id."""
+        sql = (
+            "SELECT question, target FROM games WHERE verdict = 'valid' AND question IS NOT NULL "
+            "AND target IS NOT NULL GROUP BY question, target ORDER BY min(id)"
+        )
+        return [(row["question"], row["target"]) for row in self._select(sql)]
+
+    def judged(self) -> list[str]:
+        """Ids of the games that have a verdict, in order."""
+        return [row["id"] for row in self._select("SELECT id FROM games WHERE verdict IS NOT NULL ORDER BY id")]
+
+    def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
+        """The games that have a verdict, by id, and their episodes, by game and id."""
+        judged = "FROM games WHERE verdict IS NOT NULL"
+        with self._together() as db:
+            games = db.execute(f"SELECT * {judged} ORDER BY id").fetchall()
+            sql = f"SELECT * FROM episodes WHERE game_id IN (SELECT id {judged}) ORDER BY game_id, id"
+            return game_rows(games), episode_rows(db.execute(sql))
+
+    def of_games(self, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
+        """The rows of these games, by id, and of their episodes, by game and id. An episode's id is the letter of its role,
+        then its game's id without the letter of that, and more: so a few pages are read of a file of any size."""
+        named = json.dumps(list(games))
+        sql = (
+            "SELECT e.* FROM json_each(?) g CROSS JOIN (SELECT 'p' AS letter UNION ALL SELECT 's') CROSS JOIN episodes e "
+            "ON e.id >= letter || substr(g.value, 2) AND e.id < letter || substr(g.value, 2) || '~' "
+            "WHERE e.game_id = g.value ORDER BY e.game_id, e.id"
+        )
+        with self._together():
+            found = self._select("SELECT * FROM games WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id", named)
+            return game_rows(found), episode_rows(self._select(sql, named))
+
+    def earned(self, role: str, least: float) -> list[EpisodeRow]:
+        """Scored episodes of `role` with a transcript and a reward of at least `least`, by id; of the proposer those whose
+        question some attempt answered."""
+        sql = (
+            "SELECT e.* FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.role = ? AND e.outcome = 'scored' "
+            "AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR g.win_rate > 0) ORDER BY e.id"
+        )
+        return episode_rows(self._select(sql, role, least))
+
+    def played(self, roles: Sequence[str]) -> list[EpisodeRow]:
+        """Episodes of `roles` that have a transcript, by file and row."""
+        mine = "role IN (SELECT value FROM json_each(?))"
+        sql = f"SELECT * FROM episodes WHERE {mine} AND file != '' ORDER BY file, row"
+        return episode_rows(self._select(sql, json.dumps(list(roles))))
+
+    def placed(self) -> list[tuple[str, int, str]]:
+        """File, row and id of every episode that has a transcript, in this order."""
+        return [tuple(row) for row in self._select("SELECT file, row, id FROM episodes WHERE file != '' ORDER BY 1, 2")]
+
+    def versions(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Role → version → (incarnation, step) of the weights that were given this number."""
+        found: dict[str, dict[int, tuple[int, int]]] = {}
+        for row in self._select("SELECT * FROM versions WHERE step IS NOT NULL"):
+            found.setdefault(row["role"], {})[row["version"]] = (row["incarnation"], row["step"])
+        return found
+
+    def newest(self, role: str) -> int:
+        """The last number that was given to weights of `role`; 0 without one."""
+        ((version,),) = self._select("SELECT coalesce(max(version), 0) FROM versions WHERE role = ?", role)
+        return int(version)
+
+    def updates(self, roles: Sequence[str], step: int) -> int:
+        """Updates up to `step` that are live, of the one learner that trains all of `roles`."""
+        sql = "SELECT role, step FROM commits WHERE NOT rolled_back AND step <= ?"
+        return len({made for role, made in self._select(sql, step) if role in roles})
+
+    def issued(self) -> dict[str, int]:
+        """Role → episodes ever created, as counted when they were: the law's left side."""
+        return {str(role): int(number) for role, number in self._select("SELECT role, created FROM counters")}
+
+    def tally(self) -> dict[str, dict[str, int]]:
+        """Role → state → number of rows (0 included), as they are: the law's right side, not compared with anything."""
+        with self._together():
+            found = {role: {state.value: 0 for state in State} for role in self.issued()}
+            for role, state, number in self._select("SELECT role, state, count(*) FROM episodes GROUP BY role, state"):
+                found.setdefault(role, {known.value: 0 for known in State})[state] = number
+        return found
+
+    def check(self) -> dict[str, dict[str, int]]:
+        """Assert law 3 over the whole file; returns `tally`. InvariantError when created != sum over states, when trained
+        rows and live commits disagree, or when a void has a reward."""
+        with self._together() as db:
+            created, states_of = self.issued(), self.tally()
+            for role, states in states_of.items():
+                if created.get(role, 0) != sum(states.values()):
+                    raise InvariantError(f"{role}: created {created.get(role, 0)} != sum over states of {states}")
+            trained = sum(states["trained"] for states in states_of.values())
+            bound = db.execute("SELECT coalesce(sum(episodes), 0) FROM commits WHERE NOT rolled_back").fetchone()[0]
+            odd = db.execute(
+                "SELECT c.role, c.incarnation, c.step, c.episodes, count(e.id) FROM commits c LEFT JOIN episodes e ON "
+                "e.commit_role = c.role AND e.commit_incarnation = c.incarnation AND e.commit_step = c.step "
+                "AND e.state = 'trained' WHERE NOT c.rolled_back GROUP BY 1, 2, 3 HAVING count(e.id) != c.episodes"
+            ).fetchall()
+            if odd or trained != bound:
+                found = [f"{role}/{life}/{step}: {said}, rows {rows}" for role, life, step, said, rows in odd]
+                raise InvariantError(f"{trained} trained rows but commits hold {bound} episodes {found}")
+            sql = "SELECT count(*) FROM episodes WHERE state = 'voided' AND reward IS NOT NULL"
+            if paid := db.execute(sql).fetchone()[0]:
+                raise InvariantError(f"{paid} void episodes have a reward")
+        return states_of
+
+    def outcomes(self) -> dict[str, int]:
+        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of proposals) and `reject/solver_<form>`.
+
+        A dropped row's cause is the drop's: the rule of a dropped proposal is its game's (`unnamed` without one), the form
+        in which a dropped attempt ended is on record no more (`solver_no_answer`). Of evaluations only voids count: these
+        are faults whoever they hit (law 2), and from what an evaluation rejects nobody would have learned.
+        """
+        rule = (
+            f"CASE WHEN e.role = '{SOLVER}' THEN 'solver_' || CASE e.state WHEN 'dropped' THEN 'no_answer' "
+            "ELSE e.cause END WHEN e.state = 'dropped' THEN g.rule ELSE e.cause END"
+        )
+        sql = (
+            "SELECT 'void/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'voided' GROUP BY name UNION ALL "
+            "SELECT 'drop/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'dropped' GROUP BY name "
+            f"UNION ALL SELECT 'reject/' || coalesce({rule}, 'unnamed') AS name, count(*) "
+            "FROM episodes e LEFT JOIN games g ON g.id = e.game_id "
+            f"WHERE e.outcome = 'rejected' AND e.role IN ('{PROPOSER}', '{SOLVER}') GROUP BY name"
+        )
+        return {str(name): int(number) for name, number in sorted(tuple(row) for row in self._select(sql))}
+
+    def digest(self) -> str:
+        """sha256 (hex) over episodes and games sorted by id, without times and places: equal for deterministic runs."""
+        total = hashlib.sha256()
+        with self._together() as db:
+            for sql in _DIGESTED:
+                for row in db.execute(sql):
+                    total.update(json.dumps(tuple(row)).encode() + b"\n")
+        return total.hexdigest()
+
+
+def _still(path: Path) -> tuple[int, ...] | None:
+    """By what a file that nobody writes is known again (a missing one: nothing); None where a writer's log is beside it.
+    An empty log says nothing: one who looked at a run may have left it."""
+    with suppress(FileNotFoundError):
+        if path.with_name(f"{path.name}-wal").stat().st_size:
+            return None
+    with suppress(FileNotFoundError):
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns, status.st_size
+    return ()
+
+
+def _opened(path: Path, readonly: bool) -> sqlite3.Connection:
+    if readonly and not path.is_file():
+        raise InputError("a ledger file must exist", path, "give the path of a run's ledger.db")
+    mode = "rwc" if not readonly else "ro" if _still(path) is None else "ro&immutable=1"
+    db: sqlite3.Connection | None = None
+    try:
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
+        db.row_factory = sqlite3.Row
+        if readonly:
+            ((verdict,), *_) = db.execute("PRAGMA quick_check").fetchall()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
+        else:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.executescript(SCHEMA)
+        db.execute(
+            "SELECT counters.created, round FROM counters, episodes"
+        ).fetchone()  # fails for a file of another form
+    except sqlite3.DatabaseError as error:
+        if db is not None:
+            db.close()
+        if getattr(error, "sqlite_errorname", "").startswith(_PLACE):
+            rule = "a ledger can be opened where it lies; beside one that was not closed SQLite writes, also to read it"
+            raise InputError(rule, f"{path} ({error})", "copy the run's folder to where you may write") from error
+        rule = "a ledger file must be this project's SQLite"
+        raise InputError(rule, f"{path} ({error})", "use another file") from error
+    return db
