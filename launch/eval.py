@@ -31,7 +31,7 @@ from ssp.game.judge import AnswerJudge, Item
 from ssp.game.rollout import Search, lengths
 from ssp.game.world import files
 from ssp.search.recorded import RecordedSearch
-from ssp.telemetry.terminal import Seen, Terminal, followed
+from ssp.telemetry.terminal import Terminal, followed
 
 BATCH, CACHE_SHARE = 256, 0.5
 """Questions at once, at most: as many as keep their cache in this share of the free memory. No result depends on it."""
@@ -89,8 +89,8 @@ def _play(
     kept = Kept(Path(args.out) if args.out else None, _mark(cfg, args, named, questions), cfg.judge.fold)
     if kept.rows:
         say(f"{kept.path}: {len(kept.rows)} rows are there already", file=sys.stderr)
-    seen, search = Seen(), _search(cfg, args, [item.corpus for item in sets])
-    play = _player(cfg, args, named, search, console, seen)
+    search = _search(cfg, args, [item.corpus for item in sets])
+    play = _player(cfg, args, named, search, console)
     asked = [question.question for found in questions.values() for question in found]
     build.check_words(build.tokenizer(named.folder(cfg)), asked)
     if args.method == methods.AGENT:
@@ -101,7 +101,7 @@ def _play(
         for item in sets:
             found = questions[item.name]
             tasks = evaluation.make_tasks(found, cfg.seed, item.corpus, f"eval/{item.name}", args.samples)
-            with followed(item.name, len(tasks), seen) as moved:
+            with followed(item.name, len(tasks)) as moved:
                 rows[item.name] = kept.played(item.name, found, tasks, play, batch, moved)
     except KeyboardInterrupt:
         if kept.path:
@@ -155,16 +155,14 @@ def _mark(cfg: Config, args: argparse.Namespace, named: policy.Policy, questions
     return evaluation.mark((to_yaml(cfg), asked, questions), places)
 
 
-def _player(
-    cfg: Config, args: argparse.Namespace, named: policy.Policy, search: Search, console: Terminal, seen: Seen
-) -> Play:
+def _player(cfg: Config, args: argparse.Namespace, named: policy.Policy, search: Search, console: Terminal) -> Play:
     from ssp.selfplay.workers import build
 
     folder = named.folder(cfg)
     asked = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
     console.print(f"policy {named.shown(folder)}, {asked}", soft_wrap=True)
     if args.method == methods.AGENT:
-        return build.player(cfg, SOLVER, folder, search, args.temperature, seen.told)
+        return build.player(cfg, SOLVER, folder, search, args.temperature)
     return build.baseline(cfg, SOLVER, folder, search, args.temperature, args.method)
 
 

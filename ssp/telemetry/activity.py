@@ -1,32 +1,22 @@
 """Who does what: every call to an actor, as whoever sees all calls tells.
 
-Owns the busy seconds of each actor, what it does now, and its spans of the timeline. Promises that an actor is busy while a
-call to it is under way, that a call's span counts from when its actor could begin it (one after the other; blocks that an
-engine plays at once in flight are on lines of their own, `solver-0`, `solver-0 2`), that what reaches an actor beside its
-calls (new weights in flight) has a track of its own and does not count as busy, and that nothing is asked of an actor for
-it. Refuses to influence a call.
+Promises that an actor is busy while a call to it is under way, and that a call's span counts from when its actor could begin
+it: one after the other; blocks that an engine plays at once in flight are on lines of their own (`solver-0`, `solver-0 2`).
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol
 
 STEP: ContextVar[int] = ContextVar("step")
 """The step that the calls of this task are for, for their spans."""
 
-
-class Span(Protocol):
-    """Where spans go (`Timeline.span`)."""
-
-    def __call__(self, track: str, name: str, start: float, end: float, args: dict[str, float] | None = None) -> None:
-        """One span, perf_counter seconds."""
-        ...
+Span = Callable[[str, str, float, float, dict[str, float] | None], None]
+"""(track, name, start, end, what is shown with it), in perf_counter seconds: `Timeline.span`."""
 
 
 @dataclass
@@ -36,12 +26,7 @@ class _Line:
 
     track: str
     last: float
-    sent: deque[tuple[float, str]] = field(default_factory=deque)
-
-    @property
-    def began(self) -> float:
-        """When the call that is made now could begin."""
-        return max(self.sent[0][0], self.last)
+    sent: list[tuple[float, str]] = field(default_factory=list)
 
 
 @dataclass
@@ -55,18 +40,6 @@ class _Actor:
     done: float = 0.0
     since: float = 0.0
     version: int = -1
-
-    def line(self, at_once: int) -> _Line:
-        """Where a call that is sent now stands."""
-        found = min(self.lines, key=lambda line: len(line.sent))
-        if found.sent and len(self.lines) < at_once:
-            found = _Line(f"{self.lines[0].track} {len(self.lines) + 1}", 0.0)
-            self.lines.append(found)
-        return found
-
-    def busy(self, now: float) -> float:
-        """Seconds up to `now`, with what is under way."""
-        return self.done + (now - self.since if self.under_way else 0.0)
 
 
 class Activity:
@@ -87,7 +60,10 @@ class Activity:
     def call(self, name: str, work: str, args: dict[str, float], at_once: int = 1) -> Iterator[dict[str, float]]:
         """Around a call to an actor that does `work`, `at_once` of them at most; what is added to `args` is shown too."""
         actor, sent = self._actors[name], (time.perf_counter(), work)
-        line = actor.line(at_once)
+        line = min(actor.lines, key=lambda line: len(line.sent))
+        if line.sent and len(actor.lines) < at_once:
+            line = _Line(f"{name} {len(actor.lines) + 1}", 0.0)
+            actor.lines.append(line)
         line.sent.append(sent)
         if not actor.under_way:
             actor.since = sent[0]
@@ -105,16 +81,16 @@ class Activity:
             self._span(line.track, work, start, end, args)
             load = args.get("sync_s", 0.0)
             if load > 0:
-                self._span(line.track, "sync", start, min(end, start + load))
+                self._span(line.track, "sync", start, min(end, start + load), None)
 
     def beside(self, name: str, work: str, start: float, args: dict[str, float]) -> None:
-        """A piece of work beside the actor's calls has ended."""
+        """A piece of work beside the actor's calls has ended: it has a track of its own, and does not count as busy."""
         self._span(f"{name} {work}", work, start, time.perf_counter(), args)
 
     def busy(self) -> dict[str, float]:
-        """Busy seconds so far, by actor."""
-        now = time.perf_counter()
-        return {name: actor.busy(now) for name, actor in list(self._actors.items())}
+        """Busy seconds so far, with what is under way, by actor."""
+        now, actors = time.perf_counter(), list(self._actors.items())
+        return {name: actor.done + (now - actor.since if actor.under_way else 0.0) for name, actor in actors}
 
     def kinds(self) -> dict[str, list[str]]:
         """Kind → its actors."""
@@ -144,11 +120,12 @@ class Activity:
         """What is under way, for a person: "solver solve 2/2 3s, learner_solver learn 1s"."""
         at, doing = time.perf_counter(), dict[tuple[str, str], list[float]]()
         for actor in list(self._actors.values()):
-            oldest = min((line for line in actor.lines if line.sent), key=lambda line: line.began, default=None)
-            if oldest is not None:
-                doing.setdefault((actor.kind, oldest.sent[0][1]), []).append(at - oldest.began)
-        sizes = {kind: len(names) for kind, names in self.kinds().items()}
+            began = [(max(line.sent[0][0], line.last), line.sent[0][1]) for line in actor.lines if line.sent]
+            if began:
+                start, work = min(began)
+                doing.setdefault((actor.kind, work), []).append(at - start)
+        kinds = self.kinds()
         return ", ".join(
-            f"{kind} {work}{f' {len(waits)}/{sizes[kind]}' if sizes[kind] > 1 else ''} {max(waits):.0f}s"
+            f"{kind} {work}{f' {len(waits)}/{len(kinds[kind])}' if len(kinds[kind]) > 1 else ''} {max(waits):.0f}s"
             for (kind, work), waits in doing.items()
         )

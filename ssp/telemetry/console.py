@@ -1,7 +1,4 @@
-"""What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a table at the end.
-
-Promises that it only ever prints, and that a terminal never shows work that is older than a second.
-"""
+"""What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a table at the end."""
 
 from __future__ import annotations
 
@@ -54,15 +51,11 @@ class Console:
         self._tenth = -1
 
     def start(
-        self,
-        total_steps: int,
-        done: int = 0,
-        now: Callable[[], str] = str,
-        left: Callable[[], float | None] | None = None,
+        self, total: int, done: int = 0, now: Callable[[], str] = str, left: Callable[[], float | None] | None = None
     ) -> None:
-        """Play begins, or begins again: `total_steps` in all, `done` of them before. `now` gives the work under way. `left`
-        gives the seconds that are left, where the caller knows better than the steps so far."""
-        self._total, self._step, self._first, self._began = total_steps, done, done, time.monotonic()
+        """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives the work under way, `left`
+        the seconds that are left, where the caller knows better than the steps so far."""
+        self._total, self._step, self._first, self._began = total, done, done, time.monotonic()
         self._now, self._left = now, left or self._by_steps
         if self._rich.is_terminal and self._live is None:
             self._live = Live(get_renderable=self._picture, console=self._rich, refresh_per_second=2)
@@ -84,14 +77,8 @@ class Console:
             say(f"! {text}", file=self._file)
 
     def progress(self, done: float, message: str) -> None:
-        """Preparation before the first step, e.g. the cold start: a bar on a terminal, a line every tenth elsewhere."""
-        if self._rich.is_terminal:
-            line = Text(f"{_bar(done)} {done:4.0%}  {message}")
-            if self._live is None:
-                self._live = Live(line, console=self._rich, refresh_per_second=4, transient=True)
-                self._live.start()
-            self._live.update(line)
-        elif int(10 * done) != self._tenth:
+        """Preparation before the first step, e.g. the cold start: a line every tenth."""
+        if int(10 * done) != self._tenth:
             self._tenth = int(10 * done)
             say(f"{done:4.0%}  {message}", file=self._file)
 
@@ -105,7 +92,8 @@ class Console:
                 table.add_column(name, justify="right")
             for what, start, end, form in rows:
                 change = None if start is None or end is None else end - start
-                table.add_row(what, _shown(start, form), _shown(end, form), _shown(change, "+" + form))
+                cells = (start, form), (end, form), (change, "+" + form)
+                table.add_row(what, *("-" if value is None else format(value, form) for value, form in cells))
             self._rich.print(table)
         for name, path in (paths or {}).items():
             # Paths are printed unwrapped, so that they can be copied.
@@ -123,13 +111,12 @@ class Console:
         return [f"{label} {form.format(value)}" for label, form, value in there]
 
     def _picture(self) -> Group:
-        """The step that the run is at, its figures, and the work under way."""
         done = self._step / max(1, self._total)
-        lines = [Text(f"step {self._step}/{self._total}  {_bar(done)} {done:4.0%}  ETA {self._eta()}")]
+        bar = f"{'█' * round(LONGEST * done):░<{LONGEST}}"
+        lines = [Text(f"step {self._step}/{self._total}  {bar} {done:4.0%}  ETA {self._eta()}")]
         if self._values:
             lines.append(Text("  ".join(self._figures())))
-        now = self._now()
-        if now:
+        if now := self._now():
             lines.append(Text(f"now: {now}", overflow="ellipsis", no_wrap=True))
         return Group(*lines)
 
@@ -144,13 +131,4 @@ class Console:
         if left is None:
             return "-"
         minutes, seconds = divmod(round(left), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-def _bar(done: float) -> str:
-    return f"{'█' * round(LONGEST * done):░<{LONGEST}}"
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"

@@ -1,7 +1,4 @@
-"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, queues, the console, the cluster's metrics, W&B.
-
-Owns the fan-out of one row and the final table. Promises that files are written before the console. Refuses to compute.
-"""
+"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, queues, the console, the cluster's metrics, W&B."""
 
 from __future__ import annotations
 
@@ -77,9 +74,7 @@ class Display:
     def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """What the console shows of a game's row."""
         names = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
-        for name, count in values.items():
-            if name.startswith("void/"):
-                self._voids[name.removeprefix("void/")] += int(count)
+        self._voids.update({name[5:]: int(count) for name, count in values.items() if name.startswith("void/")})
         return {
             "step": float(step),
             "tokens_per_second": values["tokens_per_second"],

@@ -1,8 +1,6 @@
-"""Every figure of a run: its name, who has it, unit, kind and meaning.
+"""Every figure of a run, from figures.json: name, roles, unit, meaning and, where it is no gauge, kind, a line each.
 
-Owns the one list, figures.json: name, roles, unit, meaning and, where it is no gauge, kind, a line each. The table in
-docs/metrics.md, the series of Ray's metrics and the Grafana dashboard are made from it (`ssp.telemetry.published`).
-Promises that a series keeps its name and its tags. Refuses to know how a figure is made.
+The table in docs/metrics.md, the series of Ray's metrics and the Grafana dashboard are made from it.
 """
 
 from __future__ import annotations
@@ -50,11 +48,7 @@ class Figure:
 
     def match(self, name: str) -> dict[str, str] | None:
         """The values of `parts` when `name` is this figure's, else None."""
-        pattern = "".join(
-            f"(?P<{piece}>.+)" if number % 2 else re.escape(piece)
-            for number, piece in enumerate(_PART.split(self.name))
-        )
-        found = re.fullmatch(pattern, name)
+        found = re.fullmatch(_PART.sub(r"(?P<\1>.+)", self.name), name)
         return None if found is None else found.groupdict()
 
 

@@ -1,7 +1,7 @@
 """What is made from the list of figures: the tables in docs/metrics.md and the Grafana dashboard.
 
 `python -m ssp.telemetry.published` writes the tables where they lie in the repository; `ssp board --grafana FILE` writes the
-dashboard. Owns their form. Promises that the same list gives the same files.
+dashboard.
 """
 
 from __future__ import annotations
@@ -26,14 +26,40 @@ DOCUMENTED = ("<!-- figures: made by python -m ssp.telemetry.published -->", "<!
 UNITS = {"s": "s", "bytes": "bytes", "share": "percentunit"}
 """Ours → Grafana's; others are plain numbers."""
 
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_BOARD: dict[str, Any] = {
+    "title": "Search self-play",
+    "uid": "ssp-selfplay",
+    "tags": ["ssp"],
+    "schemaVersion": 39,
+    "version": 1,
+    "editable": True,
+    "refresh": "10s",
+    "time": {"from": "now-1h", "to": "now"},
+    "templating": {
+        "list": [
+            {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+            {
+                "name": "run",
+                "type": "query",
+                "label": "run",
+                "datasource": _SOURCE,
+                "query": {"query": "label_values(ray_ssp_step, run)", "refId": "run"},
+                "refresh": 2,
+                "multi": True,
+                "includeAll": True,
+                "allValue": ".*",
+                "current": {"text": "All", "value": "$__all"},
+            },
+        ]
+    },
+}
+
 
 def sections() -> Iterator[tuple[str, list[Figure]]]:
     """Title and figures of each."""
     for role, title in ROWS:
-        yield (
-            title,
-            [figure for figure in FIGURES if role in figure.roles and (figure.name != "step" or role == "live")],
-        )
+        yield title, [one for one in FIGURES if role in one.roles and (one.name != "step" or role == "live")]
 
 
 def tables() -> str:
@@ -53,94 +79,48 @@ def exported(figure: Figure) -> str:
     return f"ray_{figure.series}" + ("_total" if figure.kind == COUNTER else "")
 
 
-def dashboard() -> dict[str, Any]:
-    """The Grafana dashboard: a panel a figure, a row a section, to choose the run from."""
+def grafana() -> str:
+    """The dashboard's file: a panel a figure, a row a section, to choose the run from."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, figures in sections():
         place = {"x": 0, "y": top, "w": WIDTH * ABREAST, "h": 1}
-        panels.append(
-            {"type": "row", "title": title.replace("`", ""), "collapsed": False, "gridPos": place, "panels": []}
-        )
+        row = {"type": "row", "title": title.replace("`", ""), "collapsed": False, "gridPos": place, "panels": []}
+        panels.append(row)
         top += 1
         for number, figure in enumerate(figures):
             x, y = number % ABREAST * WIDTH, top + number // ABREAST * HEIGHT
-            panels.append(_panel(figure, {"x": x, "y": y, "w": WIDTH, "h": HEIGHT}))
+            panels.append(_panel(figure) | {"gridPos": {"x": x, "y": y, "w": WIDTH, "h": HEIGHT}})
         top += -(-len(figures) // ABREAST) * HEIGHT
-    for number, panel in enumerate(panels, start=1):
-        panel["id"] = number
-    return {
-        "title": "Search self-play",
-        "uid": "ssp-selfplay",
-        "tags": ["ssp"],
-        "schemaVersion": 39,
-        "version": 1,
-        "editable": True,
-        "refresh": "10s",
-        "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [_source(), _run()]},
-        "panels": panels,
-    }
+    made = _BOARD | {"panels": [panel | {"id": number} for number, panel in enumerate(panels, start=1)]}
+    return json.dumps(made, indent=1) + "\n"
 
 
-def _panel(figure: Figure, place: dict[str, int]) -> dict[str, Any]:
-    by = ", ".join(("role", *figure.parts))
-    chosen = f'{exported(figure)}{{run=~"$run"}}'
-    expression = f"sum by (run, {by}) (rate({chosen}[5m]))" if figure.kind == COUNTER else chosen
-    if figure.name == "actor/busy_seconds":  # a share of them all is easier to read
-        expression = f'{expression} / max by (run, role) (ray_ssp_actor_count{{run=~"$run"}})'
+def _panel(figure: Figure) -> dict[str, Any]:
+    counts = figure.kind == COUNTER
+    by, chosen = ", ".join(("run", "role", *figure.parts)), f'{exported(figure)}{{run=~"$run"}}'
     unit = UNITS.get(figure.unit, "short")
-    if figure.kind == COUNTER:
-        unit = "percentunit" if figure.unit == "s" else "Bps" if figure.unit == "bytes" else "cps"
+    if counts:
+        unit = {"s": "percentunit", "bytes": "Bps"}.get(figure.unit, "cps")
     legend = " ".join(f"{{{{{key}}}}}" for key in ("run", "role", *figure.parts))
+    expression = f"sum by ({by}) (rate({chosen}[5m]))" if counts else chosen
     return {
         "type": "timeseries",
-        "title": figure.name + (" per second" if figure.kind == COUNTER else ""),
+        "title": figure.name + (" per second" if counts else ""),
         "description": figure.text + (f" ({figure.unit})" if figure.unit else ""),
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "gridPos": place,
+        "datasource": _SOURCE,
         "fieldConfig": {"defaults": {"unit": unit, "custom": {"spanNulls": True}}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": [{"expr": expression, "legendFormat": legend, "refId": "A"}],
     }
 
 
-def _source() -> dict[str, Any]:
-    return {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
-
-
-def _run() -> dict[str, Any]:
-    return {
-        "name": "run",
-        "type": "query",
-        "label": "run",
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": {"query": "label_values(ray_ssp_step, run)", "refId": "run"},
-        "refresh": 2,
-        "multi": True,
-        "includeAll": True,
-        "allValue": ".*",
-        "current": {"text": "All", "value": "$__all"},
-    }
-
-
-def grafana() -> str:
-    """The dashboard as the file holds it."""
-    return json.dumps(dashboard(), indent=1) + "\n"
-
-
 def documented(text: str) -> str:
     """A page with its tables made anew, between the two marks."""
     before, _, rest = text.partition(DOCUMENTED[0])
-    _, _, after = rest.partition(DOCUMENTED[1])
-    return f"{before}{DOCUMENTED[0]}\n\n{tables()}\n{DOCUMENTED[1]}{after}"
-
-
-def main() -> None:
-    """Write the tables."""
-    page = Path(__file__).parents[2] / "docs" / "metrics.md"
-    page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return f"{before}{DOCUMENTED[0]}\n\n{tables()}\n{DOCUMENTED[1]}{rest.partition(DOCUMENTED[1])[2]}"
 
 
 if __name__ == "__main__":
-    main()
+    page = Path(__file__).parents[2] / "docs" / "metrics.md"
+    page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,9 +1,8 @@
 """Metrics of a run: metrics.jsonl, TensorBoard, and whoever else wants them.
 
-Owns the form of a line: {"step", "role", "time", name: value ...}, one a step and role.
-Promises that every line is valid JSON and on its way to the disk when `write` returns; a figure that is not finite is
-written as null and named in the line's `not_finite`. Lines of steps that a resume plays again stay, and the last counts;
-TensorBoard is told to forget them. Refuses to know what a figure means, and who else wants it.
+A line is {"step", "role", "time", name: value ...}, on its way to the disk when `write` returns; a figure that is not finite
+is null and named in the line's `not_finite`. Lines of steps that a resume plays again stay, and the last counts; TensorBoard
+is told to forget them.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ _OWN = ("step", "role", "time", "not_finite")
 
 
 class RunLog:
-    """Writer of one run's figures into `folder` (`metrics.jsonl`, `tensorboard/`). Appends to what is there; `earlier` is
-    what was there, as `read_metrics` gives it."""
+    """Writer of one run's figures into `folder` (`metrics.jsonl`, `tensorboard/`). `earlier`: what was there before."""
 
     def __init__(self, folder: str | Path, sinks: Sequence[Sink] = ()) -> None:
         folder = Path(folder)
@@ -87,9 +85,7 @@ def cut_half_line(path: Path) -> None:
     if not path.exists():
         return
     content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole != len(content):
-        os.truncate(path, whole)
+    os.truncate(path, content.rfind(b"\n") + 1)
 
 
 def _summary_writer() -> Any:

@@ -1,17 +1,15 @@
 """The one door to a terminal for what is drawn by rich: tables, colours, live pictures.
 
-Owns that nothing is read as markup or emoji. Promises that text reaches the terminal as `printable` makes it, whoever wrote
-it. Refuses to know what is shown. Plain lines go through `ssp.base.printable.say`.
+Promises that nothing is read as markup or emoji, and that text reaches the terminal as `printable` makes it, whoever wrote
+it. Plain lines go through `ssp.base.printable.say`.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -19,10 +17,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from ssp.base.printable import printable, say
-from ssp.base.tokenlog import Kind
 
 PULSE = 60.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress, at least, where there is no terminal."""
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -52,42 +49,20 @@ def bar(**settings: Any) -> Progress:
     return Progress(*columns, console=Terminal(stderr=True), transient=True, **settings)
 
 
-@dataclass
-class Seen:
-    """Texts that the policy wrote so far."""
-
-    turns: int = 0
-
-    def told(self, _: object, kind: Kind, text: str) -> None:
-        """Hears of each text of an episode at once."""
-        self.turns += kind is Kind.MODEL
-
-
 @contextmanager
-def followed(name: str, total: int, seen: Seen, every: float = PULSE) -> Iterator[Callable[[int], None]]:
-    """How far `total` episodes are, on stderr: a bar on a terminal, elsewhere a line every so many seconds; at the end how
-    long they took. Yields what is told how many are over, first of all those that were before."""
-    started, ended, over = time.perf_counter(), threading.Event(), list[int]()
+def followed(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """How far `total` episodes are, on stderr: a bar on a terminal, elsewhere a line now and then; at the end how long they
+    took. Yields what is told how many are over."""
+    started = told = time.perf_counter()
+    with bar(disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(name, total=total)
 
-    def pulse() -> None:
-        while not ended.wait(every):
-            seconds, done = time.perf_counter() - started, over[-1] if over else 0
-            rest = (total - done) / (done - over[0]) if over and done > over[0] else 0.0
-            left = f", about {seconds * rest:.0f} s left" if rest else ""
-            say(f"{name}: {done} of {total} episodes, {seen.turns} turns, {seconds:.0f} s{left}", file=sys.stderr)
+        def moved(done: int) -> None:
+            nonlocal told
+            progress.update(task, completed=done)
+            if progress.disable and time.perf_counter() > told + PULSE:
+                told = time.perf_counter()
+                say(f"{name}: {done} of {total} episodes, {told - started:.0f} s", file=sys.stderr)
 
-    terminal = sys.stderr.isatty()
-    if not terminal:
-        threading.Thread(target=pulse, daemon=True).start()
-    try:
-        with bar(disable=not terminal) as progress:
-            task = progress.add_task(name, total=total)
-
-            def moved(done: int) -> None:
-                over.append(done)
-                progress.update(task, completed=done)
-
-            yield moved
-    finally:
-        ended.set()
+        yield moved
     say(f"{name}: {total} episodes, {time.perf_counter() - started:.1f} s", file=sys.stderr)

@@ -1,9 +1,7 @@
 """What ran when: spans of work by track, in the Chrome trace format (opens in Perfetto and chrome://tracing).
 
-Owns timeline.json. Promises that a span is the operating system's when `span` returns, and nothing of it stays in memory;
-that the file can be opened at any moment, also after a kill (the format lets the closing bracket be missing); that a resumed
-run goes on in it; and that it stays below a size that viewers open: past that it is kept as timeline-1.json, in place of
-the one before, and begins anew. Refuses to know what a track is.
+Promises that a span is the operating system's when `span` returns; that the file can be opened at any moment, also after a
+kill (the format lets the closing bracket be missing); and that a resumed run goes on in it.
 """
 
 from __future__ import annotations
@@ -14,36 +12,32 @@ import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ssp.base.errors import InputError
-
-LIMIT = 200_000_000
-"""Bytes of one file."""
-
-Args = Mapping[str, float | str]
 
 
 class Timeline:
     """Writer of one run's spans. Times are `time.perf_counter()` seconds of this process."""
 
-    def __init__(self, path: str | Path, limit: int = LIMIT) -> None:
-        self._path, self._limit = Path(path), limit
+    def __init__(self, path: str | Path) -> None:
         self._wall = time.time() - time.perf_counter()
-        self._named: set[str] = set()
-        if self._path.exists():
-            _reopen(self._path)
-        self._file = self._open()
+        self._places: dict[str, dict[str, int]] = {}
+        if Path(path).exists():
+            _reopen(Path(path))
+        self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+        if not self._file.tell():
+            self._file.write("[\n")
 
-    def span(self, track: str, name: str, start: float, end: float, args: Args | None = None) -> None:
+    def span(
+        self, track: str, name: str, start: float, end: float, args: Mapping[str, float | str] | None = None
+    ) -> None:
         """One piece of work on `track` (a line in the picture) from `start` to `end`; `args` are shown with it.
 
         After `close` nothing is written. Tracks that differ in their last number only (solver-0, solver-1) stand together.
         """
         if self._file.closed:
             return  # of a call that the end of the run cut short
-        if self._file.tell() > self._limit:
-            self._turn()
         # Ends are rounded as starts are, so that a span which begins where another ends does not overlap it: Perfetto drops
         # what overlaps.
         first, last = (round((self._wall + at) * 1e6) for at in (start, end))
@@ -60,29 +54,17 @@ class Timeline:
 
     def _place(self, track: str) -> dict[str, int]:
         """Numbers of the track and its group: made of their names, so that a resumed run uses the same ones."""
-        stem, _, last = track.rpartition("-")
-        group = stem if last.split(" ")[0].isdigit() else track
-        place = {"pid": _number(group), "tid": _number(track)}
-        if track not in self._named:
-            self._named.add(track)
+        if track not in self._places:
+            stem, _, last = track.rpartition("-")
+            group = stem if last.split(" ")[0].isdigit() else track
+            pid, tid = (zlib.crc32(name.encode()) & 0x7FFFFFFF for name in (group, track))
+            self._places[track] = place = {"pid": pid, "tid": tid}
             self._add({"name": "process_name", "ph": "M", **place, "args": {"name": group}})
             self._add({"name": "thread_name", "ph": "M", **place, "args": {"name": track}})
-        return place
+        return self._places[track]
 
     def _add(self, event: Mapping[str, Any]) -> None:
         self._file.write(json.dumps(event) + ",\n")
-
-    def _open(self) -> TextIO:
-        file = self._path.open("a", buffering=1, encoding="utf-8")
-        if not file.tell():
-            file.write("[\n")
-        return file
-
-    def _turn(self) -> None:
-        self.close()
-        os.replace(self._path, self._path.with_name(f"{self._path.stem}-1{self._path.suffix}"))
-        self._named.clear()
-        self._file = self._open()
 
 
 def _reopen(path: Path) -> None:
@@ -91,8 +73,7 @@ def _reopen(path: Path) -> None:
         if file.read(2) not in (b"[\n", b""):
             rule, found = "an existing timeline must be one that a run wrote", f"{path} (it does not begin as one)"
             raise InputError(rule, found, "move that file away")
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - 65536)
+        start = max(0, file.seek(0, os.SEEK_END) - 65536)
         file.seek(start)
         tail = file.read()
         kept = tail[: tail.rfind(b"\n") + 1]
@@ -101,7 +82,3 @@ def _reopen(path: Path) -> None:
         if closed:
             file.seek(0, os.SEEK_END)
             file.write(b",\n")
-
-
-def _number(name: str) -> int:
-    return zlib.crc32(name.encode()) & 0x7FFFFFFF

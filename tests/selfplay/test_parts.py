@@ -49,7 +49,7 @@ def test_shares_add_up_to_the_step(stages: list[list[dict[str, float]]], learn: 
 def test_idle_is_the_mean_over_workers() -> None:
     clock = Clock()
     clock.stage("solver", "play", 0.0, [{"generate": 4.0, "busy": 4.0}, {"generate": 2.0, "busy": 2.0}])
-    assert clock.seconds["generate"] == 4.0
+    assert clock.generated["solver"] == 4.0
     assert clock.shares(10.0, 2)["time/idle"] == 7.0
 
 

@@ -70,7 +70,7 @@ def test_rows_go_there_and_a_resumed_folder_goes_on_in_its_run(fake: Fake, tmp_p
 
 
 def test_what_is_called_a_secret_is_starred_and_names_of_variables_stay() -> None:
-    found = wandb_log._public("", {"api_key": "x", "key_env": "NAME", "a": [{"token": "y", "password": ""}], "n": 3})
+    found = wandb_log.public("", {"api_key": "x", "key_env": "NAME", "a": [{"token": "y", "password": ""}], "n": 3})
     assert found == {"api_key": "***", "key_env": "NAME", "a": [{"token": "***", "password": ""}], "n": 3}
 
 
