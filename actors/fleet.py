@@ -24,7 +24,7 @@ from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living, 
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError, InvariantError, SspError
-from ssp.capacity.memory import services
+from ssp.capacity.memory.processes import shard as shard_needs
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.hits import Hits, Knobs, Rows, Search, Vectors
@@ -251,7 +251,7 @@ def join(cfg: Config, run: str, shard: int) -> str:
     free = next(i for i in range(len(there) + 1) if actor_name(run, SHARD, shard, i) not in there)
     name = actor_name(run, SHARD, shard, free)
     start: Any = ShardActor
-    need = sum(need.bytes for need in services.shard(cfg)) / budget.MB  # it goes where its memory is free
+    need = sum(need.bytes for need in shard_needs(cfg)) / budget.MB  # it goes where its memory is free
     actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard, need)
     try:
         ready([actor], cfg.ray.start_timeout)

@@ -85,7 +85,7 @@ def shape(name: str) -> Any:
 def plan(asked: dict[str, Any]) -> int:
     """MB that the planner gives to such a process, the process itself included."""
     from ssp.capacity.memory import Model, Process, engine, learner
-    from ssp.capacity.memory.services import base
+    from ssp.capacity.memory.processes import base
     from ssp.config.role import RoleConfig
 
     size = shape(asked["model"])

@@ -20,7 +20,7 @@ from launch.cli import Parser, parse
 from ssp import __version__
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.capacity.memory import processes
-from ssp.capacity.memory.services import BASE_MB
+from ssp.capacity.memory.processes import BASE_MB
 from ssp.capacity.placement import machine, make, short
 from ssp.config.load import to_yaml
 from ssp.search.index.builder import IndexPlan, build_index

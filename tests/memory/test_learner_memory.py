@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from ssp.base.shape import Shape
-from ssp.capacity.memory import activations, learner
+from ssp.capacity.memory import learner
 from ssp.capacity.memory.needs import Need
 from ssp.capacity.memory.shapes import PUBLIC, Model
 from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
@@ -56,7 +56,7 @@ def model_of(module: Any) -> Model:
 def test_constants_are_those_of_the_modules_that_import_torch() -> None:
     from ssp.learning.backends import deepspeed_backend
 
-    assert activations.CELLS == forward.CELLS and learner.BUCKET == deepspeed_backend.BUCKET
+    assert learner.CELLS == forward.CELLS and learner.BUCKET == deepspeed_backend.BUCKET
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -112,10 +112,10 @@ def test_activations_are_as_planned(family: str, dtype: str, checkpointing: bool
         forward.states(module, ids, mask)
     shape = model_of(module).shape
     assert shape is not None
-    way = activations.Way(stream, product, copies=packed)
-    planned = activations.kept(shape, 4 * 128, way, checkpointing)
+    way = learner.Way(stream, product, copies=packed)
+    planned = learner.kept(shape, 4 * 128, way, checkpointing)
     if checkpointing:  # the layer that is computed again is not there yet
-        planned -= 4 * 128 * activations.per_layer(shape, way)
+        planned -= 4 * 128 * learner.per_layer(shape, way)
     assert bytes_of(kept) == pytest.approx(planned, rel=TOLERANCE_OF_INPUTS if checkpointing else TOLERANCE)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -63,25 +62,16 @@ def test_the_cache_of_a_token() -> None:
 
 @pytest.mark.parametrize(
     ("name", "public"),
-    [
-        ("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5-7B"),
-        ("Qwen/Qwen2.5-3B", "Qwen2.5-3B"),
-        ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
-        ("meta-llama/Meta-Llama-3.1-8B", "Llama-3.1-8B"),
-        ("Qwen/Qwen3-8B", "Qwen3-8B"),
-    ],
+    [("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5-7B"), ("meta-llama/Meta-Llama-3.1-8B", "Llama-3.1-8B")],
 )
 def test_public_models_are_known_by_name(name: str, public: str) -> None:
     found = find(name)
     assert found.shape == PUBLIC[public] and found.parameters == PUBLISHED[public] and "published" in found.note
 
 
-def test_other_models_are_guessed_aloud() -> None:
-    coder = find("Qwen/Qwen2.5-Coder-7B")
-    assert coder.parameters == 7_000_000_000 and coder.shape == PUBLIC["Qwen2.5-7B"]
-    assert "7 billion parameters by its name, KV cache and activations as of Qwen2.5-7B" in coder.note
-    secret = find("Org/Secret")
-    assert (secret.parameters, secret.shape) == (0, None) and "does not say how large" in secret.note
+def test_of_other_models_nothing_is_guessed() -> None:
+    secret = find("Org/Secret-7B")
+    assert (secret.parameters, secret.shape) == (0, None) and "its size not known" in secret.note
 
 
 def test_a_folder_counts_its_files(tmp_path: Path) -> None:
@@ -99,11 +89,3 @@ def test_a_folder_counts_its_files(tmp_path: Path) -> None:
 def test_our_own_policy_is_the_packaged_one() -> None:
     own = find("coldstart")
     assert own.shape is not None and own.parameters == own.shape.parameters > 100_000
-
-
-def small(family: str, **more: Any) -> torch.nn.Module:
-    """A random model of the family."""
-    config, model = FAMILIES[family]
-    torch.manual_seed(1)
-    made: torch.nn.Module = model(config(**{**SMALL, **more}))
-    return made

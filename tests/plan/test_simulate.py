@@ -56,8 +56,8 @@ def test_one_engine_one_role_constant_lengths() -> None:
     play, learn = 1000 * (STEP + EACH * 64), 64 * 1000 * TOKEN
     sync = played(config())
     assert sync.step == pytest.approx(play + learn, rel=1e-6)
-    assert sync.idle["solver"] == pytest.approx(learn / (play + learn), rel=1e-6)
-    assert sync.idle["learner-solver"] == pytest.approx(play / (play + learn), rel=1e-6)
+    assert sync.bubble["solver"] == pytest.approx(learn / (play + learn), rel=1e-6)
+    assert sync.bubble["learner-solver"] == pytest.approx(play / (play + learn), rel=1e-6)
     assert sync.fill["solver"] == pytest.approx(1.0) and sync.staleness["solver"] == (0.0, 0.0)
     overlapped = played(stale(1))
     assert overlapped.step == pytest.approx(max(play, learn), rel=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from ssp.base.shape import Shape
 from ssp.capacity.memory.learner import FLOAT32, width
 from ssp.capacity.memory.needs import GB, MB, Need, size
 from ssp.capacity.memory.shapes import Model
@@ -29,7 +28,7 @@ class EngineNeeds:
     """Needs of one engine, what to know of its cache, and what is short ("" = nothing): an engine whose cache holds no
     whole episode could not even start."""
 
-    needs: tuple[Need, ...]
+    needs: tuple[Need, ...] = ()
     note: str = ""
     short: str = ""
 
@@ -38,7 +37,7 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
     """An engine of `role` that plays so many episodes at a time, on GPUs of `gpu` bytes (0 = on CPUs). `adapters`: numbers
     in vLLM's room for them."""
     if role.engine.kind in ("endpoint", *ACTED):  # no model in this process
-        return EngineNeeds(())
+        return EngineNeeds()
     if role.engine.kind == "vllm":
         return _vllm(model, role, episodes, gpu, adapters)
     read, shape = model.parameters * FLOAT32, model.shape
@@ -76,14 +75,14 @@ def _full(model: Model, role: RoleConfig, numbers: int) -> int:
 
 
 def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int) -> EngineNeeds:
-    cfg, ranks, each = role.engine, role.engine.tensor_parallel, width(role.engine.dtype)
-    weights, beside = -(-model.parameters * each // ranks), adapters * each
-    work = 0 if model.shape is None else _work(model.shape, role)
+    cfg, ranks, each, shape = role.engine, role.engine.tensor_parallel, width(role.engine.dtype), model.shape
+    weights, beside, work = -(-model.parameters * each // ranks), adapters * each, 0
+    if shape is not None:  # activations of one step, and the sampler's float32 logits of every sequence in three copies
+        tokens = min(BATCHED, role.limits.longest * cfg.sequences)
+        work = tokens * (2 * shape.mlp // ranks + 4 * shape.hidden) * each + 3 * 4 * cfg.sequences * shape.vocab
     one = -(-_full(model, role, each) // ranks)
-    if cfg.kv_mb:
-        cache = cfg.kv_mb * MB
-    else:
-        cache = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else CPU_KV
+    left = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else CPU_KV
+    cache = cfg.kv_mb * MB or left
     needs = [
         Need("weights", weights, turn=True),
         *([Need("adapters", beside, turn=True)] if beside else []),
@@ -94,18 +93,5 @@ def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int
         needs += [Need("graphs", 0 if cfg.eager else GRAPHS, turn=True), Need("context", RESIDUE)]
     wanted = min(episodes, cfg.sequences)
     note = f"its cache holds {cache // one} of {wanted} episodes at full length" if one and cache < wanted * one else ""
-    short = ""
-    if cache < one:
-        short = (
-            f"{size(one)} of KV cache for one episode of {role.limits.longest} tokens, where {size(cache)} are left "
-            f"beside {size(weights)} of weights"
-        )
-    return EngineNeeds(tuple(needs), note, short)
-
-
-def _work(shape: Shape, role: RoleConfig) -> int:
-    """Activations of one step of vLLM, and the sampler's float32 logits of every sequence (three copies)."""
-    cfg = role.engine
-    tokens = min(BATCHED, role.limits.longest * cfg.sequences)
-    layer = tokens * (2 * shape.mlp // cfg.tensor_parallel + 4 * shape.hidden) * width(cfg.dtype)
-    return layer + 3 * 4 * cfg.sequences * shape.vocab
+    short = f"{size(cache)} of KV cache for {size(one)} of one episode of {role.limits.longest} tokens"
+    return EngineNeeds(tuple(needs), note, short if cache < one else "")

@@ -3,13 +3,17 @@
 Sources: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3.1: AdamW holds 12 bytes a trained parameter in mixed precision
 (master weight, two moments), and stage 1 cuts these by the ranks, stage 2 the gradients too, stage 3 the weights too.
 Hu et al. 2021 (arXiv 2106.09685): adapters alone have gradients and states.
+Korthikanti et al. 2022 (arXiv 2205.05198), equation 1, for what a forward pass keeps for the backward pass under attention
+without a score matrix: here without dropout, with a gated MLP, grouped keys, and RMSNorms that keep a float32 copy of their
+input (measured in tests against the tensors that autograd saves).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from ssp.capacity.memory import activations
+from ssp.base.shape import Shape
 from ssp.capacity.memory.needs import Need
 from ssp.capacity.memory.shapes import Model
 from ssp.config.role import LearnerConfig, RoleConfig
@@ -19,6 +23,9 @@ BUCKET = 200_000_000
 """Numbers that DeepSpeed communicates at a time, as its backend does (a test compares them)."""
 LIVE = 1_000_000_000
 """Weights that stage 3 holds gathered at a time, and parameters that it steps at a time (DeepSpeed's own defaults)."""
+CELLS, CELL_BYTES = 2**26, 24
+"""Logits at a time (as `ssp.learning.forward.CELLS`), and bytes of each in the backward pass: logits, softmax, exponential
+and entropy product, two gradients, float32 each."""
 
 
 def width(dtype: str) -> int:
@@ -38,23 +45,20 @@ def rank(model: Model, blocks: Sequence[RoleConfig], gpu: bool = False) -> tuple
     if any(block.algorithm == "gae" for block in blocks):
         needs.append(Need("critic", sum(need.bytes for need in states(critic(model), critic(model), learner))))
     working = list(_activations(model, blocks, gpu))
-    step = _stepping(trained, learner) - sum(need.bytes for need in working)
-    if step > 0:  # the step begins when the activations are gone
-        working.append(Need("gradients in float32", step, turn=True))
+    if learner.kind == "deepspeed" and learner.offload == "none":
+        part = -(-trained // learner.ranks)  # of the gradient, in float32 for the step, when the activations are gone
+        step = FLOAT32 * (min(part, LIVE) if learner.zero == 3 else part) - sum(need.bytes for need in working)
+        if step > 0:
+            working.append(Need("gradients in float32", step, turn=True))
     # Each rank reads the whole model once. The first one publishes and saves it whole: from a GPU through two copies.
-    return (
-        *needs,
-        *working,
-        Need("whole weights", model.parameters * FLOAT32 * (2 if gpu else 1), host=True, after=True),
-    )
+    whole = Need("whole weights", model.parameters * FLOAT32 * (2 if gpu else 1), host=True, after=True)
+    return (*needs, *working, whole)
 
 
 def trainable(model: Model, learner: LearnerConfig) -> int:
     """Parameters that have a gradient."""
     lora = learner.lora
-    if not lora.rank or model.shape is None:
-        return model.parameters
-    return model.shape.adapter(lora.rank, lora.targets)
+    return model.shape.adapter(lora.rank, lora.targets) if lora.rank and model.shape else model.parameters
 
 
 def critic(model: Model) -> int:
@@ -93,30 +97,6 @@ def states(parameters: int, trained: int, learner: LearnerConfig) -> list[Need]:
     return needs
 
 
-def _stepping(trained: int, learner: LearnerConfig) -> int:
-    """What a step of DeepSpeed's takes on the device: its part of the gradient in float32. With offload that is on the
-    host, and part of the states."""
-    if learner.kind != "deepspeed" or learner.offload != "none":
-        return 0
-    part = -(-trained // learner.ranks)
-    return FLOAT32 * (min(part, LIVE) if learner.zero == 3 else part)
-
-
-def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> Iterator[Need]:
-    """What forward and backward pass of the largest micro-batch take, all of it only in an update."""
-    learner, shape = blocks[0].learner, model.shape
-    if shape is None:
-        return
-    # An episode that is longer than the budget is a micro-batch of its own.
-    tokens = max(max(block.learner.token_budget, block.limits.total_tokens) for block in blocks)
-    way = activations.Way(stored(learner), width(learner.dtype), copies=learner.packing and not gpu)
-    kept = activations.kept(shape, tokens, way, learner.checkpointing)
-    yield Need("activations", kept + activations.passing(shape, tokens, way.product), turn=True)
-    yield Need("logits", activations.logits(shape, tokens), turn=True)
-    if way.product < way.stream:
-        yield Need("weights in bfloat16", way.product * model.parameters, turn=True)
-
-
 def _reference(model: Model, blocks: Sequence[RoleConfig], trained: int) -> list[Need]:
     """The model that the KL is measured to, one for all roles of a policy; of a policy with adapters it is the base itself.
     One that moves has float32 masters."""
@@ -127,3 +107,53 @@ def _reference(model: Model, blocks: Sequence[RoleConfig], trained: int) -> list
     moves = any(kl.ema_tau < 1 for kl in held) and numbers != FLOAT32
     cut = learner.ranks if learner.kind == "deepspeed" and learner.zero == 3 else 1
     return [Need("reference", -(-model.parameters * (numbers + (FLOAT32 if moves else 0)) // cut))]
+
+
+def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> Iterator[Need]:
+    """What forward and backward pass of the largest micro-batch take, all of it only in an update."""
+    learner, shape = blocks[0].learner, model.shape
+    if shape is None:
+        return
+    # An episode that is longer than the budget is a micro-batch of its own.
+    tokens = max(max(block.learner.token_budget, block.limits.total_tokens) for block in blocks)
+    way = Way(stored(learner), width(learner.dtype), copies=learner.packing and not gpu)
+    passing = tokens * way.product * (2 * shape.mlp + 2 * shape.hidden)  # comes and goes in the widest layer
+    yield Need("activations", kept(shape, tokens, way, learner.checkpointing) + passing, turn=True)
+    yield Need("logits", CELL_BYTES * min(CELLS, tokens * shape.vocab), turn=True)
+    if way.product < way.stream:
+        yield Need("weights in bfloat16", way.product * model.parameters, turn=True)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a learner computes: bytes of a number between layers (`stream`) and in matrix products (smaller under
+    autocast); `copies`: attention works on float32 copies and its result is copied (packed rows on a CPU)."""
+
+    stream: int
+    product: int
+    copies: bool = False
+
+
+def kept(shape: Shape, tokens: int, way: Way, checkpointing: bool) -> int:
+    """Bytes kept of `tokens` tokens until the backward pass; with checkpointing each layer's input, and one layer whole."""
+    layer = per_layer(shape, way)
+    layers = shape.layers * shape.hidden * way.stream + layer if checkpointing else shape.layers * layer
+    around = 2 * shape.head_dim * way.stream + 16  # rotary angles, ids and places
+    return tokens * (layers + around + _norm(shape.hidden, way.stream))
+
+
+def per_layer(shape: Shape, way: Way) -> int:
+    """Bytes a token of one layer."""
+    heads, product = shape.query + shape.key, way.product
+    # Under autocast each of the five products behind a norm has a copy of its own of the norm's result.
+    inputs = (5 if product < way.stream else 2) * shape.hidden * product
+    norms = 2 * _norm(shape.hidden, way.stream) + inputs
+    if shape.qk_norm:
+        norms += heads * (4 + product) + 4 * (shape.heads + shape.kv_heads)
+    attention = (4 if way.copies else product) * 2 * heads + 4 * shape.heads + way.copies * product * shape.query
+    return norms + attention + product * 4 * shape.mlp
+
+
+def _norm(numbers: int, width: int) -> int:
+    """An RMSNorm over so many numbers: its input in float32, the normalised one in the model's type, and its scale."""
+    return numbers * (4 + width) + 4

@@ -27,9 +27,8 @@ class Need:
 class Process:
     """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads, what it needs.
 
-    `gpus`: the share of each of its `spread` GPUs, 0 = it computes on CPUs and `spread` is 1. Device needs are of one GPU.
-    `threads`: of torch, on a machine like this one. `note`: what to know of its sizes. `short`: what does not suffice within
-    it ("" = nothing).
+    `gpus`: the share of each of its `spread` GPUs, 0 = it computes on CPUs. Device needs are of one GPU. `threads`: of
+    torch. `note`: what to know of its sizes; `short`: what does not suffice within it ("" = nothing).
     """
 
     name: str
@@ -45,15 +44,12 @@ class Process:
 
     def device(self, turn: bool | None = None) -> int:
         """Bytes on one GPU: all, or only those with that `turn`. 0 for a process on CPUs."""
-        if not self.gpus:
-            return 0
-        return sum(n.bytes for n in self.needs if not n.host and turn in (None, n.turn))
+        return sum(n.bytes for n in self.needs if self.gpus and not n.host and turn in (None, n.turn))
 
     @property
     def on_its_host(self) -> list[Need]:
         """The parts in the host's memory, largest first."""
-        kept = [need for need in self.needs if need.host or not self.gpus]
-        return sorted(kept, key=lambda need: -need.bytes)
+        return sorted((need for need in self.needs if need.host or not self.gpus), key=lambda need: -need.bytes)
 
     @property
     def on_host(self) -> int:

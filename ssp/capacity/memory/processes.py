@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.capacity.memory import engine, learner, services, threads
-from ssp.capacity.memory.needs import Need, Process
-from ssp.capacity.memory.services import base
+from ssp.capacity.memory import engine, learner, threads
+from ssp.capacity.memory.needs import MB, Need, Process
 from ssp.capacity.memory.shapes import find
 from ssp.config import crews
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import room
 from ssp.game import corpora
+from ssp.search.index import store
 
 FLEET = "engine"
 """Process name of the players of both roles, which have one engine (placement.layout=shared-base)."""
+BASE_MB = {"ray": 345, "dashboard": 200, "driver": 160, "policy": 215, "learner": 310, "search": 85, "plain": 76}
+"""Megabytes of one process before its data that no file backs: Ray's own together, its dashboard's, the coordinator, an
+actor with torch, one with transformers' models too, one with numpy, one with none of these. Measured in a quickstart on a
+2-core Linux machine without optional packages."""
+CUDA_MB, CONTEXT_MB = 2500, 600
+"""Megabytes that each process on a GPU takes of its host for CUDA's libraries, and of the GPU for its context."""
+IN_MEMORY = 7.5
+"""Bytes at the peak for each byte of a corpus file that is read and indexed in memory (60,000 documents of 80 words)."""
 
 
 def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     """All processes but the coordinator and Ray. `gpu`: bytes of the GPUs that engines take a share of."""
-    cpus = cfg.placement.cpus
-    held = "hands over references: one batch queue a role"
+    place, proposes = cfg.placement, PROPOSER in cfg.roles
+    cpus, shard_gpus = place.cpus, max(1, int(cfg.retriever.gpus))
+    on_gpu, copies = cfg.retriever.gpus / shard_gpus, cfg.retriever.replicas
+    if place.layout == "shared-base":
+        players = [_fleet(cfg, gpu)]
+    else:
+        tasks = {
+            role: "searches and asks a question" if role == PROPOSER else "searches and answers" for role in cfg.roles
+        }
+        players = [_players(cfg, role, role, task, gpu, episodes(cfg, role)) for role, task in tasks.items()]
+    asked, judge_gpus = judge(cfg, gpu if place.judge_gpus else 0), max(1, int(place.judge_gpus))
+    task = "checks questions (rules, evidence), grades answers" if proposes else "grades answers"
+    each = (place.judge_gpus / judge_gpus, judge_gpus, asked.note, asked.short, threads.judge(cfg))
+    found = [*players, Process("judge", place.judges, cpus, task, asked.needs, *each)]
+    task = f"searches one shard of each corpus{f', {copies} copies each' if copies > 1 else ''}"
+    found.append(
+        Process("retriever", cfg.retriever.shards * copies, cpus, task, shard(cfg), on_gpu, shard_gpus),
+    )
+    if count := corpora.encoders(cfg):
+        task = "encodes queries, reranks documents"
+        found.append(Process("encoder", count, cpus, task, _encoder(cfg), on_gpu, shard_gpus))
+    plain = tuple(base("plain"))
     return [
-        *([_fleet(cfg, gpu)] if cfg.placement.layout == "shared-base" else [_player(cfg, r, gpu) for r in cfg.roles]),
-        _judge(cfg, gpu),
-        *_retriever(cfg),
+        *found,
         *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
-        Process("queue", len(cfg.roles), cpus, held, tuple(base("plain"))),
-        Process("ledger", 1, 0.0, "every episode's state and cause (SQLite)", tuple(base("plain"))),
+        Process("queue", len(cfg.roles), cpus, "hands over references: one batch queue a role", plain),
+        Process("ledger", 1, 0.0, "every episode's state and cause (SQLite)", plain),
     ]
 
 
@@ -44,22 +72,21 @@ def episodes(cfg: Config, role: str) -> int:
 
 
 def notes(cfg: Config) -> list[str]:
-    """What was guessed of models that are not here, and where the object store is small."""
+    """What is not known of models that are not here, and where the object store is small."""
     names = [cfg.block(role).model for role in cfg.roles] + [cfg.judge.model] * (cfg.judge.kind == "engine")
     found = [note for name in dict.fromkeys(names) if (note := find(name).note)]
-    wanted, there = services.published(cfg), cfg.ray.object_store_mb * 10**6
-    if wanted > there and cfg.transfer.kind == "object_store":
+    wanted, store_mb = published(cfg) / 1e6, cfg.ray.object_store_mb
+    if wanted > store_mb and cfg.transfer.kind == "object_store":
         found.append(
-            f"Weights on their way to players take {wanted / 1e6:.0f} MB: ray.object_store_mb={cfg.ray.object_store_mb} "
-            "makes Ray spill them to disk."
+            f"Weights on their way take {wanted:.0f} MB: Ray spills what ray.object_store_mb={store_mb} lacks."
         )
     return found
 
 
-def _player(cfg: Config, role: str, gpu: int) -> Process:
-    count = cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers
-    task = "searches and asks a question" if role == PROPOSER else "searches and answers"
-    return _playing(cfg, role, role, count, task, gpu, episodes(cfg, role))
+def base(kind: str, gpus: float = 0.0) -> list[Need]:
+    """The process itself, and on a GPU what CUDA takes."""
+    needs = [Need("process", int((BASE_MB[kind] + (CUDA_MB if gpus else 0)) * MB), host=True)]
+    return [*needs, Need("context", CONTEXT_MB * MB)] if gpus else needs
 
 
 def _fleet(cfg: Config, gpu: int) -> Process:
@@ -68,43 +95,61 @@ def _fleet(cfg: Config, gpu: int) -> Process:
     loras = [cfg.block(role).learner.lora for role in cfg.roles]
     layers = sorted({name for lora in loras for name in lora.targets})
     adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras), layers)
-    task = "asks and answers: both roles on one base, an adapter each"
-    return _playing(cfg, FLEET, SOLVER, cfg.placement.solvers, task, gpu, both, adapters)
+    return _players(
+        cfg, FLEET, SOLVER, "asks and answers: both roles on one base, an adapter each", gpu, both, adapters
+    )
 
 
-def _playing(
-    cfg: Config, name: str, role: str, count: int, task: str, gpu: int, at_once: int, adapters: int = 0
-) -> Process:
+def _players(cfg: Config, name: str, role: str, task: str, gpu: int, at_once: int, adapters: int = 0) -> Process:
     """Players with an engine of `role`."""
-    block, gpus = cfg.block(role), cfg.placement.engine_gpus
-    model = find(block.model)
+    block, place = cfg.block(role), cfg.placement
+    gpus, model = place.engine_gpus, find(block.model)
     found = engine.engine(model, block, at_once, gpu if gpus else 0, adapters)
     needs = [*base("policy", gpus)[: 1 if block.engine.kind == "vllm" else 2], *found.needs]
     if block.engine.kind == "torch" and cfg.transfer.kind == "broadcast":
         needs.append(Need("weights that arrive", model.parameters * learner.FLOAT32, turn=True))
-    spread, many = block.engine.tensor_parallel if gpus else 1, threads.player(cfg, role)
-    return Process(name, count, cfg.placement.cpus, task, tuple(needs), gpus, spread, found.note, found.short, many)
+    count, spread = crews.players(cfg, role), block.engine.tensor_parallel if gpus else 1
+    many = threads.player(cfg, role)
+    return Process(name, count, place.cpus, task, tuple(needs), gpus, spread, found.note, found.short, many)
 
 
-def _judge(cfg: Config, gpu: int) -> Process:
-    place = cfg.placement
-    task = "checks questions (rules, evidence), grades answers" if PROPOSER in cfg.roles else "grades answers"
-    found, spread = services.judge(cfg, gpu if place.judge_gpus else 0), max(1, int(place.judge_gpus))
-    gpus, many = place.judge_gpus / spread, threads.judge(cfg)
-    return Process("judge", place.judges, place.cpus, task, found.needs, gpus, spread, found.note, found.short, many)
+def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
+    """What a judge verifies questions and judges answers with, where that is an engine of ours, of the solver's kind."""
+    asked: list[tuple[str, str, int]] = []  # what for, model, episodes at a time
+    if cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles:
+        asked.append(("verifier's", cfg.solver.model, -(-cfg.proposer.batch // cfg.placement.judges)))
+    if cfg.judge.kind == "engine":
+        asked.append(("judge's", cfg.judge.model, 0))
+    needs, note, short = base("policy", cfg.placement.judge_gpus), "", ""
+    for name, model, at_once in asked:
+        found = engine.engine(find(model), replace(cfg.solver, model=model), at_once, gpu)
+        needs += [replace(need, what=f"{name} {need.what}") for need in found.needs]
+        note, short = note or found.note, short or found.short
+    return engine.EngineNeeds(tuple(needs), note, short)
 
 
-def _retriever(cfg: Config) -> list[Process]:
-    block, cpus = cfg.retriever, cfg.placement.cpus
-    copies = f", {block.replicas} copies each" if block.replicas > 1 else ""
-    spread = max(1, int(block.gpus))
-    gpus = block.gpus / spread
-    task = f"searches one shard of each corpus{copies}"
-    found = [Process("retriever", block.shards * block.replicas, cpus, task, services.shard(cfg), gpus, spread)]
-    if count := corpora.encoders(cfg):
-        task = "encodes queries, reranks documents"
-        found.append(Process("encoder", count, cpus, task, services.encoder(cfg), gpus, spread))
-    return found
+def shard(cfg: Config) -> tuple[Need, ...]:
+    """A shard's share of what is searched: the arrays of an index folder (its documents stay on disk), or a corpus file,
+    which each process reads and indexes whole."""
+    size = 0.0
+    for path in corpora.paths(cfg):
+        if path.is_dir():
+            manifest = store.read_manifest(path)
+            names = manifest.needed(corpora.kind(manifest.kinds, cfg.retriever, path))
+            arrays = [int(manifest.files[name]["bytes"]) for name in names if name != store.DOCUMENTS]
+            size += sum(arrays) / cfg.retriever.shards
+        elif path.is_file():
+            size += path.stat().st_size * IN_MEMORY
+    return (*base("search", cfg.retriever.gpus), Need("index", int(size)))
+
+
+def _encoder(cfg: Config) -> tuple[Need, ...]:
+    """The encoder of each dense corpus, and the cross-encoder."""
+    block = cfg.retriever
+    parts = [part for path in corpora.paths(cfg) if (part := corpora.dense(path, block))]
+    asked = [block.encoder or part.encoder.model for part in parts] + [block.reranker] * bool(block.reranker)
+    numbers = sum(find(model).parameters for model in dict.fromkeys(asked))
+    return (*base("policy", block.gpus), Need("weights", numbers * (4 if block.dtype == "float32" else 2)))
 
 
 def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
@@ -119,3 +164,22 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
         task = "updates the policy of both roles" if len(roles) > 1 else f"updates the {roles[0]}'s policy"
     count, many = crews.ranks(cfg, name.removeprefix("learner-")), threads.learner(cfg, roles[0])
     return Process(name, count, cfg.placement.cpus, task, (*base("learner", gpus), *needs), gpus, threads=many)
+
+
+def published(cfg: Config) -> int:
+    """Bytes of weights that wait for players, as float32: of each role that learns, as many versions as may still be played
+    and one; 0 where each version goes from GPU to GPU. Players on a shared base get adapters, by the host."""
+    place, kind = cfg.placement, cfg.transfer.kind
+    shared = place.layout == "shared-base"
+    gpus = kind == "auto" and place.engine_gpus and place.learner_gpus and not shared and not crews.takes_turns(cfg)
+    if kind == "broadcast" or gpus:
+        return 0
+    total = 0
+    for name, roles in crews.learners(cfg).items():
+        block = cfg.block(name)
+        if block.policy != "frozen":
+            model = find(block.model)
+            versions = 2 + max(getattr(cfg.schedule.max_staleness, role) for role in roles)
+            numbers = learner.trainable(model, block.learner) if shared else model.parameters
+            total += versions * numbers * learner.FLOAT32
+    return total

@@ -23,22 +23,22 @@ def use(count: int) -> None:
 
 
 def alone(cfg: Config, role: str = SOLVER, at_once: int = 1) -> int:
-    """Of a process that computes with the model of `role` beside no others: `placement.threads`, or for 0 one below `SMALL`
-    parameters and else this machine's cores, divided by those that compute `at_once`."""
+    """Of a process that computes with the model of `role`: `placement.threads`, or for 0 one below `SMALL` parameters and
+    else this machine's cores, divided by the processes that compute `at_once`."""
     if cfg.placement.threads:
         return cfg.placement.threads
     return 1 if find(cfg.block(role).model).parameters < SMALL else max(1, cores() // at_once)
 
 
-def player(cfg: Config, role: str) -> int:
-    """Of an engine of that role. vLLM has threads of its own."""
-    count = cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers
+def player(cfg: Config, role: str, count: int = 0) -> int:
+    """Of an engine of that role, one of `count` (default: its players). vLLM has threads of its own."""
+    count = count or (cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers)
     return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else cfg.placement.threads or 1
 
 
 def judge(cfg: Config) -> int:
     """Of a judge, whose engines are of the solver's kind."""
-    return alone(cfg, SOLVER, cfg.placement.judges) if cfg.solver.engine.kind == "torch" else cfg.placement.threads or 1
+    return player(cfg, SOLVER, cfg.placement.judges)
 
 
 def learner(cfg: Config, role: str) -> int:

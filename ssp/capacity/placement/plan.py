@@ -1,7 +1,6 @@
 """Which unit goes to which node and GPU.
 
 Promises that no GPU is given out twice, that every unit is placed once, and that the same description gives the same plan.
-Whether memory suffices is said by `ssp.capacity.placement.refusals`; `actors.placement` makes placement groups of a plan.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssp.base.errors import InputError
-from ssp.capacity.memory import MB, Process, processes, services
-from ssp.capacity.memory.services import BASE_MB
+from ssp.capacity.memory import MB, Process, processes
+from ssp.capacity.memory.processes import BASE_MB, published
 from ssp.capacity.placement.units import Unit, needs_of, units
 from ssp.config.nodes import Node, smallest_gpu
 from ssp.config.schema import Config
@@ -51,27 +50,20 @@ class Plan:
 
     def used(self) -> dict[Slot, int]:
         """GPU → bytes that are needed on it."""
-        known = self.known
-        return {
-            slot: sum(needs_of(unit, known, bundle) for unit, bundle in there) for slot, there in self.tenants().items()
-        }
+        known, tenants = self.known, self.tenants()
+        return {slot: sum(needs_of(unit, known, at) for unit, at in there) for slot, there in tenants.items()}
 
     def seated(self, node: int) -> dict[str, int]:
         """Processes on GPUs of that node: name → how many have their first GPU there."""
         seats = ((seat, slots) for unit, slots in self.placed for seat in unit.seats if seat.rank == 0)
         return dict(Counter(seat.process for seat, slots in seats if slots[seat.bundle].node == node))
 
-    def here(self, node: int) -> dict[str, int]:
-        """As `seated`; the first node is also counted for what computes on CPUs, wherever Ray puts that."""
-        found = self.seated(node)
-        if node == 0:
-            found |= {process.name: process.count for process in self.processes if not process.gpus}
-        return found
-
     def host(self, node: int, cfg: Config) -> int:
-        """Bytes in the memory of that node: its processes, Ray, the object store; on the first one the coordinator too."""
-        known = self.known
-        own = sum(count * known[name].on_host for name, count in self.here(node).items())
+        """Bytes in the memory of that node: its processes, Ray, the object store; on the first one the coordinator too, and
+        what computes on CPUs, wherever Ray puts that."""
+        seated = self.seated(node)
+        counts = {p.name: seated.get(p.name, 0 if p.gpus or node else p.count) for p in self.processes}
+        own = sum(count * self.known[name].on_host for name, count in counts.items())
         return own + sum(beside(cfg, first=node == 0).values())
 
 
@@ -84,9 +76,9 @@ def beside(cfg: Config, first: bool = True) -> dict[str, int]:
         if cfg.ray.dashboard:
             found["Ray's dashboard"] = BASE_MB["dashboard"] * MB
         found["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
-        published, kind = services.published(cfg), cfg.transfer.kind
-        if kind == "shm" or (kind == "auto" and published > store):  # else they are in the store
-            found["weights on their way to players"] = published
+        waiting, kind = published(cfg), cfg.transfer.kind
+        if kind == "shm" or (kind == "auto" and waiting > store):  # else they are in the store
+            found["weights on their way to players"] = waiting
     return found
 
 
@@ -153,20 +145,11 @@ def _take(free: list[float], wanted: Sequence[float]) -> list[int]:
 def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
     """Not enough GPUs, or not enough on one node."""
     asked, there = sum(unit.gpus for unit in wanted), sum(node.gpus for node in nodes)
-    most = max((node.gpus for node in nodes), default=0)
-    listed = ", ".join(f"{unit.name} {unit.gpus:g}" for unit in wanted)
+    most, listed = max((node.gpus for node in nodes), default=0), ", ".join(f"{u.name} {u.gpus:g}" for u in wanted)
     step = "lower placement.proposers, placement.solvers or learner.ranks, or share GPUs (placement.layout=colocate)"
     if not there:
-        found = f"no GPU here, {asked:g} are asked for ({listed})"
-        step = (
-            "describe a cluster for --dry-run (placement.nodes=1x8x80), join one (RAY_ADDRESS), or ask for none: "
-            "placement.engine_gpus=0 placement.learner_gpus=0 placement.judge_gpus=0 retriever.gpus=0"
-        )
-    elif large := [unit for unit in wanted if unit.together and len(unit.bundles) > most]:
-        found = f"{large[0].name} wants {len(large[0].bundles)} GPUs on one node, the largest has {most}"
-        step = f"set engine.tensor_parallel={most} or less"
-    elif asked > there:
-        found = f"{there} GPUs, {asked:g} are asked for ({listed}): {asked - there:g} are missing"
-    else:
-        found = f"{there} GPUs on {len(nodes)} nodes, whose rest fits no whole unit ({listed})"
+        step = "describe a cluster (placement.nodes=1x8x80), or set engine_gpus, learner_gpus, judge_gpus of placement to 0"
+    elif any(unit.together and len(unit.bundles) > most for unit in wanted):
+        step = f"set engine.tensor_parallel={most} or less: the largest node has {most} GPUs"
+    found = f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed})"
     return InputError("every unit of the run has its GPUs", found, step)

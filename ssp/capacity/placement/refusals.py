@@ -16,12 +16,11 @@ SMALLER = {
     "logits": "lower learner.token_budget",
     "reference": "train adapters (learner.lora.rank=64), or set kl.coef=0",
     "KV cache": "lower engine.memory or engine.kv_mb, or use more players",
+    "index": "use more retriever.shards, or set retriever.gpus=0",
+    "": "use more learner.ranks (learner.zero=3), learner.offload=all, adapters (learner.lora.rank=64), a smaller model, or "
+    "a higher engine.tensor_parallel",
 }
-"""Part of a process → what makes it smaller, of that role."""
-STATES = (
-    "use more learner.ranks (learner.zero=3), learner.offload=all, adapters (learner.lora.rank=64) or a smaller model"
-)
-ENGINES = "raise engine.tensor_parallel, or take a smaller model"
+"""End of a part's name → what makes it smaller; the first that fits."""
 
 
 class DoesNotFit(InputError):
@@ -70,40 +69,32 @@ def _spares(plan: Plan, at: int) -> bool:
 
 
 def _too_full(plan: Plan, slot: Slot, needed: int) -> InputError:
-    """More bytes on a GPU than it has: what is on it, the largest part, what to type."""
+    """More bytes on a GPU than it has: what is on it, and what makes its largest part smaller."""
     node, known = plan.nodes[slot.node], plan.known
-    there = [
-        known[seat.process] for unit, bundle in plan.tenants()[slot] for seat in unit.seats if seat.bundle == bundle
+    seats = [seat for unit, bundle in plan.tenants()[slot] for seat in unit.seats if seat.bundle == bundle]
+    there = {seat.process: known[seat.process] for seat in seats}
+    parts: list[tuple[Need, Process]] = [
+        (n, process) for process in there.values() for n in process.needs if not n.host
     ]
-    parts = [(process, need) for process in there for need in process.needs if not need.host]
-    process, need = max(parts, key=lambda pair: pair[1].bytes)
-    who = " and ".join(dict.fromkeys(f"{other.name} ({size(other.device())})" for other in there))
+    need, process = max(parts, key=lambda pair: pair[0].bytes)
     return DoesNotFit(
         f"what is on a GPU fits its {size(node.usable)}",
-        f"GPU {slot.gpu} of {node.name} needs {size(needed)}, {size(needed - node.usable)} too much, for {who}",
-        f"the largest part is {process.name}'s {need.what}, {size(need.bytes)}: {_smaller(process, need)}",
-        tables.gpu_memory({other.name: other for other in there}.values()),
+        f"GPU {slot.gpu} of {node.name} needs {size(needed)}, {size(needed - node.usable)} too much: {' and '.join(there)}",
+        f"the largest part is {process.name}'s {need.what}, {size(need.bytes)}: "
+        + next(step for what, step in SMALLER.items() if need.what.endswith(what)),
+        tables.gpu_memory(there.values()),
     )
 
 
 def _host_too_full(cfg: Config, plan: Plan, at: int) -> DoesNotFit:
     """More than a node's own memory. Of this machine it is a warning, since what is free there changes by the minute."""
-    node, needed = plan.nodes[at], plan.host(at, cfg)
-    process = max((plan.known[name] for name in plan.here(at)), key=lambda process: process.on_host)
-    need = process.on_its_host[0]
+    node, needed, seated = plan.nodes[at], plan.host(at, cfg), plan.seated(at)
+    there = [process for process in plan.processes if process.name in seated or not (at or process.gpus)]
+    process = max(there, key=lambda process: process.on_host)
     found = (
         f"{node.name} needs {size(needed)}, {size(needed - node.host)} more than {'is free' if node.free else 'it has'}; "
-        f"the largest process is {process.name} ({size(process.on_host)}), its largest part {need.what} ({size(need.bytes)})"
+        f"the largest process is {process.name} ({size(process.on_host)})"
     )
-    place, steps = cfg.placement, ["close programs"] * node.free
-    if few := [f"placement.{key}=1" for key in ("solvers", "proposers") if getattr(place, key) > 1]:
-        steps += [f"set {' '.join(few)}"] * (not place.engine_gpus)
-    step = ", or ".join([*steps, "take a smaller model, batch or learner.token_budget"])
+    few = "" if cfg.placement.engine_gpus else "placement.solvers=1 placement.proposers=1, "
+    step = f"{'close programs, or ' * node.free}set {few}a smaller model, batch or learner.token_budget"
     return DoesNotFit("what runs on a host fits its memory", found, step, tables.process_memory(process))
-
-
-def _smaller(process: Process, need: Need) -> str:
-    if process.name in ("retriever", "encoder"):
-        return "use more retriever.shards, or set retriever.gpus=0"
-    part = next((step for what, step in SMALLER.items() if need.what.endswith(what)), "")
-    return part or (STATES if process.name.startswith("learner") else ENGINES)

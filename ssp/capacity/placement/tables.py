@@ -18,9 +18,9 @@ def placement(cfg: Config, plan: Plan) -> str:
     rows, used = [], plan.used()
     for at, node in enumerate(plan.nodes):
         for gpu in range(node.gpus):
-            there = [slot for slot in used if (slot.node, slot.gpu) == (at, gpu)]
-            needed = f"{size(used[there[0]])} of {size(node.usable)}" if there else "free"
-            rows.append((node.name, str(gpu), needed, _tenants(plan, there[0]) if there else ""))
+            slot = Slot(at, gpu)
+            needed = f"{size(used[slot])} of {size(node.usable)}" if slot in used else "free"
+            rows.append((node.name, str(gpu), needed, _tenants(plan, slot)))
     lines = [table(("node", "GPU", "memory", "who"), rows)]
     anywhere = [f"{p.name} x{p.count}" for p in plan.processes if not p.gpus]
     lines.append(f"On CPUs, wherever Ray puts them: {', '.join(anywhere)}.")
@@ -33,9 +33,8 @@ def gpu_memory(processes: Iterable[Process]) -> str:
     """A row a part of each process on GPUs, on one of its GPUs; a part may be held only while it is the process's turn."""
     rows = []
     for process in processes:
-        for need in process.needs:
-            if not need.host and need.bytes:
-                rows.append((process.name, need.what, size(need.bytes), "its turn" if need.turn else "always"))
+        parts = [need for need in process.needs if not need.host and need.bytes]
+        rows += [(process.name, n.what, size(n.bytes), "its turn" if n.turn else "always") for n in parts]
         rows.append((process.name, "in all", size(process.device()), ""))
     return table(("process", "part", "on each GPU", "held"), rows)
 
@@ -59,13 +58,12 @@ def host_memory(plan: Plan, beside: Mapping[str, int]) -> str:
 
 
 def _tenants(plan: Plan, slot: Slot) -> str:
-    there = plan.tenants().get(slot, [])
-    seats = [seat for unit, bundle in there for seat in unit.seats if seat.bundle == bundle]
-    known, words = plan.known, []
-    for seat in seats:
-        rank = f" rank {seat.rank}" if known[seat.process].spread > 1 else ""
-        share = "" if seat.gpus == 1 else f" ({seat.gpus:g} of it)"
-        words.append(f"{seat.process} {seat.index}{rank}{share}")
+    words = []
+    for unit, bundle in plan.tenants().get(slot, []):
+        for seat in (seat for seat in unit.seats if seat.bundle == bundle):
+            rank = f" rank {seat.rank}" if plan.known[seat.process].spread > 1 else ""
+            share = "" if seat.gpus == 1 else f" ({seat.gpus:g} of it)"
+            words.append(f"{seat.process} {seat.index}{rank}{share}")
     return ", ".join(words)
 
 
@@ -74,8 +72,5 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [tuple(header), *map(tuple, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     right = [all(row[i].replace(".", "").isdigit() for row in rows) for i in range(len(header))]
-
-    def cell(text: str, i: int) -> str:
-        return text.rjust(widths[i]) if right[i] else text.ljust(widths[i])
-
-    return "\n".join("  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines)
+    cells = [[t.rjust(w) if r else t.ljust(w) for t, w, r in zip(line, widths, right, strict=True)] for line in lines]
+    return "\n".join("  ".join(line).rstrip() for line in cells)

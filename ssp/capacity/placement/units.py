@@ -1,7 +1,4 @@
-"""What is placed as a whole: an engine, the ranks of a learner, a judge, a retriever shard.
-
-A unit is one placement group: a bundle each GPU, all on one node where they must talk fast (an engine's ranks), preferably
-so elsewhere (a learner's).
+"""What is placed as a whole, as one placement group: an engine, the ranks of a learner, a judge, a retriever shard.
 
 Layouts. separate: engines and learners have GPUs of their own. colocate: the ranks of a role's learner sit on the GPUs of
 that role's engines, and they take turns. shared-base: one set of engines for both roles; the learners sit with them when
@@ -62,10 +59,9 @@ def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
         name, gpus, count = process.name, process.gpus, process.count
         hosts = [FLEET] if layout == SHARED_BASE else list(taught.get(name, ()))
         if name not in taught:  # each on GPUs of its own, or on a share of one
-            made[name] = []
-            for index in range(count):
-                seats = tuple(Seat(name, index, rank, rank, gpus) for rank in range(process.spread))
-                made[name].append(Unit(f"{name}-{index}", (gpus,) * process.spread, seats))
+            spread = range(process.spread)
+            seats_of = [tuple(Seat(name, index, rank, rank, gpus) for rank in spread) for index in range(count)]
+            made[name] = [Unit(f"{name}-{at}", (gpus,) * process.spread, seats) for at, seats in enumerate(seats_of)]
         elif shares and all(host in made for host in hosts):
             _sit(process, hosts, made)
         else:  # all ranks together, a bundle each

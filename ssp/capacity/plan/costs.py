@@ -1,10 +1,7 @@
-"""What everything costs, in seconds: the inputs of a simulation, and where each comes from.
+"""What everything costs, in seconds: the inputs of a simulation. A run without a model is priced by its own settings.
 
-A run without a model (engine.kind=simulated) is priced by its own settings alone.
-
-Sources: a decode step reads all weights once, and of each sequence its keys and values (docs/plan.md: 6 ms and
-0.07 ms for 7B, which the rates below give); training takes 6 floating-point operations a parameter and token (Kaplan et al.
-2020, arXiv 2001.08361), 8 with checkpointed activations.
+Sources: a decode step reads all weights once, and of each sequence its keys and values; training takes 6 floating-point
+operations a parameter and token (Kaplan et al. 2020, arXiv 2001.08361), 8 with checkpointed activations.
 """
 
 from __future__ import annotations
@@ -75,8 +72,8 @@ def judge_seconds(cfg: Config, costs: Costs) -> float:
 
 @dataclass(frozen=True)
 class RoleCosts:
-    """One role's: how fast its engines decode, mean and spread of its turns' tokens, fewest and most searches, most tokens
-    of a turn, seconds of one GPU a trained token, GPUs of an engine."""
+    """One role's: its engines' pace, mean, spread and most of its turns' tokens, fewest and most searches, seconds of one
+    GPU a trained token, GPUs of an engine."""
 
     pace: Pace
     tokens: float
@@ -91,18 +88,21 @@ def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
     """The costs of `role`, typed ones first."""
     block = cfg.block(role)
     engine, limits = block.engine, block.limits
-    own = engine.kind in ACTED
-    tokens = costs.tokens
+    own, tokens = engine.kind in ACTED, costs.tokens
     if tokens is None:
         tokens = (engine.simulated.tokens or SHORT) if own else limits.turn_tokens / 2
-    step, each, token = _computed(cfg, role, tokens * (limits.searches + 1))
     if own:
         timed = engine.kind == "simulated"
-        step, each = (engine.simulated.step_ms, engine.simulated.sequence_ms) if timed else (0.0, 0.0)
-        token = block.learner.token_ms
-    step = step if costs.step_ms is None else costs.step_ms
-    each = each if costs.sequence_ms is None else costs.sequence_ms
-    token = token if costs.token_ms is None else costs.token_ms
+        computed = (engine.simulated.step_ms * timed, engine.simulated.sequence_ms * timed, block.learner.token_ms)
+    else:
+        model, ranks = find(block.model), engine.tensor_parallel
+        context = limits.prompt_tokens + limits.searches * limits.observation_tokens + tokens * (limits.searches + 1)
+        numbers = 0 if model.shape is None else model.shape.kv_numbers
+        work = (8 if block.learner.checkpointing else 6) * model.parameters
+        reads = (2 * model.parameters / ranks, 2 * numbers * context / 2 / ranks)
+        computed = (1e3 * reads[0] / BANDWIDTH, 1e3 * reads[1] / BANDWIDTH, 1e3 * work / FLOPS)
+    typed = (costs.step_ms, costs.sequence_ms, costs.token_ms)
+    step, each, token = (has if said is None else said for has, said in zip(computed, typed, strict=True))
     return RoleCosts(
         Pace(step / 1e3, each / 1e3, engine.sequences),
         tokens,
@@ -112,15 +112,3 @@ def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
         token / 1e3,
         engine.tensor_parallel,
     )
-
-
-def _computed(cfg: Config, role: str, length: float) -> tuple[float, float, float]:
-    """Milliseconds of a decode step, of a sequence in it, of a trained token, from the model's size."""
-    block, place = cfg.block(role), cfg.block(role).engine.tensor_parallel
-    model = find(block.model)
-    context = block.limits.prompt_tokens + block.limits.searches * block.limits.observation_tokens + length
-    numbers = 0 if model.shape is None else model.shape.kv_numbers
-    step = 2 * model.parameters / BANDWIDTH / place
-    each = 2 * numbers * context / 2 / BANDWIDTH / place
-    token = (8 if block.learner.checkpointing else 6) * model.parameters / FLOPS
-    return 1e3 * step, 1e3 * each, 1e3 * token

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from ssp.base.episode import PROPOSER
 from ssp.capacity.placement.tables import table
@@ -16,38 +15,13 @@ from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 
-SYNCS = (0.02, 0.05, 0.1, 0.2)
-"""Shares of a step that are tried as seconds of a sync."""
-LOSS = 0.05
-"""How much of the speed a sync may cost."""
+SPEED = ("GPUs", "engines", "ranks", "judges", "s a step", "steps an hour", "tokens/s/GPU", "of the best")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One number of GPUs: the split that was best, what it gave, seconds that a sync may take."""
-
-    split: Split
-    found: Measured
-    sync: float
-
-    @property
-    def gpus(self) -> str:
-        """Its first cell."""
-        return f"{self.split.gpus}{'*' if self.split.shared else ''}"
-
-
-def plan(cfg: Config, gpus: int | None, costs: Costs) -> Row:
-    """The best split of `gpus`, or the configuration's own. InputError as in `choose`."""
+def plan(cfg: Config, gpus: int | None, costs: Costs) -> tuple[Split, Measured]:
+    """The best split of `gpus`, or the configuration's own, and what it gave. InputError as in `choose`."""
     tried = [own(cfg, costs)] if gpus is None else choose(cfg, gpus, costs)
-    measured = [(simulate(cfg, split, costs), split) for split in tried]
-    found, split = min(measured, key=lambda pair: pair[0].step)
-
-    def too_long(place: int) -> bool:
-        sync = costs.sync_s + SYNCS[place] * found.step
-        return simulate(cfg, split, replace(costs, sync_s=sync), found.rounds // 2).step > found.step * (1 + LOSS)
-
-    place = bisect.bisect_right(range(len(SYNCS)), False, key=too_long)
-    return Row(split, found, costs.sync_s + SYNCS[place - 1] * found.step if place else 0.0)
+    return min(((split, simulate(cfg, split, costs)) for split in tried), key=lambda pair: pair[1].step)
 
 
 def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
@@ -57,74 +31,63 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
     needed = sum(play.values()) + sum(learn.values())
     bounds = ", ".join(f"{role} {getattr(cfg.schedule.max_staleness, role)}" for role in cfg.roles)
     flight = "weights reach engines in the middle of turns" if cfg.schedule.in_flight else "not in flight"
+    kinds = [*cfg.roles, *(f"learner-{name}" for name in learners(cfg))]
+    by_role = [f"{role} {what}" for what in ("slots full", "staleness") for role in cfg.roles]
+    waits = ("GPUs", *(f"bubble {kind}" for kind in kinds), *by_role, "searches/s", "shards x replicas")
     lines = [
         "# Schedule",
         f"Staleness bounds: {bounds}; {flight}. A step needs {needed:.4g} GPU seconds with full engines.",
         "",
         "# Split and speed",
-        _speed(cfg, rows, needed),
+        table(SPEED, [_speed(cfg, split, found, needed) for split, found in rows]),
         "",
         "# Who waits, how old the data is",
-        _waits(cfg, rows, costs),
+        table(waits, [_waits(cfg, split, found, costs, kinds) for split, found in rows]),
         "",
         "# Inputs",
         *_inputs(cfg, costs),
     ]
-    if any(row.split.shared for row in rows):
+    if any(split.shared for split, _ in rows):
         lines.insert(2, "Too few GPUs for engines and learners apart: rows marked * take turns, with both bounds 0.")
     return "\n".join(lines)
 
 
-def _speed(cfg: Config, rows: Sequence[Row], needed: float) -> str:
-    lines = []
-    for row in rows:
-        split, found = row.split, row.found
-        engines = "+".join(str(split.engines[role]) for role in cfg.roles)
-        ranks = "+".join(str(split.ranks[name]) for name in learners(cfg))
-        hourly = f"{3600 / found.step:.4g}" if found.step else "-"
-        busy = needed / split.gpus / found.step if found.step else 1.0
-        speed = [f"{found.step:.4g}", hourly, f"{found.tokens / split.gpus:.0f}", f"{busy:.0%}", f"{row.sync:.3g}"]
-        lines.append([row.gpus, engines, ranks, str(split.judges), *speed])
-    head = ("GPUs", "engines", "ranks", "judges", "s a step", "steps an hour", "tokens/s/GPU", "of the best")
-    return table((*head, "sync budget s"), lines)
+def _gpus(split: Split) -> str:
+    return f"{split.gpus}{'*' if split.shared else ''}"
 
 
-def _waits(cfg: Config, rows: Sequence[Row], costs: Costs) -> str:
-    lines = []
-    kinds = [*cfg.roles, *(f"learner-{name}" for name in learners(cfg))]
-    for row in rows:
-        found = row.found
-        copies = max(1, math.ceil(found.searches / max(costs.shard_qps, 1e-9)))
-        lines.append(
-            (
-                row.gpus,
-                *(f"{max(0.0, found.bubble[kind]):.0%}" for kind in kinds),
-                *(f"{min(1.0, found.fill[role]):.0%}" for role in cfg.roles),
-                *("{:.2f} / {:g}".format(*found.staleness[role]) for role in cfg.roles),
-                f"{found.searches:.3g}",
-                f"{cfg.retriever.shards} x {copies}",
-            )
-        )
-    by_role = [f"{role} {what}" for what in ("slots full", "staleness") for role in cfg.roles]
-    return table(("GPUs", *(f"bubble {kind}" for kind in kinds), *by_role, "searches/s", "shards x replicas"), lines)
+def _speed(cfg: Config, split: Split, found: Measured, needed: float) -> list[str]:
+    engines = "+".join(str(split.engines[role]) for role in cfg.roles)
+    ranks = "+".join(str(split.ranks[name]) for name in learners(cfg))
+    hourly = f"{3600 / found.step:.4g}" if found.step else "-"
+    busy = needed / split.gpus / found.step if found.step else 1.0
+    speed = [f"{found.step:.4g}", hourly, f"{found.tokens / split.gpus:.0f}", f"{busy:.0%}"]
+    return [_gpus(split), engines, ranks, str(split.judges), *speed]
+
+
+def _waits(cfg: Config, split: Split, found: Measured, costs: Costs, kinds: Sequence[str]) -> list[str]:
+    copies = max(1, math.ceil(found.searches / max(costs.shard_qps, 1e-9)))
+    return [
+        _gpus(split),
+        *(f"{max(0.0, found.bubble[kind]):.0%}" for kind in kinds),
+        *(f"{min(1.0, found.fill[role]):.0%}" for role in cfg.roles),
+        *("{:.2f} / {:g}".format(*found.staleness[role]) for role in cfg.roles),
+        f"{found.searches:.3g}",
+        f"{cfg.retriever.shards} x {copies}",
+    ]
 
 
 def _inputs(cfg: Config, costs: Costs) -> list[str]:
-    """Every input with its value and where it is from."""
+    """Every input with its value, and whether it was assumed."""
     lines = []
     for role in cfg.roles:
         cost, block = role_costs(cfg, role, costs), cfg.block(role)
-        simulated = block.engine.kind in ACTED
-        how = f"{role}.engine.simulated.*" if simulated else f"computed from {block.model} on GPUs of the kind H100"
-        lines.append(
-            f"{role}: a decode step {1e3 * cost.pace.base:.3g} ms + {1e3 * cost.pace.each:.2g} ms a sequence, at most "
-            f"{cost.pace.sequences} at once; a trained token {1e3 * cost.token:.3g} ms of a GPU ({how})"
-        )
-        source = "its settings" if simulated else "an assumption: half of limits.turn_tokens"
+        how = "its settings" if block.engine.kind in ACTED else f"computed from {block.model} on an H100, or typed"
         least, most = cost.searches
         lines.append(
-            f"{role}: turns of {cost.tokens:.0f} tokens in the mean, sigma {cost.sigma:g}, at most {cost.cap} "
-            f"({source if costs.tokens is None else 'typed'}); {least} to {most} searches, alike often (an assumption)"
+            f"{role}: a decode step {1e3 * cost.pace.base:.3g} ms + {1e3 * cost.pace.each:.2g} ms a sequence, at most "
+            f"{cost.pace.sequences} at once; a trained token {1e3 * cost.token:.3g} ms of a GPU; turns of "
+            f"{cost.tokens:.0f} tokens, sigma {cost.sigma:g}, at most {cost.cap}; {least} to {most} searches ({how})"
         )
     values = replace(costs, judge_s=judge_seconds(cfg, costs))
     shown = {"search_s", "judge_s", "sync_s", "shard_qps"} | ({"valid"} if PROPOSER in cfg.roles else set())

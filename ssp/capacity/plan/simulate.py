@@ -1,47 +1,61 @@
 """One simulated run: the real coordinator over made-up crews, in a time that jumps.
 
-Every figure is of the rounds in the middle: the first ones, in which everything fills up, and the last ones, in which it
-runs empty, are left out.
+What a call would take is waited for, what it would say is made up; players decode by the arithmetic of simulated engines
+(`ssp.engines.decoding`) the lengths that such engines would draw. Figures are of the rounds in the middle: the first, in
+which everything fills up, and the last, in which it runs empty, are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import itertools
+import math
 import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ssp.base.crew import LocalCrew
-from ssp.base.episode import PROPOSER
+from ssp.base.episode import PROPOSER, Grade, State, Task, Verdict
+from ssp.base.seeds import generator
 from ssp.capacity.plan import clock
-from ssp.capacity.plan.costs import Costs, judge_seconds, role_costs
-from ssp.capacity.plan.crews import Books, Fleet, Judge, Learner
+from ssp.capacity.plan.costs import Costs, RoleCosts, judge_seconds, role_costs
 from ssp.capacity.plan.split import Split
 from ssp.config.crews import at_once, learners
+from ssp.config.role import SimulatedConfig
 from ssp.config.schema import Config
-from ssp.record.ledger.writer import LedgerWriter
+from ssp.engines.decoding import Decoding, Pace
+from ssp.learning.tiny.actor import turns
+from ssp.learning.warmup.taught import BatchPlan
+from ssp.record.ledger.writer import LedgerWriter, Rows
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.crews.seams import Judges, Learners
+from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.records import Brief, PlayOrder, PlayReport
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place
 
 WARM = 1
 """Rounds that are left out at both ends, beside those in flight."""
+_Block = list[int]  # what stands for a payload: model tokens of each episode
+_HERE = Place("simulation", "127.0.0.1")
 
 
 @dataclass
 class Measured:
-    """What a simulation gave. Seconds are simulated ones; `idle` and `fill` by kind of worker.
+    """What a simulation gave, by role, or by `learner-<name>`. Seconds are simulated ones, tokens and searches a second.
 
-    `fill`: of an engine, running sequences as a share of its most. `bubble`: share of its time that it would not need at
-    full occupancy; of a learner the same as idle.
+    `bubble`: share of its time that an engine would not need at full occupancy; of a learner: idle. `fill`: running
+    sequences as a share of an engine's most.
     """
 
     step: float = 0.0
@@ -51,7 +65,6 @@ class Measured:
     searches: float = 0.0
     trained: dict[str, int] = field(default_factory=dict)
     generated: dict[str, float] = field(default_factory=dict)
-    idle: dict[str, float] = field(default_factory=dict)
     fill: dict[str, float] = field(default_factory=dict)
     bubble: dict[str, float] = field(default_factory=dict)
     staleness: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -81,11 +94,11 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
 
 async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
     players = {
-        role: Fleet(role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role))
+        role: _Fleet(role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role))
         for role in cfg.roles
     }
-    taught = {name: Learner(role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}
-    books, budget = Books(), cfg.queue  # type: ignore[abstract]  # what it does not count, it does not answer
+    taught = {name: _Learner(role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}
+    books, budget = _Books(), cfg.queue  # type: ignore[abstract]  # what it does not count, it does not answer
     judging, asked = judge_seconds(cfg, costs), itertools.count(1)
 
     def learner(name: str) -> LocalCrew[Learners]:
@@ -96,7 +109,7 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
 
     cast = Cast(
         players=dict(players),
-        judges=LocalCrew(Judges, "judge", lambda i: Judge(judging, costs.valid, asked), split.judges),
+        judges=LocalCrew(Judges, "judge", lambda i: _Judge(judging, costs.valid, asked), split.judges),
         learners={role: learner(name) for name, roles in learners(cfg).items() for role in roles},
         queues={role: queue(role) for role in cfg.roles},
         ledger=LocalCrew(LedgerWriter, "ledger", lambda i: books),
@@ -112,30 +125,234 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
     return found
 
 
+@dataclass(eq=False)
+class _Turn:
+    """The versions that draw its first and its last token, and its end."""
+
+    over: asyncio.Future[None]
+    first: int = -1
+    last: int = -1
+
+
+class _Engine:
+    """What one engine decodes, with which version; `room` for so many blocks."""
+
+    def __init__(self, pace: Pace, at_once: int) -> None:
+        self.decoding: Decoding[_Turn] = Decoding(pace, self._started)
+        self.room = asyncio.Semaphore(at_once)
+        self.version = -1
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def turn(self, tokens: int) -> _Turn:
+        turn = _Turn(asyncio.get_running_loop().create_future())
+        self.decoding.add(self.catch_up(), tokens, turn)
+        self._wind()
+        await turn.over
+        return turn
+
+    def catch_up(self, at: float = -math.inf) -> float:
+        """End the turns that end up to now, or up to `at`; gives that time."""
+        now = max(at, asyncio.get_running_loop().time())
+        for turn in self.decoding.advance(now):
+            turn.last = self.version
+            turn.over.set_result(None)
+        return now
+
+    def _started(self, turn: _Turn) -> None:
+        turn.first = self.version
+
+    def _wind(self) -> None:
+        """Look when the next turn may end; one that began meanwhile only makes it later."""
+        at = self.decoding.next()
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._look, at)
+
+    def _look(self, at: float) -> None:
+        self._timer = None
+        self.catch_up(at)
+        self._wind()
+
+
+class _Fleet(LocalCrew[Players]):
+    """The players of one role. `at_once`: blocks that one of them plays at a time."""
+
+    def __init__(self, name: str, count: int, cost: RoleCosts, costs: Costs, at_once: int) -> None:
+        self.engines = [_Engine(cost.pace, at_once) for _ in range(count)]
+        super().__init__(Players, name, lambda i: _Player(self.engines[i], cost, costs), count)
+
+    def figures(self) -> list[float]:
+        """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to now."""
+        for engine in self.engines:
+            engine.catch_up()
+        decodings = [engine.decoding for engine in self.engines]
+        busy, tokens, slots = (sum(getattr(d, name) for d in decodings) for name in ("busy", "tokens", "slots"))
+        return [busy, tokens, float(sum(player.searches for player in self.workers)), slots]
+
+
+class _Player:
+    def __init__(self, engine: _Engine, cost: RoleCosts, costs: Costs) -> None:
+        self._engine, self._cost, self._costs, self.searches = engine, cost, costs, 0
+
+    async def play(
+        self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Any
+    ) -> tuple[_Block, PlayReport]:
+        loop = asyncio.get_running_loop()
+        async with self._engine.room:
+            started = loop.time()
+            if version > self._engine.version:
+                await self.refresh(version, parcel)
+            briefs = await asyncio.gather(*(self._episode(task) for task in tasks))
+            return [brief.tokens for brief in briefs], PlayReport(list(briefs), {"busy": loop.time() - started})
+
+    async def refresh(self, version: int, parcel: Any) -> dict[str, float]:
+        await asyncio.sleep(self._costs.sync_s)
+        self._engine.catch_up()
+        self._engine.version = max(version, self._engine.version)
+        return {}
+
+    async def place(self) -> Place:
+        return _HERE
+
+    async def sleep(self) -> None:
+        pass
+
+    async def wake(self) -> None:
+        pass
+
+    async def _episode(self, task: Task) -> Brief:
+        cost = self._cost
+        lengths = _turns(cost.tokens, cost.sigma, task.seed, cost.searches, cost.cap)
+        first = last = await self._engine.turn(lengths[0])
+        for tokens in lengths[1:]:
+            self.searches += 1
+            await asyncio.sleep(self._costs.search_s)
+            last = await self._engine.turn(tokens)
+        return Brief(
+            id=task.id,
+            game=task.game,
+            role=task.role,
+            attempt=task.attempt,
+            final=f"{task.id} ?",
+            outcome=None,
+            cause="",
+            stopped="final",
+            searches=len(lengths) - 1,
+            tokens=sum(lengths),
+            length=sum(lengths),
+            version_min=first.first,
+            version_max=last.last,
+            file="",
+            row=0,
+        )
+
+
+@functools.lru_cache(maxsize=500_000)
+def _turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int) -> tuple[int, ...]:
+    """Tokens of an episode's turns; each split of a plan plays the same ones."""
+    return tuple(max(1, wanted) for wanted in turns(SimulatedConfig(tokens=tokens, sigma=sigma), seed, searches, cap))
+
+
+class _Judge:
+    """Takes `seconds` a block: the share `valid` of all questions is, and every other answer of a game is right, so that
+    all of them are trained. `asked`: counts the verdicts of all judges."""
+
+    def __init__(self, seconds: float, valid: float, asked: Iterator[int]) -> None:
+        self._seconds, self._valid, self._asked, self._free = seconds, valid, asked, asyncio.Lock()
+
+    async def verify(self, block: _Block, targets: Sequence[str], *live: Any) -> tuple[list[Verdict], float]:
+        await self._work()
+        drawn = generator(next(self._asked), "valid").random(len(block))
+        return [Verdict(bool(draw < self._valid), "invalid") for draw in drawn], self._seconds
+
+    async def grade(self, block: _Block, items: Sequence[Any]) -> tuple[list[Grade], float]:
+        await self._work()
+        return [Grade(place % 2 == 0, float(place % 2 == 0)) for place in range(len(items))], self._seconds
+
+    async def answers(self) -> bool:
+        return True
+
+    async def _work(self) -> None:
+        async with self._free:
+            await asyncio.sleep(self._seconds)
+
+
+class _Learner:
+    """`seconds`: that it takes a token, all of its ranks together."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.busy, self.trained, self._serial = 0.0, 0, -1
+
+    async def update(
+        self, plans: Mapping[str, BatchPlan], *blocks: _Block
+    ) -> tuple[Parcel, dict[str, dict[str, float]]]:
+        tokens = {role: sum(blocks[item.block][item.row] for item in plan) for role, plan in plans.items()}
+        spent = sum(tokens.values()) * self._seconds
+        await asyncio.sleep(spent)
+        self.busy += spent
+        self.trained += sum(tokens.values())
+        parcel, figures = await self.weights()
+        return parcel, {role: {"tokens": float(count), "busy": spent, **figures} for role, count in tokens.items()}
+
+    async def weights(self) -> tuple[Parcel, dict[str, float]]:
+        self._serial += 1
+        return Parcel(OBJECT_STORE, self._serial, 0), {"serial": float(self._serial)}
+
+    async def place(self) -> Place:
+        return _HERE
+
+    async def publish_by(self, plan: Any) -> None:
+        pass
+
+    async def save(self, folder: str, meta: dict[str, Any]) -> None:
+        Path(folder).mkdir(parents=True)
+
+    export = save
+
+
+class _Books(LedgerWriter):
+    """Stands for the ledger: hands out versions, and counts what was dropped, by cause. The rest is not written."""
+
+    def __init__(self) -> None:
+        self._versions: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+    async def next_version(self, role: str, *made: Any) -> int:
+        self._versions[role] += 1
+        return self._versions[role]
+
+    async def advance(self, changes: Rows, /) -> int:
+        lost = (State.DROPPED.value, State.VOIDED.value)
+        self.dropped.update(row.get("cause", "") for row in changes if row.get("state") in lost)
+        return 0
+
+
 class _Rows:
     """Sink of the run's report (`ssp.selfplay.report.Sink`): its rows, and at the end of each round what everybody did."""
 
-    def __init__(self, players: dict[str, Fleet], taught: dict[str, Learner]) -> None:
+    def __init__(self, players: dict[str, _Fleet], taught: dict[str, _Learner]) -> None:
         self._players, self._taught = players, taught
         self._rows: list[tuple[int, str, dict[str, float]]] = []
         self._marks: dict[int, list[list[float]]] = {}
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
-        """A row of the report."""
         self._rows.append((step, role, values))
         if role == "game":
-            now = [asyncio.get_running_loop().time()]
             played = [crew.figures() for crew in self._players.values()]
-            self._marks[step] = [now, *played, *(crew.figures() for crew in self._taught.values())]
+            learned = [[learner.busy, float(learner.trained)] for learner in self._taught.values()]
+            self._marks[step] = [[asyncio.get_running_loop().time()], *played, *learned]
 
     def restart(self, step: int) -> None:
-        """Nothing was written before."""
+        pass
 
     def event(self, text: str) -> None:
-        """Nobody listens."""
+        pass
 
     def span(self, track: str, name: str, start: float, end: float) -> None:
-        """These are seconds of another clock."""
+        pass
 
     def measured(self, first: int, last: int) -> Measured:
         """Figures of the rounds after `first`, up to `last`."""
@@ -144,14 +361,13 @@ class _Rows:
         found = Measured(step=wall / (last - first), rounds=last - first)
         for (role, crew), (busy, tokens, searches, slots) in zip(self._players.items(), spent, strict=False):
             pace = crew.engines[0].decoding.pace
-            found.idle[role] = 1 - busy / wall / crew.size
             found.bubble[role] = 1 - tokens * pace.full / wall / crew.size
             found.fill[role] = slots / max(busy, 1e-9) / pace.sequences
             found.generated[role] = tokens
             found.tokens += tokens / wall
             found.searches += searches / wall
         for name, (busy, trained) in zip(self._taught, spent[len(self._players) :], strict=True):
-            found.idle[f"learner-{name}"] = found.bubble[f"learner-{name}"] = 1 - busy / wall
+            found.bubble[f"learner-{name}"] = 1 - busy / wall
             found.trained[name] = int(trained)
         middle = [(role, values) for step, role, values in self._rows if first < step <= last]
         found.games = int(sum(values["game/played"] for role, values in middle if role == "game"))

@@ -1,8 +1,5 @@
-"""How many GPUs play and how many learn.
-
-By work: every kind of worker gets GPUs so that all would need the same time. Splits hold each engine's GPUs together and
-give every learner one rank at least. Memory is not looked at.
-"""
+"""How many GPUs play and how many learn: so many that all kinds of workers would need the same time. Memory is not looked
+at."""
 
 from __future__ import annotations
 
@@ -19,13 +16,11 @@ LEAN = (1.0, 1.4, 2.0)
 """How much of their time engines may need beyond full occupancy: tails leave them half empty. One split each is tried."""
 
 ENGINES_A_JUDGE = 4
-"""A judge takes one block of an engine after the other, so more engines need more of them."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Engines of each role, ranks of each learner, GPUs in all, judges (on none). `shared`: they take turns on the same
-    GPUs."""
+    """Engines of each role, ranks of each learner, GPUs in all, judges. `shared`: they take turns on the same GPUs."""
 
     engines: dict[str, int]
     ranks: dict[str, int]
@@ -71,11 +66,7 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
 
 
 def capped(mean: float, sigma: float, cap: float) -> float:
-    """Mean of a lognormal with this mean and spread, cut at `cap`: E[min(X, cap)].
-
-    >>> round(capped(100, 0.0, 1000)), round(capped(2000, 0.8, 16000), -1)
-    (100, 1990.0)
-    """
+    """Mean of a lognormal with this mean and spread, cut at `cap`: E[min(X, cap)]."""
     if sigma == 0:
         return min(mean, cap)
     z = (math.log(cap / mean) + sigma**2 / 2) / sigma
@@ -101,13 +92,13 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
         ranks = {name: gpus if name in learn and _cut(cfg, name) else 1 for name in learners(cfg)}
         return [Split({role: gpus // size[role] for role in cfg.roles}, ranks, gpus, cfg.placement.judges, True)]
     splits: list[Split] = []
-    whole = [f" {name}" for name in learn if not _cut(cfg, name)]
     for lean in LEAN:
+        # Engines by role, learners by their name behind a blank: GPU seconds, GPUs of one, how many.
         parts = {**{role: lean * seconds for role, seconds in play.items()}, **{f" {n}": s for n, s in learn.items()}}
-        unit = {name: size.get(name, 1) for name in parts}
-        count = dict.fromkeys(parts, 1)
+        unit, count = {name: size.get(name, 1) for name in parts}, dict.fromkeys(parts, 1)
+        grows = [name for name in parts if name in size or _cut(cfg, name.strip())]
         left = gpus - sum(unit.values())
-        while fitting := [name for name in parts if unit[name] <= left and name not in whole]:
+        while fitting := [name for name in grows if unit[name] <= left]:
             slowest = max(fitting, key=lambda name: parts[name] / count[name] / unit[name])
             count[slowest] += 1
             left -= unit[slowest]
