@@ -16,7 +16,7 @@ from itertools import groupby
 from ssp.base.errors import VoidLimit
 from ssp.config.schema import VoidConfig
 
-PLAY, VERIFY, GRADE = "play", "verify", "grade"
+PLAY, VERIFY, JUDGE = "play", "verify", "judge"
 """Stages of which the gate hears."""
 
 
@@ -71,7 +71,7 @@ class VoidGate:
         answers: Callable[[], Awaitable[bool]] = _unasked,
     ) -> None:
         self._cfg, self._say, self._answers = cfg, say, answers
-        self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, GRADE)}
+        self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, JUDGE)}
         self.causes: Counter[str] = Counter()
         self._fresh: Counter[str] = Counter()
         self._shut_since: float | None = None

@@ -18,9 +18,8 @@ from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
-from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.crews.lost import LearnerLost
-from ssp.selfplay.crews.turns import Turns
+from ssp.selfplay.crews.cast import Cast, LearnerLost
+from ssp.selfplay.crews.turns import seated
 from ssp.selfplay.curriculum.watch import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.events import Round, Update
@@ -33,7 +32,6 @@ from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Stages
-from ssp.selfplay.sync import WeightSync
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.training import Trainer, tickets, whole
 from ssp.selfplay.versions import WeightStore
@@ -50,11 +48,11 @@ class SelfPlay:
     def __init__(
         self, cfg: Config, cast: Cast, folder: RunFolder, targets: Targets, report: Report, evaluator: Evaluator
     ):
-        cast = Turns(cfg, cast).seated()
+        cast = seated(cfg, cast)
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
         self._roles, self._learners, self._ledger = cfg.roles, learners(cfg), cast.ledger.first
         self._gate = VoidGate(cfg.void, report.say, self._judges_answer)
-        self._store = WeightStore(cast.ledger, WeightSync(cfg, cast, folder.name, str(folder.path), report.say))
+        self._store = WeightStore(cfg, cast, folder.name, str(folder.path), report.say)
         self._stages = Stages(cfg, cast, self._gate, self._store)
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
         self._queues = {role: Channel(crew, cfg.queue.timeout) for role, crew in cast.queues.items()}
@@ -169,8 +167,7 @@ class SelfPlay:
         await self._choose(this)
         for weights, games in this.tried:
             await self._stages.solve(number, games, weights, this.clock)
-        for weights, games in this.tried:
-            await self._stages.grade(number, games, weights, this.clock)
+        await self._stages.grade(this.tried, this.clock)
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for this one.
         with self._report.waiting(this.clock.track, "round before"):
             await self._order.admit(ORDER, number)
@@ -199,13 +196,13 @@ class SelfPlay:
         """Let the referee check what was written; ask about further targets, by the same weights, while too few pass."""
         if this.proposer is None:
             return
-        await self._stages.verify(this.number, this.asked, this.solver, this.clock)
+        await self._stages.verify(this.asked, this.solver, this.clock)
         for again in range(1, self._batches.extra + 1):
             if self._batches.enough(this.games):
                 break
             await self._gate.admit()
             await self._propose(this, again)
-            await self._stages.verify(this.number, this.asked, this.solver, this.clock, again)
+            await self._stages.verify(this.asked, this.solver, this.clock)
 
     async def _choose(self, this: Round) -> None:
         """The questions that are tried, and by whom: the newest solver, and past ones whose questions it tries once more."""

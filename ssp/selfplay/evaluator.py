@@ -83,7 +83,6 @@ class Evaluator:
             for task in evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
         ]
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
-        await stages.keep(briefs)
         return [
             Scored(
                 question.hops,

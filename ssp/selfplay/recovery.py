@@ -16,8 +16,7 @@ from ssp.game import protocols
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.checkpoint import Checkpoints, State
-from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.crews.lost import LearnerLost
+from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.events import Round, Update
 from ssp.selfplay.health.limits import Collapse, HealthWatch
 from ssp.selfplay.league.matchmaker import Matchmaker

@@ -22,6 +22,9 @@ from ssp.selfplay.records import Brief, Game, Played, TrainBatch, TrainItem
 TOO_FEW = "too_few_attempts"
 """Void of a proposal of which fewer than half the attempts were scored."""
 
+End = tuple[Outcome, str, float | None]
+"""How an episode ended, its cause, and its reward (None for a void)."""
+
 
 @dataclass
 class Settled:
@@ -51,29 +54,27 @@ class Settled:
         return reward + loss
 
     def add(
-        self, played: Played, state: State, outcome: Outcome, cause: str, reward: float | None, group: int, **more: Any
+        self,
+        played: Played,
+        state: State,
+        end: End,
+        group: int | None,
+        baseline: float | None = None,
+        **more: Any,
     ) -> None:
-        """One episode's row. A dropped row's cause is the drop's; `reject` counts the outcome's own all the same."""
-        self.rows.append(played.brief.entry(state, outcome, cause, reward=reward, **more))
-        if reward is not None:
-            self.paid[played.brief.role].append((group, reward, played.brief.searches))
+        """One episode's row, and what its learner gets of it. Without a `group` no figure of its role counts it: nobody
+        learns from it."""
+        brief, (outcome, cause, reward) = played.brief, end
+        self.rows.append(brief.entry(state, outcome, cause, reward=reward, **more))
         if outcome is Outcome.VOID:
             self.counts[f"void/{cause}"] += 1
-
-    def keep(self, played: Played, outcome: Outcome, cause: str, reward: float | None, **more: Any) -> None:
-        """The row of an episode from which nobody learns: no figure of its role, which has newer weights, counts it."""
-        self.rows.append(played.brief.entry(State.KEPT, outcome, cause, reward=reward, **more))
-
-    def reject(self, rule: str) -> None:
-        """Count a rule that a policy broke."""
-        self.counts[f"reject/{rule}"] += 1
-
-    def train(self, played: Played, reward: float, group: int, baseline: float | None = None) -> None:
-        """Send one queued episode to its learner."""
-        brief = played.brief
-        item = TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min, baseline)
-        self.items[brief.role].append(item)
-        self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
+        if reward is None or group is None:
+            return
+        self.paid[brief.role].append((group, reward, brief.searches))
+        if state is State.QUEUED:
+            item = TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min, baseline)
+            self.items[brief.role].append(item)
+            self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
 
     def batch(self, role: str, more: Mapping[str, float]) -> TrainBatch:
         """What the learner of `role` gets; `more`: figures of the role beside its own."""
@@ -104,10 +105,11 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
     win rate."""
     settled = Settled(step=step)
     for group, game in enumerate(games):
+        # Who wrote the question: a past version is known, the newest asked in this round.
+        newest = game.proposal is not None and game.frozen != PROPOSER
+        asked_by = proposer_version if newest else game.asked_by
         if game.chosen:
-            scores = [right(game, played) for played in game.attempts]
-            game.win_rate = proposer_rewards.win_rate(scores, cfg.game.attempts)
-            asked_by = _asked_by(game, proposer_version)
+            game.win_rate = proposer_rewards.win_rate([right(game, p) for p in game.attempts], cfg.game.attempts)
             _settle_attempts(cfg, game, group, asked_by, settled)
         settled.games.append(
             {
@@ -117,7 +119,7 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
                 "rule": game.rule or game.void_cause,
                 "attempts": len(game.attempts),
                 "win_rate": game.win_rate,
-                "proposer_version": _asked_by(game, proposer_version) if game.proposal is not None else None,
+                "proposer_version": None if game.proposal is None else asked_by,
             }
         )
     _settle_proposals(cfg, games, settled)
@@ -125,65 +127,39 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
 
 
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
-    graded = [played for played in game.attempts if right(game, played) is not None]
-    rewards = {played.brief.id: _solved(cfg, game, played, settled) for played in graded}
-    baseline = _settle_greedy(cfg, game, settled)
+    ends = [_ended(cfg, game, played, settled) for played in game.attempts]
+    rewards = {reward for *_, reward in ends if reward is not None}
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
     alone = own.says(cfg.solver.algorithm, "baseline") == "group" and cfg.solver.kl.coef == 0
-    signal = not alone or len(set(rewards.values())) > 1
+    signal, baseline = not alone or len(rewards) > 1, None
+    if game.greedy is not None:
+        end = _ended(cfg, game, game.greedy, settled)
+        baseline = end[2]
+        settled.add(game.greedy, State.VOIDED if baseline is None else State.KEPT, end, None)
     if cfg.solver.algorithm == "remax":  # without its baseline a question teaches nothing
-        signal = baseline is not None and (cfg.solver.kl.coef > 0 or set(rewards.values()) != {baseline})
+        signal = baseline is not None and (cfg.solver.kl.coef > 0 or rewards != {baseline})
     opponent = _versions(cfg, [] if game.proposal is None else [game.proposal], asked_by)
-    for played in game.attempts:
-        brief = played.brief
-        if right(game, played) is None:
-            cause = brief.cause if brief.outcome is Outcome.VOID else game.grades[brief.id].void_cause
-            settled.add(played, State.VOIDED, Outcome.VOID, cause, None, group, **opponent)
-            continue
-        rejected = brief.final is None
-        outcome, cause = (Outcome.REJECTED, brief.stopped) if rejected else (Outcome.SCORED, "")
-        reward = rewards[brief.id]
-        if game.frozen == SOLVER:
-            settled.keep(played, outcome, cause, reward, **opponent)
-            continue
-        if rejected:
-            settled.reject(f"solver_{brief.stopped}")
-        if signal:
-            settled.add(played, State.QUEUED, outcome, cause, reward, group, **opponent)
-            settled.train(played, reward, group, baseline)
-        else:
-            settled.add(played, State.DROPPED, outcome, "no_signal", reward, group, **opponent)
+    for played, (outcome, cause, reward) in zip(game.attempts, ends, strict=True):
+        state = State.QUEUED if signal else State.DROPPED
+        if reward is None or game.frozen == SOLVER:
+            state = State.VOIDED if reward is None else State.KEPT
+        elif outcome is Outcome.REJECTED:
+            settled.counts[f"reject/solver_{cause}"] += 1
+        end = outcome, "no_signal" if state is State.DROPPED else cause, reward
+        settled.add(played, state, end, None if game.frozen == SOLVER else group, baseline, **opponent)
 
 
-def _solved(cfg: Config, game: Game, played: Played, settled: Settled) -> float:
-    """What a graded attempt earned."""
+def _ended(cfg: Config, game: Game, played: Played, settled: Settled) -> End:
+    """How an attempt ended; without a reward where a fault took it."""
     brief = played.brief
-    reward = cfg.solver.invalid_reward if brief.final is None else game.grades[brief.id].reward
-    return settled.shaped(cfg, game, brief, reward)
-
-
-def _settle_greedy(cfg: Config, game: Game, settled: Settled) -> float | None:
-    """Keep the attempt that is only a baseline; its reward, None where there is none or a fault took it."""
-    played = game.greedy
-    if played is None:
-        return None
-    brief = played.brief
-    if right(game, played) is None:
-        cause = brief.cause if brief.outcome is Outcome.VOID else game.grades[brief.id].void_cause
-        settled.rows.append(brief.entry(State.VOIDED, Outcome.VOID, cause))
-        settled.counts[f"void/{cause}"] += 1
-        return None
-    reward = _solved(cfg, game, played, settled)
-    outcome = Outcome.SCORED if brief.final is not None else Outcome.REJECTED
-    settled.rows.append(
-        brief.entry(State.KEPT, outcome, "" if brief.final is not None else brief.stopped, reward=reward)
-    )
-    return reward
-
-
-def _asked_by(game: Game, newest: int | None) -> int | None:
-    """The proposer's version that wrote the question; `newest` asked in this round."""
-    return newest if game.proposal is not None and game.frozen != PROPOSER else game.asked_by
+    if brief.outcome is Outcome.VOID:
+        return Outcome.VOID, brief.cause, None
+    grade = game.grades[brief.id]
+    if grade.right is None:
+        return Outcome.VOID, grade.void_cause, None
+    if brief.final is None:
+        return Outcome.REJECTED, brief.stopped, settled.shaped(cfg, game, brief, cfg.solver.invalid_reward)
+    return Outcome.SCORED, "", settled.shaped(cfg, game, brief, grade.reward)
 
 
 def right(game: Game, played: Played) -> bool | None:
@@ -195,80 +171,58 @@ def right(game: Game, played: Played) -> bool | None:
 def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> None:
     """Proposals of a round, once it is known what each earned. A game alone with its target is a group of its own (SSP);
     of several in a group none is trained that has no other one to compare with. Those of past proposers are in none."""
-    earned: dict[str, float] = {}
+    asked = [(game, game.proposal) for game in games if game.proposal is not None]
+    earned = {game.id: _earned(cfg, game, proposal.brief, settled) for game, proposal in asked}
     groups: dict[str, int] = {}
-    paid: dict[int, list[float]] = {}
     numbers: dict[Hashable, int] = {}
-    for game in games:
-        if game.proposal is None or game.frozen == PROPOSER:
-            continue
-        group = groups[game.id] = numbers.setdefault(_label(cfg, game), len(numbers))
-        reward = _earned(cfg, game, settled)
-        if reward is not None:
-            earned[game.id] = reward
-            paid.setdefault(group, []).append(reward)
-    block = cfg.proposer
-    shared = cfg.game.proposals > 1 or block.group != "target"
-    alone = shared and own.says(block.algorithm, "baseline") == "group" and block.kl.coef == 0
-    for game in games:
-        if game.proposal is None:
-            continue
-        if game.frozen == PROPOSER:
-            _settle_proposal(game, -1, _earned(cfg, game, settled), True, settled, cfg)
-            continue
-        rewards = paid.get(groups[game.id], [])
-        _settle_proposal(game, groups[game.id], earned.get(game.id), not alone or len(set(rewards)) > 1, settled, cfg)
+    paid = defaultdict[int, set[float]](set)
+    for game, proposal in asked:
+        if game.frozen != PROPOSER:
+            group = groups[game.id] = numbers.setdefault(_label(cfg, game, proposal), len(numbers))
+            paid[group] |= {reward for reward in [earned[game.id]] if reward is not None}
+    shared = cfg.game.proposals > 1 or cfg.proposer.group != "target"
+    alone = shared and own.says(cfg.proposer.algorithm, "baseline") == "group" and cfg.proposer.kl.coef == 0
+    for game, proposal in asked:
+        mine, reward = groups.get(game.id), earned[game.id]
+        outcome, cause = (Outcome.SCORED, "") if game.valid else (Outcome.REJECTED, game.rule)
+        if game.void_cause or (reward is None and game.valid and game.chosen):
+            state, outcome, cause = State.VOIDED, Outcome.VOID, game.void_cause or TOO_FEW
+        elif mine is None:
+            state = State.KEPT
+        else:
+            if not game.valid:
+                settled.counts[f"reject/{game.rule}"] += 1
+            state = State.QUEUED
+            if reward is None:
+                state, cause, reward = State.DROPPED, "surplus", None if game.valid else cfg.proposer.invalid_reward
+            elif alone and len(paid[mine]) == 1:
+                state, cause = State.DROPPED, "no_signal"
+        opponent = _versions(cfg, game.attempts, game.solver_version) if game.attempts else {}
+        settled.add(proposal, state, (outcome, cause, reward), mine, **opponent)
 
 
-def _label(cfg: Config, game: Game) -> Hashable:
+def _label(cfg: Config, game: Game, proposal: Played) -> Hashable:
     """What proposals that share a baseline have in common: the drawn target, the number of searches that led to the
     question, or the target's text, whichever row it is from. Of no real hops: those would need an oracle."""
-    assert game.proposal is not None
     if cfg.proposer.group == "hops":
-        return game.proposal.brief.searches
+        return proposal.brief.searches
     return game.target if cfg.proposer.group == "seed" else game.number // cfg.game.proposals
 
 
-def _earned(cfg: Config, game: Game, settled: Settled) -> float | None:
+def _earned(cfg: Config, game: Game, brief: Brief, settled: Settled) -> float | None:
     """The reward that a proposal is trained with; None for one that is void or surplus."""
-    assert game.proposal is not None
-    if game.void_cause or (game.valid and (not game.chosen or game.win_rate is None)):
-        return None
-    if not game.valid and cfg.game.batch == "resample":  # another target took its place: the valid ones teach (SSP)
-        return None
-    reward = cfg.proposer.invalid_reward
-    if game.valid:
-        assert game.win_rate is not None
-        searches = game.proposal.brief.searches
-        facts = {"question": game.question, "target": game.target, "searches": searches}
-        reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
-    return settled.shaped(cfg, game, game.proposal.brief, reward)
-
-
-def _settle_proposal(game: Game, group: int, reward: float | None, signal: bool, settled: Settled, cfg: Config) -> None:
-    played = game.proposal
-    assert played is not None
-    opponent = _versions(cfg, game.attempts, game.solver_version) if game.attempts else {}
-    outcome, cause = (Outcome.SCORED, "") if game.valid else (Outcome.REJECTED, game.rule)
     if game.void_cause:
-        settled.add(played, State.VOIDED, Outcome.VOID, game.void_cause, None, group)
-        return
-    if game.frozen == PROPOSER and (reward is not None or not (game.valid and game.chosen)):
-        settled.keep(played, outcome, cause, reward, **opponent)
-        return
-    if not game.valid:
-        settled.reject(game.rule)
-    if reward is not None and signal:
-        settled.add(played, State.QUEUED, outcome, cause, reward, group, **opponent)
-        settled.train(played, reward, group)
-    elif reward is not None:
-        settled.add(played, State.DROPPED, outcome, "no_signal", reward, group, **opponent)
-    elif game.valid and game.chosen:
-        settled.add(played, State.VOIDED, Outcome.VOID, TOO_FEW, None, group, **opponent)
+        return None
+    if game.valid:
+        if not game.chosen or game.win_rate is None:
+            return None
+        facts = {"question": game.question, "target": game.target, "searches": brief.searches}
+        reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
+    elif cfg.game.batch == "resample":  # another target took its place: the valid ones teach (SSP)
+        return None
     else:
-        settled.add(
-            played, State.DROPPED, outcome, "surplus", None if game.valid else cfg.proposer.invalid_reward, group
-        )
+        reward = cfg.proposer.invalid_reward
+    return settled.shaped(cfg, game, brief, reward)
 
 
 def _versions(cfg: Config, opponents: Sequence[Played], given: int | None) -> dict[str, int | None]:

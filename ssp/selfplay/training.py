@@ -50,7 +50,7 @@ class Trainer:
 
     async def start(self, learner: str, step: int) -> None:
         """Publish what the learner has, after a start at `step` or a return to it; first, choose how weights travel."""
-        await self._store.sync.prepare(learner)
+        await self._store.prepare(learner)
         weights, figures = await self._cast.learner(learner).weights()
         await self._store.publish(learner, weights, self.incarnation, step, int(figures["serial"]))
 
@@ -124,7 +124,7 @@ class Trainer:
         for role, mine in items.items():
             version, ids = self._store.latest(role).version, [item.id for item in mine]
             await self._cast.ledger.first.commit(role, self.incarnation, step, version, ids)
-        return {role: {**found, **self._store.sync.figures(role)} for role, found in stats.items()}
+        return {role: {**found, **self._store.figures(role)} for role, found in stats.items()}
 
     async def _compared(self, role: str, items: list[TrainItem]) -> list[TrainItem]:
         """`items` without those that are alone in their group, where it is the baseline: the advantage of one would be its

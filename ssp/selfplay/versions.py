@@ -1,23 +1,42 @@
-"""Published weights: one number a publication, never used twice (design: Version).
+"""Published weights: one number a publication, never used twice, and how each learner's weights reach the players.
 
-Owns the newest version of each role and where its weights lie. Promises strictly increasing numbers over the life of a
-run folder, because the ledger hands them out, and that a version is the newest only once it was brought on its way.
-Refuses to copy weights.
+Owns the newest version of each role and where its weights lie. Promises strictly increasing numbers over the life of a run
+folder, because the ledger hands them out; that a version is the newest only once it is on its way; that a way which failed
+is said, and the other one (a parcel by the object store) is an explicit call to the learner (law 6); that a publication
+which nobody can give any more is a LearnerLost. Refuses to see weights.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ssp.base.crew import Crew
-from ssp.base.errors import InputError
-from ssp.record.ledger.writer import LedgerWriter
+from ssp.base.errors import Fault, InputError
+from ssp.config.crews import bound, learners
+from ssp.config.schema import Config
+from ssp.selfplay.crews.cast import GONE, Cast
+from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.records import Game, Ref
-from ssp.selfplay.sync import WeightSync
+from ssp.selfplay.transfer.broadcast import Call
+from ssp.selfplay.transfer.loader import spare
+from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, SHM, Place, Plan
 
 ANCHORS = 2**30
 """Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""
+
+SHARE = 0.5
+"""Of the object store, what published weights may take for `auto` to choose it; episodes need the rest. Where they fit it is
+the fastest way on one node at every size (tests/bench/weight_sync.py), since its pages are in use already; where they do
+not, Ray would write them to the disk."""
+
+LOST = (GONE, "weights_missed")
+"""Faults of a player that another parcel with the same weights mends."""
+
+TRIES = 6
+"""How often a player is asked where it is: one that died is asked again."""
 
 
 @dataclass(frozen=True)
@@ -35,28 +54,63 @@ Match = tuple[Published, list[Game]]
 """Weights, and the games in which they play."""
 
 
-class WeightStore:
-    """The newest publication of each role."""
+@dataclass
+class Route:
+    """How one learner's weights travel: by what plan, from where, to which players (role, name, worker, place); and whether
+    a group of broadcasts stands."""
 
-    def __init__(self, ledger: Crew[LedgerWriter], sync: WeightSync) -> None:
-        self._ledger, self.sync = ledger.first, sync
+    plan: Plan
+    learner: Place
+    stops: list[tuple[str, str, Players, Place]]
+    formed: bool = False
+
+
+class WeightStore:
+    """The newest publication of each role. `run`, `folder`: name and path of the run; `say`: a line for the user."""
+
+    def __init__(self, cfg: Config, cast: Cast, run: str, folder: str, say: Callable[[str], None]) -> None:
+        self._cfg, self._cast, self._run, self._folder, self._say = cfg, cast, run, folder, say
+        self._trains = learners(cfg)
         self._latest: dict[str, Published] = {}
-        self.made: dict[str, dict[int, int]] = {role: {} for roles in sync.trains.values() for role in roles}
+        self.made: dict[str, dict[int, int]] = {role: {} for roles in self._trains.values() for role in roles}
         """Role → version → the update whose result it is."""
+        self._routes: dict[str, Route] = {}
+        self._seconds: dict[str, dict[str, float]] = {}
         self._mended: dict[tuple[str, int], Published] = {}
-        self._mending = {learner: asyncio.Lock() for learner in sync.trains}
+        self._mending = {learner: asyncio.Lock() for learner in self._trains}
 
     def latest(self, role: str) -> Published:
         """The newest weights of `role`."""
         return self._latest[role]
 
+    async def prepare(self, name: str) -> None:
+        """Choose a kind by where the processes are, and tell the learner. InputError when it cannot work."""
+        learner = await self._cast.learner(name).place()
+        crews = [(role, self._cast.players[role]) for role in self._trains[name]]
+        stops = [
+            (role, f"{crew.name}-{i}", crew[i], await _placed(crew[i]))
+            for role, crew in crews
+            for i in range(crew.size)
+        ]
+        room = SHARE * self._cfg.ray.object_store_mb * 1e6 / sum(self._spare(other) for other in self._trains)
+        who = " and ".join(self._trains[name])
+        kind, why = choose(self._cfg.transfer.kind, who, learner, [place for *_, place in stops], room)
+        if name not in self._routes or self._routes[name].plan.kind != kind:
+            self._say(f"{who} weights travel by {kind} ({why})")
+        plan = Plan(kind, self._run, name, self._folder, self._spare(name), self._cfg.transfer.verify)
+        await self._cast.learner(name).publish_by(plan)
+        self._routes[name] = Route(plan, learner, stops)
+
     async def publish(self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0) -> Published:
         """Give `weights`, the result of step `step` of `learner` in this incarnation, the next version number of each role
-        that it trains; those of the role that it is called after."""
-        versions = {
-            role: await self._ledger.next_version(role, incarnation, step) for role in self.sync.trains[learner]
-        }
-        weights = await self.sync.deliver(learner, versions, weights, serial)
+        that it trains, and bring them to all players that do not fetch them when they play. Those of the role that the
+        learner is called after. LearnerLost."""
+        ledger, route = self._cast.ledger.first, self._routes[learner]
+        versions = {role: await ledger.next_version(role, incarnation, step) for role in self._trains[learner]}
+        if route.plan.kind == BROADCAST:
+            weights = await self._broadcast(learner, route, versions, weights, serial)
+        elif self._cfg.schedule.in_flight:
+            await self._refresh(route, versions, weights)
         self._latest |= {role: Published(version, weights, serial) for role, version in versions.items()}
         for role, version in versions.items():
             self.made[role][version] = step
@@ -69,18 +123,127 @@ class WeightStore:
         if lost.past:
             rule = f"the weights of {role} version {lost.version}, a member of the league, are in the folder of the run"
             raise InputError(rule, why, "let every node see them and go on with resume=auto, or set league.match=self")
-        learner = next(name for name, roles in self.sync.trains.items() if role in roles)
+        learner = next(name for name, roles in self._trains.items() if role in roles)
         async with self._mending[learner]:  # many players miss the same
             known = self._mended.get((role, lost.version), lost)
             if known.weights is lost.weights:
-                known = replace(lost, weights=await self.sync.again(role, lost.version, lost.serial, why))
+                known = replace(lost, weights=await self._again(role, lost.version, lost.serial, why))
                 self._mended[role, lost.version] = known
                 if self._latest[role].version == lost.version:
                     self._latest[role] = known
                 self._forget()
             return known
 
+    def note(self, role: str, seconds: Mapping[str, float]) -> None:
+        """Seconds that a player took for a publication; the slowest of each part counts."""
+        kept = self._seconds.setdefault(role, {})
+        for part in ("sync_transfer", "sync_load"):
+            if part in seconds:
+                kept[f"time/{part}"] = max(kept.get(f"time/{part}", 0.0), seconds[part])
+
+    def figures(self, role: str) -> dict[str, float]:
+        """`time/sync_transfer` and `time/sync_load` of the versions that were loaded since the last call."""
+        return self._seconds.pop(role, {})
+
     def _forget(self) -> None:
         """Parcels of versions that nobody plays any more."""
-        oldest = {role: latest.version - self.sync.spare(role) for role, latest in self._latest.items()}
+        oldest = {role: latest.version - self._spare(role) for role, latest in self._latest.items()}
         self._mended = {key: kept for key, kept in self._mended.items() if key[1] > oldest[key[0]]}
+
+    def _spare(self, name: str) -> int:
+        """Publications that must stay of a learner, or of the one that trains the role `name`."""
+        trained = next(roles for roles in self._trains.values() if name in roles)
+        return max(spare(self._cfg, role) for role in trained)
+
+    async def _again(self, role: str, version: int, serial: int, why: str) -> Ref:
+        """A parcel by the object store with the weights of a publication that did not arrive."""
+        self._say(f"{role} version {version}: {why}; it is fetched from the learner")
+        parcel, _ = await self._cast.learner(role).again(serial)
+        return parcel
+
+    async def _refresh(self, route: Route, versions: Mapping[str, int], parcel: Ref) -> None:
+        """In flight, bring new weights to players that are at work; to one that misses them its next play does."""
+        live = [stop for stop in route.stops if bound(self._cfg, stop[0]) > 0]
+        calls = [player.refresh(versions[role], parcel) for role, _, player, _ in live]
+        for (role, name, *_), result in zip(live, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(result, Fault):
+                self._say(f"{name} missed {role} version {versions[role]}: {result}")
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                self.note(role, result)
+
+    async def _broadcast(self, name: str, route: Route, versions: Mapping[str, int], parcel: Ref, serial: int) -> Ref:
+        """Send it to all players in a group, which is formed anew after a failure; the parcel to play with."""
+        learner = self._cast.learner(name)
+        try:
+            if not route.formed:
+                await self._form(name, route)
+            taken = [player.receive(versions[role], parcel) for role, _, player, _ in route.stops]
+            _, *seconds = await _all(learner.send(serial), *taken)
+            for (role, *_), each in zip(route.stops, seconds, strict=True):
+                self.note(role, each)
+        except Fault as fault:
+            route.formed = False
+            for leave in (learner.leave(), *(player.leave() for _, _, player, _ in route.stops)):
+                try:  # who has died left the group by that
+                    await leave
+                except Fault as left:
+                    self._say(f"{name} weights: {left}")
+            return await self._again(name, versions[name], serial, str(fault))
+        return parcel
+
+    async def _form(self, name: str, route: Route) -> None:
+        """A new group of the learner and all players, restarted ones too."""
+        learner, places = self._cast.learner(name), [place for *_, place in route.stops]
+        near = all(place.memory == route.learner.memory for place in places)
+        host = "127.0.0.1" if near else route.learner.host
+        gpus, wait = between_gpus(route.learner, places), self._cfg.placement.call_timeout / 5
+        call = Call(host, await learner.listen(host), len(places) + 1, gpus, wait)
+        ranks = enumerate(route.stops, start=1)
+        joins = [player.join(call, rank, host if near else place.host) for rank, (_, _, player, place) in ranks]
+        await _all(learner.join(call, host), *joins)
+        route.formed = True
+
+
+async def _placed(player: Players) -> Place:
+    for _ in range(TRIES - 1):
+        with suppress(Fault):
+            return await player.place()
+    return await player.place()
+
+
+async def _all(*calls: Any) -> list[Any]:
+    """All results; after all have ended, the first failure is raised, a learner's before a player's."""
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    failed = [result for result in done if isinstance(result, BaseException)]
+    if failed:
+        raise next((error for error in failed if not isinstance(error, Fault)), failed[0])
+    return done
+
+
+def choose(kind: str, role: str, learner: Place, engines: Sequence[Place], room: float) -> tuple[str, str]:
+    """(kind, why) for one role. `room`: bytes that one of its publications may take in the object store.
+
+    InputError when the kind that was asked for cannot work where the processes are.
+    """
+    together = all(place.memory == learner.memory for place in engines)
+    if kind == SHM and not together:
+        hosts = ", ".join(sorted({place.host for place in (learner, *engines)}))
+        rule = f"transfer.kind=shm needs the {role}'s learner and engines on one node"
+        raise InputError(rule, f"they are on {hosts}", "set transfer.kind=auto")
+    if kind != "auto":
+        return kind, "transfer.kind"
+    if between_gpus(learner, engines):
+        return BROADCAST, "a GPU each"
+    if not together:
+        return OBJECT_STORE, "several nodes"
+    if learner.nbytes > room:
+        return SHM, f"one node, {learner.nbytes / 1e6:.0f} MB is more than ray.object_store_mb has room for"
+    return OBJECT_STORE, "one node"
+
+
+def between_gpus(learner: Place, engines: Sequence[Place]) -> bool:
+    """Whether a broadcast goes from GPU to GPU (NCCL): each process has one of its own. Else it goes over hosts (gloo)."""
+    gpus = [place.gpu for place in (learner, *engines)]
+    return "" not in gpus and len(set(gpus)) == len(gpus)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ssp.base.errors import VoidLimit
 from ssp.config.schema import VoidConfig
 from ssp.selfplay import admission
-from ssp.selfplay.admission import GRADE, VERIFY, Pace, VoidGate
+from ssp.selfplay.admission import JUDGE, VERIFY, Pace, VoidGate
 from tests.blocks import made
 
 
@@ -130,7 +130,7 @@ def test_no_round_goes_out_while_the_judges_do_not_answer(clock: Time) -> None:
         return next(replies)
 
     gate = VoidGate(CFG, said.append, answers)
-    gate.record("judge_down", 200, GRADE)
+    gate.record("judge_down", 200, JUDGE)
     admit(gate)
     assert 30 <= clock.slept <= 33 and said.count("probing with one round") == 1
     assert next(replies, None) is None
@@ -155,13 +155,13 @@ def test_what_one_stage_does_well_does_not_make_up_for_another(clock: Time) -> N
     gate = VoidGate(CFG, said.append)
     for _ in range(5):
         gate.record("", 300)
-        gate.record("judge_down", 11, GRADE)
+        gate.record("judge_down", 11, JUDGE)
         gate.record("", 300, VERIFY)
         assert gate.shut and gate.share >= 0.055
-    assert said == ["admission stopped: 6% of the last 200 outcomes of grade are void (judge_down 11)"]
-    gate.record("", 150, GRADE)
+    assert said == ["admission stopped: 6% of the last 200 outcomes of judge are void (judge_down 11)"]
+    gate.record("", 150, JUDGE)
     assert gate.shut
-    gate.record("", 50, GRADE)
+    gate.record("", 50, JUDGE)
     assert not gate.shut and said[-1] == "admission resumed"
 
 

@@ -16,10 +16,8 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.writer import LedgerWriter
-from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.crews.lost import LearnerLost
+from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
-from ssp.selfplay.sync import WeightSync
 from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.parcel import Parcel, Place
 from ssp.selfplay.versions import Published, WeightStore
@@ -175,8 +173,8 @@ def table(tmp_path: Path, members: list[Member]) -> SimpleNamespace:
     book = Ledger(tmp_path / "ledger.db")
     taught = LocalCrew(Learners, "learner", lambda i: learner)
     cast = Cast({SOLVER: crew}, crew, {SOLVER: taught}, {}, LocalCrew(LedgerWriter, "l", lambda i: book))
-    store = WeightStore(cast.ledger, WeightSync(cfg, cast, "run", str(tmp_path), said.append))
-    asyncio.run(store.sync.prepare(SOLVER))
+    store = WeightStore(cfg, cast, "run", str(tmp_path), said.append)
+    asyncio.run(store.prepare(SOLVER))
 
     def publish() -> Published:
         learner.updates += 1
@@ -195,8 +193,8 @@ def test_one_broadcast_of_a_shared_policy_reaches_the_players_of_both_roles(tmp_
     crew = FaultyCrew(LocalCrew(Learners, "learner", lambda i: learner))
     cast = Cast(crews, crew, dict.fromkeys(ROLES, crew), {}, LocalCrew(LedgerWriter, "l", lambda i: book))
     said: list[str] = []
-    store = WeightStore(cast.ledger, WeightSync(cfg, cast, "run", str(tmp_path), said.append))
-    asyncio.run(store.sync.prepare(SOLVER))
+    store = WeightStore(cfg, cast, "run", str(tmp_path), said.append)
+    asyncio.run(store.prepare(SOLVER))
     for step in (0, 1):
         parcel, figures = learner.weights()
         asyncio.run(store.publish(SOLVER, parcel, 1, step, int(figures["serial"])))
@@ -215,7 +213,7 @@ def test_a_broadcast_reaches_all_players_in_one_group(tmp_path: Path) -> None:
         assert (published.version, published.weights.kind, published.weights.payload) == (version, "broadcast", None)
     assert [member.got for member in members] == [[1, 2], [1, 2]]
     assert [member.called.count("join") for member in members] == [1, 1]
-    assert made.store.sync.figures(SOLVER) == {"time/sync_transfer": 0.5}
+    assert made.store.figures(SOLVER) == {"time/sync_transfer": 0.5}
 
 
 @pytest.mark.parametrize("fails", ["join", "receive"])

@@ -12,7 +12,7 @@ import fakes
 import pytest
 from fakes import FakeLearner, Stage, config, scripted
 
-from ssp.base.crew import Call, Crew, LocalCrew
+from ssp.base.crew import Call, Crew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault, InputError, InvariantError, SspError
 from ssp.config.crews import SharedGpus, shared_gpus, takes_turns
@@ -22,7 +22,6 @@ from ssp.selfplay import local
 from ssp.selfplay.crews import turns
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Learners, Players
-from ssp.selfplay.crews.turns import Turns
 from ssp.selfplay.settings import RULES
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player
@@ -160,22 +159,6 @@ def hall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "engine", engine)
 
 
-class Fleet(LocalCrew):
-    """One role's view of players that have both: as a fleet's, it plays by the engines of the solvers."""
-
-    def __init__(self, name: str, players: dict[str, LocalCrew]) -> None:
-        super().__init__(Players, name, lambda i: None, players[SOLVER].size)
-        self._players = players
-
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        if call.name == "play":
-            engine = self._players[SOLVER].workers[worker]._engine
-            assert not engine.asleep
-        elif call.name in ("sleep", "wake"):
-            assert self.name == SOLVER
-        return await self._players[self.name].perform(worker, call, *args)
-
-
 def stage(path: Path, layout: str, **changes: Any) -> Stage:
     cfg = config(**{**LAYOUTS[layout], **changes})
     Hall.gpus = {name: list(v.sleepers) for v in shared_gpus(cfg) for name in v.learners}
@@ -196,53 +179,6 @@ def test_a_game_with_turns_is_the_game_without(hall: None, tmp_path: Path, layou
     assert not Hall.engines  # in other layouts nobody has to be able to sleep
     assert engines * 4 <= sleeping <= engines * 10  # each step once, evaluations and the start
     assert sleeping - waking in range(engines + 1)
-
-
-def test_a_fleet_sleeps_once_for_both_learners(hall: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = stage(tmp_path / "run", "shared-base", steps=3, eval__every=0, save__every=10)
-    for engine in Hall.engines:
-        engine.asleep = engine.role == PROPOSER  # these two are not there in a fleet
-    players = {role: made.cast.players[role].inner for role in ROLES}
-    for worker in players[PROPOSER].workers:
-        worker._engine.asleep = False
-        worker._engine.role = "nobody"
-    for role in ROLES:
-        made.cast.players[role].inner = Fleet(role, players)
-    order: list[str] = []
-    for name, crew in [
-        (SOLVER, made.cast.players["solver"]),
-        *((f"learner-{r}", made.cast.learners[r]) for r in ROLES),
-    ]:
-        crew.fails = lambda worker, method, count, args, name=name: order.append(f"{name} {method}") or ""  # type: ignore
-    made.play()
-    made.settled()
-    marks = [entry for entry in order if entry.split()[1] in ("sleep", "wake", "update")]
-    calls = [mark for i, mark in enumerate(marks) if i == 0 or marks[i - 1] != mark]  # one a player
-    start, rest = calls[: calls.index("learner-proposer update") - 1], [c for c in calls if "update" in c]
-    assert start[:1] == ["solver sleep"] and len(rest) == 6
-    # Between the two updates of a step nobody wakes an engine.
-    steps = [c for c in calls if c.split()[1] != "sleep"]
-    for i, mark in enumerate(steps):
-        if mark == "learner-proposer update":
-            assert "learner-solver update" in (steps[i - 1], steps[i + 1])
-
-
-def test_a_player_that_dies_asleep_is_woken_in_its_new_process(hall: None, tmp_path: Path) -> None:
-    made = stage(tmp_path / "run", "colocate", steps=3)
-    died: list[int] = []
-
-    def dies(worker: int, method: str, count: int, args: Any) -> str:
-        if method == "wake" and count >= 5 and not died:
-            player = made.cast.players["solver"].inner.workers[worker]  # type: ignore[attr-defined]
-            player._asleep = player._engine.asleep = False  # a new process has an engine that is awake
-            died.append(worker)
-            return "solver_died"
-        return ""
-
-    made.cast.players["solver"].fails = dies  # type: ignore[attr-defined]
-    made.play()
-    states = made.settled()
-    assert len(died) == 1 and states[SOLVER]["voided"] == 0  # it had nothing under way
 
 
 @pytest.mark.parametrize(("cause", "tries"), [("engine_awake", 1), ("solver_died", turns.TRIES)])
@@ -313,7 +249,7 @@ class ToyCrew(Crew[Any]):
 
 async def mess(toy: Toy, cfg: Any, rng: random.Random) -> tuple[int, list[BaseException]]:
     """Many tasks that play or learn, again and again; some are cancelled. How many ended well, and what went wrong."""
-    cast = Turns(cfg, toy.cast).seated()
+    cast = turns.seated(cfg, toy.cast)
     names = {role: (crew, "play") for role, crew in cast.players.items()}
     crews = [*names.values(), *((cast.learners[role], "update") for role in ROLES)]
 
@@ -349,29 +285,19 @@ def test_no_schedule_breaks_a_turn_or_stands_still(layout: str, monkeypatch: pyt
 
 def test_turns_are_given_in_the_order_in_which_they_were_asked_for() -> None:
     """A learner does not wait for plays that came after it, and these do not wait for a learner that came later."""
-    cfg = config(**FLEET)
+    toy = Toy(config(**FLEET), random.Random(1))
+    toy.rng.random = lambda: 1.0  # type: ignore[method-assign]
     seen: list[str] = []
 
     async def schedule() -> None:
-        toy = Toy(cfg, random.Random(1))
-        toy.rng.random = lambda: 1.0  # type: ignore[method-assign]
-        whose = Turns(cfg, toy.cast)
+        floor = turns._Floor([toy.cast.players[SOLVER]])
 
-        async def one(name: str, turn: Any) -> None:
-            async with turn:
+        async def one(name: str) -> None:
+            async with floor.learning() if name.isupper() else floor.playing():
                 seen.append(name)
                 await asyncio.sleep(0)
 
-        line = [
-            ("a", SOLVER, 0),
-            ("b", PROPOSER, 0),
-            ("L", SOLVER, 1),
-            ("M", PROPOSER, 1),
-            ("c", SOLVER, 0),
-            ("N", SOLVER, 1),
-        ]
-        jobs = [one(name, whose.learning(who) if learns else whose.playing(who)) for name, who, learns in line]
-        await asyncio.wait_for(asyncio.gather(*jobs), 5)
+        await asyncio.wait_for(asyncio.gather(*map(one, "abLMcN")), 5)
 
     asyncio.run(schedule())
-    assert seen == ["a", "b", "L", "M", "c", "N"]
+    assert "".join(seen) == "abLMcN"

@@ -24,8 +24,7 @@ from ssp.record.ledger import HomeLedger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay import local
 from ssp.selfplay.coordinator import SelfPlay
-from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.crews.lost import GONE
+from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.records import Brief, PlayReport

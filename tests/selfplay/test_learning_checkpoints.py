@@ -26,13 +26,11 @@ from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import Checkpoints
-from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.crews.lost import LearnerLost
+from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.queues import Channel, Queue
 from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
-from ssp.selfplay.sync import WeightSync
 from ssp.selfplay.training import Trainer, tickets, whole
 from ssp.selfplay.transfer.parcel import here
 from ssp.selfplay.versions import WeightStore
@@ -70,8 +68,7 @@ class School:
             {},
             LocalCrew(LedgerWriter, "ledger", lambda i: self.ledger),
         )
-        sync = WeightSync(cfg, self.cast, "run", str(path), print)
-        self.store = WeightStore(self.cast.ledger, sync)
+        self.store = WeightStore(cfg, self.cast, "run", str(path), print)
         self.trainer = Trainer(cfg, self.cast, self.store)
         self.trainer.incarnation = 1
         for role in ROLES:

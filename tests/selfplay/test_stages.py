@@ -21,7 +21,6 @@ from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Players
 from ssp.selfplay.records import Game, PlayReport
 from ssp.selfplay.stages import Stages
-from ssp.selfplay.sync import WeightSync
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.versions import Published, WeightStore
 from ssp.telemetry.clock import Clock
@@ -64,7 +63,7 @@ class Table:
         ledger = LocalCrew(LedgerWriter, "ledger", lambda i: self.book)
         self.gate = VoidGate(self.cfg.void)
         cast = Cast({PROPOSER: self.proposers, SOLVER: self.solvers}, self.judges, {}, {}, ledger)
-        store = WeightStore(ledger, WeightSync(self.cfg, cast, "run", str(path), print))
+        store = WeightStore(self.cfg, cast, "run", str(path), print)
         self.stages = Stages(self.cfg, cast, self.gate, store)
         self.stages.incarnation = 4
 
@@ -176,10 +175,10 @@ def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method
     table.judges.fails = on_calls(method, 1, cause="judge_died")
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify(1, [(WEIGHTS, games)], WEIGHTS, Clock()))
+    table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
     assert all(game.valid and game.question.endswith("?") for game in games)
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.grade(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.grade([(WEIGHTS, games)], Clock()))
     assert all(set(game.grades) == {p.brief.id for p in game.attempts} for game in games)
     asked = [worker for worker, name, _ in table.judges.calls if name == method]
     # One call a block, spread over the judges: two blocks of proposals, three of attempts; the first one twice.
@@ -192,7 +191,7 @@ def test_judges_that_always_fail_end_the_run(tmp_path: Path) -> None:
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     table.judges.fails = lambda *args: "judge_died"
     with pytest.raises(SspError, match="the judges failed 6 times"):
-        table.run(table.stages.verify(1, [(WEIGHTS, games)], WEIGHTS, Clock()))
+        table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
 
 
 def test_voids_of_the_referee_reach_the_gate(tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_voids_of_the_referee_reach_the_gate(tmp_path: Path) -> None:
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     table.judge.cause = "engine_died"
-    table.run(table.stages.verify(1, [(WEIGHTS, games)], WEIGHTS, Clock()))
+    table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
     assert [game.void_cause for game in games] == ["engine_died"] * 5
     assert table.gate.causes == {"engine_died": 5}
 
@@ -211,7 +210,7 @@ def test_voids_are_not_graded(tmp_path: Path) -> None:
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
     gone = games[0].attempts[1].brief
     object.__setattr__(gone, "outcome", Outcome.VOID)
-    table.run(table.stages.grade(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.grade([(WEIGHTS, games)], Clock()))
     assert gone.id not in games[0].grades and len(games[0].grades) == 3 and len(games[1].grades) == 4
 
 
@@ -220,7 +219,7 @@ def test_only_a_live_verifier_gets_weights(tmp_path: Path, verifier: str) -> Non
     table = Table(tmp_path, config(referee__verifier=verifier))
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify(1, [(WEIGHTS, games)], WEIGHTS, Clock()))
+    table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
     live = [args[2:] for _, method, args in table.judges.calls if method == "verify"]
     assert live == [(3, "weights") if verifier == "solver" else ()] * 2
 
@@ -231,8 +230,6 @@ def test_evaluation_is_kept_in_its_own_role(tmp_path: Path) -> None:
     table.solvers.fails = on_calls("play", 2, cause="solver_died")
     briefs = table.run(table.stages.evaluate(1, "eval-x-1", tasks, WEIGHTS, Clock()))
     assert [b.final for b in briefs] == [f"e {i} ?" for i in range(7)]
-    table.run(table.stages.keep(briefs))
-    table.run(table.stages.keep(briefs))
     states = table.book.check()["eval"]
     assert (states["kept"], states["voided"]) == (7, 2 if len(table.solvers.calls[1][2][0]) == 2 else 3)
 
@@ -240,5 +237,5 @@ def test_evaluation_is_kept_in_its_own_role(tmp_path: Path) -> None:
 def test_nothing_to_play_is_fine(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.run(table.stages.solve(1, [], WEIGHTS, Clock()))
-    table.run(table.stages.grade(1, [], WEIGHTS, Clock()))
+    table.run(table.stages.grade([], Clock()))
     assert table.solvers.calls == table.judges.calls == []

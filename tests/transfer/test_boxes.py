@@ -16,13 +16,13 @@ from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.engines.base import Readable
-from ssp.selfplay.sync import between_gpus, choose
 from ssp.selfplay.transfer import digest, files
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.digest import WeightsDiffer, check_arrived, check_loaded, digests, rounded
 from ssp.selfplay.transfer.loader import Inbox, Loader
 from ssp.selfplay.transfer.parcel import Parcel, Place, Plan, here
 from ssp.selfplay.transfer.publisher import Outbox
+from ssp.selfplay.versions import between_gpus, choose
 
 PATIENCE = 60.0
 

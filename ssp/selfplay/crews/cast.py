@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ssp.base.crew import Around, Call, Crew
-from ssp.base.errors import Fault
+from ssp.base.errors import Fault, SspError
 from ssp.record.ledger.writer import LedgerWriter
-from ssp.selfplay.crews.lost import LearnerLost
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.transfer.broadcast import FAILED
+
+GONE = "payload_lost"
+"""Cause of a call that did not begin, because what it was given is gone with its node."""
+
+
+class LearnerLost(SspError):
+    """A learner died and its state is gone: the run goes back to its last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,6 @@ class _Mortal(Around[Learners]):
         self._role = role
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        """See `Crew.perform`."""
         try:
             return await self.inner.perform(worker, call, *args)
         except Fault as fault:

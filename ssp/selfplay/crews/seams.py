@@ -17,128 +17,97 @@ from ssp.selfplay.transfer.parcel import Place, Plan
 
 
 class Players(Protocol):
-    """One of the players of a role."""
+    """One of the players of a role.
+
+    `play` gives the block in the tasks' order and its report; Fault `payload_lost` or `weights_missed` where the parcel is
+    of no use any more. `refresh` (in flight) and `receive` (of a broadcast) take new weights; seconds. `sleep` gives the
+    GPU's memory back until `wake`; Fault `engine_awake` when too much of it stays taken.
+    """
 
     @call(payload=True, computes=True, work="play")
     async def play(
         self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Ref, /
-    ) -> tuple[Ref, PlayReport]:
-        """Play `tasks` to the end with the weights of `version`: the block in the tasks' order, and its report.
-
-        Fault `payload_lost` or `weights_missed` where the parcel is of no use any more.
-        """
-        ...
+    ) -> tuple[Ref, PlayReport]: ...
 
     @call(beside=True)
-    async def refresh(self, version: int, parcel: Ref, /) -> dict[str, float]:
-        """Take new weights while it plays (in flight); seconds of transfer and load."""
-        ...
+    async def refresh(self, version: int, parcel: Ref, /) -> dict[str, float]: ...
 
     @call(work="turn")
-    async def sleep(self) -> None:
-        """Give the GPU's memory back until `wake`. Fault `engine_awake` when too much of it stays taken."""
-        ...
+    async def sleep(self) -> None: ...
 
     @call(work="turn")
-    async def wake(self) -> None:
-        """Take the memory again."""
-        ...
+    async def wake(self) -> None: ...
 
-    async def place(self) -> Place:
-        """Where this process is."""
-        ...
+    async def place(self) -> Place: ...
 
-    async def join(self, group: Call, rank: int, host: str, /) -> None:
-        """Become a member of a group of broadcasts. Fault `broadcast_failed`."""
-        ...
+    async def join(self, group: Call, rank: int, host: str, /) -> None: ...
 
     @call(beside=True)
-    async def receive(self, version: int, parcel: Ref, /) -> dict[str, float]:
-        """Take part in a broadcast; seconds. Fault `broadcast_failed`."""
-        ...
+    async def receive(self, version: int, parcel: Ref, /) -> dict[str, float]: ...
 
-    async def leave(self) -> None:
-        """Leave the group of broadcasts."""
-        ...
+    async def leave(self) -> None: ...
 
 
 class Judges(Protocol):
-    """One of the judges. Its calls are pure."""
+    """One of the judges. Its calls are pure: one verdict an episode (with a parcel, the live solver of `version` verifies),
+    one grade for each (row of the block, question, gold answers); and the seconds they took. `answers`: whether the endpoint
+    that it asks, if any, gives a verdict now."""
 
     @call(work="verify")
     async def verify(
         self, block: Ref, targets: Sequence[str], version: int = -1, parcel: Ref = None, /
-    ) -> tuple[list[Verdict], float]:
-        """One verdict an episode, and the seconds it took. With a parcel, the live solver of `version` verifies."""
-        ...
+    ) -> tuple[list[Verdict], float]: ...
 
     @call(work="grade")
-    async def grade(self, block: Ref, items: Sequence[tuple[int, str, Sequence[str]]], /) -> tuple[list[Grade], float]:
-        """A grade for each (row of the block, question, gold answers), and the seconds it took."""
-        ...
+    async def grade(
+        self, block: Ref, items: Sequence[tuple[int, str, Sequence[str]]], /
+    ) -> tuple[list[Grade], float]: ...
 
-    async def answers(self) -> bool:
-        """Whether the endpoint that it asks, if any, gives a verdict now."""
-        ...
+    async def answers(self) -> bool: ...
 
 
 class Learners(Taught, Protocol):
-    """One learner, of one rank or several."""
+    """One learner, of one rank or several.
+
+    `update` is one step of the roles in `plans`, over the same blocks, and a publication; `weights` a publication of what it
+    has, `again` an earlier one, by the object store (Fault `weights_gone`), `anchor_weights` those of the reference, outside
+    of the publications. The rest is a group of broadcasts: Fault `broadcast_failed`.
+    """
 
     @call(payload=True, computes=True, work="learn")
-    async def update(self, plans: Mapping[str, BatchPlan], /, *blocks: Ref) -> tuple[Ref, dict[str, dict[str, float]]]:
-        """One step of the roles in `plans`, over the same blocks, and a publication; the figures by role."""
-        ...
+    async def update(
+        self, plans: Mapping[str, BatchPlan], /, *blocks: Ref
+    ) -> tuple[Ref, dict[str, dict[str, float]]]: ...
 
     @call(payload=True, computes=True, work="sync")
-    async def weights(self) -> tuple[Ref, dict[str, float]]:
-        """A publication of the current weights, and its figures."""
-        ...
+    async def weights(self) -> tuple[Ref, dict[str, float]]: ...
 
     @call(payload=True, computes=True, work="sync")
-    async def again(self, serial: int, /) -> tuple[Ref, dict[str, float]]:
-        """An earlier publication once more, by the object store. Fault `weights_gone` when it is too old."""
-        ...
+    async def again(self, serial: int, /) -> tuple[Ref, dict[str, float]]: ...
 
     @call(payload=True, computes=True, work="sync")
-    async def anchor_weights(self) -> tuple[Ref, dict[str, float]]:
-        """The weights of the reference that the policy is held to, outside of the publications."""
-        ...
+    async def anchor_weights(self) -> tuple[Ref, dict[str, float]]: ...
 
     @call(first=True)
-    async def place(self) -> Place:
-        """Where this process is, and how large its weights are."""
-        ...
+    async def place(self) -> Place: ...
 
     @call(first=True)
-    async def publish_by(self, plan: Plan, /) -> None:
-        """Publish by `plan` from now on; what was shared before is given up."""
-        ...
+    async def publish_by(self, plan: Plan, /) -> None: ...
 
     @call(first=True, computes=True)
-    async def listen(self, host: str, /) -> int:
-        """Open the port of a new group of broadcasts at `host`."""
-        ...
+    async def listen(self, host: str, /) -> int: ...
 
     @call(first=True, computes=True)
-    async def join(self, group: Call, host: str, /) -> None:
-        """Wait until the group's members are there. Fault `broadcast_failed`."""
-        ...
+    async def join(self, group: Call, host: str, /) -> None: ...
 
     @call(first=True, computes=True, work="sync")
-    async def send(self, serial: int, /) -> float:
-        """Broadcast a publication; seconds. Fault `broadcast_failed`."""
-        ...
+    async def send(self, serial: int, /) -> float: ...
 
     @call(first=True, computes=True)
-    async def leave(self) -> None:
-        """End the group."""
-        ...
+    async def leave(self) -> None: ...
 
 
 class Retriever(Protocol):
     """A shard or an encoder; players search it by its name (`actors.members`)."""
 
-    async def state(self) -> dict[str, Any]:
-        """How busy it is."""
-        ...
+    async def state(self) -> dict[str, Any]: ...

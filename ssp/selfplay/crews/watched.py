@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ssp.base.crew import Around, Call, Crew
-from ssp.base.episode import Task
+from ssp.base.episode import PROPOSER
 from ssp.config.crews import at_once
 from ssp.config.schema import Config
 from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.records import PlayOrder, PlayReport
+from ssp.selfplay.records import PlayOrder
 from ssp.telemetry.activity import STEP, Activity
 
 W = TypeVar("W")
@@ -38,11 +37,18 @@ class Watched(Around[W]):
             return await self.inner.perform(worker, call, *args)
         order = args[1] if len(args) > 1 and isinstance(args[1], PlayOrder) else None
         shown = _step() | ({"episodes": len(args[0]), "version": args[2]} if order else {})
-        work = _played(self.name, args[0]) if order else call.work
+        work = call.work
+        if order:  # only evaluations name the question that they ask
+            asked = args[0] and args[0][0].item
+            work = "evaluate" if asked else "propose" if self.name == PROPOSER else "solve"
         with self._activity.call(actor, work, shown, self._at_once) as more:
             answer = await self.inner.perform(worker, call, *args)
             if order:
-                more |= _parts(answer[1])
+                # Searching is done elsewhere while the player waits.
+                seconds = answer[1].seconds
+                parts = {f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds}
+                parts["sync_s"] = sum(seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load"))
+                more |= {name: round(value, 6) for name, value in parts.items()}
             return answer
 
 
@@ -57,20 +63,5 @@ def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
     )
 
 
-def _played(role: str, tasks: Sequence[Task]) -> str:
-    """What a block of episodes is: only evaluations name the question that they ask."""
-    if tasks and tasks[0].item:
-        return "evaluate"
-    return "propose" if role == "proposer" else "solve"
-
-
 def _step() -> dict[str, float]:
     return {"step": step} if (step := STEP.get(-1)) >= 0 else {}
-
-
-def _parts(report: PlayReport) -> dict[str, float]:
-    """Seconds of a block's parts. Searching is done elsewhere while the player waits."""
-    seconds = report.seconds
-    parts = {f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds}
-    sync = sum(seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load"))
-    return {name: round(value, 6) for name, value in (parts | {"sync_s": sync}).items()}
