@@ -1,8 +1,4 @@
-"""Several question files as one: which split of each, whose rows, and that no two rows share an id.
-
-Owns FlashRAG's folder layout (`NAME/train.jsonl`, `dev.jsonl`, `test.jsonl`) and the order in which splits are preferred.
-Promises that what was taken is said. Refuses to sample, shuffle or drop rows on its own.
-"""
+"""Several question files as one: which split of each (FlashRAG's folders), whose rows, and that no two share an id."""
 
 from __future__ import annotations
 
@@ -42,12 +38,21 @@ def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequ
     found = []
     for number, path in enumerate(map(Path, paths)):
         source = sources[number] if sources else ""
-        if path.is_dir():
-            found.append(_preferred(path, source or path.resolve().name, tuple(splits) or SPLITS))
-        elif len(splits) > 1:
-            raise InputError("rows of one file have one split; several are a folder's", ", ".join(splits), "name one")
-        else:
+        if not path.is_dir():
+            if len(splits) > 1:
+                rule = "rows of one file have one split; several are a folder's"
+                raise InputError(rule, ", ".join(splits), "name one")
             found.append(Part(path, source, "".join(splits)))
+            continue
+        wanted = tuple(splits) or SPLITS
+        held = [
+            (split, path / (split + end)) for split in wanted for end in ENDINGS if (path / (split + end)).is_file()
+        ]
+        if not held:
+            names = ", ".join(f"{split}.jsonl" for split in wanted)
+            raise InputError(f"a folder of questions holds one of {names}", path, "check the folder, or name --split")
+        split, file = held[0]
+        found.append(Part(file, source or path.resolve().name, split, wanted[: wanted.index(split)]))
     return found
 
 
@@ -64,12 +69,3 @@ def targets(part: Part, dropped: list[str] | None = None) -> list[Target]:
         return read_targets(part.path)
     asked = read_questions(part.path, part.source, part.split, dropped=dropped)
     return [Target(question.id, question.answers[0]) for question in asked]
-
-
-def _preferred(folder: Path, source: str, splits: tuple[str, ...]) -> Part:
-    for number, split in enumerate(splits):
-        for ending in ENDINGS:
-            if (path := folder / f"{split}{ending}").is_file():
-                return Part(path, source, split, splits[:number])
-    names = ", ".join(f"{split}.jsonl" for split in splits)
-    raise InputError(f"a folder of questions holds one of {names}", folder, "check the folder, or name --split")

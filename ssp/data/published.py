@@ -12,8 +12,8 @@ from pathlib import Path
 class Published:
     """One repository: `type` dataset or model, `files` patterns of what is taken (none: everything).
 
-    `sha256`: file → checksum at `revision`. `join`: the file that the `part_*` files are, one after another. `unpacked`:
-    bytes of the .gz files when unpacked, where known. `gigabytes`: about what is fetched, 0 when not known.
+    `sha256`: file → checksum at `revision`. `join`: the file that the files are, one after another. `unpacked`: bytes of
+    the .gz files when unpacked, where known. `gigabytes`: about what is fetched, 0 when not known.
     """
 
     repo: str
@@ -26,17 +26,12 @@ class Published:
     unpacked: int = 0
     gigabytes: float = 0.0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", WEIGHTS if self.files == "weights" else tuple(self.files))
+
 
 WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md", "LICENSE*")
-"""A model's safetensors weights, tokenizer and config, without copies in other formats."""
-
-
-def _read() -> dict[str, Published]:
-    raw = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
-    for entry in raw.values():
-        entry["files"] = WEIGHTS if entry.get("files") == "weights" else tuple(entry.get("files", ()))
-    return {name: Published(**entry) for name, entry in raw.items()}
-
-
-PUBLISHED = _read()
-"""By the short name that `ssp download` takes: published.json, where `files` may be "weights" for `WEIGHTS`."""
+"""A model's safetensors weights, tokenizer and config, without copies in other formats: `files` "weights"."""
+_LIST = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
+PUBLISHED = {name: Published(**entry) for name, entry in json.loads(_LIST).items()}
+"""By the short name that `ssp download` takes."""

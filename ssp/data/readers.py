@@ -1,13 +1,13 @@
 """Readers of the files that users bring: corpora, targets, and questions with their answers.
 
-Owns the row formats: Search-R1 (jsonl corpora, parquet questions), SSP (source, processed and evaluation rows), FlashRAG
-and plain jsonl. Promises that every row has an id of its own and that a bad row is refused with file, place and column;
-so is a gold answer that normalises to nothing, which every empty answer would match. Refuses to change a question.
+The row formats are Search-R1's (jsonl corpora, parquet questions), SSP's (source, processed and evaluation rows),
+FlashRAG's and plain jsonl. Every row has an id of its own, and a bad row is refused with file, place and column; so is a
+gold answer that normalises to nothing, which every empty answer would match.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -51,18 +51,13 @@ class Question:
     split: str = ""
 
 
-def read_corpus(path: str | Path, progress: Callable[[int], None] | None = None) -> list[Document]:
+def read_corpus(path: str | Path) -> list[Document]:
     """Documents of a file in row order: `{id, contents}` or `{id, title, text}`.
 
-    A title goes in as Search-R1 writes it: `"Title"`, newline, text. `progress` is called with the rows read so far.
+    A title goes in as Search-R1 writes it: `"Title"`, newline, text.
     """
-    documents: list[Document] = []
     seen: dict[str, str] = {}
-    for row in rows(path):
-        documents.append(Document(row.claim(row.key("id"), seen), _contents(row)))
-        if progress and len(documents) % 10_000 == 0:
-            progress(len(documents))
-    return _not_empty(path, documents)
+    return _not_empty(path, [Document(row.claim(row.key("id"), seen), _contents(row)) for row in rows(path)])
 
 
 class Passage(NamedTuple):
@@ -80,8 +75,7 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
     if path.suffix == ".parquet":
         for row in rows(path):
             document = Document(row.key("id"), _contents(row))
-            raw = orjson.dumps({"id": document.id, "contents": document.contents}) + b"\n"
-            yield Passage(document, row.index, 0, raw)
+            yield Passage(document, row.index, 0, orjson.dumps({"id": document.id, "contents": document.contents}))
         return
     for index, (number, start, raw) in enumerate(lines(path)):
         if any(raw.count(key) > 1 for key in _KEYS):  # what is escaped inside of a text is not such bytes
@@ -102,7 +96,7 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
         name = fields["id"]
         body = contents = fields["contents" if "contents" in fields else "text"]
         if "contents" not in fields:
-            contents = titled(fields["title"], body)
+            contents = _titled(fields["title"], body)
         if type(name) is int:
             name = str(name)
         if type(name) is type(body) is str and name.strip() and body[:64].strip():
@@ -120,8 +114,7 @@ def read_targets(path: str | Path) -> list[Target]:
     An id is the row's `id`, else `extra_info.index`, else the number of the row from 0.
     """
     seen: dict[str, str] = {}
-    read = [_processed(row, seen) if "reward_model" in row.fields else _source(row, seen) for row in rows(path)]
-    return _not_empty(path, read)
+    return _not_empty(path, [_target(row, seen) for row in rows(path)])
 
 
 def read_questions(
@@ -154,32 +147,33 @@ def _contents(row: Row) -> str:
         return row.text("contents")
     if "text" not in row.fields:
         row.fail("contents", "every corpus row has contents, or title and text", "not there")
-    return titled(row.text("title", empty=True), row.text("text"))
+    return _titled(row.text("title", empty=True), row.text("text"))
 
 
-def titled(title: str, text: str) -> str:
-    """Contents as Search-R1 writes them: the title in quotes, a newline, the text. TypeError, AttributeError for others."""
+def _titled(title: str, text: str) -> str:
     return '"' + title.strip().strip('"') + '"\n' + text
 
 
-def _source(row: Row, seen: dict[str, str]) -> Target:
-    name = row.claim(row.key("id") if "id" in row.fields else str(row.index), seen)
-    _keeps_a_word(row, "ground_truth", row.text("ground_truth"))
-    examples = row.text("sys_question_example", empty=True)
-    return Target(name, row.text("ground_truth"), row.count("search_turns", least=1), examples)
-
-
-def _processed(row: Row, seen: dict[str, str]) -> Target:
-    target = row.inside("reward_model").inside("ground_truth")
-    answers = target.one_or_more("target")
-    if len(answers) != 1:
-        target.fail("target", "a target row names exactly one answer", f"{len(answers)} answers")
-    _keeps_a_word(target, "target", answers[0])
-    extra = row.maybe("extra_info")
-    index = extra.count("index", least=0) if extra.has("index") else row.index
-    name = row.claim(row.key("id") if "id" in row.fields else str(index), seen)
-    searches = extra.count("search_turns", least=0) if extra.has("search_turns") else 0
-    return Target(name, answers[0], searches, extra.label("sys_question_example"))
+def _target(row: Row, seen: dict[str, str]) -> Target:
+    key, extra, searches, least = str(row.index), row, 0, 1
+    if "reward_model" in row.fields:
+        place, name, extra, least = (
+            row.inside("reward_model").inside("ground_truth"),
+            "target",
+            row.maybe("extra_info"),
+            0,
+        )
+        answers = place.texts(name, one=True)
+        if len(answers) != 1:
+            place.fail(name, "a target row names exactly one answer", f"{len(answers)} answers")
+        key = str(extra.count("index", least=0)) if extra.has("index") else key
+    else:
+        place, name, answers = row, "ground_truth", [row.text("ground_truth")]
+    _keeps_a_word(place, name, answers[0])
+    if extra is row or extra.has("search_turns"):
+        searches = extra.count("search_turns", least)
+    examples = row.text("sys_question_example", empty=True) if extra is row else extra.label("sys_question_example")
+    return Target(row.claim(row.key("id") if "id" in row.fields else key, seen), answers[0], searches, examples)
 
 
 def _question(row: Row, source: str, split: str, seen: dict[str, str], dropped: list[str] | None) -> Question | None:
@@ -191,32 +185,24 @@ def _question(row: Row, source: str, split: str, seen: dict[str, str], dropped: 
     split = extra.label("split") or row.label("split") or metadata.label("split") or split
     key = row.key("id") if row.has("id") else extra.key("index") if extra.has("index") else str(row.index)
     scope = "".join(f"{part}/" for part in (source, split) if part)
-    name = row.claim(key if key.startswith(scope) else scope + key, seen, f"{row.path}, {row.place}")
-    answers = _golds(row, dropped)
-    return Question(name, _text(row, extra), tuple(answers), hops, source, split) if answers else None
-
-
-def _golds(row: Row, dropped: list[str] | None) -> list[str]:
-    place, name = _where_golds_are(row)
-    read = place.texts if name.endswith("answers") else place.one_or_more
-    golds = read(name, empty=dropped is not None)
-    if dropped is None:
-        for gold in golds:
-            _keeps_a_word(place, name, gold)
-        return golds
-    dropped += [f"{row.path}, {row.place}: {show(gold)}" for gold in golds if not normalise(gold)]
-    return [gold for gold in golds if normalise(gold)]
-
-
-def _where_golds_are(row: Row) -> tuple[Row, str]:
-    """The object and the field that hold a row's right answers."""
+    id = row.claim(key if key.startswith(scope) else scope + key, seen)
+    place, name = (
+        row,
+        next((name for name in ("golden_answers", "answers", "answer") if row.has(name)), "golden_answers"),
+    )
     if row.has("reward_model"):
         model = row.inside("reward_model")
         if isinstance(model.fields.get("ground_truth"), dict):
-            return model.inside("ground_truth"), "target"
-        if model.has("ground_truth") or not row.has("golden_answers"):
-            return model, "ground_truth"
-    return row, next((name for name in ("golden_answers", "answers", "answer") if row.has(name)), "golden_answers")
+            place, name = model.inside("ground_truth"), "target"
+        elif model.has("ground_truth") or not row.has("golden_answers"):
+            place, name = model, "ground_truth"
+    golds = place.texts(name, empty=dropped is not None, one=not name.endswith("answers"))
+    if dropped is not None:
+        dropped += [f"{row.path}, {row.place}: {show(gold)}" for gold in golds if not normalise(gold)]
+        golds = [gold for gold in golds if normalise(gold)]
+    for gold in golds:
+        _keeps_a_word(place, name, gold)
+    return Question(id, _text(row, extra), tuple(golds), hops, source, split) if golds else None
 
 
 def _keeps_a_word(row: Row, name: str, gold: str) -> None:

@@ -1,7 +1,7 @@
 """Rows of data files (jsonl, also .gz and .zst, and parquet), each with its place, and typed access to their columns.
 
-Owns how files are opened and how a bad one is refused. Promises an InputError that names the file, the line (from 1) or
-the parquet row (from 0), and the column. Refuses to repair: nothing is skipped but blank lines and a byte order mark.
+A bad one is an InputError that names the file, the line (from 1) or the parquet row (from 0), and the column. Nothing is
+skipped but blank lines and a byte order mark.
 """
 
 from __future__ import annotations
@@ -48,16 +48,14 @@ class Row:
         """A string that is valid Unicode and, unless `empty` is allowed, not blank."""
         return self._text(name, self._get(name), empty)
 
-    def texts(self, name: str, empty: bool = False) -> list[str]:
-        """A list of one or more strings, none of them blank unless `empty`."""
+    def texts(self, name: str, empty: bool = False, one: bool = False) -> list[str]:
+        """A list of one or more strings, none of them blank unless `empty`; with `one` also a string alone."""
         value = self._get(name)
+        if one and not isinstance(value, list):
+            value = [value]
         if not isinstance(value, list) or not value:
             self.fail(name, f"{self.prefix}{name} is a list of at least one string", show(value))
         return [self._text(name, item, empty) for item in value]
-
-    def one_or_more(self, name: str, empty: bool = False) -> list[str]:
-        """A string, or a list of them."""
-        return self.texts(name, empty) if isinstance(self._get(name), list) else [self.text(name, empty)]
 
     def key(self, name: str) -> str:
         """A string or an integer, as a string."""
@@ -107,22 +105,23 @@ class Row:
         """The object under `name`, an empty one when the column is not there or null."""
         return self.inside(name) if self.has(name) else replace(self, fields={}, prefix=f"{self.prefix}{name}.")
 
-    def claim(self, value: str, seen: dict[str, str], here: str = "") -> str:
-        """The id `value`, which no row in `seen` (id → place) may have had; refused with both places.
-
-        `here` says where this row stands when `seen` serves several files.
-        """
+    def claim(self, value: str, seen: dict[str, str]) -> str:
+        """The id `value`, which no row in `seen` (id → file and place) may have had; refused with both places."""
         if value in seen:
             found = f"{show(value)}, also on {seen[value]}"
             self.fail("id", "ids are unique", found, "correct that row; ssp data convert --source tells files apart")
-        seen[value] = here or self.place
+        seen[value] = f"{self.path}, {self.place}"
         return value
 
 
 def rows(path: str | Path) -> Iterator[Row]:
     """Every row of a file: `.parquet`, else one JSON object a line. InputError for a file that cannot be read."""
     path = Path(path)
-    return _parquet(path) if path.suffix == ".parquet" else _jsonl(path)
+    if path.suffix == ".parquet":
+        yield from _parquet(path)
+        return
+    for index, (number, _, raw) in enumerate(lines(path)):
+        yield parse(path, number, index, raw)
 
 
 def show(value: Any) -> str:
@@ -131,23 +130,17 @@ def show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _jsonl(path: Path) -> Iterator[Row]:
-    for index, (number, _, raw) in enumerate(lines(path)):
-        yield parse(path, number, index, raw)
-
-
 def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
     """The row in `raw`, line `number` of a file. InputError unless it is one JSON object."""
-    where = f"{path}, line {number}"
+    where, rule, step = f"{path}, line {number}", "every line is one JSON object", "correct that line"
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
         raise InputError("a data file is UTF-8", f"{where}, byte {error.start}", "save it as UTF-8") from error
     except (ValueError, RecursionError) as error:
-        reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError("every line is one JSON object", f"{where}: {reason}", "correct that line") from error
+        raise InputError(rule, f"{where}: {error}", step) from error
     if not isinstance(value, dict):
-        raise InputError("every line is one JSON object", f"{where}: {show(value)}", "correct that line")
+        raise InputError(rule, f"{where}: {show(value)}", step)
     return Row(path, f"line {number}", index, value)
 
 
@@ -181,11 +174,8 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
                 if raw.strip():
                     yield number, end - len(raw), raw
                 start = end
-    except FileNotFoundError as error:
-        raise InputError("a data file must exist", str(path), "check the path") from error
     except (OSError, EOFError, zlib.error) as error:
-        found = f"{path}, after line {number}: {error}"
-        raise InputError("a data file must be readable", found, "check the file") from error
+        raise _unreadable(path, f"after line {number}: {error}", error) from error
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -205,48 +195,20 @@ def _parquet(path: Path) -> Iterator[Row]:
     index = 0
     try:
         with ParquetFile(path) as file:
-            _differ(path, file.schema_arrow, "")
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                rule = "the columns of a data file have different names"
+                raise InputError(rule, f"{path}: {', '.join(names)}", "rename or drop one of them")
             for batch in file.iter_batches(batch_size=1024):
-                for fields in _decode(path, batch, index):
+                for fields in batch.to_pylist():
                     yield Row(path, f"row {index}", index, fields)
                     index += 1
-    except FileNotFoundError as error:
-        raise InputError("a data file must exist", str(path), "check the path") from error
-    except (OSError, pyarrow.ArrowException) as error:
-        found = f"{path}, after row {index}: {' '.join(str(error).split())}"
-        raise InputError("a data file must be readable parquet", found, "check the file") from error
+    except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
+        raise _unreadable(path, f"after row {index}: {' '.join(str(error).split())}", error) from error
 
 
-def _differ(path: Path, fields: Any, prefix: str) -> None:
-    """InputError where two columns, or two fields of an object, have one name: the last would hide the other."""
-    import pyarrow
-
-    seen: set[str] = set()
-    for field in fields:
-        if field.name in seen:
-            found = f"{path}: {prefix}{show(field.name)} stands there twice"
-            raise InputError("the columns of a data file have different names", found, "rename or drop one of them")
-        seen.add(field.name)
-        inner = field.type
-        while hasattr(inner, "value_type"):
-            inner = inner.value_type
-        if pyarrow.types.is_struct(inner):
-            _differ(path, inner, f"{prefix}{field.name}.")
-
-
-def _decode(path: Path, batch: Any, first: int) -> list[dict[str, Any]]:
-    """The batch's rows as dicts; InputError with row and column where a string is not UTF-8, or a date is out of range."""
-    try:
-        return list(batch.to_pylist())
-    except (ValueError, OverflowError) as error:
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            for offset, cell in enumerate(column):
-                try:
-                    cell.as_py()
-                except UnicodeDecodeError:
-                    where = f"{path}, row {first + offset}, field {name}"
-                    raise InputError("a data file is UTF-8", where, "save it as UTF-8") from error
-                except (ValueError, OverflowError) as reason:
-                    where = f"{path}, row {first + offset}, field {name}: {str(reason).partition('.')[0]}"
-                    raise InputError("a data file's values can be read", where, "remove that column") from error
-        raise
+def _unreadable(path: Path, found: str, error: Exception) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        return InputError("a data file must exist", str(path), "check the path")
+    kind = "parquet with text in UTF-8 and dates in range" if path.suffix == ".parquet" else "jsonl, packed or not"
+    return InputError(f"a data file must be readable {kind}", f"{path}, {found}", "check the file")

@@ -1,8 +1,7 @@
 """Writers of question and target files, in the formats that `ssp.data.readers` reads.
 
-Owns the layouts. Promises that a file appears whole or not at all, and that what was written reads back with the same
-questions, answers, sources and splits (and, but for Search-R1's five columns, ids and hops).
-Refuses to write a row that would read back as another one.
+A file appears whole or not at all, and reads back with the same questions, answers, sources and splits (and, but for
+Search-R1's five columns, ids and hops); a row that would read back as another one is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import errno
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +53,21 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
             found = f"{question.id}: {question.question} ({', '.join(question.answers)})"
             raise InputError(rule, found, "change that question, or write another format")
         scope = (question.source, question.split)
-        said = [prompt.replace("{question}", question.question)]
+        said = prompt.replace("{question}", question.question)
         rows.append(_verl_row(question.source, said, question.answers, question.split, numbers[scope]))
         numbers[scope] += 1
-    _write(path, rows, _search_r1_schema)
+
+    import pyarrow as pa
+
+    text = pa.string()
+    schema = {
+        "data_source": text,
+        "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+        "ability": text,
+        "reward_model": pa.struct({"style": text, "ground_truth": pa.struct({"target": pa.list_(text)})}),
+        "extra_info": pa.struct({"split": text, "index": pa.int64()}),
+    }
+    _write(path, rows, schema)
 
 
 def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
@@ -69,7 +79,7 @@ def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
     for number, target in enumerate(targets):
         system = f"Search, then write one question with the given answer.\n{target.examples}".strip()
         user = f"Answer: {target.answer}\nSearches: {target.searches}"
-        row = _verl_row(SSP_SOURCE, [user], [target.answer], "train", number)
+        row = _verl_row(SSP_SOURCE, user, [target.answer], "train", number)
         row["prompt"].insert(0, {"role": "system", "content": system})
         call = {"data_source": SSP_SOURCE, "ground_truth": {"target": [target.answer]}, "question": "dummy"}
         row["extra_info"] |= {
@@ -80,7 +90,7 @@ def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
             "sys_question_example": target.examples,
         }
         rows.append({**row, "metadata": None})
-    _write(path, rows, lambda: None)
+    _write(path, rows, {})
 
 
 def write_flashrag(path: str | Path, questions: Sequence[Question]) -> None:
@@ -110,44 +120,29 @@ def _known(question: Question) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value}
 
 
-def _verl_row(source: str, said: Iterable[str], golds: Iterable[str], split: str, index: int) -> dict[str, Any]:
+def _verl_row(source: str, said: str, golds: Iterable[str], split: str, index: int) -> dict[str, Any]:
     return {
         "data_source": source,
-        "prompt": [{"role": "user", "content": text} for text in said],
+        "prompt": [{"role": "user", "content": said}],
         "ability": ABILITY,
         "reward_model": {"style": "rule", "ground_truth": {"target": list(golds)}},
         "extra_info": {"split": split, "index": index},
     }
 
 
-def _search_r1_schema() -> Any:
-    import pyarrow as pa
-
-    text = pa.string()
-    return pa.schema(
-        {
-            "data_source": text,
-            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
-            "ability": text,
-            "reward_model": pa.struct({"style": text, "ground_truth": pa.struct({"target": pa.list_(text)})}),
-            "extra_info": pa.struct({"split": text, "index": pa.int64()}),
-        }
-    )
-
-
-def _write(path: str | Path, rows: Iterable[dict[str, Any]], schema: Callable[[], Any] | None = None) -> None:
-    """Rows as jsonl, jsonl.gz or, given a schema (None in it: inferred), parquet, by the ending of `path`."""
+def _write(path: str | Path, rows: Iterable[dict[str, Any]], schema: dict[str, Any] | None = None) -> None:
+    """Rows as jsonl, jsonl.gz or, given a schema (empty: inferred), parquet, by the ending of `path`."""
     path = Path(path)
-    endings = (".jsonl", ".jsonl.gz") + ((".parquet",) if schema else ())
+    endings = (".jsonl", ".jsonl.gz") + (() if schema is None else (".parquet",))
     if not path.name.endswith(endings):
         raise InputError(f"a file of this format ends in {', '.join(endings)}", path, "give it such a name")
     try:
         with whole(path) as aside:
-            if schema and path.suffix == ".parquet":
+            if path.suffix == ".parquet":
                 import pyarrow as pa
-                from pyarrow.parquet import write_table
+                import pyarrow.parquet as pq
 
-                write_table(pa.Table.from_pylist(list(rows), schema=schema()), aside)
+                pq.write_table(pa.Table.from_pylist(list(rows), pa.schema(schema) if schema else None), aside)
             else:
                 with gzip.open(aside, "wb") if path.suffix == ".gz" else aside.open("wb") as stream:
                     stream.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)

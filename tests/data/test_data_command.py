@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from launch import data
-from launch.main import COMMANDS
 from launch.main import main as console
 from ssp.base.errors import InputError
 from ssp.data.readers import Question, Target, read_questions, read_targets
@@ -27,10 +24,6 @@ def flashrag(folder: Path, **splits: int) -> Path:
 
 def convert(*words: object) -> int:
     return data.main(["convert", *map(str, words)])
-
-
-def test_it_is_a_command():
-    assert "data" in COMMANDS
 
 
 @pytest.mark.covers("SR-62")
@@ -61,18 +54,6 @@ def test_a_merged_test_file_prefers_test_then_dev_then_train(tmp_path, capsys):
     assert f"{nq}/test.jsonl: 2 rows, split test\n" in said
     assert f"{hotpotqa}/dev.jsonl: 1 rows, split dev (no test)\n" in said
     assert f"{other}/train.jsonl: 1 rows, split train (no test, no dev)\n" in said
-
-
-def test_every_format_to_every_other(tmp_path):
-    """Round the formats and back: the same questions."""
-    first = tmp_path / "0.jsonl"
-    convert(flashrag(tmp_path / "nq", test=3), "--to", "search-r1", "--out", first)
-    before = first
-    for number, form in enumerate(("plain", "flashrag", "search-r1", "plain", "search-r1"), 1):
-        after = tmp_path / f"{number}.jsonl"
-        convert(before, "--to", form, "--out", after)
-        before = after
-    assert read_questions(before) == read_questions(first)
 
 
 @pytest.mark.covers("SP-08")
@@ -125,13 +106,6 @@ def test_what_it_refuses(tmp_path, capsys):
     assert not out.exists()
     convert(one, two, *plain, "--source", "nq, b", "--split", "test")
     assert [q.id for q in read_questions(out)] == ["nq/test/test_0", "b/test/test_0"]
-
-
-def test_a_date_that_python_does_not_have_names_its_column(tmp_path):
-    columns = {"id": ["1"], "question": ["who ?"], "golden_answers": [["x"]]}
-    pq.write_table(pa.table({**columns, "when": pa.array([2**62], pa.timestamp("us"))}), tmp_path / "q.parquet")
-    with pytest.raises(InputError, match="row 0, field when: date value out of range"):
-        convert(tmp_path / "q.parquet", "--to", "plain", "--out", tmp_path / "out.jsonl")
 
 
 def test_a_name_or_a_place_that_cannot_be_written_is_refused(tmp_path):

@@ -53,12 +53,6 @@ def test_corpus_in_both_forms(tmp_path, name):
     assert (read_corpus(path)[1].title, read_corpus(path)[1].text) == ("Vure", "a city .")
 
 
-def test_corpus_reports_progress(tmp_path):
-    seen = []
-    read_corpus(put(tmp_path, *[{"id": i, "contents": "x"} for i in range(20_001)]), seen.append)
-    assert seen == [10_000, 20_000]
-
-
 def test_targets_in_both_forms(tmp_path):
     assert read_targets(put(tmp_path, SOURCE, {**SOURCE, "search_turns": 3, "id": "t"})) == [
         Target("0", "vure", 2, "Question 1: who?"),
@@ -109,12 +103,6 @@ def test_search_r1_parquet_loads_as_it_is(tmp_path):
         Question("hotpotqa/train/train_0", "who?", ("c",), source="hotpotqa", split="train"),
         Question("nq/train/x", "who?", ("a b", "B"), source="nq", split="train"),
     ]
-
-
-def test_parquet_in_many_batches(tmp_path):
-    rows = [search_r1(i, f"who {i}?", [str(i)]) for i in range(3000)]
-    read = read_questions(parquet(tmp_path, *rows))
-    assert [q.id for q in read] == [f"nq/train/{i}" for i in range(3000)] and read[2999].answers == ("2999",)
 
 
 def test_ssp_evaluation_rows(tmp_path):
@@ -211,20 +199,6 @@ def test_bad_columns_of_parquet_are_named(tmp_path, change, field):
     refused(read_questions, path, "row 0", f"field {field}")
 
 
-def test_parquet_that_is_not_utf8(tmp_path):
-    array = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff"]).buffers())
-    table = pa.table({"question": array, "answer": ["x", "b"]})
-    pq.write_table(table, tmp_path / "bad.parquet")
-    refused(read_questions, tmp_path / "bad.parquet", "UTF-8", "row 1, field question")
-
-
-def test_empty_and_cut_parquet(tmp_path):
-    refused(read_questions, parquet(tmp_path, schema=pa.schema({"question": pa.string()})), "at least one row")
-    path = parquet(tmp_path, *[search_r1(i, "who?" * 100, ["x"]) for i in range(50)])
-    path.write_bytes(path.read_bytes()[:500])
-    refused(read_questions, path, "readable parquet")
-
-
 def test_files_that_are_read_together_share_no_id(tmp_path):
     first, second = put(tmp_path, EVAL, name="a.jsonl"), put(tmp_path, EVAL, name="b.jsonl")
     seen = {}
@@ -260,6 +234,19 @@ def test_broken_files(tmp_path, reader, row):
     refused(reader, put(tmp_path, row, name="not.parquet"), "readable parquet")
 
 
+def test_broken_parquet(tmp_path):
+    refused(read_questions, parquet(tmp_path, schema=pa.schema({"question": pa.string()})), "at least one row")
+    rows = [search_r1(i, f"who {i}?" * 20, [str(i)]) for i in range(3000)]
+    path = parquet(tmp_path, *rows)
+    assert [q.id for q in read_questions(path)] == [f"nq/train/{i}" for i in range(3000)], "in many batches"
+    path.write_bytes(path.read_bytes()[:500])
+    refused(read_questions, path, "readable parquet")
+    texts = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff"]).buffers())
+    for column in (texts, pa.array([2**62] * 2, pa.timestamp("us"))):
+        pq.write_table(pa.table({"question": column, "answer": ["x", "b"]}), path)
+        refused(read_questions, path, "UTF-8 and dates in range", "after row 0")
+
+
 @pytest.mark.parametrize("reader, row", READERS)
 def test_every_missing_field_is_named(tmp_path, reader, row):
     for field in row:
@@ -273,21 +260,7 @@ def test_every_missing_field_is_named(tmp_path, reader, row):
 def test_duplicate_ids(tmp_path, reader, row):
     refused(reader, put(tmp_path, row, {**row, "id": "other"}, row), "line 3", "field id", "also on", "line 1")
     refused(reader, put(tmp_path, {**row, "id": 1}, {**row, "id": "1"}), "line 2", "unique")
-
-
-def test_duplicate_index_of_processed_targets(tmp_path):
     refused(read_targets, put(tmp_path, PROCESSED, PROCESSED), "line 2", "unique")
-
-
-@pytest.mark.parametrize("value", ["", "  ", None, 3, ["vure"]])
-def test_empty_or_wrong_target(tmp_path, value):
-    refused(read_targets, put(tmp_path, SOURCE, {**SOURCE, "ground_truth": value}), "line 2", "ground_truth")
-
-
-@pytest.mark.parametrize("value", ["", " ", [], [""], ["a", "b"], [3], None, {}])
-def test_empty_or_wrong_processed_target(tmp_path, value):
-    row = {"reward_model": {"ground_truth": {"target": value}}}
-    refused(read_targets, put(tmp_path, row), "line 1", "reward_model.ground_truth.target")
 
 
 @pytest.mark.parametrize(
@@ -299,6 +272,11 @@ def test_empty_or_wrong_processed_target(tmp_path, value):
         ({**PROCESSED, "extra_info": 3}, "extra_info"),
         ({**PROCESSED, "extra_info": {"index": -1}}, "extra_info.index"),
         *[({**SOURCE, "search_turns": n}, "search_turns") for n in ("0", "two", 1.5, True, None, "9" * 6000)],
+        *[({**SOURCE, "ground_truth": value}, "ground_truth") for value in ("", "  ", None, 3, ["vure"])],
+        *[
+            ({"reward_model": {"ground_truth": {"target": value}}}, "reward_model.ground_truth.target")
+            for value in ("", " ", [], [""], ["a", "b"], [3], None, {})
+        ],
     ],
 )
 def test_bad_target_fields(tmp_path, row, field):

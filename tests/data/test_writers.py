@@ -112,23 +112,18 @@ def test_search_r1_reads_back_or_is_refused(tmp_path, questions):
         assert read_questions(tmp_path / "again.jsonl") == read
 
 
-@pytest.mark.parametrize("text", ["Question: who?", "In a Question: who", "x Question:"])
-def test_search_r1_refuses_a_question_that_its_prompt_would_change(tmp_path, text):
-    with pytest.raises(InputError, match="nq/test/0"):
-        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], question=text)], training_prompt())
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        *[({"question": text}, "nq/test/0") for text in ("Question: who?", "In a Question: who", "x Question:")],
+        *[({"answers": golds}, "nq/test/0") for golds in ((), ("The",), ("x", "?"))],
+        *[({lack: ""}, "--source and --split") for lack in ("source", "split")],
+    ],
+)
+def test_search_r1_refuses_what_would_read_as_another_row(tmp_path, change, said):
+    with pytest.raises(InputError, match=said):
+        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], **change)], training_prompt())
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("golds", [(), ("The",), ("x", "?")])
-def test_search_r1_refuses_answers_that_its_reader_would_refuse(tmp_path, golds):
-    with pytest.raises(InputError, match="nq/test/0"):
-        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], answers=golds)], training_prompt())
-
-
-@pytest.mark.parametrize("lack", ["source", "split"])
-def test_search_r1_needs_source_and_split(tmp_path, lack):
-    with pytest.raises(InputError, match="--source and --split"):
-        write_search_r1(tmp_path / "q.parquet", [replace(NQ[0], **{lack: ""})], training_prompt())
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t.parquet"])

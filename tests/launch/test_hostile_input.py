@@ -179,14 +179,10 @@ def test_a_corpus_key_that_stands_there_twice_is_refused(tmp_path: Path) -> None
 
 def test_a_column_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
     texts = pa.array(["b"])
-    flat = pa.Table.from_arrays([texts, texts, texts], names=["question", "answer", "answer"])
-    inner = pa.StructArray.from_arrays([texts, texts], fields=[pa.field("target", pa.string())] * 2)
-    deep = pa.Table.from_arrays([texts, pa.ListArray.from_arrays([0, 1], inner)], names=["question", "reward_model"])
-    for table, said in ((flat, '"answer"'), (deep, 'reward_model."target"')):
-        pq.write_table(table, tmp_path / "q.parquet")
-        with pytest.raises(InputError, match="different names") as raised:
-            read_questions(tmp_path / "q.parquet")
-        assert said in str(raised.value)
+    table = pa.Table.from_arrays([texts, texts, texts], names=["question", "answer", "answer"])
+    pq.write_table(table, tmp_path / "q.parquet")
+    with pytest.raises(InputError, match="different names.*answer, answer"):
+        read_questions(tmp_path / "q.parquet")
 
 
 def test_hops_as_pandas_writes_them(tmp_path: Path) -> None:

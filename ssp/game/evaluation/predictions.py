@@ -86,7 +86,7 @@ def _own(path: Path, name: str, fold: bool) -> dict[str, list[Row]]:
     seen: dict[str, str] = {}
     found: dict[str, list[Row]] = {}
     for row in data.rows(path):
-        id, golds = row.key("id") if row.has("id") else str(row.index), row.one_or_more("golden_answers")
+        id, golds = row.key("id") if row.has("id") else str(row.index), row.texts("golden_answers", one=True)
         if not all(map(normalise, golds)):
             row.fail("golden_answers", "a gold answer keeps a word after normalisation", data.show(golds))
         hops = row.count("hops", least=0) if row.has("hops") else 0
