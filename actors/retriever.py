@@ -117,7 +117,7 @@ class ShardActor(_Served):
 
     def __init__(self, cfg: Config, index: int, need: float = 0.0) -> None:
         super().__init__()
-        budget.check([budget.Component("a replica", need)], cfg.retriever.memory_mb)
+        budget.check({"a replica": need}, {}, cfg.retriever.memory_mb)
         block, self._index = cfg.retriever, index
         self._shards = _by_corpus(cfg, lambda path: corpora.shard(path, block, index, block.shards))
         self._batcher: Batcher[Any, Any, float] = Batcher(self._work, block.max_batch, block.window)

@@ -30,7 +30,7 @@ from ssp.game.evaluation import Kept, Play, Row, methods, predictions
 from ssp.game.judge import AnswerJudge, Item
 from ssp.game.rollout import Search, lengths
 from ssp.game.world import files
-from ssp.search.recorded import RecordedSearch
+from ssp.search.known import RecordedSearch
 from ssp.telemetry.terminal import Terminal, followed
 
 BATCH, CACHE_SHARE = 256, 0.5

@@ -25,7 +25,7 @@ from ssp.search.encoders.reranker import CrossEncoder
 from ssp.search.hits import Knobs, Search
 from ssp.search.index import store
 from ssp.search.index.store import DensePart
-from ssp.search.recorded import RecordedSearch
+from ssp.search.known import RecordedSearch
 from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, remote

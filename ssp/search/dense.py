@@ -200,11 +200,11 @@ def knobs_of(index: Any) -> tuple[str, ...]:
         return tuple(sorted({"nprobe", *knobs_of(index.quantizer)}))
     if type(index).__name__.startswith("GpuIndexIVF"):
         return ("nprobe",)
-    inner = _inner(index)
+    inner = inside(index)
     return knobs_of(inner) if inner is not None else ()
 
 
-def _inner(index: Any) -> Any | None:
+def inside(index: Any) -> Any | None:
     """The index inside a wrapper."""
     if isinstance(index, faiss.IndexRefine):
         return index.base_index
@@ -229,7 +229,7 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
         return faiss.SearchParametersIVF(nprobe=nprobe, max_codes=index.max_codes, quantizer_params=inner)
     if type(index).__name__.startswith("GpuIndexIVF"):
         return faiss.SearchParametersIVF(nprobe=knobs.nprobe or index.nprobe)
-    wrapped = _inner(index)
+    wrapped = inside(index)
     inner = parameters(wrapped, knobs) if wrapped is not None else None
     if inner is None:
         return None

@@ -1,8 +1,7 @@
 """Questions and their answers: what is known, or being asked, is not asked again.
 
-Owns the one place where equal questions become one: within a call, among the threads that ask at a time, and over time (in
-memory, or in a file that any number of processes share). Promises that what is too old counts as not there. Refuses to
-keep a failure, or what is not worth it, and to know who answers.
+The one place where equal questions become one: within a call, among the threads that ask at a time, and over time (in
+memory, or in a file that any number of processes share). A failure is never kept, nor what is not worth it.
 """
 
 from __future__ import annotations
@@ -18,13 +17,17 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError
+from ssp.base.errors import Fault, InputError
+from ssp.search.hits import Answers, Search
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Asked = tuple[str, int, str]
+"""Name of a retriever, k, query."""
 Found = tuple[list[Document], float]
 """Documents, best first, and the share of the corpus that they were found in."""
 
+MISSING = "not_recorded"
 _TABLE = """CREATE TABLE IF NOT EXISTS answers (
     retriever TEXT, k INTEGER, query TEXT, at REAL, documents TEXT, PRIMARY KEY (retriever, k, query))
 """
@@ -36,10 +39,6 @@ class _Flight:
 
     made: Mapping[Any, Any] | None = None
     error: BaseException | None = None
-
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.made is not None or self.error is not None
 
 
 class Known(Generic[Key, Value]):
@@ -73,37 +72,28 @@ class Known(Generic[Key, Value]):
             mine, flight = [key for key in missing if key not in others], _Flight()
             self._flying |= dict.fromkeys(mine, flight)
         if mine:
-            found |= self._made(mine, flight, work, worth)
+            try:
+                made = dict(zip(mine, work(mine), strict=True))
+                with self._lock:
+                    self._put({key: value for key, value in made.items() if worth(key, value)})
+                flight.made = made
+                found |= made
+            except BaseException as error:
+                flight.error = error  # for the others
+                raise
+            finally:
+                with self._lock:
+                    for key in mine:
+                        del self._flying[key]
+                    self._lock.notify_all()
         for key, other in others.items():
             with self._lock:
-                if not self._lock.wait_for(other.over, seconds):
+                if not self._lock.wait_for(lambda: other.made is not None or other.error, seconds):  # noqa: B023
                     raise TimeoutError
             if other.made is None:
                 raise other.error or RuntimeError
             found[key] = other.made[key]
         return found, set(missing)
-
-    def _made(
-        self,
-        mine: list[Key],
-        flight: _Flight,
-        work: Callable[[list[Key]], Sequence[Value]],
-        worth: Callable[[Key, Value], bool],
-    ) -> dict[Key, Value]:
-        try:
-            made = dict(zip(mine, work(mine), strict=True))
-            with self._lock:
-                self._put({key: value for key, value in made.items() if worth(key, value)})
-            flight.made = made
-            return made
-        except BaseException as error:
-            flight.error = error  # for the others
-            raise
-        finally:
-            with self._lock:
-                for key in mine:
-                    del self._flying[key]
-                self._lock.notify_all()
 
     def _get(self, keys: Iterable[Key]) -> dict[Key, Value]:
         found = {key: self._answers[key] for key in keys if key in self._answers}
@@ -117,27 +107,26 @@ class Known(Generic[Key, Value]):
             self._answers.popitem(last=False)
 
 
-class Book(Known[tuple[str, int, str], Found]):
-    """Answers by retriever, k and query in the file `path` (`:memory:`: none), for `ttl` seconds (0: for ever), the latest
-    `keep` of them (0: all). InputError when the file is not one of these."""
+class Book(Known[Asked, Found]):
+    """Answers in the file `path` (`:memory:`: none), for `ttl` seconds (0: for ever), the latest `keep` of them (0: all).
+    InputError when the file is not one of these."""
 
     def __init__(self, path: Path, ttl: float = 0.0, clock: Callable[[], float] = time.time, keep: int = 0) -> None:
         super().__init__(keep)
         self._ttl, self._clock = ttl, clock
         try:
-            self._book = sqlite3.connect(path, timeout=60.0, check_same_thread=False, isolation_level=None)
+            self._book = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
             self._book.execute("PRAGMA journal_mode=WAL")
             self._book.execute(_TABLE)
         except sqlite3.DatabaseError as error:
-            raise InputError(
-                "a search record is a file that this program wrote", f"{path}: {error}", "name another"
-            ) from error
+            rule = "a search record is a file that this program wrote"
+            raise InputError(rule, f"{path}: {error}", "name another") from error
 
     def close(self) -> None:
         """Close the file."""
         self._book.close()
 
-    def _get(self, keys: Iterable[tuple[str, int, str]]) -> dict[tuple[str, int, str], Found]:
+    def _get(self, keys: Iterable[Asked]) -> dict[Asked, Found]:
         found = {}
         for key in keys:
             asked = "SELECT at, documents FROM answers WHERE retriever=? AND k=? AND query=?"
@@ -146,17 +135,54 @@ class Book(Known[tuple[str, int, str], Found]):
                 found[key] = [Document(*fields) for fields in json.loads(row[1])], 1.0
         return found
 
-    def _put(self, answers: Mapping[tuple[str, int, str], Found]) -> None:
+    def _put(self, answers: Mapping[Asked, Found]) -> None:
         rows = [
             (*key[:2], sendable(key[2]), self._clock(), json.dumps([[d.id, d.contents, d.score] for d in documents]))
             for key, (documents, _) in answers.items()
         ]
         with self._book:  # commits, or rolls back: else the file would stay locked for all
-            self._book.execute("BEGIN")
             self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows)
             if self._keep:  # a replaced row gets a new number too
                 limit = "DELETE FROM answers WHERE rowid <= (SELECT max(rowid) FROM answers) - ?"
                 self._book.execute(limit, (self._keep,))
+
+
+class RecordedSearch(Book):
+    """`inner` (None: replay only, where a query that was not recorded is a Fault `not_recorded`) behind the file `path`.
+
+    `retrievers`: corpus → name of what answers there, which says all that decides an answer but the query and k. Answers
+    of less than the whole corpus are not kept. InputError as of `Book`, and for a replay without a file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        inner: Search | None,
+        retrievers: Mapping[str, str],
+        ttl: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if inner is None and not path.is_file():
+            raise InputError("a replayed search has a record", path, "record one first (without --replay)")
+        super().__init__(path, ttl, clock)
+        self._inner, self._retrievers = inner, retrievers
+
+    def search(self, queries: list[str], k: int, corpus: str) -> Answers:
+        """As the inner search; only what is not on record is asked there, in one call. Fault `not_recorded` in replay."""
+        seconds: dict[str, float] = {}
+
+        def work(keys: list[Asked]) -> list[Found]:
+            asked = [query for _, _, query in keys]
+            if self._inner is None:
+                raise Fault(MISSING, f"{len(asked)} queries in {corpus}, the first: {asked[0]!r}")
+            fresh = self._inner.search(asked, k, corpus)
+            seconds.update(getattr(fresh, "seconds", {}))
+            return [(documents, getattr(fresh, "coverage", 1.0)) for documents in fresh]
+
+        keys = [(self._retrievers[corpus], k, query) for query in queries]
+        found, missing = self.ask(keys, work, lambda key, answer: answer[1] == 1.0)
+        coverage = min((coverage for _, coverage in found.values()), default=1.0)
+        return Answers([found[key][0] for key in keys], coverage, seconds, len(found) - len(missing))
 
 
 def sendable(query: str) -> str:

@@ -1,17 +1,15 @@
 """BM25's scored matrix, made of runs of postings: in memory, or on disk for corpora whose tokens do not fit there.
 
-Owns the count of the tokens, the score and its order. Promises the same bits on both ways (those of bm25s's "lucene"),
-and on disk bounded memory, and that a killed build goes on after its last run. Refuses to search.
+Both ways give the same bits, those of bm25s's "lucene".
 """
 
 from __future__ import annotations
 
 import math
-import shutil
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ssp.base.errors import InputError
-from ssp.base.files import sync
 from ssp.search.tokens import tokenise
 
 if TYPE_CHECKING:
-    from ssp.search.documents import MappedDocuments
+    from ssp.search.documents import MappedDocuments, Progress
 
 RUN_TOKENS, MERGED_POSTINGS = 8_000_000, 16_000_000
 """On disk: tokens in one run (300 MB while it is sorted), and postings that are merged at a time (700 MB)."""
 IN_MEMORY = 1 << 20
 """Both, in memory."""
 
-Report = Callable[[int, int], None]
 Matrix = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.int64]]
 """Scores, rows and `indptr`: the columns (tokens) of the matrix."""
 
@@ -61,9 +57,9 @@ def check(k1: float, b: float) -> None:
         raise InputError("BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set retriever.k1 and retriever.b")
 
 
-def counted(texts: Iterable[str], numbers: Numbers, size: int, first: int = 0) -> Iterator[Run]:
-    """Runs of about `size` tokens of `texts`, whose rows begin at `first`."""
-    ids, lengths = array("i"), array("i")
+def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[Run]:
+    """Runs of about `size` tokens of `texts`."""
+    ids, lengths, first = array("i"), array("i"), 0
     for text in texts:
         before = len(ids)
         ids.extend(map(numbers.__getitem__, tokenise(text)))
@@ -94,7 +90,7 @@ def scored(
     b: float,
     size: int,
     space: Callable[[str, Any, int], Any] = lambda name, kind, length: np.empty(length, kind),
-    report: Report = lambda done, total: None,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Matrix:
     """The matrix of the postings in `runs` (in row order) of so many `tokens`, about `size` of them at a time.
 
@@ -110,7 +106,9 @@ def scored(
         raise InputError("an index needs at least one document with a word in it", found, "check the corpus file")
     indptr = np.concatenate([[0], np.cumsum(frequency)])
     total, first = int(indptr[-1]), 0
-    weights, norms = _weights(frequency, len(lengths)), k1 * ((1 - b) + b * lengths / lengths.mean())
+    values, where = np.unique(frequency, return_inverse=True)
+    idf = [math.log(1 + (len(lengths) - n + 0.5) / (n + 0.5)) for n in values.tolist()]  # Lucene's
+    weights, norms = np.array(idf, dtype=np.float32)[where], k1 * ((1 - b) + b * lengths / lengths.mean())
     data, rows = space("data", np.float32, total), space("rows", np.int32, total)
     while first < tokens:
         start = indptr[first]
@@ -123,13 +121,6 @@ def scored(
         report(int(indptr[last]), total)
         first = last
     return data, rows, indptr
-
-
-def _weights(frequency: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.float32]:
-    """Lucene's idf of each token."""
-    values, where = np.unique(frequency, return_inverse=True)
-    idf = [math.log(1 + (total - n + 0.5) / (n + 0.5)) for n in values.tolist()]
-    return np.array(idf, dtype=np.float32)[where]
 
 
 def _gathered(
@@ -151,57 +142,34 @@ def _gathered(
     return rows, counts
 
 
-def scan(documents: MappedDocuments, folder: Path, report: Report) -> None:
-    """Write the runs of all `documents` below `folder`, after those that are there: a folder a run, with a file for each of
-    its arrays and `words.txt` (tokens that no earlier run has). `report`: rows done, rows in all."""
-    numbers, row = Numbers(), 0
-    for word in _words(folder):
-        numbers[word]  # noqa: B018  numbered as when it was first met
-    known, row = len(numbers), sum(len(np.load(run / "lengths.npy", mmap_mode="r")) for run in _folders(folder))
+def on_disk(documents: MappedDocuments, scratch: Path, out: Path, k1: float, b: float, progress: Progress) -> None:
+    """The matrix of `documents`, as `data.npy`, `rows.npy`, `indptr.npy`, `tokens.txt` in `out`; its runs are kept in
+    `scratch`. `progress` hears the stages "words" (rows) and "bm25" (postings). InputError for a corpus without one token.
+    """
+    numbers = Numbers()
 
     def contents() -> Iterator[str]:
-        for done, document in enumerate(documents.stream(row), row + 1):
+        for done, document in enumerate(documents.stream(), 1):
             if done % 5000 == 0 or done == documents.rows:
-                report(done, documents.rows)
+                progress("words", done, documents.rows)
             yield document.contents
 
-    aside = folder / "unfinished"
-    for run in counted(contents(), numbers, RUN_TOKENS, row):
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+    folders = list[Path]()
+    for run in counted(contents(), numbers, RUN_TOKENS):
+        folders.append(scratch / f"run-{len(folders):06d}")
+        folders[-1].mkdir()
         for name, values in vars(run).items():
-            np.save(aside / f"{name}.npy", values)
-        (aside / "words.txt").write_text("\n".join(islice(numbers, known, None)), encoding="utf-8")
-        known = len(numbers)
-        for path in aside.iterdir():
-            sync(path)
-        aside.rename(folder / f"run-{len(_folders(folder)):06d}")
-
-
-def merge_runs(folder: Path, out: Path, k1: float, b: float, report: Report) -> None:
-    """The matrix of the runs in `folder`, as `data.npy`, `rows.npy`, `indptr.npy`, `tokens.txt` in `out`.
-
-    `report`: postings done, postings in all. InputError for a corpus without one token.
-    """
+            np.save(folders[-1] / f"{name}.npy", values)
 
     def runs() -> Iterator[Run]:
-        for run in _folders(folder):
-            yield Run(*(np.load(run / f"{field.name}.npy", mmap_mode="r") for field in fields(Run)))
+        for folder in folders:
+            yield Run(*(np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(Run)))
 
-    words = list(_words(folder))
-    out.mkdir(exist_ok=True)
-    space = lambda name, kind, length: np.lib.format.open_memmap(out / f"{name}.npy", "w+", kind, (length,))  # noqa: E731
-    data, rows, indptr = scored(runs, len(words), k1, b, MERGED_POSTINGS, space, report)
+    def space(name: str, kind: Any, length: int) -> Any:
+        return np.lib.format.open_memmap(out / f"{name}.npy", "w+", kind, (length,))
+
+    data, rows, indptr = scored(runs, len(numbers), k1, b, MERGED_POSTINGS, space, partial(progress, "bm25"))
     for made in (data, rows):
         made.flush()  # type: ignore[union-attr]
     np.save(out / "indptr.npy", indptr)
-    (out / "tokens.txt").write_bytes("".join(f"{word}\n" for word in words).encode())
-
-
-def _folders(folder: Path) -> list[Path]:
-    return sorted(folder.glob("run-*"))
-
-
-def _words(folder: Path) -> Iterator[str]:
-    for run in _folders(folder):
-        yield from (run / "words.txt").read_text(encoding="utf-8").split()
+    (out / "tokens.txt").write_bytes("".join(f"{word}\n" for word in numbers).encode())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tarfile
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -116,26 +114,6 @@ def test_warming_reads_the_rows_of_the_slice_up_to_a_limit(tmp_path):
     assert held.warm(7) == 7
 
 
-def test_several_threads_gather_the_same(tmp_path):
-    rows = [{"id": i, "contents": f"text {i}"} for i in range(500)]
-    held = stored(write(tmp_path / "c.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode()), tmp_path)[1]
-    wrong = []
-
-    def ask(seed):
-        for _ in range(50):
-            wanted = np.random.default_rng(seed).integers(0, 500, 64)
-            wrong.extend(
-                d for d, row in zip(held.gather(wanted), wanted, strict=True) if d != Document(str(row), f"text {row}")
-            )
-
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-
-
 BAD = [
     ("{", "line 3"),
     ("[]", "line 3"),
@@ -150,7 +128,7 @@ BAD = [
     ('{"id": 1.5, "contents": "x"}', "line 3, field id"),
     ('{"id": "c", "contents": "\\ud800"}', "line 3, field contents"),
     (b'{"id": "c", "contents": "\xff"}', "line 3, byte"),
-    ('{"id": "b", "contents": "x"}', "line 3, field id.*also on line 2"),
+    ('{"id": "b", "contents": "x"}', "line 3, field id.*also on .*line 2"),
     ("x" * 1_000_001, "line 3"),
 ]
 
@@ -178,15 +156,6 @@ def test_an_empty_a_torn_and_a_missing_file_are_refused(tmp_path, suffix):
         list(stream_corpus(tmp_path / f"none.{suffix}"))
 
 
-def test_a_tar_archive_is_told(tmp_path):
-    """As the published wiki-18.jsonl.gz is."""
-    write(tmp_path / "c.jsonl", TEXT.encode())
-    with tarfile.open(tmp_path / "t.jsonl.gz", "w:gz") as archive:
-        archive.add(tmp_path / "c.jsonl", "c.jsonl")
-    with pytest.raises(InputError, match="tar archive.*--unpack"):
-        stored(tmp_path / "t.jsonl.gz", tmp_path)
-
-
 def test_ids_of_equal_hash_are_told_apart(tmp_path, monkeypatch):
     class Weak:
         def digest(self):
@@ -195,7 +164,7 @@ def test_ids_of_equal_hash_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(documents.hashlib, "blake2b", lambda *_, **__: Weak())
     assert stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path)[0][0] == 4
     twice = b'\n{"id": "4", "contents": "x"}\n\n' + TEXT.encode()
-    with pytest.raises(InputError, match="line 7, field id.*also on line 2"):
+    with pytest.raises(InputError, match="line 7, field id.*also on .*line 2"):
         stored(write(tmp_path / "d.jsonl", twice), tmp_path)
 
 

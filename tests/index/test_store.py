@@ -11,10 +11,7 @@ import sys
 import numpy as np
 import pytest
 from folders import Encode, corpus, dense
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from ssp.base import cache
 from ssp.base.errors import InputError
 from ssp.data.readers import read_corpus
 from ssp.search import in_memory
@@ -133,6 +130,11 @@ def test_contents_are_read_once_a_machine_and_again_when_asked(folder, monkeypat
     assert read[7:] == ["offsets.npy"]
     store.verify(folder, store.read_manifest(folder), again=True)
     assert len(read) == 8 + len(store.read_manifest(folder).files)
+    (folder / "file").write_text("")
+    monkeypatch.setenv("SSP_CACHE", str(folder / "file"))
+    for _ in range(2):  # a cache that cannot be written
+        store.verify(folder, store.read_manifest(folder), [store.OFFSETS])
+    assert read[-2:] == ["offsets.npy"] * 2
 
 
 def test_a_change_that_no_stamp_shows_is_found_when_asked(folder):
@@ -147,18 +149,6 @@ def test_a_change_that_no_stamp_shows_is_found_when_asked(folder):
     store.verify(folder, store.read_manifest(folder))
     with pytest.raises(InputError, match=r"documents\.jsonl differs"):
         store.verify(folder, store.read_manifest(folder), again=True)
-
-
-def test_a_cache_that_cannot_be_written_or_read_costs_a_check(folder, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SSP_CACHE", str(tmp_path / "file"))
-    store.open_shard(folder, kind="hybrid")
-    monkeypatch.setenv("SSP_CACHE", str(tmp_path / "cache"))
-    store.open_shard(folder)
-    (stamps,) = (cache.root() / "checked").glob("*.json")
-    stamps.write_bytes(b"\xff{")
-    store.open_shard(folder)
-    assert json.loads(stamps.read_bytes())["offsets.npy"]
 
 
 def rewritten(folder, edit):
@@ -186,13 +176,11 @@ def test_an_edited_manifest_is_refused(folder, edit):
         ({"format": "ssp-bm25", "version": 1}, "ssp-bm25.*ssp index"),
         ({"tokeniser": "x"}, "tokeniser"),
         ({"files": {}}, "lists no documents"),
-        ({"files": {"../../etc/passwd": {"bytes": 1, "sha256": "0" * 64}}}, "passwd"),
         ({"files": 3}, "manifest"),
         ({"rows": 4}, "offsets.npy has"),
         ({"rows": "x"}, "manifest"),
         ({"bm25": 3}, "manifest"),
         ({"dense": {"factory": "Flat"}}, "manifest"),
-        ({"dense": {"factory": "Flat", "dim": 0, "parts": 1, "encoder": {"model": "x"}}}, "manifest"),
         ({"dense": {"factory": "Flat", "dim": 17, "parts": 1, "encoder": {"model": "x"}}}, "vectors.npy has"),
     ],
 )
@@ -202,62 +190,11 @@ def test_another_form_is_refused_even_with_a_right_checksum(folder, edit, word):
         store.open_shard(folder, kind="hybrid")
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.sampled_from(
-        [
-            "rows",
-            "corpus_sha256",
-            "bm25",
-            "dense",
-            "files",
-            "dense.encoder",
-            "dense.dim",
-            "dense.factory",
-            "dense.parts",
-            "files.offsets.npy",
-        ]
-    ),
-    json_values,
-)
-def test_any_manifest_with_a_right_checksum_is_read_or_refused(made, tmp_path, key, value):
-    body = json.loads((made / "index" / store.MANIFEST).read_text())
-    place, _, inner = key.partition(".")
-    if inner:
-        body[place][inner] = value
-    else:
-        body[place] = value
-    (tmp_path / store.MANIFEST).write_text(json.dumps(body))
-    rewritten(tmp_path, {})
-    try:
-        store.read_manifest(tmp_path)
-    except InputError:
-        pass
-
-
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 99_999, b"null"])
 def test_a_broken_manifest_is_refused(folder, text):
     (folder / store.MANIFEST).write_bytes(text)
     with pytest.raises(InputError):
         store.open_shard(folder)
-
-
-@pytest.mark.parametrize("name", ["offsets.npy", *store.WORDS, "dense/vectors.npy"])
-@pytest.mark.parametrize("raw", [b"", b"\x93NUMPY", b"junk" * 100])
-def test_files_that_are_something_else_are_refused_even_with_right_checksums(folder, name, raw):
-    (folder / name).write_bytes(raw)
-    files = json.loads((folder / store.MANIFEST).read_text())["files"]
-    files[name] = {"bytes": len(raw), "sha256": store._sha256(folder / name, lambda n: None)}
-    rewritten(folder, {"files": files})
-    with pytest.raises(InputError):
-        store.open_shard(folder, kind="hybrid")
 
 
 def test_a_missing_folder_and_a_missing_kind_are_refused(folder, tmp_path):
@@ -279,25 +216,19 @@ def test_the_manifest_names_what_decides_the_answers(made, tmp_path):
     assert other.corpus_sha256 == first.corpus_sha256 and store.name_of(other, "bm25") != store.name_of(first, "bm25")
 
 
-def test_more_than_may_be_loaded_is_refused_with_a_table(made):
-    with pytest.raises(InputError, match=r"(?s)10 MB may be used.*process.*documents.*vectors.*page cache"):
-        store.open_shard(made / "index", kind="dense", memory_mb=10)
-    with pytest.raises(InputError, match=r"10 MB may be used"):
-        store.open_shard(made / "index", kind="bm25", memory_mb=10)
-    loaded = {c.name: c.mapped for c in store.components(store.read_manifest(made / "index"), 2, "hybrid")}
-    assert (loaded["bm25"], loaded["vectors"], loaded["documents"]) == (False, True, True)
-
-
-@pytest.mark.parametrize("fits", [True, False])
-def test_what_fits_is_read_when_it_is_opened_and_the_rest_is_warned_about(made, monkeypatch, caplog, fits):
-    warmed = []
+def test_what_is_loaded_fits_what_is_mapped_is_read_when_it_fits_and_else_warned_about(made, monkeypatch, caplog):
+    index, warmed = made / "index", []
+    for kind in ("dense", "bm25"):
+        with pytest.raises(InputError, match=r"\(process 300.*10 MB may be used"):
+            store.open_shard(index, kind=kind, memory_mb=10)
+    loaded, mapped = store.needs(store.read_manifest(index), 2, "hybrid")
+    assert ([*loaded], [*mapped]) == (["process", "bm25", "words"], ["documents", "vectors"])
     monkeypatch.setattr(store.MappedDocuments, "warm", lambda self, limit: warmed.append((self.rows, limit)))
-    monkeypatch.setattr(store.budget, "check", lambda held, memory_mb: "" if fits else "600 MB are memory-mapped")
-    shard = store.open_shard(made / "index", 1, 2, kind="hybrid")
-    assert (warmed, shard.dense._norm is not None) == (([(ROWS // 2, store.WARM)], True) if fits else ([], False))
-    assert [record.getMessage() for record in caplog.records] == (
-        [] if fits else [f"{made / 'index'}: 600 MB are memory-mapped"]
-    )
+    assert store.open_shard(index, 1, 2, kind="hybrid").dense._norm is not None
+    monkeypatch.setattr(store.budget, "check", lambda *needs: "600 MB are memory-mapped")
+    assert store.open_shard(index, 1, 2, kind="hybrid").dense._norm is None
+    assert warmed == [(ROWS // 2, store.WARM)]
+    assert [record.getMessage() for record in caplog.records] == [f"{index}: 600 MB are memory-mapped"]
 
 
 def test_a_folder_without_vectors_is_opened_without_faiss(made, tmp_path):

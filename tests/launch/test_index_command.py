@@ -146,11 +146,11 @@ def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, mo
 def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(corpus, tmp_path):
     script = (
         "import os, signal, sys; from ssp.search import postings; from launch import main\n"
-        "inner = postings.merge_runs\n"
-        "def merge_runs(*some):\n"
+        "inner = postings.on_disk\n"
+        "def on_disk(*some):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    inner(*some)\n"
-        "if sys.argv.pop(1) == 'stop': postings.merge_runs = merge_runs\n"
+        "if sys.argv.pop(1) == 'stop': postings.on_disk = on_disk\n"
         "sys.exit(main.main(sys.argv[1:]))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -10,7 +10,7 @@ import pytest
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.search.hits import Answers
-from ssp.search.recorded import RecordedSearch
+from ssp.search.known import RecordedSearch
 
 BM25 = {"train": "bm25 train", "heldout": "bm25 heldout"}
 

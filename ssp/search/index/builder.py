@@ -1,8 +1,7 @@
 """A corpus file becomes an index folder.
 
-Owns the plan of a build and its stages: documents, bm25, vectors, dense, seal. Promises that the folder is complete or not
-there, and that the same command goes on where a killed one was (`.NAME.building` beside the folder says what is done);
-another plan is refused there. Refuses to know commands, and what a good index is.
+Its stages: documents, bm25, vectors, dense, seal. The folder is complete or not there, and the same command goes on where
+a killed one was (`.NAME.building` beside the folder says what is done); another plan is refused there.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 LINK_FROM = 2**30
 """Bytes from which on a file that could be copied into the folder is linked."""
-NOTES = "notes.json"
+NOTES, TABLE = "notes.json", "embedding.npy"
 
 
 @dataclass(frozen=True)
@@ -80,23 +78,16 @@ class IndexPlan:
             raise InputError(rule, f"--parts {self.parts}", "leave it out: any number of shards share a Flat index")
 
     def noted(self, corpus: Path) -> dict[str, Any]:
-        """All that decides the folder, with size and time of each file, as JSON."""
-        body = asdict(replace(self, device="")) | {"corpus": corpus, "version": store.VERSION}
-        files = ("corpus", "embedding", "faiss_file")
-        return {
-            key: _identity(value) if key in files and value else str(value) if isinstance(value, Path) else value
-            for key, value in body.items()
-        }
-
-
-def _identity(path: Path) -> list[Any]:
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise InputError("a data file must exist", f"{path}: {error.strerror}", "check the path") from error
-    if not path.is_file():
-        raise InputError("a data file must be a file", path, "check the path")
-    return [str(path.absolute()), stat.st_size, stat.st_mtime_ns]
+        """All that decides the folder, with size and time of each file, as JSON. InputError for a file that is not one."""
+        body = asdict(replace(self, device="")) | {"folder": str(self.folder), "version": store.VERSION}
+        for key, path in (("corpus", corpus), ("embedding", self.embedding), ("faiss_file", self.faiss_file)):
+            if path is None:
+                continue
+            if not path.is_file():
+                raise InputError("a data file must exist, and be a file", path, "check the path")
+            stat = path.stat()
+            body[key] = [str(path.absolute()), stat.st_size, stat.st_mtime_ns]
+        return json.loads(json.dumps(body))  # type: ignore[no-any-return]
 
 
 def build_index(
@@ -113,48 +104,31 @@ def build_index(
     that is under way.
     """
     plan.check()
-    noted = plan.noted(corpus)
-    encode, dim = _opened(plan, encode)
+    noted, dim = plan.noted(corpus), getattr(encode, "dim", 0)
+    if plan.kind != BM25:  # before the first stage: hours may lie between
+        from ssp.search.index import vectors
+
+        if encode is None:
+            assert plan.folder is not None and plan.encoder is not None
+            encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
+            encode, dim = encoder.encode_passages, encoder.dim
+        if dim and not plan.faiss_file:
+            vectors.check_factory(plan.factory, dim)
     out = out.absolute()
     work = out.parent / f".{out.name}.building"
     if not work.exists():
         store.check_free(out)
     try:
         work.mkdir(parents=True, exist_ok=True)
-        with _alone(work):
+        with (work / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError("one process at a time builds an index", work, "wait for the other one") from error
             return _Build(corpus, out, work, plan, noted, progress, encode, dim).run()
     except OSError as error:
-        found = f"{out}: {error.strerror or error}"
-        raise InputError(
-            "the index folder can be written", found, "make room or choose another; then run it again"
-        ) from error
-
-
-def _opened(plan: IndexPlan, encode: Encode | None) -> tuple[Encode | None, int]:
-    """What encodes passages, and the width of its vectors (0: not known). Opened, and the factory tried, before the first
-    stage: hours may lie between. InputError for what cannot be used."""
-    if plan.kind == BM25:
-        return None, 0
-    from ssp.search.index import vectors
-
-    dim = getattr(encode, "dim", 0)
-    if encode is None:
-        assert plan.folder is not None and plan.encoder is not None
-        encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
-        encode, dim = encoder.encode_passages, encoder.dim
-    if dim and not plan.faiss_file and plan.factory != store.FLAT:
-        vectors.check_factory(plan.factory, dim)
-    return encode, dim
-
-
-@contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError("one process at a time builds an index", work, "wait for the other one") from error
-        yield
+        found, step = f"{out}: {error.strerror or error}", "make room or choose another; then run it again"
+        raise InputError("the index folder can be written", found, step) from error
 
 
 @dataclass
@@ -169,30 +143,19 @@ class _Build:
     progress: Progress
     encode: Encode | None
     dim: int
+    notes: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         self.made, self.scratch = self.work / "made", self.work / "scratch"
-        self.notes = self._read()
-
-    def _report(self, stage: str) -> Callable[[int, int], None]:
-        return partial(self.progress, stage)
-
-    def _read(self) -> dict[str, Any]:
-        file = self.work / NOTES
+        file, step = self.work / NOTES, f"type the first command again, or give that build up: rm -r {self.work}"
         try:
-            notes = json.loads(file.read_bytes()) if file.exists() else {"plan": self.noted}
-            before = notes["plan"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            found = f"{file}: {error}"
-            raise InputError("the notes of an unfinished build can be read", found, f"remove {self.work}") from error
-        now = json.loads(json.dumps(self.noted))
-        if changed := [key for key in now if before.get(key) != now[key]]:
-            found = "; ".join(f"{key} was {before.get(key)}, now {now[key]}" for key in changed)
-            step = f"type the first command again, or give that build up: rm -r {self.work}"
-            if "vectors" in notes and not self.plan.faiss_file:
-                step += f" (its vectors are worth keeping: move {self.work}/scratch/embedding.npy, then --embedding)"
+            self.notes = json.loads(file.read_bytes()) if file.exists() else {"plan": self.noted}
+            before = self.notes["plan"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError("the notes of an unfinished build can be read", f"{file}: {error}", step) from error
+        if changed := [key for key, value in self.noted.items() if before.get(key) != value]:
+            found = "; ".join(f"{key} was {before.get(key)}, now {self.noted[key]}" for key in changed)
             raise InputError(f"an unfinished build goes on with its own plan ({self.work})", found, step)
-        return notes
 
     def _note(self, **facts: Any) -> None:
         self.notes |= facts
@@ -208,110 +171,95 @@ class _Build:
         self._note()
         self.made.mkdir(exist_ok=True)
         self.scratch.mkdir(exist_ok=True)
-        for stage in ("documents", "bm25", "vectors", "dense"):
+        stages: dict[str, Callable[[], Any]] = {"documents": self._documents, "bm25": self._bm25}
+        if self.plan.kind != BM25:
+            stages |= {"vectors": self._vectors, "dense": self._dense}
+        for stage, make in stages.items():
             if stage not in self.notes:
                 try:
-                    self._note(**{stage: getattr(self, f"_{stage}")()})
+                    self._note(**{stage: make()})
                 except InputError:
                     if stage in ("documents", "bm25"):  # a bad corpus: there is nothing to go on with
                         shutil.rmtree(self.work)
                     raise
         return self._sealed()
 
-    def _documents(self) -> list[Any]:
+    def _documents(self) -> tuple[int, str]:
         blob, offsets = self.made / store.DOCUMENTS, self.made / store.OFFSETS
-        return list(documents.store(self.corpus, blob, offsets, self.plan.link_from, self.progress))
+        return documents.store(self.corpus, blob, offsets, self.plan.link_from, self.progress)
 
     @property
-    def rows(self) -> int:
-        """Rows of the corpus."""
-        return int(self.notes["documents"][0])
-
-    def _mapped(self) -> MappedDocuments:
-        return MappedDocuments(
-            self.made / store.DOCUMENTS, np.load(self.made / store.OFFSETS, mmap_mode="r"), 0, self.rows
-        )
+    def _held(self) -> MappedDocuments:
+        offsets = np.load(self.made / store.OFFSETS, mmap_mode="r")
+        return MappedDocuments(self.made / store.DOCUMENTS, offsets, 0, len(offsets) - 1)
 
     def _bm25(self) -> bool:
         if self.plan.kind == DENSE:
             return False
-        runs = self.scratch / "runs"
-        runs.mkdir(exist_ok=True)
-        postings.scan(self._mapped(), runs, self._report("words"))
-        postings.merge_runs(runs, self.made / "bm25", self.plan.k1, self.plan.b, self._report("bm25"))
-        shutil.rmtree(runs)
+        scratch, out = self.scratch / "runs", self.made / "bm25"
+        for folder in (scratch, out):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        postings.on_disk(self._held, scratch, out, self.plan.k1, self.plan.b, self.progress)
+        shutil.rmtree(scratch)
         return True
 
     def _vectors(self) -> int:
-        """Width of the vectors, which are at hand now unless there is an index file; 0 without a dense index."""
+        """Width of the vectors, which are at hand now unless there is an index file."""
         from ssp.search.index import vectors
 
-        plan = self.plan
-        if plan.kind == BM25:
-            return 0
-        if self.plan.parts > self.rows:
-            found = f"{plan.parts} parts of {self.rows} rows"
+        plan, held = self.plan, self._held
+        if plan.parts > held.rows:
+            found = f"{plan.parts} parts of {held.rows} rows"
             raise InputError("every part of an index holds a row", found, "set --parts to less")
         (self.made / "dense").mkdir(exist_ok=True)
         if plan.faiss_file:
-            return vectors.adopted(plan.faiss_file, self.rows, self.dim, plan.factory)[1]
-        table, report = self.scratch / "embedding.npy", self._report("vectors")
+            return vectors.adopted(plan.faiss_file, held.rows, self.dim, plan.factory)[1]
+        table, report = self.scratch / TABLE, partial(self.progress, "vectors")
         if plan.embedding:
-            return vectors.take_embedding(plan.embedding, table, self.rows, self.dim, plan.link_from, report)
+            return vectors.take_embedding(plan.embedding, table, held.rows, self.dim, plan.link_from, report)
         assert self.encode is not None
-        vectors.embed(self._mapped(), self.encode, table, plan.batch, report)
+        vectors.embed(held, self.encode, table, plan.batch, report)
         return int(np.load(table, mmap_mode="r").shape[1])
 
     def _dense(self) -> str:
-        """The index's factory; "" without one."""
+        """The index's factory."""
         from ssp.search.index import vectors
 
-        plan, folder = self.plan, self.made / "dense"
-        if plan.kind == BM25:
-            return ""
+        plan, source = self.plan, self.scratch / TABLE
         if plan.faiss_file:
             documents.place(plan.faiss_file, self.made / store.part_name(0), plan.link_from)
-            return vectors.adopted(plan.faiss_file, self.rows, 0, plan.factory)[0]
-        source = self.scratch / "embedding.npy"
-        if plan.factory == store.FLAT:
-            self._keep(source, self.made / store.VECTORS)
-        else:
-            table = np.load(source, mmap_mode="r")
-            vectors.build_parts(table, plan.factory, plan.parts, self.scratch, folder, self._report("dense"))
-        if plan.save_embedding:
-            self._keep(source, self.made / store.EMBEDDING)
+            return vectors.adopted(plan.faiss_file, self._held.rows, 0, plan.factory)[0]
+        if plan.factory != store.FLAT:
+            table, report = np.load(source, mmap_mode="r"), partial(self.progress, "dense")
+            vectors.build_parts(table, plan.factory, plan.parts, self.scratch, self.made / "dense", report)
+        kept = {store.VECTORS: plan.factory == store.FLAT, store.EMBEDDING: plan.save_embedding}
+        for target in (self.made / name for name, wanted in kept.items() if wanted):  # a second name costs nothing
+            target.unlink(missing_ok=True)
+            if source.is_symlink():
+                target.symlink_to(source.resolve())
+            else:
+                os.link(source, target)
         return plan.factory
 
-    def _keep(self, table: Path, target: Path) -> None:
-        """The table under another name too: a second name costs nothing."""
-        target.unlink(missing_ok=True)
-        if table.is_symlink():
-            target.symlink_to(table.resolve())
-        else:
-            os.link(table, target)
-
     def _sealed(self) -> Manifest:
-        plan, factory = self.plan, self.notes["dense"]
-        if (found := self.plan.noted(self.corpus)["corpus"]) != self.notes["plan"]["corpus"]:
+        plan = self.plan
+        if (found := plan.noted(self.corpus)["corpus"]) != self.notes["plan"]["corpus"]:
             raise InputError("a corpus stays as it is while it is indexed", found, f"build it again: rm -r {self.work}")
         dense = None
         if plan.encoder is not None:
+            factory = self.notes["dense"]
             dense = DensePart(factory, self.notes["vectors"], 1 if factory == store.FLAT else plan.parts, plan.encoder)
+        given = {store.DOCUMENTS: self.corpus, store.VECTORS: plan.embedding, store.EMBEDDING: plan.embedding}
+        given[store.part_name(0)] = plan.faiss_file
+        linked = {name: path for name, path in given.items() if path and (self.made / name).exists()}
+        sources = {name: path.resolve() for name, path in linked.items() if (self.made / name).samefile(path)}
         rows, fingerprint = self.notes["documents"]
-        words = (plan.k1, plan.b) if self.notes["bm25"] else None
-        sources = self._sources()
-        made = Manifest(rows, fingerprint, words, dense)
-        made = store.seal(self.made, made, sources, self._report("seal"))
+        made = Manifest(rows, fingerprint, (plan.k1, plan.b) if self.notes["bm25"] else None, dense)
+        made = store.seal(self.made, made, sources, partial(self.progress, "seal"))
         self._note(sealed=True)
         os.rename(self.made, self.out)
         sync(self.out.parent)
         store.stamp(self.out, made)
         shutil.rmtree(self.work)
         return made
-
-    def _sources(self) -> dict[str, Path]:
-        """Where the linked files come from."""
-        given = {store.DOCUMENTS: self.corpus, store.VECTORS: self.plan.embedding, store.EMBEDDING: self.plan.embedding}
-        given[store.part_name(0)] = self.plan.faiss_file
-        linked = {name: path.resolve() for name, path in given.items() if path and (self.made / name).exists()}
-        return {name: path for name, path in linked.items() if (self.made / name).samefile(path)}

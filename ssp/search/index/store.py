@@ -1,8 +1,7 @@
 """An index as a folder.
 
-Owns the layout: `manifest.json`, `documents.jsonl`, `offsets.npy`, `bm25/`, `dense/`; its checksums; and how a shard is
-opened from it. Promises that a folder is complete or not there, and that one whose manifest, sizes or contents disagree
-is refused: sizes at every start, contents once a machine. Refuses to update in place: another corpus is another folder.
+`manifest.json`, `documents.jsonl`, `offsets.npy`, `bm25/`, `dense/`. One whose manifest, sizes or contents disagree is
+refused: sizes at every start, contents once a machine. It is never updated: another corpus is another folder.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import hashlib
 import json
 import logging
 import platform
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +22,12 @@ import numpy.typing as npt
 
 from ssp.base import cache
 from ssp.base.errors import InputError
-from ssp.base.files import sync, whole
+from ssp.base.files import sync
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
 from ssp.search.documents import MappedDocuments
 from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index import budget
-from ssp.search.index.budget import MB, PROCESS_MB, Component
+from ssp.search.index.budget import MB
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, retriever
 from ssp.search.tokens import TOKENISER
 
@@ -45,10 +43,10 @@ FLAT = "Flat"
 WARM = 2**30
 """Bytes of documents that a shard reads when it is opened, at most: a second's work."""
 _log = logging.getLogger(__name__)
-_NAMES = re.compile(
-    "|".join([*map(re.escape, (DOCUMENTS, OFFSETS, *WORDS, VECTORS, EMBEDDING)), r"dense/part-\d{4}\.faiss"])
-)
-_SHA = re.compile("[0-9a-f]{64}")
+_Progress = Callable[[int, int], None]
+"""Bytes read, bytes in all."""
+PROCESS_MB = 300
+"""A Python process with faiss, numpy and Ray in it."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,7 @@ class DensePart:
 @dataclass(frozen=True)
 class Manifest:
     """What a folder holds. `bm25`: k1 and b. `files`: name → bytes and sha256, and for a link the file it came from.
-
-    `corpus_sha256`: of ids and contents in row order. `sha256`: of all the rest, so of every byte of the folder.
-    """
+    `corpus_sha256`: of ids and contents in row order. `sha256`: of all the rest, so of every byte of the folder."""
 
     rows: int
     corpus_sha256: str
@@ -92,11 +88,6 @@ class Manifest:
         if self.dense is None:
             return []
         return [VECTORS] if VECTORS in self.files else [part_name(i) for i in range(self.dense.parts)]
-
-    def span(self, part: int) -> tuple[int, int]:
-        """First row and last row + 1 of a part of the dense index."""
-        assert self.dense is not None
-        return shard_rows(self.rows, part, self.dense.parts)
 
 
 def part_name(i: int) -> str:
@@ -127,38 +118,18 @@ def read_manifest(folder: str | Path) -> Manifest:
             found = f"{folder}: {key} {body.get(key)}"
             raise InputError(f"an index has {key} {value}", found, "build it again: ssp index --corpus FILE --out NEW")
     try:
-        return _parsed(body)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        dense = body["dense"] and DensePart(**{**body["dense"], "encoder": EncoderSpec(**body["dense"]["encoder"])})
+        words = body["bm25"] and (float(body["bm25"][0]), float(body["bm25"][1]))
+        made = Manifest(int(body["rows"]), body["corpus_sha256"], words, dense, body["files"], body["sha256"])
+        if missing := [name for kind in made.kinds for name in made.needed(kind) if name not in made.files]:
+            raise ValueError(f"it lists no {missing[0]}")
+        return made
+    except (KeyError, TypeError, ValueError, IndexError) as error:
         raise _broken(folder, f"{MANIFEST}: {type(error).__name__} {error}") from error
 
 
-def _parsed(body: dict[str, Any]) -> Manifest:
-    dense = None
-    if body["dense"] is not None:
-        part = dict(body["dense"])
-        dense = DensePart(**{**part, "encoder": EncoderSpec(**part["encoder"])})
-        if not (dense.dim > 0 and 0 < dense.parts < 10_000 and dense.metric == "ip" and isinstance(dense.factory, str)):
-            raise ValueError(f"dense index {part}")
-    k1, b = body["bm25"] or (0, 0)
-    words = None if body["bm25"] is None else (float(k1), float(b))
-    made = Manifest(int(body["rows"]), str(body["corpus_sha256"]), words, dense, body["files"], body["sha256"])
-    for name, entry in made.files.items():
-        if not (_NAMES.fullmatch(name) and int(entry["bytes"]) >= 0 and _SHA.fullmatch(entry["sha256"])):
-            raise ValueError(f"file {name}")
-    if missing := [
-        name for name in made.needed(HYBRID if words and dense else made.kinds[0]) if name not in made.files
-    ]:
-        raise ValueError(f"it lists no {missing[0]}")
-    return made
-
-
-def seal(
-    folder: Path, manifest: Manifest, sources: Mapping[str, Path], progress: Callable[[int, int], None]
-) -> Manifest:
-    """Write the manifest of the files in `folder`, everything on disk. `sources`: name → where a placed file came from.
-
-    `progress` hears bytes read and bytes in all. OSError for a full disk.
-    """
+def seal(folder: Path, manifest: Manifest, sources: Mapping[str, Path], progress: _Progress) -> Manifest:
+    """Write the manifest of the files in `folder`, everything on disk. `sources`: name → where a placed file came from."""
     (folder / MANIFEST).unlink(missing_ok=True)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     total, done = sum(path.stat().st_size for path in paths), 0
@@ -176,7 +147,7 @@ def seal(
     (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     for path in (*folder.rglob("*"), folder):
         sync(path)
-    return _parsed(body)
+    return read_manifest(folder)
 
 
 def verify(
@@ -184,42 +155,36 @@ def verify(
     manifest: Manifest,
     names: Sequence[str] | None = None,
     again: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: _Progress = lambda done, total: None,
 ) -> None:
     """InputError unless the files `names` (default: all) have the manifest's sizes and contents.
 
     Contents are read once a machine: a stamp in the cache folder says for which path, inode, size and time of change
     they were right. `again`: whatever the stamps say. Processes that start at once read them once.
     """
-    names = list(manifest.files) if names is None else names
-    marks = {name: _mark(folder, name, manifest.files[name]) for name in names}
-    stamps = _stamp_file(folder)
-    with _locked(stamps):
-        known = {} if again else _stamps(stamps)
-        new = [name for name, mark in marks.items() if known.get(name) != mark]
+    with (folder / MANIFEST).open("rb") as lock:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        stamps = {name: _stamp(folder, name, manifest) for name in (manifest.files if names is None else names)}
+        new = [name for name, stamp in stamps.items() if again or not stamp.exists()]
         total, done = sum(manifest.files[name]["bytes"] for name in new), 0
         for name in new:
             if _sha256(folder / name, lambda n: progress(done + n, total)) != manifest.files[name]["sha256"]:  # noqa: B023
                 raise _broken(folder, f"{name} differs from its checksum in the manifest")
             done += manifest.files[name]["bytes"]
-        if new:
-            _stamp(stamps, {name: marks[name] for name in new})
+            _keep(stamps[name])
 
 
 def stamp(folder: Path, manifest: Manifest) -> None:
     """Note that the contents of a folder are right: its manifest was made from them just now."""
-    with _locked(_stamp_file(folder)):
-        _stamp(_stamp_file(folder), {name: _mark(folder, name, entry) for name, entry in manifest.files.items()})
+    for name in manifest.files:
+        _keep(_stamp(folder, name, manifest))
 
 
-def _stamp_file(folder: Path) -> Path:
-    """Of this machine: several may share a cache folder, and have other files under the same path."""
-    name = hashlib.sha256(f"{platform.node()} {folder.resolve()}".encode()).hexdigest()[:32]
-    return cache.root() / "checked" / f"{name}.json"
-
-
-def _mark(folder: Path, name: str, entry: Mapping[str, Any]) -> list[Any]:
-    path = folder / name
+def _stamp(folder: Path, name: str, manifest: Manifest) -> Path:
+    """Of this machine: several may share a cache folder, and have other files under the same path. InputError for a file
+    that is gone, or of another size."""
+    path, entry = folder / name, manifest.files[name]
     try:
         stat = path.stat()
     except OSError as error:
@@ -227,35 +192,14 @@ def _mark(folder: Path, name: str, entry: Mapping[str, Any]) -> list[Any]:
         raise _broken(folder, f"{name}{gone}: {error.strerror}") from error
     if stat.st_size != entry["bytes"]:
         raise _broken(folder, f"{name} has {stat.st_size:,} bytes, its manifest says {entry['bytes']:,}")
-    return [str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns, entry["sha256"]]
+    mark = [platform.node(), str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns, entry["sha256"]]
+    return cache.root() / "checked" / hashlib.sha256(json.dumps(mark).encode()).hexdigest()
 
 
-def _stamps(path: Path) -> dict[str, Any]:
-    """Stamps that were kept; none when they cannot be read: what they would have said is looked at again."""
-    try:
-        kept = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return kept if isinstance(kept, dict) else {}
-
-
-def _stamp(path: Path, marks: Mapping[str, list[Any]]) -> None:
-    # A cache that cannot be written: every start reads the contents.
-    with suppress(OSError), whole(path) as aside:
-        aside.write_text(json.dumps(_stamps(path) | dict(marks)))
-
-
-@contextmanager
-def _locked(stamps: Path) -> Iterator[None]:
-    try:
-        stamps.parent.mkdir(parents=True, exist_ok=True)
-        lock = stamps.with_suffix(".lock").open("w")
-    except OSError:
-        yield
-        return
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _keep(stamp: Path) -> None:
+    with suppress(OSError):  # a cache that cannot be written: every start reads the contents
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.touch()
 
 
 def open_shard(
@@ -263,11 +207,10 @@ def open_shard(
 ) -> Shard:
     """Shard `i` of `n` of an index folder, with what a search of `kind` needs.
 
-    BM25 and Flat are cut by rows: with one shard BM25's arrays stay memory-mapped, and of Flat's vectors only the
-    shard's rows are touched. Other indexes are cut by parts. `memory_mb`: what may be loaded (0: what is free).
-    What fits is read once, so that no search waits for the disk: Flat's vectors, and documents up to `WARM`; else a warning
-    is logged. InputError for a broken folder, a kind that it has not, parts that `n` shards cannot share, too little
-    memory, a vector that is not finite.
+    BM25 and Flat are cut by rows, other indexes by parts. `memory_mb`: what may be loaded (0: what is free). What fits is
+    read once, so that no search waits for the disk: Flat's vectors, and documents up to `WARM`; else a warning is logged.
+    InputError for a broken folder, a kind that it has not, parts that `n` shards cannot share, too little memory, a vector
+    that is not finite.
     """
     folder, manifest = Path(folder), read_manifest(folder)
     if kind not in (*manifest.kinds, HYBRID) or (kind == HYBRID and len(manifest.kinds) < 2):
@@ -276,7 +219,7 @@ def open_shard(
     first, last = shard_rows(manifest.rows, i, n)
     if kind != BM25:
         check_parts(folder, manifest, n)
-    warning = budget.check(components(manifest, n, kind, gpu), memory_mb)
+    warning = budget.check(*needs(manifest, n, kind, gpu), memory_mb)
     verify(folder, manifest, manifest.needed(kind))
     offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
@@ -299,21 +242,20 @@ def name_of(manifest: Manifest, kind: str) -> str:
     return f"{kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
 
 
-def components(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> list[Component]:
-    """What one of `n` shards takes, for `ssp.search.index.budget.check`."""
+def needs(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> tuple[dict[str, float], dict[str, float]]:
+    """MB that one of `n` shards loads, and maps, by name."""
 
     def mb(*names: str) -> float:
         return sum(manifest.files[name]["bytes"] for name in names) / MB
 
-    found = [Component("process", PROCESS_MB), Component("documents", mb(DOCUMENTS) / n, True)]
-    found.append(Component("where documents begin", mb(OFFSETS), True))
+    loaded, mapped = {"process": float(PROCESS_MB)}, {"documents": mb(DOCUMENTS) / n + mb(OFFSETS)}
     if kind != DENSE:
-        found.append(Component("bm25", mb(*WORDS[:2]) / n + mb(WORDS[2]), n == 1))
+        (mapped if n == 1 else loaded)["bm25"] = mb(*WORDS[:2]) / n + mb(WORDS[2])
         # a token is a string (49 bytes and its letters), its number (32) and its place in a table (about 70)
-        found.append(Component("words", mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150))
+        loaded["words"] = mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150
     if kind != BM25:
-        found.append(Component("vectors", mb(*manifest.vectors) / n, not gpu))
-    return found
+        (loaded if gpu else mapped)["vectors"] = mb(*manifest.vectors) / n
+    return loaded, mapped
 
 
 def check_parts(folder: Path, manifest: Manifest, n: int) -> None:
@@ -350,7 +292,7 @@ def _dense(folder: Path, manifest: Manifest, first: int, last: int, gpu: bool) -
         if table.shape != shape:
             raise _broken(folder, f"{name} has {table.shape}")
         return open_flat(table, first, last, gpu)
-    spans = [manifest.span(part) for part in range(manifest.dense.parts)]
+    spans = [shard_rows(manifest.rows, part, manifest.dense.parts) for part in range(manifest.dense.parts)]
     held = [(folder / part_name(part), span) for part, span in enumerate(spans) if first <= span[0] < last]
     return open_parts(held, manifest.dense.dim, gpu)
 

@@ -1,8 +1,7 @@
 """Vectors of a corpus and the dense index over them: made, taken over from files.
 
-Owns the table of embeddings with its row counter, and the parts that faiss makes of it. Promises that a killed build goes
-on after what is on disk, to the same index (one thread), and that what is taken over fits the corpus row for row.
-Refuses to know how a text becomes a vector.
+A killed build goes on after what is on disk, to the same index (one thread); what is taken over fits the corpus row for
+row.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from ssp.base.errors import InputError
 from ssp.base.files import sync, whole
 from ssp.search.bm25 import shard_rows
-from ssp.search.dense import ADDED, FaissIndex, faiss, open_index
+from ssp.search.dense import ADDED, FaissIndex, faiss, inside, open_index
 from ssp.search.documents import MappedDocuments, place
 from ssp.search.hits import Vectors
 from ssp.search.index.store import FLAT, part_name
@@ -68,12 +67,21 @@ def take_embedding(source: Path, target: Path, rows: int, dim: int, link_from: i
 
     Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not finite.
     """
-    table = _saved(source, rows)
+    wrong, size = "an embedding is one table of float32 or float16 (.npy), or plain float32", source.stat().st_size
+    try:
+        if source.suffix == ".npy":
+            table: npt.NDArray[Any] = np.load(source, mmap_mode="r")
+        else:
+            table = np.memmap(source, np.float32, "r", shape=(rows, size // (4 * rows)))
+            if table.nbytes != size:
+                raise ValueError(f"{size:,} bytes are not {rows:,} rows of float32")
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(wrong, f"{source}: {error}", "check the file") from error
+    if table.ndim != 2 or table.dtype not in (np.float32, np.float16) or not table.flags.c_contiguous:
+        raise InputError(wrong, f"{source}: {table.dtype} {table.shape}", "check the file")
     if table.shape[0] != rows or (dim and table.shape[1] != dim):
-        found = f"{source}: {table.shape[0]:,} rows of {table.shape[1]}"
-        raise InputError(
-            f"an embedding has the corpus's {rows:,} rows of {dim or 'any'} numbers", found, "check the file"
-        )
+        rule = f"an embedding has the corpus's {rows:,} rows of {dim or 'any'} numbers"
+        raise InputError(rule, f"{source}: {table.shape[0]:,} rows of {table.shape[1]}", "check the file")
     copy = None
     if source.suffix == ".npy" and table.dtype == np.float32:
         place(source, target, link_from)
@@ -88,27 +96,6 @@ def take_embedding(source: Path, target: Path, rows: int, dim: int, link_from: i
     if copy is not None:
         copy.flush()
     return int(table.shape[1])
-
-
-def _saved(source: Path, rows: int) -> npt.NDArray[Any]:
-    try:
-        if source.suffix == ".npy":
-            table: npt.NDArray[Any] = np.load(source, mmap_mode="r")
-        else:
-            width = source.stat().st_size // (4 * rows)
-            table = np.memmap(
-                source, np.float32, "r", shape=(source.stat().st_size // (4 * max(width, 1)), max(width, 1))
-            )
-            if table.nbytes != source.stat().st_size:
-                raise ValueError(f"{source.stat().st_size:,} bytes are not {rows:,} rows of float32")
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(
-            "an embedding is a .npy file, or plain float32", f"{source}: {error}", "check the file"
-        ) from error
-    if table.ndim != 2 or table.dtype not in (np.float32, np.float16) or not table.flags.c_contiguous:
-        found = f"{source}: {table.dtype} {table.shape}"
-        raise InputError("an embedding is one table of float32 or float16", found, "check the file")
-    return table
 
 
 def _finite(vectors: npt.NDArray[Any], first: int) -> None:
@@ -134,7 +121,8 @@ def build_parts(
     """
     total, done = len(table), 0
     with _refused(factory):
-        trained = _kept(scratch / "trained.faiss", lambda: _trained(table, factory))
+        if not (trained := scratch / "trained.faiss").exists():
+            _write(_trained(table, factory), trained)
         for part in range(parts):
             first, last = shard_rows(total, part, parts)
             target, partial = out / Path(part_name(part)).name, scratch / f"part-{part:04d}.partial"
@@ -143,7 +131,10 @@ def build_parts(
                 continue
             index, saved = faiss.read_index(str(partial if partial.exists() else trained)), time.monotonic()
             while (row := first + index.ntotal) < last:
-                _reseed(index, SEED + row)
+                if graph := _graph(
+                    index
+                ):  # a file does not keep its generator, and a build that goes on makes the same
+                    graph.rng = faiss.RandomGenerator(SEED + row)
                 index.add(np.ascontiguousarray(table[row : min(row + ADDED, last)], dtype=np.float32))
                 report(done - last + first + index.ntotal, total)
                 if time.monotonic() - saved > KEEP_SECONDS:
@@ -164,12 +155,6 @@ def _trained(table: npt.NDArray[np.float32], factory: str) -> Any:
     return index
 
 
-def _kept(path: Path, make: Callable[[], Any]) -> Path:
-    if not path.exists():
-        _write(make(), path)
-    return path
-
-
 def _write(index: Any, path: Path) -> None:
     aside = path.with_suffix(".aside")  # of one name: what a kill leaves beside the parts is written over
     faiss.write_index(index, str(aside))
@@ -177,21 +162,11 @@ def _write(index: Any, path: Path) -> None:
     aside.replace(path)
 
 
-def _reseed(index: Any, seed: int) -> None:
-    """The levels of HNSW's next rows are drawn from `seed`: a file does not keep its generator, and a build that goes on
-    makes the same graph."""
-    if graph := _graph(index):
-        graph.rng = faiss.RandomGenerator(seed)
-
-
 def _graph(index: Any) -> Any | None:
     """HNSW's graph, inside wrappers too; `index` must outlive it."""
     index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexRefine):
-        return _graph(index.base_index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return _graph(index.index)
-    return index.hnsw if isinstance(index, faiss.IndexHNSW) else None
+    inner = inside(index)
+    return index.hnsw if isinstance(index, faiss.IndexHNSW) else None if inner is None else _graph(inner)
 
 
 @contextmanager
@@ -213,11 +188,9 @@ def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:
     index = open_index(source)
     FaissIndex([index], [0])
     if index.ntotal != rows or (dim and index.d != dim):
+        rule = f"an index has the corpus's {rows:,} rows and its encoder's {dim or 'any'} numbers"
         found = f"{source}: {index.ntotal:,} rows of {index.d}"
-        step = "take the corpus and the encoder that it was made with"
-        raise InputError(
-            f"an index has the corpus's {rows:,} rows and its encoder's {dim or 'any'} numbers", found, step
-        )
+        raise InputError(rule, found, "take the corpus and the encoder that it was made with")
     if isinstance(index, faiss.IndexFlat):
         return FLAT, index.d
     if isinstance(index, faiss.IndexHNSWFlat):

@@ -12,7 +12,7 @@ from ssp.base.errors import Fault
 from ssp.engines.base import Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
-from ssp.search.recorded import MISSING
+from ssp.search.known import MISSING
 
 
 def along(record: Episode, task: Task, renderer: Renderer, settings: Settings) -> Episode:
