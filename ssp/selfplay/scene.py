@@ -25,7 +25,7 @@ from ssp.game.world import files
 from ssp.game.world.generator import World
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.evaluator import QuestionSet
-from ssp.selfplay.questions.given import given
+from ssp.selfplay.questions.files import given
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.workers import build
 

@@ -94,22 +94,6 @@ def test_every_field_of_a_record_resolves(run: fakes.Stage, bank: reader.Reading
     assert seen | silent == set(rows) and seen
 
 
-def test_what_is_said_of_a_question_is_said_of_its_games(bank: reader.Reading) -> None:
-    again = [record for record in bank.records if len(record.plays) > 1]
-    assert again and all(record.plays[0].kind == "proposed" for record in again)
-    for record in bank.records:
-        main = next(play for play in record.plays if play.proposal is not None and play.verdict == record.verdict)
-        said = (record.queries, record.evidence, record.proposer_version, record.rule)
-        assert said == (main.queries, main.evidence, main.proposer_version, main.rule)
-        versions = [version for version, _ in record.history]
-        assert versions == sorted(versions)
-        decided = [attempt.right for attempt in record.attempts if attempt.right is not None]
-        if decided and all(play.win_rate is not None for play in record.plays):
-            assert record.solve_rate == pytest.approx(sum(decided) / len(decided), abs=1e-6)
-            assert record.difficulty == pytest.approx(1 - record.solve_rate, abs=1e-6)
-    assert {record.solve_rate is None for record in bank.records} == {True, False}
-
-
 def test_verdicts_rule_by_rule(run: fakes.Stage, bank: reader.Reading) -> None:
     rules = [*run.cfg.referee.rules, "not_answerable", "unquoted_evidence", "unlinked_evidence"]
     results = set()
@@ -205,11 +189,6 @@ def test_a_question_without_difficulty_is_within_no_bound_and_a_rejection_is_fou
 
 
 # runs that are none, or not whole
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a run's folder"):
-        reader.read(RunFolder(tmp_path / "nowhere"))
 
 
 def test_a_run_that_has_not_begun_is_refused(tmp_path: Path) -> None:

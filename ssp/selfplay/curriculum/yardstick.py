@@ -28,7 +28,7 @@ from ssp.game.rewards.proposer import win_rate
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum.records import Asked, read
-from ssp.selfplay.questions.given import answered
+from ssp.selfplay.questions.files import answered
 from ssp.selfplay.questions.records import identify
 
 FILE = "yardstick.json"

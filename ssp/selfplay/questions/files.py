@@ -1,4 +1,5 @@
-"""The bank as a file: parquet with all its fields, or a data set's folder as the Hugging Face hub has them.
+"""The bank as a file (parquet with all its fields, or a data set's folder as the Hugging Face hub has them), and questions
+that nobody proposes: those of a data set or a bank.
 
 Promises that what was written reads back as the same records, that a file or folder appears whole or not at all, and
 that no export lacks a source and a licence.
@@ -6,11 +7,11 @@ that no export lacks a source and a licence.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -18,14 +19,20 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from pyarrow.dataset import dataset
 
 from ssp.base.errors import InputError
 from ssp.base.files import whole
+from ssp.base.models import resolve
+from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
 from ssp.data.writers import write_search_r1
 from ssp.game.protocols import training_prompt
-from ssp.selfplay.questions.records import FIELDS, VALID, Attempt, Check, Play, Record
+from ssp.game.world import files
+from ssp.record.ledger import Ledger
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.questions.records import FIELDS, VALID, Attempt, Check, Play, Record, identify
 
 DATA = "data/train.parquet"
 """The data of a folder."""
@@ -40,18 +47,26 @@ PLAYED = "Questions that a solver tried to answer by search; not all of them wer
 _ARROW = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_()}
 
 
-def _arrow(hint: Any) -> pa.DataType:
-    """The column of a field with this type hint; every column may be null."""
+def _arrow(hint: Any, strict: bool) -> pa.DataType:
+    """The column of a field with this type hint."""
     if isinstance(hint, UnionType):
         (hint,) = set(get_args(hint)) - {NoneType}
     if get_origin(hint) is list:
-        return pa.list_(_arrow(*get_args(hint)))
-    if is_dataclass(hint):
-        return pa.struct({name: _arrow(inner) for name, inner in get_type_hints(hint).items()})
-    return _ARROW[hint]
+        (inner,) = get_args(hint)
+        return pa.list_(pa.field("item", _arrow(inner, strict), nullable=not strict))
+    return pa.struct(_fields(hint, strict)) if is_dataclass(hint) else _ARROW[hint]
 
 
-SCHEMA = pa.schema(list(_arrow(Record)))
+def _fields(kind: Any, strict: bool) -> list[pa.Field]:
+    return [
+        pa.field(name, _arrow(hint, strict), nullable=not strict or isinstance(hint, UnionType))
+        for name, hint in get_type_hints(kind).items()
+    ]
+
+
+SCHEMA, _STRICT = (pa.schema(_fields(Record, strict)) for strict in (False, True))
+"""Every column that is written may be null; read back, those only whose field may be None."""
+
 Writer = Callable[[Path, Sequence[Record]], None]
 
 
@@ -97,7 +112,12 @@ def is_bank(place: Path) -> bool:
 
 def read_bank(place: Path) -> list[Record]:
     """The records of an exported file or folder. InputError for one that is missing, or no bank with all fields."""
-    return [_record(row) for row in _rows(place, list(FIELDS))]
+    records = []
+    for row in _rows(place, list(FIELDS)):
+        row["plays"] = [Play(**{**play, "checks": [Check(**c) for c in play["checks"]]}) for play in row["plays"]]
+        row["attempts"] = [Attempt(**attempt) for attempt in row["attempts"]]
+        records.append(Record(**row))
+    return records
 
 
 def read_licenses(place: Path) -> dict[tuple[str, str], str]:
@@ -106,14 +126,13 @@ def read_licenses(place: Path) -> dict[tuple[str, str], str]:
     return {(row["question"], row["answers"][0]): row["license"] for row in rows}
 
 
-def read_accepted(place: Path) -> list[Question]:
+def _accepted(place: Path) -> list[Question]:
     """The questions to play of an exported file or folder: a bank's valid ones, all of any other question file."""
     if not _is_whole(place):
         return read_questions(_file(place))
-    rows = _rows(place, ["id", "question", "answers", "verdict", "data_source", "split"])
     return [
         Question(row["id"], row["question"], tuple(row["answers"]), 0, row["data_source"], row["split"])
-        for row in rows
+        for row in _rows(place, ["id", "question", "answers", "data_source", "split", "verdict"])
         if row["verdict"] == VALID
     ]
 
@@ -131,71 +150,75 @@ def _is_whole(place: Path) -> bool:
 
 def _rows(place: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """These fields of each record, a few rows in memory at a time."""
-    path, hints = _file(place), get_type_hints(Record)
+    path = _file(place)
     if not path.is_file():
         raise InputError("a bank's file must exist", path, "check the path")
+    strict = pa.schema([_STRICT.field(name) for name in names])
     try:
         if missing := set(FIELDS) - set(pq.read_schema(path).names):
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         for batch in dataset(path, schema=SCHEMA, format="parquet").to_batches(columns=names, batch_size=ROWS):
-            for name in names:
-                _check(hints[name], batch.column(name), name)
-            yield from batch.to_pylist()
-    except (OSError, pa.ArrowException) as error:
+            yield from pa.Table.from_batches([batch]).cast(strict).to_pylist()
+    except (OSError, pa.ArrowException, ValueError) as error:
         found = f"{path} ({' '.join(str(error).split())})"
         raise InputError("a bank's file has all its fields", found, "export one: ssp bank RUN --export FILE") from error
 
 
-def _check(hint: Any, column: pa.Array, name: str) -> None:
-    """ArrowInvalid for a null in a field whose type hint has none."""
-    if isinstance(hint, UnionType):
-        return
-    if column.null_count:
-        raise pa.ArrowInvalid(f"a null in {name}")
-    if get_origin(hint) is list:
-        _check(get_args(hint)[0], column.flatten(), name)
-    if is_dataclass(hint):
-        for inner, kind in get_type_hints(hint).items():
-            _check(kind, column.field(inner), f"{name}.{inner}")
+def given(cfg: Config) -> list[Question]:
+    """The questions that `cfg` is given, in order: those of a data set, or what the referee accepted in a bank (an earlier
+    run's folder or ledger, or what was exported of one); none where a proposer asks. InputError for a bad file."""
+    if cfg.game.questions == "proposer":
+        return []
+    if cfg.game.questions == "dataset":
+        return read_questions(resolve(files.resolve(cfg.data.questions, "questions"), "data.questions"))
+    place = resolve(cfg.data.questions, "data.questions")
+    if is_bank(place):
+        found = _accepted(place)
+    else:
+        if place.is_dir():
+            RunFolder(place).check_idle()  # its questions would become more while these are played
+        with closing(Ledger(RunFolder(place).ledger if place.is_dir() else place, readonly=True)) as ledger:
+            found = [Question(identify(asked, target), asked, (target,)) for asked, target in ledger.accepted()]
+    if not found:
+        raise InputError("a bank holds at least one accepted question", place, "name a run that a proposer played in")
+    return found
 
 
-def _record(row: dict[str, Any]) -> Record:
-    plays = [Play(**{**play, "checks": [Check(**check) for check in play["checks"]]}) for play in row["plays"]]
-    return Record(**{**row, "plays": plays, "attempts": [Attempt(**attempt) for attempt in row["attempts"]]})
+def answered(cfg: Config) -> dict[tuple[str, str], Question]:
+    """(question, first answer) → what the file behind `cfg` says of it; empty where none is: of what a run asked, the
+    target is the one right answer."""
+    if cfg.game.questions == "bank" and not is_bank(resolve(cfg.data.questions, "data.questions")):
+        return {}
+    return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}
 
 
 def card(records: Sequence[Record], kind: str) -> str:
     """README.md of a data set's folder: the hub's header, where the questions come from, counts, fields."""
     licenses = sorted({record.license for record in records})
-    one = licenses[0] if len(licenses) == 1 else "other"
-    header = [
-        f"license: {json.dumps(one)}",
-        *(f"license_name: {json.dumps(', '.join(licenses))}" for _ in licenses[1:2]),
-        "task_categories:\n- question-answering",
-        "tags:\n- search-self-play\n- synthetic",
-        "configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: " + DATA,
-    ]
-    verdicts = Counter(record.verdict for record in records)
-    rules = Counter(record.rule for record in records if record.rule)
+    header = {
+        "license": licenses[0] if len(licenses) == 1 else "other",
+        **({"license_name": ", ".join(licenses)} if len(licenses) > 1 else {}),
+        "task_categories": ["question-answering"],
+        "tags": ["search-self-play", "synthetic"],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": DATA}]}],
+    }
+    counts = Counter(record.verdict for record in records)
+    counts.update(f"broke {record.rule}" for record in records if record.rule)
     rates = [record.solve_rate for record in records if record.solve_rate is not None]
-    played = f"{sum(rates) / len(rates):.3f}" if rates else "unknown"
-    lines = [
-        "---\n" + "\n".join(header) + "\n---\n",
-        "# Questions of search self-play\n",
-        f"{WRITTEN if all(record.proposer_version is not None for record in records) else PLAYED}\n",
-        "| | |\n|---|---|",
-        f"| questions | {len(records):,} |",
-        *(f"| {verdict} | {number:,} |" for verdict, number in sorted(verdicts.items())),
-        *(f"| broke {rule} | {number:,} |" for rule, number in sorted(rules.items())),
-        f"| groups of near-duplicates | {len({record.group for record in records}):,} |",
-        f"| mean solve rate | {played} |",
-        *(
-            f"| {name} | {', '.join(sorted({getattr(record, field) for record in records}))} |"
-            for name, field in (("run", "run"), ("corpus", "corpus"), ("source", "data_source"), ("licence", "license"))
-        ),
-    ]
-    if kind == "bank":
-        lines += ["\n| field | what it says |\n|---|---|", *(f"| `{name}` | {said} |" for name, said in FIELDS.items())]
-    else:
-        lines.append("\nRows have the columns of Search-R1's training files.")
-    return "\n".join(lines) + "\n"
+    facts = {
+        "questions": f"{len(records):,}",
+        **{name: f"{number:,}" for name, number in sorted(counts.items())},
+        "groups of near-duplicates": f"{len({record.group for record in records}):,}",
+        "mean solve rate": f"{sum(rates) / len(rates):.3f}" if rates else "unknown",
+        "source": ", ".join(sorted({record.data_source for record in records})),
+        "licence": ", ".join(licenses),
+    }
+    fields = {f"`{name}`": said for name, said in FIELDS.items()} if kind == "bank" else {}
+    return "\n".join(
+        [
+            f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n\n# Questions of search self-play\n",
+            f"{WRITTEN if all(record.proposer_version is not None for record in records) else PLAYED}\n",
+            *("| | |\n|---|---|", *(f"| {name} | {said} |" for name, said in facts.items())),
+            *("\n| field | what it says |\n|---|---|", *(f"| {name} | {said} |" for name, said in fields.items())),
+        ]
+    )

@@ -1,11 +1,8 @@
 """Near-duplicates: which questions say nearly the same.
 
-Owns the measure: two questions are near-duplicates when their features (words, and pairs of neighbouring words, folded as
-the referee does) are the same, or when they ask for the same answer and the Jaccard similarity of their features is at
-least `NEAR`: questions of one template about other things have other answers. A group is what such pairs connect. Promises
-the exact answer, whatever the order of the questions, and that no pair is compared that cannot reach `NEAR` (two sets that
-do share one of their rarest features). Of a stream, `Recent` says which questions have a near-duplicate among the last ones.
-Refuses to know meaning: a paraphrase in other words is no near-duplicate.
+Two questions are near-duplicates when their features (words, and pairs of neighbouring words, folded as the referee does)
+are the same, or when they ask for the same answer and the Jaccard similarity of their features is at least `NEAR`: questions
+of one template about other things have other answers. A group is what such pairs connect; the search is exact.
 """
 
 from __future__ import annotations
@@ -80,7 +77,7 @@ def folded(answer: str) -> str:
 
 
 def _rarest(own: frozenset[str], common: Counter[str]) -> list[str]:
-    """Who shares none of these shares fewer than `NEAR` of them all, in either direction (Bayardo's prefix filter)."""
+    """Who shares none of these shares fewer than `NEAR` of them all (Bayardo's prefix filter)."""
     rare = sorted(own, key=lambda feature: (common[feature], feature))
     return rare[: len(rare) - math.ceil(NEAR * len(rare)) + 1]
 

@@ -1,8 +1,7 @@
 """A run's folder read as a bank: the ledger's games and episodes, with what the transcripts' files say of them.
 
-Promises a record for each question (text and target) that was handed in and judged, that every field comes from a row
-of the ledger or of an episodes file which the record names, and that nothing is written: also a run that goes on can be
-read, of which the rounds that are settled count.
+Promises a record for each question (text and target) that was handed in and judged. Nothing is written: also a run that
+goes on can be read, of which the rounds that are settled count.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import groups
-from ssp.selfplay.questions.files import is_bank, read_licenses
-from ssp.selfplay.questions.given import answered
+from ssp.selfplay.questions.files import answered, is_bank, read_licenses
 from ssp.selfplay.questions.records import (
     REJECTED,
     SPLIT,
@@ -87,7 +85,12 @@ def gathered(cfg: Config, run: RunFolder, games: Iterable[GameRow], entries: Ite
         if game["question"] is not None:
             asked[game["question"], game["target"]].append(game)
     reader = _Reader(cfg, run, RunReader(run).texts((entry for found in by_game.values() for entry in found), _COLUMNS))
-    return [reader.record(*key, found, by_game) for key, found in sorted(asked.items(), key=_known_first)]
+
+    def place(key: tuple[str, str]) -> str:
+        """By its first accepted game, as a bank plays them (`Ledger.accepted`), else its first."""
+        return min((game["id"] for game in asked[key] if game["verdict"] == VALID), default=asked[key][0]["id"])
+
+    return [reader.record(*key, asked[key], by_game) for key in sorted(asked, key=place)]
 
 
 def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
@@ -95,24 +98,22 @@ def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
     files = _columns(run, records, "text")
 
     def filled(episode: Said) -> Said:
-        return replace(episode, transcript=files[episode.file][episode.row or 0]) if episode.file else episode
+        return replace(episode, transcript=files[episode.file, episode.row or 0]) if episode.file else episode
 
     return [replace(r, plays=[*map(filled, r.plays)], attempts=[*map(filled, r.attempts)]) for r in records]
 
 
 def begins(run: RunFolder, record: Record) -> dict[tuple[str, int], int]:
     """Of each proposal and attempt of a record (file, row) the place in its text where what follows the prompt begins."""
-    files = _columns(run, [record], "response_at")
-    return {(name, row): at for name, places in files.items() for row, at in enumerate(places)}
+    return _columns(run, [record], "response_at")
 
 
-def _columns(run: RunFolder, records: Sequence[Record], name: str) -> dict[str, list[Any]]:
-    """File → one of its columns, of all that hold a proposal or an attempt of these records."""
-    named: list[Play | Attempt] = []
-    for record in records:
-        named += [*record.plays, *record.attempts]
-    files = sorted({one.file for one in named if one.file})
-    return {file: [row[name] for row in RunReader(run).columns(file, [name])] for file in files}
+def _columns(run: RunFolder, records: Sequence[Record], name: str) -> dict[tuple[str, int], Any]:
+    """File and row → one column, of all files that hold a proposal or an attempt of these records."""
+    named = {play.file for record in records for play in record.plays}
+    named |= {attempt.file for record in records for attempt in record.attempts}
+    files = {file: RunReader(run).columns(file, [name]) for file in named if file}
+    return {(file, place): row[name] for file, rows in files.items() for place, row in enumerate(rows)}
 
 
 def episodes(run: RunFolder) -> list[Row]:
@@ -131,11 +132,6 @@ def origin(path: str) -> str:
     return path if path.startswith("world:") else f"world:{world[1]}" if world else Path(path).name
 
 
-def _known_first(item: tuple[tuple[str, str], list[GameRow]]) -> str:
-    """Where a question stands: by its first accepted game, as a bank plays them (`Ledger.accepted`), else its first."""
-    return min((game["id"] for game in item[1] if game["verdict"] == VALID), default=str(item[1][0]["id"]))
-
-
 class _Sources:
     """Who says what of a run's questions. What was asked in a run is of its corpus, and of a generated one this project's;
     what was given is as its file says, or as the run that it was asked in."""
@@ -151,20 +147,21 @@ class _Sources:
             self._licenses = read_licenses(place)
             return
         self._run, self._corpus = place.parent if place.suffix == ".db" else place, ""
-        config = RunFolder(self._run).config
-        self._before = _Sources(RunReader(RunFolder(self._run)).cfg, self._run) if config.is_file() else None
+        if RunFolder(self._run).config.is_file():
+            self._before = _Sources(RunReader(RunFolder(self._run)).cfg, self._run)
 
     def of(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
         """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""
         if self._before is not None:
             return (target,), *self._before.of(question, target)[1:]  # that run's other answers were not right here
+        unsaid = "apache-2.0" if (self._file if self._given else self._corpus).startswith("world:") else "unknown"
         if not self._given:
-            return (target,), f"selfplay-{self._run.name}", SPLIT, _license(self._corpus)
+            return (target,), f"selfplay-{self._run.name}", SPLIT, unsaid
         row = self._given.get((question, target))
         if row is None:
             found = f"{self._file} has no {question!r} with {target!r}"
             raise InputError("the questions that a run was given are in its data.questions", found, "restore that file")
-        said = self._licenses.get((question, target), _license(self._file))
+        said = self._licenses.get((question, target), unsaid)
         return row.answers, row.source or self._file, row.split or SPLIT, said
 
 
@@ -173,9 +170,11 @@ class _Reader:
 
     def __init__(self, cfg: Config, run: RunFolder, texts: Mapping[str, Row]) -> None:
         self._cfg, self._run, self._texts = cfg, run, texts
-        self._rules = _rules(cfg)
+        evidence = EVIDENCE[cfg.referee.evidence]
+        proven = [test is not taken_on_trust for test in (evidence.stands, evidence.leads)]
+        asked = (cfg.referee.verifier != "none", *proven)
+        self._rules = [*cfg.referee.rules, *(check for check, there in zip(CHECKS, asked, strict=True) if there)]
         self._sources = _Sources(cfg, run.path)
-        self._corpus = origin(cfg.data.corpus)
 
     def record(
         self, question: str, target: str, games: Sequence[GameRow], entries: Mapping[str, Sequence[EpisodeRow]]
@@ -183,7 +182,8 @@ class _Reader:
         """One question with its games, in the order in which they were played."""
         golds, source, split, license_ = self._sources.of(question, target)
         plays, attempts = [], []
-        for game in sorted(games, key=lambda game: _when(entries[game["id"]], game)):
+        began = {game["id"]: min((e["created"] for e in entries[game["id"]]), default=0.0) for game in games}
+        for game in sorted(games, key=lambda game: (began[game["id"]], game["id"])):
             tried = self._attempts(game, entries[game["id"]], golds)
             plays.append(self._play(game, entries[game["id"]], tried))
             attempts += tried
@@ -206,7 +206,7 @@ class _Reader:
             data_source=source,
             split=split,
             license=license_,
-            corpus=self._corpus,
+            corpus=origin(self._cfg.data.corpus),
             run=self._run.name,
             plays=plays,
             attempts=attempts,
@@ -216,11 +216,9 @@ class _Reader:
         ours = [entry for entry in entries if entry["kind"] == PROPOSAL]
         proposal = max(ours, key=lambda entry: (entry["file"] is not None, entry["issue"]), default=None)
         said = self._texts.get(proposal["id"], {}) if proposal else {}
-        versions = [attempt.version_min for attempt in tried if attempt.version_min is not None]
-        kind = REPLAYED if game["kind"] == TRIED else game["kind"]
         return Play(
             game=game["id"],
-            kind=kind,
+            kind=REPLAYED if game["kind"] == TRIED else game["kind"],
             verdict=game["verdict"],
             rule=game["rule"],
             checks=self._checks(game) if proposal else [],
@@ -230,7 +228,7 @@ class _Reader:
             row=proposal["row"] if proposal else None,
             queries=said.get("queries", []),
             evidence=list(dict.fromkeys(said.get("documents", []))),
-            solver_version=min(versions, default=None),
+            solver_version=min((a.version_min for a in tried if a.version_min is not None), default=None),
             scored=sum(_scored(attempt) for attempt in tried),
             win_rate=game["win_rate"],
         )
@@ -239,27 +237,29 @@ class _Reader:
         """The run's rules in the order in which they are asked: the first that is broken ends the asking."""
         rules, broke = self._rules, game["rule"]
         if game["verdict"] == VALID:
-            return [Check(rule, "passed") for rule in rules]
-        if game["verdict"] == VOID or broke not in rules:
-            return [Check(rule, "unknown") for rule in rules]
-        at = rules.index(broke)
-        return [
-            Check(rule, "passed" if i < at else "broken" if i == at else "not_asked") for i, rule in enumerate(rules)
-        ]
+            results = ["passed"] * len(rules)
+        elif game["verdict"] == VOID or broke not in rules:
+            results = ["unknown"] * len(rules)
+        else:
+            results = ["passed"] * rules.index(broke) + ["broken"] + ["not_asked"] * len(rules)
+        return [Check(rule, result) for rule, result in zip(rules, results, strict=False)]
 
     def _attempts(self, game: GameRow, entries: Sequence[EpisodeRow], golds: Sequence[str]) -> list[Attempt]:
-        played = [entry for entry in entries if entry["role"] == SOLVER]
-        attempts = [self._attempt(game, entry, golds) for entry in played]
-        unsure = [attempt for attempt in attempts if attempt.right is None and _scored(attempt)]
-        if not unsure or game["win_rate"] is None:
-            return attempts
+        """Another judge's words are not on record: where the win rate leaves one reading of them, they are that."""
+        attempts = [self._attempt(game, entry, golds) for entry in entries if entry["role"] == SOLVER]
         scored = [attempt for attempt in attempts if _scored(attempt)]
-        more = game["win_rate"] * len(scored) - sum(attempt.right is True for attempt in scored)
+        unsure = [attempt for attempt in scored if attempt.right is None]
+        more = (game["win_rate"] or 0.0) * len(scored) - sum(attempt.right is True for attempt in scored)
         told = next((word for word, number in ((False, 0), (True, len(unsure))) if abs(more - number) < 1e-6), None)
+        if game["win_rate"] is None or told is None:
+            return attempts
         return [replace(attempt, right=told) if attempt in unsure else attempt for attempt in attempts]
 
     def _attempt(self, game: GameRow, entry: EpisodeRow, golds: Sequence[str]) -> Attempt:
         said = self._texts.get(entry["id"], {})
+        answer = said.get("final")
+        exact = answer is not None and same(answer, golds, self._cfg.judge.fold)
+        decided = exact or answer is None or self._cfg.judge.kind == "exact"
         return Attempt(
             episode=entry["id"],
             game=game["id"],
@@ -269,8 +269,8 @@ class _Reader:
             state=entry["state"],
             outcome=entry["outcome"],
             cause=entry["cause"],
-            answer=said.get("final"),
-            right=self._right(entry, said.get("final"), golds),
+            answer=answer,
+            right=exact if decided and entry["outcome"] != Outcome.VOID.value else None,
             reward=entry["reward"],
             searches=len(said.get("queries", [])),
             step=entry["commit_step"],
@@ -278,31 +278,7 @@ class _Reader:
             row=entry["row"],
         )
 
-    def _right(self, entry: EpisodeRow, answer: str | None, golds: Sequence[str]) -> bool | None:
-        """As the judge decides: no answer is wrong, an exact match right; any other one is wrong where nobody is asked."""
-        if entry["outcome"] == Outcome.VOID.value:
-            return None
-        if answer is None or same(answer, golds, self._cfg.judge.fold):
-            return answer is not None
-        return False if self._cfg.judge.kind == "exact" else None
-
-
-def _rules(cfg: Config) -> list[str]:
-    """What a run's referee asks, in order."""
-    evidence = EVIDENCE[cfg.referee.evidence]
-    proven = [test is not taken_on_trust for test in (evidence.stands, evidence.leads)]
-    asked = (cfg.referee.verifier != "none", *proven)
-    return [*cfg.referee.rules, *(check for check, there in zip(CHECKS, asked, strict=True) if there)]
-
-
-def _license(origin: str) -> str:
-    return "apache-2.0" if origin.startswith("world:") else "unknown"
-
 
 def _scored(attempt: Attempt) -> bool:
     """Whether the attempt stands in the game's win rate."""
     return attempt.outcome != Outcome.VOID.value and not attempt.greedy
-
-
-def _when(entries: Sequence[EpisodeRow], game: GameRow) -> tuple[float, str]:
-    return min((entry["created"] for entry in entries), default=0.0), game["id"]

@@ -156,19 +156,15 @@ class Filter:
 
     def __call__(self, record: Record) -> bool:
         """Whether the record is meant."""
-        wanted = self.contains.casefold()
+        wanted, hard = self.contains.casefold(), record.difficulty
+        bounded = self.min_difficulty > 0 or self.max_difficulty < 1
         return (
             (not self.valid or record.verdict == VALID)
             and (not self.rule or self.rule in broken(record))
-            and self._within(record.difficulty)
+            and (not bounded or (hard is not None and self.min_difficulty <= hard <= self.max_difficulty))
             and (self.version is None or any(play.proposer_version == self.version for play in record.plays))
             and (wanted in record.question.casefold() or wanted in record.target.casefold())
         )
-
-    def _within(self, difficulty: float | None) -> bool:
-        if difficulty is None:
-            return self.min_difficulty <= 0 and self.max_difficulty >= 1
-        return self.min_difficulty <= difficulty <= self.max_difficulty
 
 
 def broken(record: Record) -> set[str]:

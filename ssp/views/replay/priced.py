@@ -22,7 +22,7 @@ from ssp.game.protocols.renderer import decode
 from ssp.game.rewards import proposer as proposer_rewards
 from ssp.game.rewards.score import penalty, score
 from ssp.game.rollout import passages
-from ssp.selfplay.questions.given import answered
+from ssp.selfplay.questions.files import answered
 from ssp.views.replay.compared import Compared, Result, Untold, first
 
 if TYPE_CHECKING:
