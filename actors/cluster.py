@@ -1,8 +1,6 @@
-"""Ray itself: join the cluster that the environment names, or start one on this machine.
+"""Ray itself: join the cluster that the environment names, or start one on this machine, which listens on loopback only.
 
-Owns Ray's environment: token mode is always set explicitly, and a cluster that we start listens on loopback only unless
-the config says otherwise. Promises to end only what it started, and to end this process when Ray is gone
-(`actors.watch.servers`). Refuses to run `ray stop`, which kills by name.
+Ends only what it started (never `ray stop`, which kills by name), and this process when Ray is gone (`actors.servers`).
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from actors.watch import servers
+from actors import servers
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
 from ssp.config.cluster import RayConfig
@@ -89,8 +87,9 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
     import ray
 
     late = f"no Ray cluster answers at RAY_ADDRESS={address}" if address else "Ray did not start"
+    step = "Next: correct RAY_ADDRESS" if address else "Next: see its logs, or try again"
     look = servers.starting(cfg.start_timeout, f"{late} within ray.start_timeout={cfg.start_timeout:g} s.")
-    watch = servers.Watch(look, lambda: "Next: correct RAY_ADDRESS" if address else "Next: see its logs, or try again")
+    watch = servers.Watch(look, lambda: step)
     try:
         with _hangups_held():
             return ray.init(
@@ -102,16 +101,13 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
                 **options,
             )
     except Exception as error:
-        if address:
-            if isinstance(error, (ConnectionError, RuntimeError)):
-                raise SspError(f"{late}: {error}") from error
-            raise
-        if isinstance(error, ValueError) and "bind" not in str(error):  # Ray's word for what this machine does not have
+        if (
+            not address and isinstance(error, ValueError) and "bind" not in str(error)
+        ):  # Ray's word for too little memory
             found = f"ray.object_store_mb={cfg.object_store_mb}: {error}"
             raise InputError("the cluster fits this machine", found, "lower ray.object_store_mb") from error
-        # Its word for a start that took too long on a busy machine is of no other type; that of a port is a log's end.
-        said = str(error).strip().splitlines()[-1:]
-        raise SspError(f"Ray did not start: {' '.join(said)} Next: try again when the machine is less busy") from error
+        said = str(error).strip().splitlines()[-1:]  # of a port that is taken, the end of a log
+        raise SspError(f"{late}: {' '.join(said)}. {step}") from error
     finally:
         watch.close()
 

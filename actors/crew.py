@@ -1,9 +1,4 @@
-"""A crew of Ray actors: calls with deadlines, faults typed, restarts waited for.
-
-Owns the map from Ray's exceptions to the game's `Fault`. Promises that a call to a hung actor ends (the actor is killed
-and restarts), that the next call waits until the restarted actor answers, and that an exception of the worker's own
-code is raised as it was. Refuses to repeat a lost call that is not marked as one that may be (`ssp.base.crew.Call`).
-"""
+"""A crew of Ray actors: calls with deadlines, Ray's exceptions as the game's `Fault`, restarts waited for."""
 
 from __future__ import annotations
 
@@ -26,27 +21,13 @@ from ray.exceptions import (
     RayTaskError,
 )
 
-from actors.calls import Asked, Calls
 from ssp.base.crew import Call, Crew
 from ssp.base.errors import Fault, SspError
 
 W = TypeVar("W")
 
-
-@dataclass(frozen=True)
-class Patience:
-    """Seconds one call may take, from when the actor answered the call before it; seconds an actor gets to start or
-    restart."""
-
-    call: float
-    start: float
-
-
 ENDED = (RayActorError, ActorUnschedulableError, OutOfMemoryError)
 """Ray's words for an actor whose process has ended; the last one, for want of memory, is none of the first's kind."""
-
-USERS = 3
-"""The largest processes that a line about memory names."""
 
 REPEATS = 3
 """How often a lost call that may be repeated is made again before it counts as a fault."""
@@ -55,10 +36,32 @@ LOOK = 10.0
 """Seconds that one that is down gets to answer before it is looked at again."""
 
 
+@dataclass(frozen=True)
+class Patience:
+    """Seconds one call may take, from when the actor answered the call before it; seconds an actor gets to (re)start."""
+
+    call: float
+    start: float
+
+
+@dataclass
+class Asked:
+    """The last call to an actor: since when and until when (Unix seconds; 0 = under way), how it was lost ("" = was not)."""
+
+    method: str
+    since: float = field(default_factory=time.time)
+    until: float = 0.0
+    lost: str = ""
+
+    def __str__(self) -> str:
+        when = time.strftime("%H:%M:%S", time.gmtime(self.since))
+        took = f"{(self.until or time.time()) - self.since:.1f} s"
+        return f"{self.method} at {when} UTC for {took}{self.lost and f' ({self.lost})'}"
+
+
 @dataclass(eq=False)
 class Member:
-    """One actor of a crew. `down`: its process ended, or was ended, and it has not answered since. `gone`: it is no member
-    any more. `open`: the deadlines of its calls under way."""
+    """One actor of a crew. `down`: its process ended, and it has not answered since. `open`: deadlines of its calls."""
 
     name: str
     handle: Any
@@ -87,7 +90,7 @@ class RayCrew(Crew[W]):
         self._patience, self._say = patience, say
         self._again, self._left = again, restarts
         self.members = [Member(f"{name}-{i}", handle) for i, handle in enumerate(handles)]
-        self.calls = Calls()
+        self.last: dict[str, Asked] = {}
 
     @property
     def size(self) -> int:
@@ -100,21 +103,18 @@ class RayCrew(Crew[W]):
         return [member.handle for member in self.members]
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        """See `Crew.perform`; payloads stay where they are, and come back as references."""
+        """See `Crew.perform`; payloads stay where they are, and come back as references. A lost call is made again only
+        where it may be."""
         for _ in range(REPEATS if call.repeats else 0):
             with suppress(Fault):  # said already
-                return await self._once(worker, call, *args)
-        return await self._once(worker, call, *args)
+                return await self._once(self.members[worker], call, *args)
+        return await self._once(self.members[worker], call, *args)
 
-    async def _once(self, worker: int, call: Call, *args: Any) -> Any:
-        member = self.members[worker]
+    async def _once(self, member: Member, call: Call, *args: Any) -> Any:
         if member.down:
             await self._revived(member)
-        with self.calls.of(member.name, call.name) as asked:
-            return await self._answer(member, call, asked, *args)
-
-    async def _answer(self, member: Member, call: Call, asked: Asked, *args: Any) -> Any:
-        handle, timeout = member.handle, self._patience.call
+        handle = member.handle
+        asked = self.last[member.name] = Asked(call.name)
         try:
             method = getattr(handle, call.name)
             if not call.payload:
@@ -127,9 +127,12 @@ class RayCrew(Crew[W]):
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except TimeoutError:
             ray.kill(handle, no_restart=False)
-            raise self._fault(member, asked, "deadline", f"{call.name} took longer than {timeout:g} s") from None
+            detail = f"{call.name} took longer than {self._patience.call:g} s"
+            raise self._fault(member, asked, "deadline", detail) from None
         except ENDED as error:
             raise self._fault(member, asked, "died", f"its process ended during {call.name}") from error
+        finally:
+            asked.until = time.time()
 
     async def _patiently(self, member: Member, answer: Any) -> Any:
         """TimeoutError. Calls of several rounds wait behind each other at one actor: each answer gives the others their
@@ -148,16 +151,14 @@ class RayCrew(Crew[W]):
     async def ready(self) -> None:
         """Wait until every actor has started; an exception of a constructor is raised here."""
         async with starting(self.name, self._patience.start):
-            for handle in self.handles:
-                await handle.ping.remote()
+            await self.pids()
 
     async def pids(self) -> list[int]:
-        """Process ids, for tests and supervision."""
+        """Process ids."""
         return [await handle.ping.remote() for handle in self.handles]
 
     def _fault(self, member: Member, asked: Asked, kind: str, detail: str) -> Fault:
-        member.down = True
-        self.calls.lose(asked, detail)
+        member.down, asked.lost = True, detail
         self._say(f"{member.name} {kind}: {detail}")
         return Fault(f"{self.name}_{kind}", detail)
 
@@ -166,12 +167,12 @@ class RayCrew(Crew[W]):
         while time.monotonic() < deadline:
             handle = member.handle
             try:
-                await _within(min(LOOK, deadline - time.monotonic()), handle.ping.remote())
+                # Not wait_for: Python 3.11's swallows a cancellation that comes with the answer, and the caller lives on.
+                async with asyncio.timeout(min(LOOK, deadline - time.monotonic())):
+                    await handle.ping.remote()
             except ActorDiedError as error:
                 await asyncio.sleep(0.2)
-                if error.preempted:  # its node has left: Ray starts it again on another one
-                    continue
-                if member.handle is handle:  # nobody else who waits has seen to it
+                if not error.preempted and member.handle is handle:  # Ray restarts the first, another caller the second
                     self._replace(member, error)
             except (*ENDED, TimeoutError):
                 await asyncio.sleep(0.2)
@@ -185,9 +186,8 @@ class RayCrew(Crew[W]):
     def _replace(self, member: Member, error: ActorDiedError) -> None:
         """Start another actor in its place, where that is ours to do, once Ray has given its name free."""
         if self._again is None or not self._left:
-            raise SspError(
-                f"{member.name} died for good: placement.restarts is used up, or it cannot start ({last_line(error)})"
-            ) from error
+            why = f"placement.restarts is used up, or it cannot start ({last_line(error)})"
+            raise SspError(f"{member.name} died for good: {why}") from error
         ray.kill(member.handle, no_restart=True)  # dead as it is, it keeps its name until then
         with suppress(ValueError):
             member.handle = self._again()
@@ -206,32 +206,14 @@ async def starting(name: str, seconds: float) -> AsyncIterator[None]:
         raise SspError(f"{name} could not start: {last_line(error)}") from error
     except TimeoutError:
         raise SspError(
-            f"{name} did not start within ray.start_timeout={seconds:g} s. Next: see whether "
-            f"the cluster has the CPUs ({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
+            f"{name} did not start within ray.start_timeout={seconds:g} s. Next: see whether the cluster has the CPUs "
+            f"({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
         ) from None
 
 
 def last_line(error: Exception) -> str:
-    """What Ray says last: of a constructor's failure, its own error without the traceback before it; of its report on memory
-    that ran out, what is in it."""
-    lines = memory_line(str(error)).splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), type(error).__name__)
-
-
-def memory_line(report: str) -> str:
-    """Ray's report on a node whose memory ran out, which fills pages, in one line; a text of another form stays."""
-    found = re.search(r"was ([\d.]+)GB used / ([\d.]+)GB limit", report)
-    if found is None:
-        return report
-    used, limit = map(float, found.groups())
-    largest = re.findall(r"^(\d+)\t([\d.]+)\t(.+)$", report, re.MULTILINE)[:USERS]
-    told = ", ".join(f"{command.split(' -')[0]} ({pid}) {size} GB" for pid, size, command in largest)
-    left = f"{used:g} of {limit:g} GB used, {limit - used:.2f} free"
-    return f"the node's memory ran out: {left}; largest: {told or 'not told'}"
-
-
-async def _within(seconds: float, answer: Any) -> Any:
-    """TimeoutError. Not `wait_for`: Python 3.11's swallows a cancellation that comes with the answer, and the caller lives
-    on."""
-    async with asyncio.timeout(seconds):
-        return await answer
+    """What Ray says last; of its report on memory that ran out, which fills pages, the figures."""
+    text = str(error)
+    if found := re.search(r"was ([\d.]+)GB used / ([\d.]+)GB limit", text):
+        return f"the node's memory ran out: {found[1]} of {found[2]} GB used"
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)

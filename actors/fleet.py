@@ -1,34 +1,30 @@
-"""Search from inside a player, over the retriever actors of its run.
+"""Search from inside a player, over the retriever actors of its run, and the start, joining and leaving of these.
 
-Owns the deadline of a search over all its stages, and joining and leaving. Promises the answer of the whole index, or one
-that says which share of it was searched, or a Fault (law 2). Refuses to know what a shard computes, and who is alive
-(`actors.members`).
-
-A replica joins a run that is under way by `join` and leaves it by `leave`; players find it, and miss it, by its name.
+A search gives the answer of the whole index, or one that says which share of it was searched, or a Fault (law 2). Players
+find replicas by their names (`actors.members`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from actors.crew import last_line
-from actors.members import ENCODER, SHARD, Enough, Members, actor_name, living, names
+from actors.members import ENCODER, SHARD, Members, actor_name, living, names
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError, InvariantError, SspError
-from ssp.capacity.memory.processes import shard as shard_needs
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.hits import Hits, Knobs, Rows, Search, Vectors
-from ssp.search.index import budget
 from ssp.search.router import DOWN, Corpus, Options, Router
 
 INLINE = 100_000
@@ -78,7 +74,7 @@ class RayFleet:
         large = vectors is not None and vectors.nbytes > INLINE
         order = (self._corpus, list(texts), ray.put(vectors) if large else vectors, k, knobs, kind)
         parts = range(len(self._spans))
-        found = self._members.ask("search", dict.fromkeys(parts, order), asked.deadline, self._enough(()))
+        found = self._members.ask("search", dict.fromkeys(parts, order), asked.deadline, partial(self._enough, ()))
         asked.parts = list(found)
         asked.searched = max((seconds for _, seconds in found.values()), default=0.0)
         asked.waited += time.perf_counter() - began - asked.searched
@@ -89,18 +85,15 @@ class RayFleet:
         asked = _ASKED.get()
         orders = {part: (self._corpus, some) for part, some in rows.items()}
         others = [part for part in asked.parts if part not in rows]
-        found = self._members.ask("fetch", orders, asked.deadline, self._enough(others))
+        found = self._members.ask("fetch", orders, asked.deadline, partial(self._enough, others))
         return {
             part: [Document(*pair) for pair in zip(ids, contents, strict=True)]
             for part, (ids, contents) in found.items()
         }
 
-    def _enough(self, others: Collection[int]) -> Enough:
-        def enough(parts: Collection[int]) -> bool:
-            rows = sum(self._spans[part][1] - self._spans[part][0] for part in {*parts, *others})
-            return 0 < rows >= self._least * self._total
-
-        return enough
+    def _enough(self, others: Collection[int], parts: Collection[int]) -> bool:
+        rows = sum(self._spans[part][1] - self._spans[part][0] for part in {*parts, *others})
+        return 0 < rows >= self._least * self._total
 
 
 class RayModels:
@@ -151,39 +144,36 @@ class RayRouter(Router):
 
 @dataclass(frozen=True)
 class Part:
-    """Retriever actors that hold the same: what their names begin with, class, how many a run starts with, the arguments of
-    number `i`, and its seat in a plan (process and number)."""
+    """Retriever actors that hold the same: what their names begin with, class and arguments, and the seats in a plan
+    (process and number) of those that a run starts with."""
 
     name: str
     actor: Any
-    count: int
-    args: Callable[[int], tuple[Any, ...]]
-    seat: Callable[[int], tuple[str, int]]
+    args: tuple[Any, ...]
+    seats: list[tuple[str, int]]
 
 
 def parts(cfg: Config) -> list[Part]:
     """The shards and encoders of a run."""
-    block = cfg.retriever
+    n, replicas = cfg.retriever.shards, range(cfg.retriever.replicas)
+    shards = [
+        Part(f"{SHARD}-{k}", ShardActor, (cfg, k), [("retriever", i * n + k) for i in replicas]) for k in range(n)
+    ]
+    encoders = [("encoder", i) for i in range(corpora.encoders(cfg))]
+    return [*shards, Part(f"{ENCODER}-0", EncoderActor, (cfg,), encoders)]
 
-    def shard(number: int) -> Part:
-        return Part(
-            f"{SHARD}-{number}",
-            ShardActor,
-            block.replicas,
-            lambda i: (cfg, number),
-            lambda i: ("retriever", i * block.shards + number),
-        )
 
-    encoder = Part(f"{ENCODER}-0", EncoderActor, corpora.encoders(cfg), lambda i: (cfg,), lambda i: ("encoder", i))
-    return [*map(shard, range(block.shards)), encoder]
+def size(cfg: Config) -> int:
+    """How many actors that is."""
+    return sum(len(part.seats) for part in parts(cfg))
 
 
 def start(cfg: Config, run: str) -> list[Any]:
     """Start the shards and encoders of `run`, and give their handles; who searches finds them by name."""
     return [
-        part.actor.options(name=f"{run}-{part.name}-{i}", **placed(cfg)).remote(*part.args(i))
+        part.actor.options(name=f"{run}-{part.name}-{i}", **placed(cfg)).remote(*part.args)
         for part in parts(cfg)
-        for i in range(part.count)
+        for i in range(len(part.seats))
     ]
 
 
@@ -207,11 +197,6 @@ def stop(run: str, actors: Sequence[Any]) -> None:
             ray.kill(ray.get_actor(name), no_restart=True)
 
 
-def size(cfg: Config) -> int:
-    """How many actors that is."""
-    return cfg.retriever.shards * cfg.retriever.replicas + corpora.encoders(cfg)
-
-
 def connect_search(cfg: Config, run: str) -> Search:
     """The search that a player uses: the retriever actors of `run`, and what is searched elsewhere in front of them.
 
@@ -225,10 +210,11 @@ def connect_router(cfg: Config, run: str) -> RayRouter:
     """As `connect_search`, without what is searched elsewhere."""
     block, named = cfg.retriever, corpora.named(cfg)
     shards = Members(run, SHARD, block.shards, block.hedge, block.timeout)
-    models = Members(run, ENCODER, 1, block.hedge, block.timeout) if corpora.encoders(cfg) else None
-    held = _first(shards, "describe", range(block.shards if named else 0), cfg.ray.start_timeout)
-    if models is not None:
-        _first(models, "ping", range(1), cfg.ray.start_timeout)
+    held = _first(shards, "describe", block.shards if named else 0, cfg.ray.start_timeout)
+    models = None
+    if corpora.encoders(cfg):
+        models = Members(run, ENCODER, 1, block.hedge, block.timeout)
+        _first(models, "ping", 1, cfg.ray.start_timeout)
     opened: dict[str, Corpus] = {}
     for name, path in named.items():
         parts = [part[name] for part in held]
@@ -248,11 +234,9 @@ def join(cfg: Config, run: str, shard: int) -> str:
     start, and then it is gone. Whoever calls this may end: the replica stays until it leaves or the run ends.
     """
     space, there = _replicas(run, shard)
-    free = next(i for i in range(len(there) + 1) if actor_name(run, SHARD, shard, i) not in there)
-    name = actor_name(run, SHARD, shard, free)
+    name = next(name for i in range(len(there) + 1) if (name := actor_name(run, SHARD, shard, i)) not in there)
     start: Any = ShardActor
-    need = sum(need.bytes for need in shard_needs(cfg)) / budget.MB  # it goes where its memory is free
-    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard, need)
+    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard)
     try:
         ready([actor], cfg.ray.start_timeout)
     except SspError:
@@ -292,13 +276,11 @@ def _replicas(run: str, shard: int) -> tuple[str, list[str]]:
     return there[0][0], [name for _, name in there]
 
 
-def _first(members: Members, method: str, parts: range, seconds: float) -> list[Any]:
+def _first(members: Members, method: str, parts: int, seconds: float) -> list[Any]:
     """The first answers, of actors that may still be starting."""
-    found = members.ask(method, {part: () for part in parts}, time.monotonic() + seconds)
-    if len(found) < len(parts):
-        missing = ", ".join(str(part) for part in parts if part not in found)
-        raise SspError(
-            f"{members.kind} {missing} did not answer within ray.start_timeout={seconds:g} s. Next: see its log in Ray's "
-            "dashboard, or raise it"
-        )
-    return [found[part] for part in parts]
+    found = members.ask(method, {part: () for part in range(parts)}, time.monotonic() + seconds)
+    if len(found) < parts:
+        missing = ", ".join(str(part) for part in range(parts) if part not in found)
+        said = f"{members.kind} {missing} did not answer within ray.start_timeout={seconds:g} s"
+        raise SspError(f"{said}. Next: see its log in Ray's dashboard, or raise it")
+    return list(found.values())

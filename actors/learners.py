@@ -1,16 +1,12 @@
 """A learner of several ranks: one actor a rank, called together.
 
-Owns the group's life: the port where it forms, anew each time, and its end. Promises that a call goes to all ranks and
-returns rank 0's answer; that when a rank dies, hangs, or fails where the others do not, all ranks are ended by handle and
-made anew at the next call, without state, which the caller hears as a `Fault`; and that memory which does not suffice
-inside of a collective costs the group once: it forms again with half the tokens a micro-batch.
-Refuses to know what is learned.
+A call goes to all ranks and returns rank 0's answer. When a rank dies, hangs, or fails where the others do not, all ranks
+are ended and made anew at the next call, without state, which the caller hears as a `Fault`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,11 +16,10 @@ import ray
 from ray.exceptions import ObjectLostError, OwnerDiedError, RayTaskError
 
 from actors import restarts
-from actors.calls import Asked, Calls
-from actors.crew import ENDED, Patience, RayCrew, starting
-from actors.learner import LearnerActor, RankActor, SimulatedLearnerActor
+from actors.crew import ENDED, Asked, Patience, RayCrew, starting
+from actors.workers import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.base.crew import Call, Crew
-from ssp.base.errors import Fault, OutOfMemory, SspError
+from ssp.base.errors import Fault, SspError
 from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Learners
 
@@ -49,12 +44,10 @@ class LearnerCrew(Crew[Learners]):
         say: Callable[[str], None],
     ) -> None:
         super().__init__(Learners, name)
-        self._cfg, self._role, self._model, self._options = copy.deepcopy(cfg), role, model, options
+        self._cfg, self._role, self._model, self._options = cfg, role, model, options
         self._patience, self._say = patience, say
-        self._restarts, self._halved = cfg.placement.restarts, False
-        self._formed = False
-        self.calls = Calls()
-        self.handles: list[Any] = []
+        self._restarts, self._formed = cfg.placement.restarts, False
+        self.last: dict[str, Asked] = {}
         self._start()
 
     @property
@@ -62,66 +55,53 @@ class LearnerCrew(Crew[Learners]):
         """One: its ranks are asked together."""
         return 1
 
-    @property
-    def _world(self) -> int:
-        return self._cfg.block(self._role).learner.ranks
-
     def _start(self) -> None:
         actor: Any = RankActor
         self.handles = [
             actor.options(**restarts.options(self._cfg, RankActor), **self._options(rank)).remote(
                 self._cfg, self._role, self._model, rank
             )
-            for rank in range(self._world)
+            for rank in range(self._cfg.block(self._role).learner.ranks)
         ]
 
     async def ready(self) -> None:
         """Wait until all ranks have met and have their model; what one of them cannot start for is raised here."""
         async with starting(self.name, self._patience.start):
-            await self._form()
+            # Rank 0 opens a port, on this machine's own network where one node has all of them.
+            places = await asyncio.gather(*[handle.node.remote() for handle in self.handles])
+            from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
+
+            host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
+            address, seconds = await self.handles[0].open.remote(host), self._patience.call
+            await asyncio.gather(*[handle.form.remote(address, seconds) for handle in self.handles])
+            self._formed = True
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
         """One call to all ranks, or to rank 0 alone, whose answer it is."""
         if not self._formed:
             await self._again()
-        with self.calls.of(f"{self.name}-0", call.name) as asked:
-            return await self._answer(call, asked, *args)
-
-    async def _answer(self, call: Call, asked: Asked, *args: Any) -> Any:
-        payloads = []
-        waits = []
+        asked = Asked(call.name)
+        self.last = {f"{self.name}-{rank}": asked for rank in range(len(self.handles))}
+        payloads, waits = [], []
         for handle in self.handles[:1] if call.first else self.handles:
             method = getattr(handle, call.name)
             if call.payload:
                 payload, report = method.options(num_returns=2).remote(*args)
                 payloads.append(payload)
-                waits.append(asyncio.ensure_future(_value(report)))
-            else:
-                waits.append(asyncio.ensure_future(_value(method.remote(*args))))
+            waits.append(asyncio.ensure_future(report if call.payload else method.remote(*args)))
         await asyncio.wait(waits, timeout=self._patience.call, return_when=asyncio.FIRST_EXCEPTION)
+        asked.until = time.time()
         if not all(wait.done() and wait.exception() is None for wait in waits):
             await self._failed(asked, waits, payloads)
         answer = waits[0].result()
         return (payloads[0], answer) if payloads else answer
 
     async def pids(self) -> list[int]:
-        """Process ids, for tests and supervision."""
-        return [await _value(handle.ping.remote()) for handle in self.handles]
-
-    async def _form(self) -> None:
-        """Rank 0 opens a port, and all meet there: on this machine's own network where one node has all of them."""
-        places = await asyncio.gather(*[_value(handle.node.remote()) for handle in self.handles])
-        from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
-
-        host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
-        address = await _value(self.handles[0].open.remote(host))
-        seconds = self._patience.call
-        await asyncio.gather(*[_value(handle.form.remote(address, seconds)) for handle in self.handles])
-        self._formed = True
+        """Process ids."""
+        return [await handle.ping.remote() for handle in self.handles]
 
     async def _failed(self, asked: Asked, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]) -> None:
         """Raise what a call ended with. The group stays where all ranks raised the same, which they did together."""
-        method = asked.method
         late = not any(wait.done() and wait.exception() for wait in waits)
         if not late:
             await asyncio.wait(waits, timeout=GRACE)
@@ -130,36 +110,25 @@ class LearnerCrew(Crew[Learners]):
             wait.cancel()
         # A payload has the error of its call, and Ray prints the stack of one that nobody has asked for.
         heard = [payload for payload, error in zip(payloads, errors, strict=False) if error is not None]
-        await asyncio.gather(*map(_value, heard), return_exceptions=True)
+        await asyncio.gather(*heard, return_exceptions=True)
         if late:
-            raise self._lost(asked, "deadline", f"{method} took longer than {self._patience.call:g} s")
+            raise self._lost(asked, "deadline", f"{asked.method} took longer than {self._patience.call:g} s")
         if any(isinstance(error, ENDED) for error in errors):
-            raise self._lost(asked, "died", f"the process of a rank ended during {method}")
-        lost = next((error for error in errors if isinstance(error, (ObjectLostError, OwnerDiedError))), None)
-        if lost is not None and all(isinstance(error, (ObjectLostError, OwnerDiedError)) for error in errors):
-            raise Fault("payload_lost", str(lost).splitlines()[0]) from lost
-        causes = [_cause(error) for error in errors]
-        short = next((cause for cause in causes if isinstance(cause, OutOfMemory)), None)
-        if short is not None and not self._halved:
-            self._halve()
-            raise self._lost(asked, "memory", f"{short.args[0]}. It goes on with half of them")
-        known = [cause for cause in causes if isinstance(cause, SspError)]
-        together = len({type(cause) for cause in causes}) == 1
-        if not together or short is not None:
+            raise self._lost(asked, "died", f"the process of a rank ended during {asked.method}")
+        if all(isinstance(error, (ObjectLostError, OwnerDiedError)) for error in errors):
+            raise Fault("payload_lost", str(errors[0]).splitlines()[0]) from errors[0]
+        tasks = [error for error in errors if isinstance(error, RayTaskError)]
+        causes = [error.cause if isinstance(error.cause, Exception) else error for error in tasks]
+        together = len(causes) == len(errors) and len({type(cause) for cause in causes}) == 1
+        if not together:
             self.end()
+        known = [cause for cause in causes if isinstance(cause, SspError)]
         if known or together:
-            raise known[0] if known else causes[0]  # type: ignore[misc]
-        raise self._lost(asked, "died", f"{method} failed on one rank: {next(cause for cause in causes if cause)}")
-
-    def _halve(self) -> None:
-        """Half the tokens a micro-batch, for what forms next."""
-        self._halved = True
-        for role in self._cfg.roles:
-            learner = self._cfg.block(role).learner
-            learner.token_budget = max(1, learner.token_budget // 2)
+            raise known[0] if known else causes[0]
+        raise self._lost(asked, "died", f"{asked.method} failed on one rank: {next(filter(None, errors))}")
 
     def _lost(self, asked: Asked, kind: str, detail: str) -> Fault:
-        self.calls.lose(asked, detail)
+        asked.lost = detail
         self.end()
         self._say(f"{self.name} {kind}: {detail}")
         return Fault(f"{self.name}_{kind}", detail)
@@ -202,11 +171,3 @@ def make(
         return actor.options(**restarts.options(cfg, actor), **options(0)).remote(cfg, role, model)
 
     return RayCrew(Learners, name, [start()], patience, say, start, cfg.placement.restarts)
-
-
-def _cause(error: BaseException | None) -> BaseException | None:
-    return error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error
-
-
-async def _value(reference: Any) -> Any:
-    return await reference

@@ -1,8 +1,7 @@
 """The replicas of retriever actors as one process sees them: found by name, asked, hedged, waited for.
 
-Owns who is there and the choice among them: replicas may join and leave while a run lasts. Promises that a lost call is
-made again, elsewhere if it can be, until its deadline, and that an actor that hangs is killed, so that it restarts.
-Refuses to know what is asked.
+Replicas may join and leave while a run lasts. A lost call is made again, elsewhere if it can be, until its deadline; an
+actor that hangs is killed, so that it restarts.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
 import ray
@@ -23,7 +21,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskErr
 
 SHARD, ENCODER = "shard", "encoder"
 REFRESH = 2.0
-"""Seconds between two looks at who is there."""
+"""Seconds between two looks at who is there, and between two probes of a replica that is up."""
 PROBE = 0.1
 """Seconds between two looks at a replica that is down."""
 
@@ -40,8 +38,8 @@ def living(run: str, kind: str) -> list[tuple[str, str, int]]:
     """Namespace, name and part of every living actor of that kind, of any run with this name."""
     pattern = re.compile(re.escape(f"{run}-{kind}-") + r"(\d+)-\d+")
     actors: list[Any] = ray.util.list_named_actors(all_namespaces=True)
-    matches = [(actor["namespace"], pattern.fullmatch(actor["name"])) for actor in actors]
-    return [(space, match[0], int(match[1])) for space, match in matches if match]
+    found = [(actor["namespace"], actor["name"], pattern.fullmatch(actor["name"])) for actor in actors]
+    return [(space, name, int(match[1])) for space, name, match in found if match]
 
 
 def names(run: str, kind: str) -> dict[str, int]:
@@ -50,27 +48,17 @@ def names(run: str, kind: str) -> dict[str, int]:
     return {name: part for space, name, part in living(run, kind) if space == here}
 
 
-class State(IntEnum):
-    """A replica as this process knows it; what a call tells makes it only worse, and a probe that is answered makes it UP.
-
-    DOWN: not there yet, or its process ended. LATE: a call took too long, so that it may hang. LEAVING: it takes no call
-    any more, whatever is heard of it.
-    """
-
-    UP, DOWN, LATE, LEAVING = range(4)
-
-
 @dataclass(eq=False)
 class _Replica:
-    """One actor. `busy`: calls under way. `left`: of these, the ones that nobody waits for any more, with when they were
-    left."""
+    """One actor. `up`: it takes calls; `leaving`: it never will again. `started`: it has answered a probe since its start,
+    so one that it leaves unanswered means that it hangs. `busy`: calls under way, those that nobody waits for included."""
 
-    name: str
     part: int
     handle: Any
-    state: State = State.DOWN
+    up: bool = False
+    leaving: bool = False
+    started: bool = False
     busy: int = 0
-    left: dict[Any, float] = field(default_factory=dict)
     probe: Any = None
     asked: float = 0.0
 
@@ -96,8 +84,7 @@ def close_all() -> None:
 class Members:
     """The replicas of `parts` parts of one kind, kept up to date by a thread. Safe in several threads.
 
-    `hedge`: see `RetrieverConfig`. `patience`: seconds after which a replica that does not even answer a probe is killed,
-    so that Ray restarts it.
+    `hedge`: see `RetrieverConfig`. `patience`: seconds after which a replica that does not even answer a probe is killed.
     """
 
     def __init__(self, run: str, kind: str, parts: int, hedge: float, patience: float) -> None:
@@ -121,33 +108,37 @@ class Members:
         """
         answers: dict[int, Any] = {}
         calls = {part: _Call() for part in orders}
-        try:
-            while len(answers) < len(orders) and (now := time.monotonic()) < deadline:
-                for part in orders.keys() - answers.keys():
-                    self._send(part, calls[part], method, orders[part], now)
-                flying = {ref: part for part, call in calls.items() for ref in call.flying}
-                if flying:
-                    soon = min(deadline, *(call.hedge_at for call in calls.values()))
-                    if any(not calls[part].flying for part in orders.keys() - answers.keys()):
-                        soon = min(soon, now + PROBE)  # somebody may be back
-                    ready, _ = ray.wait(list(flying), num_returns=1, timeout=max(0.0, soon - now))
-                    for ref in ready:
-                        if flying[ref] not in answers:
-                            self._receive(flying[ref], calls[flying[ref]], ref, answers)
-                elif enough(answers.keys()):
-                    break
-                else:
-                    with self._changed:
-                        self._changed.wait(min(PROBE, max(0.0, deadline - now)))
-        finally:
-            self._forget(calls, time.monotonic() >= deadline)
+        while len(answers) < len(orders) and (now := time.monotonic()) < deadline:
+            open_ = {part: call for part, call in calls.items() if part not in answers}
+            for part, call in open_.items():
+                if not call.flying or now >= call.hedge_at:
+                    self._send(part, call, method, orders[part], now)
+            flying = {ref: part for part, call in open_.items() for ref in call.flying}
+            if flying:
+                soon = min(deadline, *(call.hedge_at for call in open_.values()))
+                if not all(call.flying for call in open_.values()):
+                    soon = min(soon, now + PROBE)  # somebody may be back
+                ready, _ = ray.wait(list(flying), num_returns=1, timeout=max(0.0, soon - now))
+                for ref in ready:
+                    answer = self._received(open_[flying[ref]].flying.pop(ref), ref)
+                    if answer is not None:
+                        answers[flying[ref]] = answer
+            elif enough(answers.keys()):
+                break
+            else:
+                with self._changed:
+                    self._changed.wait(min(PROBE, max(0.0, deadline - now)))
+        if len(answers) < len(orders):
+            for part in orders.keys() - answers.keys():
+                for replica in calls[part].flying.values():
+                    self._down(replica)  # too late: until it answers a probe
         return {part: answers[part] for part in sorted(answers)}
 
     @property
     def up(self) -> dict[int, int]:
         """Living replicas of each part."""
         with self._changed:
-            up = [r.part for r in self._replicas.values() if r.state is State.UP]
+            up = [r.part for r in self._replicas.values() if r.up]
             return {part: up.count(part) for part in self._parts}
 
     def close(self) -> None:
@@ -158,56 +149,41 @@ class Members:
         self._thread.join(timeout=10.0)
 
     def _send(self, part: int, call: _Call, method: str, args: tuple[Any, ...], now: float) -> None:
-        """Ask the least busy replica, and one more when the first one takes long."""
-        if call.flying and now < call.hedge_at:
-            return
+        """Ask the least busy replica that is not asked yet."""
+        asked = list(call.flying.values())
+        call.hedge_at = now + max(self._hedge, PROBE) if self._hedge else float("inf")
         with self._changed:
-            asked = list(call.flying.values())
-            there = [r for r in self._replicas.values() if r.part == part and r.state is State.UP and r not in asked]
-            call.hedge_at = now + max(self._hedge, PROBE) if self._hedge else float("inf")
+            there = [r for r in self._replicas.values() if r.part == part and r.up and r not in asked]
             if not there:
                 return
             replica = min(there, key=lambda r: (r.busy, random.random()))
             replica.busy += 1
-        call.flying[getattr(replica.handle, method).remote(*args)] = replica
+        ref = getattr(replica.handle, method).remote(*args)
+        call.flying[ref] = replica
 
-    def _receive(self, part: int, call: _Call, ref: Any, answers: dict[int, Any]) -> None:
-        replica = call.flying.pop(ref)
-        state = State.LEAVING
+        def done(_: Any) -> None:
+            with self._changed:
+                replica.busy -= 1
+
+        ref.future().add_done_callback(done)
+
+    def _received(self, replica: _Replica, ref: Any) -> Any:
+        """The answer; None of one that leaves, died, or whose answer is lost."""
         try:
             answer = ray.get(ref, timeout=self._patience)
         except RayTaskError as error:  # its own code: a bug, or a Fault
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
-        except RayError:  # dead, restarting, or the answer is lost
-            state, answer = State.DOWN, None
-        finally:
-            self._done(replica, ref)
-        if answer is None:
-            self._worse(replica, state)
+        except RayError:
+            answer = None
         else:
-            answers[part] = answer
-            self._forget({part: call}, late=False)
+            replica.leaving = replica.leaving or answer is None
+        if answer is None:
+            self._down(replica)
+        return answer
 
-    def _forget(self, calls: Mapping[int, _Call], late: bool) -> None:
-        """Nobody waits for these any more; they count as busy until they end."""
-        now = time.monotonic()
-        for call in calls.values():
-            for ref, replica in call.flying.items():
-                if late:
-                    self._worse(replica, State.LATE)
-                with self._changed:
-                    replica.left[ref] = now
-                ref.future().add_done_callback(lambda _, replica=replica, ref=ref: self._done(replica, ref))
-            call.flying, call.hedge_at = {}, float("inf")
-
-    def _done(self, replica: _Replica, ref: Any) -> None:
+    def _down(self, replica: _Replica) -> None:
         with self._changed:
-            replica.busy -= 1
-            replica.left.pop(ref, None)
-
-    def _worse(self, replica: _Replica, state: State) -> None:
-        with self._changed:
-            replica.state = max(state, replica.state)
+            replica.up = False
             self._changed.notify_all()
 
     def _watch(self) -> None:
@@ -215,20 +191,16 @@ class Members:
         while True:
             with self._changed:
                 if not self._closed:
-                    self._changed.wait(REFRESH if all(r.state is State.UP for r in self._replicas.values()) else PROBE)
+                    self._changed.wait(REFRESH if all(r.up for r in self._replicas.values()) else PROBE)
                 if self._closed or not ray.is_initialized():
                     return
-                replicas = list(self._replicas.values())
-                began = time.monotonic()
-                hung = [r for r in replicas if any(began - at > self._patience for at in r.left.values())]
-            for replica in hung:
-                self._worse(replica, State.LATE)
-            for replica in replicas:
-                if replica.state is not State.UP:
-                    self._probe(replica)
-            if began - looked > REFRESH:
+                replicas = list(self._replicas.items())
+            now = time.monotonic()
+            for name, replica in replicas:
+                self._probe(name, replica, now)
+            if now - looked > REFRESH:
                 self._look()
-                looked = began
+                looked = now
 
     def _look(self) -> None:
         """Find out who is there; whoever is new is asked first whether it is ready."""
@@ -238,39 +210,36 @@ class Members:
             return  # the cluster's head is busy or away: those that are known stay
         for name in self._replicas.keys() - there.keys():
             with self._changed:
-                self._replicas.pop(name).state = State.LEAVING
+                self._replicas.pop(name).up = False
         for name in there.keys() - self._replicas.keys():
             if there[name] in self._parts:
                 self._found(name, there[name])
 
     def _found(self, name: str, part: int) -> None:
         with suppress(ValueError, RayError):  # it left meanwhile, or the cluster's head is away: the next look tells
-            replica = _Replica(name, part, ray.get_actor(name))
-            self._probe(replica)
+            replica = _Replica(part, ray.get_actor(name))
+            self._probe(name, replica, time.monotonic())
             with self._changed:
                 self._replicas[name] = replica
 
-    def _probe(self, replica: _Replica) -> None:
-        now = time.monotonic()
+    def _probe(self, name: str, replica: _Replica, now: float) -> None:
         if replica.probe is None:
-            replica.probe, replica.asked = replica.handle.ping.remote(), now
+            if not replica.up or now - replica.asked >= REFRESH:
+                replica.probe, replica.asked = replica.handle.ping.remote(), now
             return
         try:
             ray.get(replica.probe, timeout=0)
         except GetTimeoutError:
-            if replica.state is State.LATE and now - replica.asked > self._patience:
-                ray.kill(replica.handle, no_restart=False)
-                self._heard(replica, State.DOWN)
+            if not replica.started or now - replica.asked <= self._patience:
+                return
+            ray.kill(replica.handle, no_restart=False)
+            replica.started = False
         except RayError as error:  # it restarts, or it is gone for good: then its name goes too, or is another one's
-            self._heard(replica, State.DOWN)
+            replica.started = False
             if isinstance(error, ActorDiedError):
-                self._found(replica.name, replica.part)
+                self._found(name, replica.part)
         else:
-            self._heard(replica, State.UP)
-
-    def _heard(self, replica: _Replica, state: State) -> None:
-        """A probe has ended."""
+            replica.started = True
         with self._changed:
-            replica.probe = None
-            replica.state = replica.state if replica.state is State.LEAVING else state
+            replica.probe, replica.up = None, replica.started and not replica.leaving
             self._changed.notify_all()

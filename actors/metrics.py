@@ -1,15 +1,13 @@
-"""The run's figures as Ray metrics, so that the dashboard and Prometheus see them.
+"""The run's figures as Ray metrics: series `ssp_...`, named and tagged as `ssp.telemetry.figures` says.
 
-Owns the series: `ssp_...`, named and tagged as `ssp.telemetry.figures` says, rows of metrics.jsonl as they are written and
-live figures every few seconds. Promises gauges and counters only: a mean over Ray's histograms is wrong (their sum is made
-from bucket midpoints); and that an actor which does not answer costs a run nothing but a missing value. Refuses to know
-what a figure means.
+Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket midpoints).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -79,31 +77,29 @@ async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew[
         for name in names:
             metrics.grown("actor/busy_seconds", kind, name, busy[name])
     for crew in crews:
-        queue = crew.name.removeprefix("queue-")
-        method = "state" if crew.name == queue else "figures"
-        members = list(crew.members)
-        found = await asyncio.gather(*[_asked(member.handle, method) for member in members])
-        if method == "figures":
-            queues |= {queue: found[0]} if found[0] else {}
-            for name, value in queues.get(queue, {}).items():
-                metrics.add(f"queue/{name}", "live", value, queue)
-            continue
-        metrics.add("retriever/under_way", "live", sum(told["under_way"] for told in found if told), crew.name)
-        for member, told in zip(members, found, strict=True):
-            if told:
-                metrics.grown("retriever/queries", crew.name, member.name, told["items"])
-                metrics.grown("retriever/busy_seconds", crew.name, member.name, told["seconds"])
+        queue = crew.name.startswith("queue-")
+        asked = [_asked(handle.figures if queue else handle.state) for handle in crew.handles]
+        found = {i: told for i, told in enumerate(await asyncio.gather(*asked)) if told}
+        if queue and found:
+            name = crew.name.removeprefix("queue-")
+            queues[name] = found[0]
+            for figure, value in found[0].items():
+                metrics.add(f"queue/{figure}", "live", value, name)
+        elif not queue:
+            metrics.add("retriever/under_way", "live", sum(told["under_way"] for told in found.values()), crew.name)
+            for i, told in found.items():
+                metrics.grown("retriever/queries", crew.name, f"{crew.name}-{i}", told["items"])
+                metrics.grown("retriever/busy_seconds", crew.name, f"{crew.name}-{i}", told["seconds"])
     return queues
 
 
-async def _asked(handle: Any, method: str) -> dict[str, float] | None:
+async def _asked(method: Any) -> dict[str, float] | None:
     """What an actor says of itself; None of one that is down, hangs or does not come to it in time."""
-    try:
+    with suppress(RayError, TimeoutError):
         async with asyncio.timeout(PATIENCE):  # not wait_for: see actors/crew.py
-            told: dict[str, float] = await getattr(handle, method).remote()
-        return told
-    except (RayError, TimeoutError):
-        return None
+            told: dict[str, float] = await method.remote()
+            return told
+    return None
 
 
 def endpoint() -> str:

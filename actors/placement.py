@@ -1,20 +1,18 @@
-"""A placement plan on a Ray cluster: what nodes there are, and a placement group for each unit.
+"""A placement plan (`ssp.capacity.placement`) on a Ray cluster: what nodes there are, and the placement groups of a run.
 
-Owns the groups of one run. Promises that actors go to the GPUs that the plan says (a node that is gone is replaced by
-another one with room), that what the cluster lacks is named within seconds where it never had it, and within
-ray.start_timeout where others have taken it, and that the groups are gone when the run is. Refuses to plan
-(`ssp.capacity.placement`). A plan without GPUs makes no group: actors ask Ray for CPUs only.
+Actors go to the GPUs that the plan says (a node that is gone is replaced by another one with room); what the cluster lacks
+is named. A plan without GPUs makes no group: actors ask Ray for CPUs only.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
@@ -42,53 +40,30 @@ def nodes(cfg: Config) -> list[Node]:
     neither does.
     """
     place = cfg.placement
-    asks = place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus
     declared = {node.gpus: node.gpu for node in parse(place.nodes)} if place.nodes else {}
-    found = []
-    for node in ray.nodes():
-        if node["Alive"]:
-            found.append(Node(node["NodeID"], int(node["Resources"].get("GPU", 0))))
+    living = [node for node in ray.nodes() if node["Alive"]]
+    found = [Node(node["NodeID"], int(node["Resources"].get("GPU", 0))) for node in living]
     found.sort(key=lambda node: (-node.gpus, node.name))
-    if not asks:
+    if not (place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus):
         return found
     return [replace(node, gpu=declared.get(node.gpus) or _gpu_bytes(node)) if node.gpus else node for node in found]
 
 
-def unused(nodes: Sequence[Mapping[str, Any]], homes: Collection[str]) -> str:
-    """What a user is told where nodes of the cluster (as `ray.nodes` lists them) have none of a run's actors, which live on
-    `homes`; "" where all have, but those that offer no CPU."""
-    there = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
-    idle = [str(node["NodeManagerAddress"]) for node in there if node["NodeID"] not in homes]
-    if not idle:
-        return ""
-    return (
-        f"nothing of this run is on {len(idle)} of {len(there)} nodes ({', '.join(sorted(idle))}): all its actors fit "
-        "elsewhere. More of them use it: placement.solvers, placement.proposers, retriever.replicas"
-    )
-
-
 def _gpu_bytes(node: Node) -> int:
     """Of the smallest GPU of a node, as nvidia-smi says there."""
-    probe: Any = _smi
     strategy = NodeAffinitySchedulingStrategy(node.name, soft=False)
+    probe: Any = ray.remote(num_cpus=0, max_retries=0)(machine.gpu_bytes)
     try:
-        said = ray.get(probe.options(scheduling_strategy=strategy).remote(), timeout=PROBE_SECONDS)
-    except (RayError, GetTimeoutError) as error:
-        raise _unknown(node, f"{type(error).__name__}") from error
+        said, why = (
+            ray.get(probe.options(scheduling_strategy=strategy).remote(), timeout=PROBE_SECONDS),
+            "no nvidia-smi",
+        )
+    except RayError as error:
+        said, why = [], type(error).__name__
     if not said:
-        raise _unknown(node, "no nvidia-smi")
+        rule = f"how much the {node.gpus} GPUs of Ray node {node.name[:8]} hold is known"
+        raise InputError(rule, why, f"say it: placement.nodes=1x{node.gpus}x80")
     return int(min(said))
-
-
-def _unknown(node: Node, found: str) -> InputError:
-    rule = f"how much the {node.gpus} GPUs of Ray node {node.name[:8]} hold is known"
-    return InputError(rule, found, f"say it: placement.nodes=1x{node.gpus}x80")
-
-
-@ray.remote(num_cpus=0, max_retries=0)
-def _smi() -> list[int]:
-    """Bytes of each GPU of the node that this runs on."""
-    return machine.gpu_bytes()
 
 
 @dataclass(frozen=True)
@@ -137,10 +112,9 @@ class Groups:
         parts = []
         for name in dict.fromkeys(names):
             here = tuple(i for i, at in enumerate(names) if at == name)
-            cpus = [self._cpus * sum(seat.bundle == i for seat in whole) for i in here]
-            wanted = [(unit.bundles[i], cpu) for i, cpu in zip(here, cpus, strict=True)]
+            wanted = [(unit.bundles[i], self._cpus * sum(seat.bundle == i for seat in whole)) for i in here]
             if alone:  # one actor can only be in one bundle
-                wanted = [(sum(gpu for gpu, _ in wanted), sum(cpus))]
+                wanted = [(sum(gpu for gpu, _ in wanted), sum(cpu for _, cpu in wanted))]
             bundles = [{"GPU": gpu, **({"CPU": cpu} if cpu else {})} for gpu, cpu in wanted]
             label = f"{run}-{unit.name}"
             group = placement_group(bundles, strategy="STRICT_PACK", name=label, _soft_target_node_id=name)
@@ -152,45 +126,34 @@ class Groups:
         deadline = time.monotonic() + seconds
         for label, group in self._groups:
             if not group.wait(max(deadline - time.monotonic(), 0.001)):
-                free = ray.available_resources()
-                found = (
-                    f"{label} wants {_listed(group.bundle_specs)} on one node; free in the whole cluster: "
-                    f"GPU {free.get('GPU', 0):g}, CPU {free.get('CPU', 0):g}"
+                free, bundles = ray.available_resources(), group.bundle_specs
+                wanted = ", ".join(" and ".join(f"{name} {n:g}" for name, n in bundle.items()) for bundle in bundles)
+                left = f"GPU {free.get('GPU', 0):g}, CPU {free.get('CPU', 0):g}"
+                raise InputError(
+                    f"Ray gives every unit its resources within ray.start_timeout={seconds:g} s",
+                    f"{label} wants {wanted} on one node; free in the whole cluster: {left}",
+                    "end what holds them (ray list placement-groups), or add nodes",
                 )
-                rule = f"Ray gives every unit its resources within ray.start_timeout={seconds:g} s"
-                raise InputError(rule, found, "end what holds them (ray list placement-groups), or add nodes")
 
     def _options(self, unit: Unit, seats: Sequence[Seat]) -> dict[str, Any]:
-        first = seats[0]
-        part = next(part for part in self._parts[unit.name] if first.bundle in part.bundles)
-        place = 0 if part.single else part.bundles.index(first.bundle)
-        strategy = PlacementGroupSchedulingStrategy(
-            part.group, placement_group_bundle_index=place, placement_group_capture_child_tasks=True
-        )
-        found: dict[str, Any] = {"scheduling_strategy": strategy}
+        part = next(part for part in self._parts[unit.name] if seats[0].bundle in part.bundles)
+
+        def strategy(seat: Seat, **more: Any) -> PlacementGroupSchedulingStrategy:
+            place = 0 if part.single else part.bundles.index(seat.bundle)
+            return PlacementGroupSchedulingStrategy(part.group, placement_group_bundle_index=place, **more)
+
+        found: dict[str, Any] = {
+            "scheduling_strategy": strategy(seats[0], placement_group_capture_child_tasks=True),
+            "num_gpus": sum(seat.gpus for seat in seats),
+        }
         if part.single or len(seats) == 1:
-            return {**found, "num_gpus": sum(seat.gpus for seat in seats)}
+            return found
         # Ray gives one actor no parts of several GPUs: the bundles hold these for the run, and the actor is told which.
-        ids = [_gpu_id(part.group, part.bundles.index(seat.bundle)) for seat in seats]
+        ask: Any = ray.remote(num_cpus=0, num_gpus=0.001, max_retries=0)(ray.get_gpu_ids)
+        asked = [ask.options(scheduling_strategy=strategy(seat)).remote() for seat in seats]
+        ids = [str(gpus[0]) for gpus in ray.get(asked, timeout=PROBE_SECONDS)]
         told = {"CUDA_VISIBLE_DEVICES": ",".join(ids), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", TOLD: "1"}
-        return {**found, "num_gpus": 0, "runtime_env": {"env_vars": told}}
-
-
-def _gpu_id(group: PlacementGroup, bundle: int) -> str:
-    """The GPU of a bundle that holds one."""
-    strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
-    ask: Any = _which
-    return str(ray.get(ask.options(scheduling_strategy=strategy).remote(), timeout=PROBE_SECONDS))
-
-
-@ray.remote(num_cpus=0, num_gpus=0.001, max_retries=0)
-def _which() -> str:
-    """The GPU that this task was given."""
-    return str(ray.get_gpu_ids()[0])
-
-
-def _listed(bundles: Sequence[dict[str, float]]) -> str:
-    return ", ".join(" and ".join(f"{name} {count:g}" for name, count in bundle.items()) for bundle in bundles)
+        return found | {"num_gpus": 0, "runtime_env": {"env_vars": told}}
 
 
 def nowhere(process: str, index: int) -> dict[str, Any]:

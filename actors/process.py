@@ -1,17 +1,31 @@
-"""What every actor process does first, and what proves that it lives."""
+"""What every actor process does first, what proves that it lives, and what ends with it."""
 
 from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 import traceback
-from typing import Any
+from typing import Any, NamedTuple
 
-from actors import reaper
+import ray
+
+from ssp.base.errors import SspError
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.engines import orders
+
+TOLD = "SSP_GPUS_TOLD"
+"""Set in the environment of an actor whose GPUs are named by its placement, not given by Ray."""
+
+
+class About(NamedTuple):
+    """Process id and class of an actor, and Ray's id of its node."""
+
+    pid: int
+    kind: str
+    node: str
 
 
 class Alive:
@@ -22,17 +36,12 @@ class Alive:
         started()
         return os.getpid()
 
-    def home(self) -> str:
-        """Ray's id of the node that it runs on."""
-        import ray
-
-        return str(ray.get_runtime_context().get_node_id())
+    def about(self) -> About:
+        """What a report of its death says."""
+        return About(os.getpid(), type(self).__name__, str(ray.get_runtime_context().get_node_id()))
 
     def __repr__(self) -> str:
-        """The actor's name. Ray asks once, at its start, and shows it as long as the actor lives: in the dashboard, before
-        its log lines, and as `<name>.<method>` for each of its calls, which is how one sees what it does now."""
-        import ray
-
+        """The actor's name. Ray asks once, at its start, and shows it in the dashboard and before log lines."""
         return ray.get_runtime_context().get_actor_name() or type(self).__name__
 
 
@@ -45,10 +54,6 @@ def started() -> None:
         gc.set_threshold(10_000)
 
 
-TOLD = "SSP_GPUS_TOLD"
-"""Set in the environment of an actor whose GPUs are named by its placement, not given by Ray."""
-
-
 class Calm(Alive):
     """Mix-in before a worker that computes: its share of the cores, and the GPUs that it was given. Two OpenMP pools on one
     core make each other many times slower; one without a GPU would see, and use, everybody's."""
@@ -58,8 +63,6 @@ class Calm(Alive):
         return 1
 
     def __init__(self, *args: Any) -> None:
-        import ray
-
         if TOLD not in os.environ and not ray.get_runtime_context().get_accelerator_ids().get("GPU"):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._threads = self.share(*args)
@@ -74,7 +77,7 @@ class Guarded(Calm):
     def __init__(self, cfg: Config, *args: Any) -> None:
         orders.on_error = _end
         if any(cfg.block(role).engine.kind == "vllm" for role in cfg.roles):
-            reaper.guard()
+            guard()
         super().__init__(cfg, *args)
 
 
@@ -83,3 +86,37 @@ def _end(error: BaseException) -> None:
     traceback.print_exception(error)
     sys.stderr.flush()
     os._exit(1)
+
+
+_SUPERVISOR = """
+import os, select, signal, sys
+watch = os.pidfd_open(int(sys.argv[1]))
+print("watching", flush=True)
+poll = select.poll()
+poll.register(watch, select.POLLIN)
+poll.poll()
+os.killpg(int(sys.argv[1]), signal.SIGKILL)
+"""
+"""A pidfd names this very process, so that a number used again is no mistake; it is readable when the process is over."""
+
+
+def guard() -> int:
+    """Make this process the leader of a group of its own, which a supervisor kills after it; the supervisor's process id.
+
+    Call before anything is started. SspError when the supervisor does not start.
+    """
+    if os.getpgid(0) != os.getpid():
+        os.setpgid(0, 0)
+    # A session of its own: else it would be in the group that it kills, and a Ctrl-C would end it first.
+    supervisor = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert supervisor.stdout is not None
+    with supervisor.stdout as said:
+        if said.readline().strip() != b"watching":
+            raise SspError("no supervisor for an actor's own processes could start (it needs Linux 5.3 or newer)")
+    return supervisor.pid

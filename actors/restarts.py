@@ -1,8 +1,4 @@
-"""What happens when an actor's process ends, by class: who starts it again, how often, what is lost.
-
-Owns the restart policies, all of them. Promises that every actor class has one (a test counts) and that docs/faults.md shows
-these. Refuses to start anything: those who make actors ask here for Ray's options.
-"""
+"""What happens when an actor's process ends, by class: who starts it again, how often, what is lost (docs/faults.md)."""
 
 from __future__ import annotations
 
@@ -24,8 +20,18 @@ class Policy:
     then: str
     idempotent: bool = False
 
+    def told(self, used: int, budget: int, alive: bool = True) -> str:
+        """What happens next to an actor whose process ended `used` times, `budget` of which are made up for."""
+        if self.by == US:
+            often = f"it is started again at its next call, at most {budget} times"
+            return f"{often}; lost: {self.lost}; {self.then}"
+        if not alive:
+            return f"it does not start again: placement.restarts={budget} is used up"
+        return f"Ray starts it again, {used} of {budget} times; lost: {self.lost}; {self.then}"
+
 
 _PLAYER = Policy(RAY, "the block that it plays", "its episodes are void, and it is played again under new ids")
+_BACK = "the run goes back to its last checkpoint"
 POLICIES = {
     **dict.fromkeys(("ProposerActor", "SolverActor", "PairActor"), _PLAYER),
     "JudgeActor": Policy(RAY, "nothing: its calls are pure", "the call is made again, on the next judge"),
@@ -33,37 +39,11 @@ POLICIES = {
     "EncoderActor": Policy(RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"),
     "QueueActor": Policy(RAY, "its references to blocks", "a sender without acknowledgement puts its block again"),
     "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again", idempotent=True),
-    "LearnerActor": Policy(US, "weights and optimizer since the last save", "the run goes back to its last checkpoint"),
-    "SimulatedLearnerActor": Policy(US, "its updates since the last save", "the run goes back to its last checkpoint"),
-    "RankActor": Policy(
-        US,
-        "weights and optimizer since the last save",
-        "all ranks form a new group, and the run goes back to its last checkpoint",
-    ),
+    "LearnerActor": Policy(US, "weights and optimizer since the last save", _BACK),
+    "SimulatedLearnerActor": Policy(US, "its updates since the last save", _BACK),
+    "RankActor": Policy(US, "weights and optimizer since the last save", f"all ranks form a new group, and {_BACK}"),
 }
-"""By class of actor."""
-
-
-@dataclass(frozen=True)
-class Restart:
-    """A policy with a run's budget."""
-
-    policy: Policy
-    budget: int
-
-    def told(self, used: int, alive: bool = True) -> str:
-        """What happens next to an actor that was restarted `used` times, the restart under way included."""
-        if self.policy.by == US:
-            often = f"it is started again at its next call, at most {self.budget} times"
-            return f"{often}; lost: {self.policy.lost}; {self.policy.then}"
-        if used >= self.budget and not alive:
-            return f"it may not start again: restart {used} of {self.budget} (placement.restarts)"
-        return f"Ray starts it again, {used} of {self.budget} times; lost: {self.policy.lost}; {self.policy.then}"
-
-
-def of(cfg: Config) -> dict[str, Restart]:
-    """Every kind's policy in a run."""
-    return {kind: Restart(policy, cfg.placement.restarts) for kind, policy in POLICIES.items()}
+"""By class of actor: all of them (a test counts)."""
 
 
 def options(cfg: Config, actor: Any) -> dict[str, int]:

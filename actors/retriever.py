@@ -1,7 +1,6 @@
 """Retriever shards and encoders as Ray actors: one part of every corpus of the run, and the models over queries.
 
-Owns the merging of requests that many players and lanes send at once. Promises the answer of the part alone, with the
-seconds that it took. Refuses to know the other parts, and who asks (`actors.fleet`).
+Requests that many players and lanes send at once are merged.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.batcher import Batcher
 from ssp.search.hits import Hits, Knobs, Rows, Vectors
-from ssp.search.index import budget
 from ssp.search.known import Known
 
 CALLS = 128
@@ -110,14 +108,12 @@ class _Served(Alive):
 
 @_actor
 class ShardActor(_Served):
-    """Shard `index` of every corpus of the run. `need`: megabytes that must be free for it (0: only what an index folder
-    says is asked for)."""
+    """Shard `index` of every corpus of the run."""
 
     _shards: Mapping[str, Any] = {}  # for the name of an actor that cannot start: else nobody learns why
 
-    def __init__(self, cfg: Config, index: int, need: float = 0.0) -> None:
+    def __init__(self, cfg: Config, index: int) -> None:
         super().__init__()
-        budget.check({"a replica": need}, {}, cfg.retriever.memory_mb)
         block, self._index = cfg.retriever, index
         self._shards = _by_corpus(cfg, lambda path: corpora.shard(path, block, index, block.shards))
         self._batcher: Batcher[Any, Any, float] = Batcher(self._work, block.max_batch, block.window)

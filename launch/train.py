@@ -150,10 +150,10 @@ def _warn(lines: Sequence[str]) -> None:
 
 async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
+    from actors import deaths
     from actors.metrics import RayMetrics, watch
     from actors.process import started
-    from actors.program import Program, Sites
-    from actors.watch.supervision import supervised, surely
+    from actors.program import Program, Sites, computing
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
     from ssp.selfplay.report import Report
@@ -168,16 +168,16 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     metrics = RayMetrics(folder.name)
     display = Display(cfg, folder, console, [metrics.write])
     live = watch(metrics, display.activity, program.told, display.queues)
-    watching = asyncio.create_task(surely("live metrics", live, display.event))
+    watching = asyncio.create_task(deaths.surely("live metrics", live, display.event))
     try:
-        display.event(f"{program.size} actors are starting")
+        display.event(f"{len(program.actors)} actors are starting")
         await program.ready()
         started()
-        report = Report(display, scene.oracle, program.workers, cfg.roles)
+        report = Report(display, scene.oracle, computing(cfg), cfg.roles)
         cast = watched(program.cast, display.activity, cfg)
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         interrupted = _stop_on_interrupt(game, display)
-        async with supervised(cfg, folder, program, display.event):
+        async with deaths.watched(folder.path / "deaths.jsonl", cfg.placement.restarts, program, display.event):
             await game.run()
         display.finish()
         return EXIT_INTERRUPTED if interrupted else 0

@@ -85,9 +85,7 @@ def test_every_cause_that_is_raised_has_an_entry_and_every_entry_is_raised() -> 
     assert others == CREWS | PASSED_ON
 
 
-@pytest.mark.parametrize(
-    "cause", ["solver_died", "learner-proposer_deadline", "learner-solver_memory", "queue-solver_died"]
-)
+@pytest.mark.parametrize("cause", ["solver_died", "learner-proposer_deadline", "queue-solver_died"])
 def test_faults_of_crews_are_known_by_their_ending(cause: str) -> None:
     assert causes.find(cause) in causes.FAMILIES.values()
 

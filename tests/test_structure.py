@@ -27,7 +27,7 @@ WINGS = 12 + 3
 SOMEBODYS_MACHINE = re.compile(r"/(home|Users|root|work)/\w")
 
 DOORS = {"ssp/base/printable.py", "ssp/telemetry/terminal.py"}
-PIPES = {"ssp/game/rewards/maths_child.py", "launch/nodes/raynode.py", "actors/reaper.py"}
+PIPES = {"ssp/game/rewards/maths_child.py", "launch/nodes/raynode.py", "actors/process.py"}
 """Children that print to a pipe, which their parent reads."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -16,7 +16,7 @@ from ssp.base.episode import SOLVER
 from ssp.capacity.memory import threads
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.curriculum import watch, yardstick
+from ssp.selfplay.curriculum import figures, yardstick
 from ssp.selfplay.curriculum.yardstick import Gap
 from ssp.selfplay.workers import build
 
@@ -24,16 +24,15 @@ SHOWN = {
     "learnability": "learn.",
     "solved_0": "none",
     "solved_100": "all",
-    "hops": "hops",
+    "searches": "search",
     "near_duplicates": "near",
-    "coverage": "cover",
 }
 """Figure → heading; a row fits into 80 columns."""
 
 
 def show(console: Console, run: RunFolder, limit: int) -> int:
     """The newest `limit` rounds, and all alarms."""
-    found = list(watch.again(run))
+    found = list(figures.again(run))
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for heading in ("round", *SHOWN.values()):
         table.add_column(heading, justify="right")

@@ -20,7 +20,7 @@ from ssp.selfplay.admission import Pace, VoidGate
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.turns import seated
-from ssp.selfplay.curriculum.watch import Watch
+from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.events import Round, Update
 from ssp.selfplay.followers import Followers

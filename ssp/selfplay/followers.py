@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.batches import Batches
 from ssp.selfplay.checkpoint import State
-from ssp.selfplay.curriculum.watch import Watch
+from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.events import Round, Update
 from ssp.selfplay.health.junk import JunkWatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssp.base.episode import PROPOSED, PROPOSER, REPLAYED, TRIED, Episode, Grade, Outcome, State
+from ssp.base.episode import PROPOSED, REPLAYED, TRIED, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
 
 Ref = Any
@@ -15,8 +15,8 @@ Ref = Any
 @dataclass(frozen=True)
 class Brief:
     """An episode without its payload. `tokens` counts model tokens, `length` all of them, `prompt` and `observed` those of
-    the prompt and of what searches showed with its frame; `documents`: ids of those that a proposer's searches showed, each
-    once; `cuts`: searches that did not show all that was found; `cut` as of `Episode`."""
+    the prompt and of what searches showed with its frame; `cuts`: searches that did not show all that was found; `cut` as
+    of `Episode`."""
 
     id: str
     game: str
@@ -33,7 +33,6 @@ class Brief:
     version_max: int
     file: str
     row: int
-    documents: tuple[str, ...] = ()
     cuts: int = 0
     prompt: int = 0
     observed: int = 0
@@ -59,7 +58,6 @@ class Brief:
             version_max=log.version_max,
             file=file,
             row=row,
-            documents=tuple(dict.fromkeys(d.id for d in episode.documents)) if episode.role == PROPOSER else (),
             cuts=episode.cuts,
             prompt=log.kinds.count(Kind.PROMPT),
             observed=log.kinds.count(Kind.OBSERVATION) + log.kinds.count(Kind.TEMPLATE),

@@ -17,11 +17,10 @@ from works import Repeated, Work
 
 from actors.crew import Patience, RayCrew
 from actors.fleet import join
-from actors.ledger import LedgerActor
 from actors.process import Alive
 from actors.program import Program, Sites, needed_cpus
-from actors.queue import QueueActor
 from actors.retriever import ShardActor
+from actors.services import LedgerActor, QueueActor
 from ssp.base.errors import Fault, InputError, SspError
 from ssp.selfplay.scene import concrete
 from ssp.selfplay.settings import load

@@ -16,7 +16,7 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
 
-from actors import placement, reaper
+from actors import placement, process
 from actors.cluster import disconnect, environment
 from ssp.base.errors import InputError
 from ssp.capacity.memory import GB
@@ -55,7 +55,7 @@ class Actor:
 
     def begin(self, command: list[str]) -> int:
         """Start a process under the supervisor; its id."""
-        reaper.guard()
+        process.guard()
         return subprocess.Popen(command).pid
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from actors import restarts
-from actors.learner import LearnerActor, RankActor
-from actors.ledger import LedgerActor
+from actors.services import LedgerActor
+from actors.workers import LearnerActor, RankActor
 from ssp.base import causes
-from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -54,10 +53,10 @@ def test_options_follow_the_policy() -> None:
     assert restarts.options(cfg, LedgerActor) == {"max_restarts": 4, "max_task_retries": -1}
     assert restarts.options(cfg, LearnerActor) == {"max_restarts": 0, "max_task_retries": 0}
     assert restarts.options(cfg, RankActor) == {"max_restarts": 0, "max_task_retries": 0}
-    told = restarts.of(cfg)
-    assert told["SolverActor"].told(1).startswith("Ray starts it again, 1 of 4 times; lost: the block that it plays")
-    assert "may not start again: restart 4 of 4" in told["SolverActor"].told(4, alive=False)
-    assert told["RankActor"].told(0).startswith("it is started again at its next call, at most 4 times")
+    solver, rank = restarts.POLICIES["SolverActor"], restarts.POLICIES["RankActor"]
+    assert solver.told(1, 4).startswith("Ray starts it again, 1 of 4 times; lost: the block that it plays")
+    assert "placement.restarts=4 is used up" in solver.told(5, 4, alive=False)
+    assert rank.told(1, 4).startswith("it is started again at its next call, at most 4 times")
 
 
 @pytest.mark.parametrize("table", ["restarts", "causes"])
@@ -71,7 +70,3 @@ def test_the_documentation_has_the_tables(table: str) -> None:
         entries = {**causes.CAUSES, **{f"<crew>{ending}": entry for ending, entry in causes.FAMILIES.items()}}
         rows = [f"| `{cause}` | {entry.meaning} | {entry.next_step} |" for cause, entry in sorted(entries.items())]
     assert "\n".join(rows) in text
-
-
-def test_budget_is_the_configs() -> None:
-    assert {restart.budget for restart in restarts.of(Config()).values()} == {Config().placement.restarts}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from actors.watch import servers
+from actors import servers
 
 
 class Server:

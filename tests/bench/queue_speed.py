@@ -31,8 +31,8 @@ import ray
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from actors.ledger import LedgerActor  # noqa: E402
 from actors.process import Alive  # noqa: E402
+from actors.services import LedgerActor  # noqa: E402
 from ssp.selfplay.queues import Queue, Ticket  # noqa: E402
 
 ROLE, LEASE, WAIT = "solver", 60.0, 5.0
@@ -45,7 +45,7 @@ AHEAD = 2
 
 @ray.remote
 class Heard(Queue, Alive):
-    """`actors.queue.QueueActor`, whose caller need not wait for the ledger before it calls: Ray begins a call when the
+    """`actors.services.QueueActor`, whose caller need not wait for the ledger before it calls: Ray begins a call when the
     receipts among its arguments are there."""
 
     async def put(self, tickets: Any, wait: float, receipt: Any = None) -> bool:

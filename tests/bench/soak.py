@@ -42,7 +42,7 @@ from faults import Fault, Faults, filled, names  # noqa: E402
 from moments import MOMENTS, kill_at  # noqa: E402
 from trainruns import Cluster, Left, Run, ledger_is_sound, marked, run  # noqa: E402
 
-from actors.watch import deaths  # noqa: E402
+from actors import deaths  # noqa: E402
 from ssp.base.episode import ROLES  # noqa: E402
 from ssp.record.ledger import Ledger  # noqa: E402
 from ssp.selfplay.settings import load  # noqa: E402

@@ -67,7 +67,6 @@ def test_each_view_by_a_click(browser: Chrome, address: str, tmp_path: Path, dar
             "How often questions were solved",
             "Learnability",
             "Near-duplicates",
-            "Coverage",
             "not measured: ssp bank",
         ],
         "duel": ["Proposer", "Solver", "search", "information", "verdict valid"],
@@ -173,7 +172,7 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
     for step in range(1, 13):
         figures = {"solved_0": 0.25, "solved_26-50": 0.5, "solved_100": 0.25, "near_duplicates": 0.05 * step}
         lasting = {"alarm_near_duplicates": float(5 <= step <= 7 or step >= 11)}
-        values = {**figures, **lasting, "learnability": 0.4, "coverage": 0.6}
+        values = {**figures, **lasting, "learnability": 0.4}
         log.write(step, "game", {f"curriculum/{name}": value for name, value in values.items()})
     log.close()
     rounds = [[step, 0.6, 0.5, 0.7, 0.5 - step / 100, 0.3, 0.6, 8] for step in (1, 6, 12)]
@@ -184,9 +183,9 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
     assert "near-duplicates, step 5 to 7." in said and "near-duplicates, step 11 to 12." in said
     marks = {
         name: browser.run(f"VIEWS.curriculum.charts.{name}.svg.querySelectorAll('rect').length")
-        for name in ("near", "cover")
+        for name in ("near", "far")
     }
-    assert marks == {"near": 2, "cover": 0}
+    assert marks == {"near": 2, "far": 0}
     label = browser.run("VIEWS.curriculum.charts.stick.svg.getAttribute('aria-label')")
     assert "the run's solver: from 60.0 % to 60.0 %" in label and "yardstick: from 49.0 % to 38.0 %" in label
     browser.run("VIEWS.curriculum.charts.solved.svg.focus()")

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from ssp.base.episode import PROPOSED
-from ssp.selfplay.curriculum.figures import Curriculum, Setting
+from ssp.selfplay.curriculum.figures import Curriculum
 from ssp.selfplay.curriculum.records import Asked
 
 LATER = 24
@@ -36,18 +36,17 @@ class Stream:
             if rng.random() > (self.later if self.later and step >= LATER else self.valid):
                 continue
             question = f"entity{target} relation{rng.randrange(self.pool)} relation{rng.randrange(self.pool)} ?"
-            documents = tuple(f"d{(4 * target + rng.randrange(8)) % (4 * self.targets)}" for _ in range(3))
             if self.collapse and step >= self.collapse:
                 target = rng.randrange(self.left)
-                question, documents = f"entity{target} relation0 relation0 ?", (f"d{4 * target}", f"d{4 * target + 1}")
-            found.append(Asked(f"g{step}x{at}", question, f"t{target}", PROPOSED, 2, documents, rng.random(), 2.0))
+                question = f"entity{target} relation0 relation0 ?"
+            found.append(Asked(f"g{step}x{at}", question, f"t{target}", PROPOSED, 2, rng.random(), 2.0))
         return found
 
 
 def played(stream: Stream, seed: int, rounds: int, window: int = 8) -> list[int]:
     """Rounds in which an alarm begins, in a run of so many rounds."""
     rng, order = random.Random(seed), list[int]()
-    curriculum, found = Curriculum(Setting(stream.targets, 4 * stream.targets), window), []
+    curriculum, found = Curriculum(window), []
     for step in range(1, rounds + 1):
         curriculum.round(step, stream.records(rng, step, order))
         found += [step] if curriculum.said else []

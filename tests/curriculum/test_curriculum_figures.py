@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 
 import pytest
 
 from ssp.base.episode import GIVEN, PROPOSED, REPLAYED
-from ssp.selfplay.curriculum.figures import BANDS, EARLIER, Curriculum, Setting, Window, band
+from ssp.selfplay.curriculum.figures import BANDS, EARLIER, Curriculum, band
 from ssp.selfplay.curriculum.records import Asked
 from ssp.selfplay.questions.groups import NEAR, Recent, features, similarity
 
@@ -23,13 +22,11 @@ def named(values: dict[str, float]) -> dict[str, float]:
 
 def test_how_hard_the_questions_of_a_round_were() -> None:
     rates = [0.0, 0.0, 0.25, 1 / 6, 0.5, 0.51, 0.75, 5 / 6, 1.0, None]
-    found = named(Curriculum(Setting(), 4).round(1, [asked(at, rate) for at, rate in enumerate(rates)]))
+    found = named(Curriculum(4).round(1, [asked(at, rate) for at, rate in enumerate(rates)]))
     shares = [found[f"solved_{name}"] * 9 for name in BANDS]
     assert shares == pytest.approx([2, 2, 1, 2, 1, 1])
-    assert found["mixed"] == pytest.approx(6 / 9)
     known = [rate for rate in rates if rate is not None]
     assert found["learnability"] == pytest.approx(sum(4 * p * (1 - p) for p in known) / 9)
-    assert found["reasked"] == 0.0
 
 
 @pytest.mark.parametrize("n", range(1, 13))
@@ -39,51 +36,25 @@ def test_the_bands_are_half_open(n: int) -> None:
         assert band(k / n) == BANDS[quarter], (k, n)
 
 
-def test_searches_hops_targets_and_documents() -> None:
-    curriculum = Curriculum(Setting(targets=10, documents=20, hops=lambda question: len(question.split())), 2)
-    first = [
-        asked(1, 0.5, target="a", searches=2, documents=("d1", "d2"), tried=3.0),
-        asked(2, None, target="a", searches=4, documents=("d1",)),
-    ]
-    found = named(curriculum.round(1, first))
-    assert (found["hops"], found["searches"], found["solver_searches"]) == (7.0, 3.0, 3.0)
-    assert (found["targets"], found["documents"]) == (1, 2)
-    assert found["coverage"] == pytest.approx((1 / 2 + 2 / 3) / 2)
-    for step in (2, 3):
-        found = named(curriculum.round(step, [asked(3, 0.5, target="b", searches=1, documents=("d3",))]))
-    assert (found["coverage_targets"], found["coverage_targets_window"]) == (2 / 10, 1 / 10)
-    assert (found["coverage_documents"], found["coverage_documents_window"]) == (3 / 20, 1 / 20)
-    assert found["near_duplicates"] == 1.0 and found["reasked"] == 1.0
-
-
-def test_nothing_accepted_and_nobody_tried_leave_figures_out() -> None:
-    found = named(Curriculum(Setting(), 2).round(1, []))
-    assert found == {"alarm_near_duplicates": 0.0}
-    found = named(Curriculum(Setting(), 2).round(1, [asked(1, None)]))
-    assert "learnability" not in found and found["targets"] == 1.0
-    assert "coverage_targets" not in found, "nobody says how many there are"
+def test_searches_and_what_a_round_cannot_have() -> None:
+    first = [asked(1, 0.5, searches=2, tried=3.0), asked(2, None, searches=4)]
+    found = named(Curriculum(2).round(1, first))
+    assert (found["searches"], found["solver_searches"]) == (3.0, 3.0)
+    assert named(Curriculum(2).round(1, [])) == {"alarm_near_duplicates": 0.0}
+    assert "learnability" not in named(Curriculum(2).round(1, [asked(1, None)]))
 
 
 def test_replayed_questions_count_as_played_and_not_as_new() -> None:
-    found = named(Curriculum(Setting(), 2).round(1, [asked(1, 0.5), asked(1, 1.0, REPLAYED)]))
-    assert found["solved_100"] == 0.5 and found["near_duplicates"] == 0.0 and found["targets"] == 1.0
+    found = named(Curriculum(2).round(1, [asked(1, 0.5), asked(1, 1.0, REPLAYED)]))
+    assert found["solved_100"] == 0.5 and found["near_duplicates"] == 0.0
 
 
 def test_given_questions_are_counted_and_not_watched() -> None:
-    curriculum = Curriculum(Setting(), 2, proposed=False)
+    curriculum = Curriculum(2, proposed=False)
     for step in range(1, 40):
         found = named(curriculum.round(step, [asked(step if step < 20 else 1, 0.5, GIVEN)]))
         assert curriculum.said == ""
     assert found["near_duplicates"] == 1.0 and not any(name.startswith("alarm") for name in found)
-
-
-def test_a_window_forgets() -> None:
-    window = Window(2)
-    for things in (["a", "b"], ["b"], ["c", "c"]):
-        window.add(things)
-    assert window.counts == Counter(b=1, c=2) and window.ever == {"a", "b", "c"}
-    assert window.spread(None) == 2 / 3 and window.spread(2) == 1.0
-    assert Window(2).spread(None) is None
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -111,8 +82,8 @@ def test_near_duplicates_of_a_stream_are_those_of_the_last_questions(seed: int) 
 def test_near_duplicates_are_looked_for_among_as_many_questions_however_many_a_round_has() -> None:
     """The same questions in the same order, three a round and then all at once."""
     questions = [asked(at % 40 if at % 3 else at, None) for at in range(240)]
-    slow, fast = Curriculum(Setting(), 4), Curriculum(Setting(), 4)
+    slow, fast = Curriculum(4), Curriculum(4)
     shares = [named(slow.round(at, questions[3 * at : 3 * at + 3]))["near_duplicates"] for at in range(80)]
     assert sum(shares) / 80 == pytest.approx(named(fast.round(1, questions))["near_duplicates"])
     lone = [asked(at % (EARLIER + 1), None) for at in range(3 * EARLIER)]
-    assert named(Curriculum(Setting(), 4).round(1, lone))["near_duplicates"] == 0.0, "the one before the last EARLIER"
+    assert named(Curriculum(4).round(1, lone))["near_duplicates"] == 0.0, "the one before the last EARLIER"

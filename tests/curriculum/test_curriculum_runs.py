@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from ssp.base.episode import PROPOSED, REPLAYED, TRIED
@@ -18,7 +16,7 @@ from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import records
-from ssp.selfplay.curriculum.watch import Narrow, Watch, again, setting
+from ssp.selfplay.curriculum.figures import Narrow, Watch, again
 from ssp.selfplay.curriculum.yardstick import chosen
 from ssp.telemetry.figures import find
 from tests.board.boarded import played
@@ -51,12 +49,8 @@ def test_the_files_give_the_figures_that_were_logged(tmp_path: Path, scripted: N
     assert sorted(wanted) == [1, 2, 3, 4, 5]
     assert {step: values for step, values, _ in again(stage.folder)} == wanted
     names = {find(name, "game")[0].name for values in wanted.values() for name in values}
-    least = {"curriculum/solved_<band>", "curriculum/learnability", "curriculum/targets", "curriculum/solver_searches"}
-    assert least <= names
-    if "game__questions" not in changes:
-        assert {"curriculum/documents", "curriculum/hops", "curriculum/coverage", "curriculum/reasked"} <= names
-        hops = [(row["game/hops_mean"], row["curriculum/hops"]) for row in stage.figures()]
-        assert all(one == other for one, other in hops)
+    assert {"curriculum/solved_<band>", "curriculum/learnability", "curriculum/solver_searches"} <= names
+    assert ("curriculum/searches" in names) is ("game__questions" not in changes)
 
 
 def test_a_resumed_run_remembers_its_rounds(tmp_path: Path, scripted: None) -> None:
@@ -95,35 +89,6 @@ def test_rounds_that_the_run_went_back_before_are_gone(tmp_path: Path, scripted:
     later.play()
     assert {step: values for step, values, _ in again(stage.folder)} == {**logged(stage), **logged(later)}
     assert [step for step, _ in records.read(stage.folder)] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("harm", ["cut", "another's", "no row"])
-def test_an_episodes_file_that_is_not_the_ledgers_is_refused_and_stops_no_run(
-    tmp_path: Path, scripted: None, harm: str
-) -> None:
-    stage = played(tmp_path / "run", steps=2)
-    first, *_, last = sorted(stage.folder.episodes.glob("solver-*"))
-    if harm == "cut":
-        pq.write_table(pq.read_table(first).slice(0, 2), first)
-    elif harm == "another's":
-        shutil.copy(last, first)
-    else:
-        with sqlite3.connect(stage.folder.ledger) as ledger:
-            ledger.execute("UPDATE episodes SET row = NULL WHERE file = ?", (first.name,))
-    with pytest.raises(InputError, match="episodes are those of its ledger"):
-        list(again(stage.folder))
-    said: list[str] = []
-    Watch(stage.cfg, stage.folder, said.append).restart(2)
-    assert len(said) == 1 and "begin anew after step 2" in said[0]
-
-
-def test_nothing_that_is_wrong_with_figures_stops_a_run(
-    tmp_path: Path, scripted: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage, said = played(tmp_path / "run", steps=1), list[str]()
-    monkeypatch.setattr("ssp.selfplay.curriculum.watch.read", lambda *_: iter([(1, [None])]))
-    Watch(stage.cfg, stage.folder, said.append).restart(1)
-    assert len(said) == 1 and "begin anew after step 1" in said[0]
 
 
 @pytest.mark.parametrize("match", ["past", "mix"])
@@ -200,11 +165,10 @@ def play(folder: Path, narrow: list[int], **changes: Any) -> fakes.Stage:
     class Sink(fakes.Sink):
         def write(self, step: int, role: str, values: dict[str, float]) -> None:
             super().write(step, role, values)
-            if step == COLLAPSE - 1 and changes.get("collapses", True):
+            if step == COLLAPSE - 1:
                 narrow.append(step)
 
-    settings = {name: value for name, value in changes.items() if name != "collapses"}
-    stage = fakes.Stage(fakes.config(steps=COLLAPSE + 3, **OPEN, **settings), folder)
+    stage = fakes.Stage(fakes.config(steps=COLLAPSE + 3, **OPEN, **changes), folder)
     stage.folder.config.write_text(to_yaml(stage.cfg))
     stage.sink = Sink()
     stage.play()
@@ -226,10 +190,6 @@ def test_a_proposer_that_collapses_raises_the_alarm(tmp_path: Path, collapsing: 
     assert [step for step, _, said in again(stage.folder) if said] == steps
 
 
-def test_a_proposer_that_does_not_raises_none(tmp_path: Path, collapsing: list[int]) -> None:
-    assert alarmed(play(tmp_path / "run", collapsing, collapses=False)) == []
-
-
 def test_an_alarm_can_be_silent_and_can_end_the_run(tmp_path: Path, collapsing: list[int]) -> None:
     silent = play(tmp_path / "silent", collapsing, curriculum__alarm="off")
     assert alarmed(silent) == [] and logged(silent)[COLLAPSE + 2]["curriculum/alarm_near_duplicates"] == 1.0
@@ -239,25 +199,3 @@ def test_an_alarm_can_be_silent_and_can_end_the_run(tmp_path: Path, collapsing: 
     stopped = RunFolder(tmp_path / "stop")
     assert max(step for step, _, _ in again(stopped)) <= COLLAPSE + 2
     assert (stopped.read_state() or {})["step"] >= COLLAPSE, "it ends saved"
-
-
-def test_what_there_is_to_ask_about(tmp_path: Path) -> None:
-    cfg = fakes.config()
-    known = setting(cfg)
-    assert (known.targets, known.documents) == (len(fakes.world().targets()), 390)
-    assert known.hops is not None and known.hops("koku seat founder ?") == 2
-    cfg.data.corpus, cfg.data.targets = str(tmp_path / "wiki.jsonl"), str(tmp_path / "gone.jsonl")
-    known = setting(cfg)
-    assert (known.targets, known.documents, known.hops) == (None, None, None)
-    cfg.data.targets = str(tmp_path / "targets.jsonl")
-    Path(cfg.data.targets).write_text(
-        "".join(
-            f'{{"ground_truth": "{name}", "search_turns": 2, "sys_question_example": ""}}\n' for name in ("x", "y", "x")
-        )
-    )
-    assert setting(cfg).targets == 2
-
-
-def test_rounds_up_to_a_step_only(tmp_path: Path, scripted: None) -> None:
-    stage = played(tmp_path / "run", steps=3)
-    assert [step for step, _ in records.read(stage.folder, 2)] == [1, 2]

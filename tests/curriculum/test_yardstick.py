@@ -119,12 +119,6 @@ def test_the_real_start_policy_at_the_end_of_a_run(run: RunFolder, tmp_path: Pat
     assert Ledger(copy.ledger, readonly=True).digest() == before
 
 
-def test_it_is_off_unless_asked_for(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yardstick, "asker", None)  # it is not even made
-    report, board = leave_page(run)
-    assert report.startswith("report: /") and board.startswith("board: ") and not (run.path / FILE).exists()
-
-
 def test_a_yardstick_that_fails_harms_nothing(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = asking(run, tmp_path / "run", yardstick=1)
 

@@ -14,7 +14,7 @@ from faults import Fault, Faults
 from moments import MOMENTS
 from trainruns import Cluster, Left, Run, ledger_is_sound, run
 
-from actors.watch import deaths
+from actors import deaths
 from launch import doctor
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
@@ -77,7 +77,6 @@ def _deaths_are_told(made: Run, faults: Faults, stalled: Sequence[str] = ()) -> 
     lines = [line for line in deaths.told(made.folder) if line["pid"] in faults.made]
     done = {line["actor"]: faults.made[line["pid"]].do for line in lines}
     assert done == {**dict.fromkeys(KILLED, "kill"), **dict.fromkeys(stalled, "stall")} and len(lines) == len(done)
-    assert all(line["rss_mb"] > 10 and line["oom"] == "no sign" for line in lines)
     text = made.text()
     assert all(f"{who}: process" in text for who in KILLED)
     assert "learner-proposer-0 is back" in text

@@ -12,8 +12,7 @@ import psutil
 import pytest
 from trainruns import LONG, Run, free_port, run, until
 
-from actors import cluster
-from actors.watch import servers
+from actors import cluster, servers
 from ssp.base.errors import InputError
 from ssp.selfplay.settings import load
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.pair import RoleCrew
+from actors.workers import RoleCrew
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError

@@ -21,7 +21,7 @@ from ssp.learning.warmup.progress import Progress
 from ssp.learning.warmup.saves import Saves
 from ssp.learning.warmup.taught import PlanItem, Taught
 
-ENDED = ("_died", "_deadline", "_memory")
+ENDED = ("_died", "_deadline")
 """Endings of a fault's cause after which the learner is a new process without its state."""
 TRIES = 2
 """How often an update that ends its learner is made again."""

@@ -1,9 +1,8 @@
 """What curriculum telemetry reads: one small record for each accepted question of a round, live and from a run's files.
 
-Owns that record and its two sources. Promises that both give the same records in the same order (by game), so that every
-figure made of them is the same while a run plays and afterwards. Of a round that was played again after going back to a
+Both sources give the same records in the same order (by game). Of a round that was played again after going back to a
 checkpoint, the last time counts, and rounds beyond what was played then are gone. Of a league's games only the newest
-versions' work is seen: no question of a past proposer, no rate of a past solver. Refuses to know what is made of them.
+versions' work is seen: no question of a past proposer, no rate of a past solver.
 """
 
 from __future__ import annotations
@@ -22,41 +21,33 @@ from ssp.selfplay.records import Game
 
 @dataclass(frozen=True)
 class Asked:
-    """One accepted question in one round. `kind`: its game's. `searches` and `documents` (ids, each once)
-    are the proposer's, of a proposed one; `rate` is the share of right attempts, None when nobody tried or too few attempts
-    were scored; `tried`: the attempts' mean searches."""
+    """One accepted question in one round. `kind`: its game's. `searches`: the proposer's, of a proposed one; `rate`: the
+    share of right attempts, None when nobody tried or too few attempts were scored; `tried`: the attempts' mean searches."""
 
     game: str
     question: str
     target: str
     kind: str
     searches: int | None = None
-    documents: tuple[str, ...] = ()
     rate: float | None = None
     tried: float | None = None
 
 
 def live(games: Iterable[Game]) -> list[Asked]:
     """The records of a settled round's games."""
-    found = []
-    for game in sorted(games, key=lambda game: game.id):
-        frozen = getattr(game, "frozen", "")
-        if not game.valid or game.void_cause or frozen == PROPOSER:
-            continue
-        asker = None if game.proposal is None else game.proposal.brief
-        found.append(
-            Asked(
-                game=game.id,
-                question=game.question,
-                target=game.target,
-                kind=game.kind,
-                searches=None if asker is None else asker.searches,
-                documents=() if asker is None else asker.documents,
-                rate=None if frozen else game.win_rate,
-                tried=None if frozen else _mean([played.brief.searches for played in game.attempts]),
-            )
+    return [
+        Asked(
+            game=game.id,
+            question=game.question,
+            target=game.target,
+            kind=game.kind,
+            searches=None if game.proposal is None else game.proposal.brief.searches,
+            rate=None if game.frozen else game.win_rate,
+            tried=None if game.frozen else _mean([played.brief.searches for played in game.attempts]),
         )
-    return found
+        for game in sorted(games, key=lambda game: game.id)
+        if game.valid and not game.void_cause and game.frozen != PROPOSER
+    ]
 
 
 def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[Asked]]]:
@@ -82,32 +73,30 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
 
 
 def _round(reader: RunReader, games: Sequence[GameRow], of: Mapping[str, list[EpisodeRow]]) -> list[Asked]:
-    issued: dict[str, dict[tuple[str, int], EpisodeRow]] = {}
-    for game in games:
+    issued: dict[str, list[EpisodeRow]] = {}
+    for game in games:  # of each episode the last issue
         ours = sorted(of[game["id"]], key=lambda entry: entry["issue"])
-        issued[game["id"]] = {(entry["kind"], entry["attempt"]): entry for entry in ours}
-    last = [entry for entries in issued.values() for entry in entries.values()]  # the last issue of each
-    texts = reader.texts(last, ("id", "queries", "documents"))
+        issued[game["id"]] = list({(entry["kind"], entry["attempt"]): entry for entry in ours}.values())
+    texts = reader.texts([entry for entries in issued.values() for entry in entries], ("id", "queries"))
     found = []
     for game in sorted(games, key=lambda game: str(game["id"])):
-        entries = issued[game["id"]].values()
-        asker = next((texts[entry["id"]] for entry in entries if entry["kind"] == PROPOSAL), None)
-        tried = [entry for entry in entries if entry["kind"] == ATTEMPT]
+        entries = issued[game["id"]]
+        searches = {
+            kind: [len(texts[entry["id"]]["queries"]) for entry in entries if entry["kind"] == kind]
+            for kind in (PROPOSAL, ATTEMPT)
+        }
         past = {entry["role"] for entry in entries if entry["past"]}
-        if PROPOSER in past:
-            continue
-        found.append(
-            Asked(
+        if PROPOSER not in past:
+            asked = Asked(
                 game=game["id"],
                 question=game["question"] or "",
                 target=game["target"] or "",
                 kind=game["kind"],
-                searches=None if asker is None else len(asker["queries"]),
-                documents=() if asker is None else tuple(dict.fromkeys(asker["documents"])),
+                searches=next(iter(searches[PROPOSAL]), None),
                 rate=None if past else game["win_rate"],
-                tried=None if past else _mean([len(texts[entry["id"]]["queries"]) for entry in tried]),
+                tried=None if past else _mean(searches[ATTEMPT]),
             )
-        )
+            found.append(asked)
     return found
 
 

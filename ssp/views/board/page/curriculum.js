@@ -1,4 +1,4 @@
-// What the questions are like over the rounds: how hard, how far, how many different ones; where an alarm lasted; the yardstick.
+// What the questions are like over the rounds: how hard, how far, how alike; where an alarm lasted; the yardstick.
 "use strict";
 
 const SOLVED = [["0", "proposer"], ["1-25", "band1"], ["26-50", "band2"], ["51-75", "band3"], ["76-99", "band4"], ["100", "solver"]];
@@ -20,10 +20,9 @@ class CurriculumView {
     this.said = h("p.note.plain", { hidden: true, role: "status" });
     this.charts = {
       solved: new Chart("How often questions were solved", { classes: ".wide", height: 210, note: "Shares of a round's questions, by the per cent of right attempts: from none (orange, at the bottom) to all (blue)." }),
-      learn: new Chart("What can be learned from", { note: "Learnability: the mean of 4 p (1 - p), p the share of right attempts. Mixed: some attempts right, some wrong." }),
-      far: new Chart("How far the answer is", { note: "Means: relations of a question (without a world that knows: the proposer's searches), searches of an episode." }),
+      learn: new Chart("What can be learned from", { note: "Learnability: the mean of 4 p (1 - p), p the share of right attempts." }),
+      far: new Chart("How far the answer is", { note: "Mean searches of an episode." }),
       near: new Chart("Near-duplicates", { note: "New questions that are nearly one of the rounds just before. Red: an alarm lasts." }),
-      cover: new Chart("Coverage", { note: "How many different targets and documents the last rounds had, of as many as could be. Dashed: of all that there are, so far." }),
       stick: new Chart("Against the yardstick", { classes: ".wide", height: 190, note: "The same questions, asked of the policy that the solver started from. Its curve falls: questions became harder. The other one rises above it: the solver became better. Bands: 95 %." }),
     };
     put(view("curriculum"), this.said, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root)));
@@ -35,10 +34,9 @@ class CurriculumView {
     const side = (name, colour, at) => line(name, colour, stick.map(row => [row[0], row[at]]), { band: stick.map(row => [row[0], row[at + 1], row[at + 2]]) });
     return [() => this.tell(),
       () => this.charts.solved.draw({ ...SHARES, stack: true, series: SOLVED.map(([name, tone]) => line(name === "0" ? "none" : name === "100" ? "all" : `${name} %`, tone, of(`solved_${name}`), { opacity: .95 })) }),
-      () => this.charts.learn.draw({ ...SHARES, series: [line("learnability", "ink", of("learnability"), faint), line("mixed", "c2", of("mixed"), faint), line("asked before", "grey", of("reasked"), { dash: true })] }),
-      () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line("hops", "ink", of("hops"), faint), line("proposer searches", "proposer", of("searches"), faint), line("solver searches", "solver", of("solver_searches"), faint)] }),
+      () => this.charts.learn.draw({ ...SHARES, series: [line("learnability", "ink", of("learnability"), faint)] }),
+      () => this.charts.far.draw({ form: fixed(2), y: [0, 1], series: [line("proposer searches", "proposer", of("searches"), faint), line("solver searches", "solver", of("solver_searches"), faint)] }),
       () => this.charts.near.draw({ ...SHARES, marks: alarms(), series: [line("near-duplicates", "ink", of("near_duplicates"), faint)] }),
-      () => this.charts.cover.draw({ ...SHARES, series: [line("lately", "ink", of("coverage")), line("targets", "proposer", of("coverage_targets"), { dash: true }), line("documents", "c1", of("coverage_documents"), { dash: true })] }),
       () => this.charts.stick.draw({ ...SHARES, empty: `not measured: ssp bank ${SSP.run.called} --yardstick 10`, series: stick.length ? [side("the run's solver", "solver", 1), side("yardstick", "dim", 4)] : [] })];
   }
 

@@ -1,8 +1,7 @@
 """Ray's own servers, seen from a process that uses them: one that ends, and a start that nobody answers.
 
-Owns the end of a process whose Ray is gone. Promises one paragraph within seconds and exit code 1: a call into Ray waits for
-minutes then, deaf to exceptions and to Ctrl-C, and Ray ends its driver after one with a dump of its own. Looks at processes
-of this machine and asks nobody. Refuses to end anything but this process.
+A call into Ray waits for minutes then, deaf to exceptions and to Ctrl-C, so this process is ended: one paragraph within
+seconds, exit code 1. Looks at processes of this machine and asks nobody.
 """
 
 from __future__ import annotations
@@ -76,10 +75,8 @@ def playing(addresses: Mapping[str, Any]) -> Callable[[], str]:
 def _ended(there: Mapping[psutil.Process, str]) -> str:
     """Which of them is gone; "" while all live."""
     for process, name in there.items():
-        try:
-            gone = not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            gone = True
-        if gone:
-            return f"Ray's {name} (process {process.pid}) has ended, and nothing here goes on without it."
+        with suppress(psutil.Error):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                continue
+        return f"Ray's {name} (process {process.pid}) has ended, and nothing here goes on without it."
     return ""

@@ -1,0 +1,131 @@
+"""What is said when an actor's process ends: one paragraph, and a line of deaths.jsonl in the run folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
+
+from actors.crew import Asked, last_line
+from actors.process import About
+from actors.program import Program
+from actors.restarts import POLICIES
+
+EVERY, PATIENCE = 2.0, 1.0
+"""Seconds between two looks; seconds that one look waits for actors that are busy."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """One line of deaths.jsonl. `node`: its address; `end`: Ray's word; `then`: what follows."""
+
+    actor: str
+    kind: str
+    node: str
+    pid: int
+    end: str
+    last_call: str
+    then: str
+    time: float = field(default_factory=time.time)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.actor}: process {self.pid} on {self.node} ended: {self.end}. Last asked for: {self.last_call}. "
+            f"{self.then[0].upper()}{self.then[1:]}. Its log: logs/worker-*-{self.pid}.err of Ray's session folder there."
+        )
+
+
+class Deaths:
+    """Asks the actors of one run who they are, in turns: one that is another process than before, or none, has died.
+
+    `restarts`: how often each may; `say`: a line for the user.
+    """
+
+    def __init__(self, file: Path, restarts: int, program: Program, say: Callable[[str], None]) -> None:
+        self._file, self._restarts, self._program, self._say = file, restarts, program, say
+        self._seen: dict[Any, About] = {}
+        self._asked: dict[Any, asyncio.Future[About]] = {}
+        self._times = Counter[str]()
+
+    async def watch(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(EVERY)
+
+    async def look(self) -> None:
+        """Tell who has died since the last look; who is busy answers later."""
+        actors = self._program.actors
+        for _, handle, _ in actors:
+            if handle not in self._asked:
+                self._asked[handle] = asyncio.ensure_future(handle.about.remote())
+        await asyncio.wait(self._asked.values(), timeout=PATIENCE)
+        for name, handle, last in actors:
+            if not self._asked[handle].done():
+                continue
+            before = self._seen.pop(handle, None)
+            try:
+                now = self._seen[handle] = self._asked.pop(handle).result()
+            except RayError as error:
+                if before is not None:
+                    self._tell(name, before, last, error)
+            else:
+                if before is not None and now.pid != before.pid:
+                    self._tell(name, before, last)
+
+    def close(self) -> None:
+        """Look no more: what ends from now on is the program's doing."""
+        for answer in self._asked.values():
+            answer.cancel()
+
+    def _tell(self, name: str, was: About, last: Asked | None, error: RayError | None = None) -> None:
+        self._times[name] += 1
+        node: dict[str, Any] = next((node for node in ray.nodes() if node["NodeID"] == was.node), {})
+        end = "Ray does not say how" if node.get("Alive") else "its node is gone"
+        if isinstance(error, (ActorDiedError, OutOfMemoryError)):
+            end = last_line(error).split(" Some common causes")[0].rstrip(".")
+        for_good = isinstance(error, ActorDiedError) and not error.preempted
+        then = POLICIES[was.kind].told(self._times[name], self._restarts, not for_good)
+        place = str(node.get("NodeManagerAddress", was.node))
+        death = Death(name, was.kind, place, was.pid, end, "nothing" if last is None else str(last), then)
+        self._say(str(death))
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(death)) + "\n")
+
+
+@asynccontextmanager
+async def watched(file: Path, restarts: int, program: Program, say: Callable[[str], None]) -> AsyncIterator[None]:
+    """`Deaths.watch` around a run's play."""
+    deaths = Deaths(file, restarts, program, say)
+    task = asyncio.create_task(surely("death reports", deaths.watch(), say))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await surely("death reports", deaths.look(), say)  # what the run may have ended by
+        deaths.close()
+
+
+async def surely(what: str, job: Awaitable[Any], say: Callable[[str], None]) -> None:
+    """Do what a run can go on without: when it fails, that is said."""
+    try:
+        await job
+    except Exception as error:
+        say(f"no {what} any more: {error!r}")
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's deaths.jsonl."""
+    with suppress(FileNotFoundError):
+        return [json.loads(line) for line in (folder / "deaths.jsonl").read_text(encoding="utf-8").splitlines()]
+    return []

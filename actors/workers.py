@@ -1,0 +1,183 @@
+"""What computes, as Ray actors: players, judges, learners.
+
+A player and a judge hold no state between calls. A learner's state is lost with its process, so its death takes the run
+back to the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from actors.fleet import connect_search
+from actors.process import Alive, Calm, Guarded
+from ssp.base.crew import Call, Crew
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.capacity.memory import threads
+from ssp.config.schema import Config
+from ssp.selfplay.crews.seams import Players
+from ssp.selfplay.workers.judge import Judge
+from ssp.selfplay.workers.learner import Learner
+from ssp.selfplay.workers.pair import PlayerPair
+from ssp.selfplay.workers.player import Player
+from ssp.selfplay.workers.simulated import SimulatedLearner
+
+_beside: Any = ray.method(concurrency_group="transfer")
+
+
+class Hosted:
+    """Mix-in before a worker that meets others over the network."""
+
+    def host(self) -> str:
+        """The address at which the other processes of the cluster reach this one."""
+        return str(ray.util.get_node_ip_address())
+
+
+class _Player(Hosted, Guarded, Player):  # type: ignore[misc]
+    """It searches over the retriever actors of `run`, and takes weights in a thread beside the one of `play`."""
+
+    def share(self, *args: Any) -> int:
+        return threads.player(*args[:2])
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
+        super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)
+
+    def play(self, *args: Any) -> Any:
+        threads.use(self._threads)  # with OpenMP the number belongs to the thread, which is not the constructor's
+        return super().play(*args)
+
+    @_beside
+    def refresh(self, *args: Any) -> Any:
+        return super().refresh(*args)
+
+    @_beside
+    def join(self, *args: Any) -> Any:
+        return super().join(*args)
+
+    @_beside
+    def receive(self, *args: Any) -> Any:
+        return super().receive(*args)
+
+    @_beside
+    def leave(self) -> Any:
+        return super().leave()
+
+
+@ray.remote(concurrency_groups={"transfer": 1})  # type: ignore[call-overload]
+class ProposerActor(_Player):
+    """Writes questions."""
+
+
+@ray.remote(concurrency_groups={"transfer": 1})  # type: ignore[call-overload]
+class SolverActor(_Player):
+    """Answers them."""
+
+
+PLAYERS = {PROPOSER: ProposerActor, SOLVER: SolverActor}
+"""By role: two classes, so that the dashboard tells them apart."""
+
+
+class _Half(Hosted, Player):
+    """One of a pair."""
+
+
+@ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)  # type: ignore[call-overload]
+class PairActor(Guarded, PlayerPair):
+    """A proposer and a solver on one engine: a thread for each role in which it plays, and one in which it takes weights."""
+
+    def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
+        super().__init__(cfg, models, connect_search(cfg, run), episodes_dir, _Half)
+
+    def share(self, *args: Any) -> int:
+        """See `Calm.share`."""
+        return threads.player(args[0], SOLVER)
+
+    def play(self, *args: Any) -> Any:
+        """See `PlayerPair.play`."""
+        threads.use(self._threads)  # as in `_Player.play`
+        return super().play(*args)
+
+    @_beside
+    def as_role(self, *args: Any) -> Any:
+        """See `PlayerPair.as_role`."""
+        return super().as_role(*args)
+
+
+class RoleCrew(Crew[Players]):
+    """The players of one role, over a crew of pairs. A fault is named after the engine, which both roles lose with it."""
+
+    def __init__(self, pairs: Crew[Any], role: str) -> None:
+        super().__init__(Players, role)
+        self._pairs, self._role = pairs, role
+
+    @property
+    def size(self) -> int:
+        """As many as there are pairs."""
+        return self._pairs.size
+
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        """See `Crew.perform`."""
+        if call.name == "play":
+            return await self._pairs.perform(worker, call, self._role, *args)
+        return await self._pairs.perform(worker, replace(call, name="as_role"), self._role, call.name, *args)
+
+
+@ray.remote
+class JudgeActor(Guarded, Judge):
+    """The referee's verifier and the answer judge. Its calls are pure: they may be made again anywhere."""
+
+    def share(self, *args: Any) -> int:
+        """See `Calm.share`."""
+        return threads.judge(args[0])
+
+
+class _Learning(Hosted, Calm):
+    def share(self, *args: Any) -> int:
+        return threads.learner(*args[:2])
+
+
+@ray.remote
+class LearnerActor(_Learning, Learner):
+    """See `ssp.selfplay.workers.learner.Learner`."""
+
+
+@ray.remote
+class SimulatedLearnerActor(Hosted, Alive, SimulatedLearner):
+    """See `ssp.selfplay.workers.simulated.SimulatedLearner`."""
+
+
+class _Waiting(Learner):
+    """A learner whose group has not met yet."""
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path, rank: int) -> None:
+        self._cfg, self._role, self._model_dir, self._rank = cfg, role, model_dir, rank
+        self._opened: socket.socket | None = None
+
+
+@ray.remote
+class RankActor(_Learning, _Waiting):
+    """One rank of a learner; it computes once `form` has returned."""
+
+    def node(self) -> tuple[str, str]:
+        """The node's id, and the address at which other nodes reach it."""
+        return ray.get_runtime_context().get_node_id(), self.host()
+
+    def open(self, host: str) -> tuple[str, int]:
+        """As rank 0: the address where the group will form."""
+        from ssp.learning.backends.ranks import listen
+
+        self._opened = listen(host)
+        address, port = self._opened.getsockname()
+        return str(address), int(port)
+
+    def form(self, address: tuple[str, int], seconds: float) -> None:
+        """Meet the other ranks at `address` and make the learner; a collective may take `seconds`."""
+        from ssp.learning.backends.ranks import join
+
+        world = self._cfg.block(self._role).learner.ranks
+        group = join(self._rank, world, address, seconds, self._opened)
+        Learner.__init__(self, self._cfg, self._role, self._model_dir, group)
