@@ -1,8 +1,8 @@
 """`ssp warmup`: teach a policy from traces before it plays (supervised fine-tuning), and write it as a model folder.
 
-Owns the command's order: read and check everything, then start the learner, then train, then write. Promises that nothing
-is started for input that will be refused, that the folder is whole at every moment, and that Ctrl-C and SIGTERM end what was
-started and leave the policy as it is by then, from which the same command goes on.
+Owns the command's order: read and check everything, then start the learner, then train, then write. Promises that
+nothing is started for input that will be refused, that the folder is whole at every moment, and that Ctrl-C and SIGTERM
+end what was started and leave the policy as it is by then, from which the same command goes on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.learning.warmup import loop, traces
-from ssp.learning.warmup.saves import Saves, began, fingerprint
+from ssp.learning.warmup.loop import Saves, began, fingerprint
 from ssp.record import runfolder
 from ssp.record.manifest import check_files
 from ssp.selfplay.workers import build
@@ -76,18 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
-    """The episodes that `warmup.data` stands for, of `role`. InputError for what is not that, or too few to learn."""
+    """The episodes that `warmup.data` stands for, of `role`. InputError for what is not that."""
     renderer, limits = build.renderer(cfg, role, folder), cfg.block(role).limits.at(None)
     data = models.resolve(cfg.warmup.data, "warmup.data")
     if data.is_dir():
-        from ssp.learning.warmup import runs  # pyarrow
-
-        return loop.enough(runs.episodes(data, role, cfg.warmup.least_reward, renderer), cfg.warmup)
+        return traces.of_run(data, role, cfg.warmup.least_reward, renderer)
     found = [trace for trace in traces.read(data) if trace.role == role]
     if not found:
         other = PROPOSER if role == SOLVER else SOLVER
         raise InputError(f"warmup.data holds traces of the {role}", f"only of the {other}", f"add --role {other}")
-    return loop.enough(traces.episodes(found, renderer, limits, cfg.retriever.topk), cfg.warmup)
+    return traces.episodes(found, renderer, limits, cfg.retriever.topk)
 
 
 def _run(cfg: Config, role: str, folder: Path, episodes: list[Episode], saves: Saves) -> loop.Summary:
@@ -128,10 +126,9 @@ async def _train(
     patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
     made = learners.make(cfg, role, folder, name, options, patience, console.event)
     await made.ready()
-    progress = loop.Progress(console.update)
-    console.start(cfg.steps, left=progress.left)
+    console.start(cfg.steps, began(saves.out)[0] if saves.out.exists() else 0)
     try:
-        return await loop.train(made.first, episodes, cfg.warmup, cfg.seed, progress, saves)
+        return await loop.train(made.first, episodes, cfg.warmup, cfg.seed, console.update, saves)
     except asyncio.CancelledError:
         if saves.out.exists():
             console.event(f"the policy so far is {saves.out}; the same command goes on from there")

@@ -1,10 +1,7 @@
-"""Model folders and checkpoints: the Hugging Face layout, `ssp.json`, and what a learner adds to go on from it
-(`ssp.learning.store`).
+"""Model folders and checkpoints: the Hugging Face layout, `ssp.json`, and what a learner adds to go on from it.
 
-Owns how it is written and what is refused. Promises that a checkpoint folder appears whole or not at all (written aside,
-then renamed), that its model part loads with `AutoModelForCausalLM`, and that a changed, missing or foreign file is
-refused by name before anything is taken from the folder (law 6, law 8).
-Refuses to choose versions or to prune.
+A checkpoint folder appears whole or not at all (written aside, then renamed), its model part loads with
+`AutoModelForCausalLM`, and a changed, missing or foreign file is refused by name before anything is taken (laws 6, 8).
 """
 
 from __future__ import annotations
@@ -42,8 +39,8 @@ TOKENIZER_FILES = (
 
 
 def load_model(folder: Path) -> PreTrainedModel:
-    """The folder's model in float32, eval mode (no dropout). InputError naming the file that is missing, broken or not as
-    it was written."""
+    """The folder's model in float32, eval mode (no dropout). InputError naming the file that is missing, broken or not
+    as it was written."""
     require(folder / MODEL_CONFIG)
     if not (folder / SHARD_INDEX).is_file():
         require(folder / WEIGHTS)
@@ -58,12 +55,9 @@ def load_model(folder: Path) -> PreTrainedModel:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except SafetensorError as error:
-        raise InputError(
-            "weights must be readable", f"{folder / WEIGHTS}: {error}", "use another checkpoint"
-        ) from error
-    except (ValueError, OSError, RecursionError) as error:
-        raise InputError("a model folder must load", f"{folder}: {error}", "use another checkpoint") from error
+    except (SafetensorError, ValueError, OSError, RecursionError) as error:
+        found = f"{folder if not isinstance(error, SafetensorError) else folder / WEIGHTS}: {error}"
+        raise InputError("a model folder must load", found, "use another checkpoint") from error
     model, info = loaded
     # transformers fills what the file lacks with random numbers and only warns.
     absent = sorted(info["missing_keys"]) or sorted(str(key) for key in info["mismatched_keys"])
@@ -99,32 +93,31 @@ def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any],
     `ssp.json` is `record` plus the SHA-256 of every other file. InvariantError when `folder` exists: versions are never
     used twice. On any failure the unfinished folder is removed and the error goes on.
     """
-    aside = ranks.agree(lambda: _aside(folder))
+
+    def begin() -> Path:
+        if folder.exists():
+            raise InvariantError(f"a checkpoint folder is written once, but {folder} exists")
+        aside = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        return aside
+
+    def finish() -> None:
+        seal(aside, record)
+        for path in (*aside.rglob("*"), aside):  # what state.json will name is on the disk before
+            sync(path)
+        os.rename(aside, folder)
+        sync(folder.parent)
+
+    aside = ranks.agree(begin)
     try:
         fill(aside)
         ranks.total([0.0])  # all have written
-        ranks.agree(lambda: _finish(aside, folder, record))
+        ranks.agree(finish)
     except BaseException:
         if ranks.rank == 0:
             shutil.rmtree(aside, ignore_errors=True)
         raise
-
-
-def _aside(folder: Path) -> Path:
-    if folder.exists():
-        raise InvariantError(f"a checkpoint folder is written once, but {folder} exists")
-    aside = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    return aside
-
-
-def _finish(aside: Path, folder: Path, record: Mapping[str, Any]) -> None:
-    seal(aside, record)
-    for path in (*aside.rglob("*"), aside):  # what state.json will name is on the disk before
-        sync(path)
-    os.rename(aside, folder)
-    sync(folder.parent)
 
 
 def read(folder: Path, protocol: str, names: Iterable[str]) -> dict[str, Any]:
@@ -146,7 +139,8 @@ def read(folder: Path, protocol: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Write `weights`, by the names of `model`, in the Hugging Face layout; tokenizer files are copied from `source`."""
+    """Write `weights`, by the names of `model`, in the Hugging Face layout; tokenizer files are copied from
+    `source`."""
     folder.mkdir(exist_ok=True)
     model.save_pretrained(folder, state_dict=dict(weights))
     for name in TOKENIZER_FILES:

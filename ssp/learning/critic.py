@@ -1,30 +1,25 @@
 """The value model of GAE: a copy of the start model with one linear value head, and its optimizer.
 
-Owns values and their loss. Promises that the head sees only the positions at which a model token is about to be written,
-so that no other position has a value or a gradient (law 1; Search-R1's critic trains on retrieved text), that values
-start at exactly 0, and that a saved critic continues bit for bit. Refuses to know advantages and the policy.
+The head sees only the positions at which a model token is about to be written, so that no other position has a value or
+a gradient (law 1; Search-R1's critic trains on retrieved text). Values start at exactly 0.
 """
 
 from __future__ import annotations
 
 import copy
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from ssp.base.errors import InvariantError
 from ssp.config.role import CriticConfig, LearnerConfig
 from ssp.learning import backends, checkpoint
-from ssp.learning.backends.ranks import SOLO, Ranks
+from ssp.learning.backends.ranks import Ranks
 from ssp.learning.batch import Batch, lengths
 from ssp.learning.figures import Figures
 from ssp.learning.forward import states
-from ssp.learning.memory import Memory
-from ssp.learning.pieces import measured, pieces
-from ssp.learning.policy import prepare
+from ssp.learning.memory import Memory, measured, pieces
+from ssp.learning.packing import prepare
 
 
 class ValueNet(nn.ModuleDict):
@@ -41,16 +36,10 @@ class Critic:
     rate."""
 
     def __init__(
-        self,
-        source: Path,
-        config: CriticConfig,
-        learner: LearnerConfig,
-        ranks: Ranks = SOLO,
-        memory: Memory | None = None,
+        self, source: Path, config: CriticConfig, learner: LearnerConfig, ranks: Ranks, memory: Memory
     ) -> None:
         """InputError for a model folder that is missing or broken."""
-        self._config, self._ranks = config, ranks
-        self._memory = memory or Memory(learner.token_budget, packing=learner.packing)
+        self._config, self._ranks, self._memory = config, ranks, memory
         model = checkpoint.load_model(source)
         prepare(model, learner)
         head = nn.Linear(model.config.get_text_config().hidden_size, 1)
@@ -79,11 +68,9 @@ class Critic:
 
         whole, seen = self._memory.within(attempt, self.backend.zero, self.backend.local)
         (whole,) = self._ranks.total([whole])
-        norm = self.backend.step(self._config.lr) if math.isfinite(whole) else math.nan
-        if not (math.isfinite(whole) and math.isfinite(norm)):
-            self.backend.zero()
-            raise InvariantError(f"the critic's loss {whole} and gradient norm {norm} must be finite")
-        vars(figures).update(vars(replace(seen, value_loss=seen.value_loss + whole)))
+        self.backend.learn(whole, self._config.lr)
+        seen.value_loss += whole
+        vars(figures).update(vars(seen))
 
     def _gradient(self, batch: Batch, trained: Tensor, rows: Tensor, figures: Figures) -> tuple[float, Figures]:
         """This rank's loss, its gradient left in the backend; and `figures`, filled on."""

@@ -1,27 +1,75 @@
-"""The KL of one role's policy to its reference: where it acts, its coefficient, and the reference itself.
+"""The KL of one role's policy to its reference: where it acts, its coefficient, and the reference itself, which is the
+start model or an average that follows the policy (EMA-PG).
 
-Owns the way from `kl.*` to a term of the loss or a penalty on tokens. Promises one coefficient and one anchor a role, and
-that nothing is computed while `kl.coef` is 0. Refuses to know the policy loss and the estimator.
+Nothing is computed while `kl.coef` is 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ssp.base.errors import InvariantError
 from ssp.config.role import KlConfig
 from ssp.learning import kl
-from ssp.learning.anchor import Average, Named
 from ssp.learning.backends.backend import Backend
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.forward import Compare
-from ssp.learning.kl import TopK, importance
-from ssp.learning.memory import Memory
-from ssp.learning.pieces import measured
+from ssp.learning.kl import TopK, at, importance
+from ssp.learning.memory import Memory, measured
+
+Named = Iterable[tuple[str, Tensor]]
+"""Tensors by name: whole weights and buffers, or one rank's shards of them. What is not of floating type is passed
+over."""
+
+
+class Average:
+    """`tensors`, written in place. After update t with t mod `every` = 0: mean ← tau mean + (1 - tau) policy.
+
+    Source: EMA-PG (arXiv 2602.04417); its code averages in the reference's bfloat16, which loses slow drift. Here the
+    means are kept in float32 (`master`, which a checkpoint must keep; a float32 tensor is its own) and cast to each
+    tensor's type.
+    """
+
+    def __init__(self, tensors: Named, tau: float, every: int) -> None:
+        self._tensors, self._tau, self._every = _floating(tensors), tau, every
+        self.master = {name: tensor.float() for name, tensor in self._tensors.items()}
+
+    @torch.no_grad()
+    def follow(self, policy: Named, step: int) -> None:
+        """Take in the policy's tensors after its update number `step`.
+
+        InvariantError, with nothing changed, when they are not those of the average by name and shape.
+        """
+        if step > 0 and step % self._every == 0:
+            self._take(policy, 1.0 - self._tau)
+
+    @torch.no_grad()
+    def take(self, stored: Named) -> None:
+        """Become what a checkpoint holds. InvariantError as in `follow`."""
+        self._take(stored, 1.0)
+
+    def _take(self, tensors: Named, share: float) -> None:
+        given = _floating(tensors)
+        ours, theirs = ({name: tensor.shape for name, tensor in some.items()} for some in (self.master, given))
+        if ours != theirs:
+            odd = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+            raise InvariantError(f"an average follows tensors of its own names and shapes, unlike {', '.join(odd[:3])}")
+        for name, master in self.master.items():
+            if share == 1.0:
+                master.copy_(given[name])
+            else:
+                master.lerp_(given[name].to(master), share)
+            if self._tensors[name].dtype != torch.float32:
+                self._tensors[name].copy_(master)
+
+
+def _floating(tensors: Named) -> dict[str, Tensor]:
+    return {name: tensor.detach() for name, tensor in tensors if tensor.is_floating_point()}
 
 
 class Divergence:
@@ -33,24 +81,21 @@ class Divergence:
         self._estimator = kl.get(config.kind)
         self._top = TopK(config.topk, config.variant, config.weight_low, config.weight_high)
         self._control = kl.Controller(config.coef, config.target, config.horizon)
-        self._anchor: Average | None = None
         self.reference: Any = None
+        self.moving: Average | None = None
+        """The reference's average when it follows the policy: then it is part of a checkpoint."""
 
     def adopt(self, reference: Any, tensors: Named = ()) -> None:
         """Hold the policy to `reference`, a model as `ssp.learning.forward.score` takes one. `tensors`: what of it this
         rank keeps, by name, where it is to follow the policy."""
         self.reference = reference
-        self._anchor = Average(tensors, self._config.ema_tau, self._config.ema_every)
+        if self._config.ema_tau < 1:
+            self.moving = Average(tensors, self._config.ema_tau, self._config.ema_every)
 
     @property
     def coef(self) -> float:
         """The coefficient as it is now."""
         return self._control.coef
-
-    @property
-    def moving(self) -> Average | None:
-        """The reference's average when it follows the policy: then it is part of a checkpoint."""
-        return self._anchor if self._anchor is not None and self._anchor.moves else None
 
     @property
     def in_loss(self) -> bool:
@@ -84,15 +129,15 @@ class Divergence:
     def after(self, figures: Mapping[str, float], episodes: int, policy: Named, step: int) -> None:
         """Steer the coefficient and let the anchor follow `policy`'s tensors, once update `step` on so many episodes is
         done."""
-        if self._anchor is not None:
-            if "kl" in figures:
-                self._control.update(figures["kl"], episodes)
-            self._anchor.follow(policy, step)
+        if "kl" in figures:
+            self._control.update(figures["kl"], episodes)
+        if self.moving is not None:
+            self.moving.follow(policy, step)
 
     def restore(self, anchor: Named | None, coef: float | None) -> None:
         """Go on from a checkpoint's anchor and, where the coefficient is steered, its coefficient."""
-        if self._anchor is not None and anchor is not None:
-            self._anchor.take(anchor)
+        if self.moving is not None and anchor is not None:
+            self.moving.take(anchor)
         if self._config.target and coef is not None:
             self._control.coef = coef
 
@@ -100,6 +145,6 @@ class Divergence:
         if getattr(self._estimator, "distributions", False):
             value: Tensor = self._estimator(policy, reference, sampled, behaviour, self._top)
             return value
-        own = policy.gather(1, sampled[:, None]).squeeze(1)
-        value = self._estimator(own, reference.gather(1, sampled[:, None]).squeeze(1))
+        own = at(policy, sampled)
+        value = self._estimator(own, at(reference, sampled))
         return value if behaviour is None else value * importance(own, behaviour, self._top.low, self._top.high)

@@ -1,11 +1,9 @@
 """Log-probabilities of the tokens that a policy wrote, and what else is read off the same distributions.
 
-Owns the one forward pass that training uses, padded or packed (`ssp.learning.packing`). Promises that only positions
-which predict a model token reach the vocabulary projection or the value head: every other position has no logits, hence
-exactly zero gradient there (law 1), and costs no softmax; and that at most `CELLS` logits of a model exist at a time,
-however many tokens and words there are.
-Refuses to know losses and coefficients. Needs a causal model whose logits are its output embedding applied to its last
-hidden state.
+The one forward pass that training uses, padded or packed (`ssp.learning.packing`). Only positions which predict a model
+token reach the vocabulary projection or the value head: every other position has no logits, hence exactly zero gradient
+there (law 1); and at most `CELLS` logits of a model exist at a time. Needs a causal model whose logits are its output
+embedding applied to its last hidden state.
 """
 
 from __future__ import annotations
@@ -65,9 +63,9 @@ def score(
 ) -> Scores:
     """Score the tokens of `ids` (long [B, T], right-padded) where `mask` (bool [B, T]) is true.
 
-    Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1, as there. `compare`: the KL to
-    the model `reference`, with the log-probs of the sampled tokens when they were drawn (`behaviour` [M], None: importance
-    weights are 1).
+    Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1, as there. `compare`: the
+    KL to the model `reference`, with the log-probs of the sampled tokens when they were drawn (`behaviour` [M], None:
+    importance weights are 1).
     """
     sampled = ids[:, 1:][mask[:, 1:]]
     line = lay_out(ids, mask) if packs(model) else None

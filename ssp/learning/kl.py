@@ -1,18 +1,15 @@
 """KL estimators and the controller of their coefficient.
 
-Of the sampled ones, over a flat list of model tokens: p is the sampled token, w = pi_ref(p) / pi(p), r = pi(p) / sg(pi(p))
-(value 1, with gradient), sg stops the gradient. Source of k1, k2, k3: Schulman 2020, "Approximating KL Divergence"
-(joschu.net/blog/kl-approx.html); of the others, and of what each one's gradient really is: EMA-PG (arXiv 2602.04417). Clamps
-(log w at ±20, k3's value at ±10) as in verl's `low_var_kl` and EMA-PG.
+Sampled ones, over a flat list of model tokens: p is the sampled token, w = pi_ref(p) / pi(p), r = pi(p) / sg(pi(p))
+(value 1, with gradient), sg stops the gradient. Source of k1, k2, k3: Schulman 2020 (joschu.net/blog/kl-approx.html);
+of the others, and of what each one's gradient really is: EMA-PG (arXiv 2602.04417). Clamps (log w at ±20, k3's value at
+±10) as in verl and EMA-PG.
 
-Of those over whole next-token distributions, exact, and exact on k tokens with a sampled tail: the policy is pi, ref the
-reference, p the sampled token, drawn from `behaviour`; s = pi(p) / behaviour(p) corrects for that, without gradient. Source:
-EMA-PG. The published top-k loss has the right value but not the right gradient: it differs by +grad of pi's mass on the top
-k (reverse) or of pi's mass off it (forward). `variant=paper` is that loss; `exact` drops the surplus term, so that value and
-gradient are the true KL's at every k and for every set that does not depend on p.
-
-Promises values a token, with gradient through the policy only. Refuses to know the coefficient's place and the mean, and to
-make distributions: they come as log-softmax.
+Those over whole next-token distributions (log-softmax), exact, or exact on k tokens with a sampled tail: p was drawn
+from `behaviour`, s = pi(p) / behaviour(p) corrects for that, without gradient. Source: EMA-PG. The published top-k loss
+has the right value but not the right gradient: it differs by +grad of pi's mass on the top k (reverse) or of pi's mass
+off it (forward). `variant=paper` is that loss; `exact` drops the surplus term, so that value and gradient are the true
+KL's at every k and for every set that does not depend on p.
 """
 
 from __future__ import annotations
@@ -27,9 +24,6 @@ from torch import Tensor
 from ssp.base.errors import InputError
 
 LOG_W_LIMIT, K3_LIMIT = 20.0, 10.0
-
-Estimator = Callable[[Tensor, Tensor], Tensor]
-"""(logprobs [M] with gradient, reference [M]) → [M]."""
 
 
 def _log_w(logprobs: Tensor, reference: Tensor) -> Tensor:
@@ -82,10 +76,7 @@ def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TopK:
-    """`k` tokens computed exactly (0: none, the vocabulary: all); `variant` exact or paper.
-
-    `low`, `high`: bounds of s (0 = no upper one).
-    """
+    """`k` tokens computed exactly; `variant` exact or paper; `low`, `high`: bounds of s (0 = no upper one)."""
 
     k: int
     variant: str = "exact"
@@ -93,10 +84,9 @@ class TopK:
     high: float = 0.0
 
 
-Divergence = Callable[[Tensor, Tensor, Tensor, Tensor | None, TopK], Tensor]
-"""(policy [M, V] log-probs with gradient, reference [M, V], sampled long [M], behaviour [M] or None, options) → [M].
-
-`behaviour` None: s is 1, which is right when the policy itself drew p."""
+def at(logprobs: Tensor, ids: Tensor) -> Tensor:
+    """[M]: of log-probs [M, V] those of the tokens `ids` [M]."""
+    return logprobs.gather(-1, ids[:, None]).squeeze(-1)
 
 
 def importance(logprobs: Tensor, behaviour: Tensor, low: float = 0.0, high: float = 0.0) -> Tensor:
@@ -106,12 +96,17 @@ def importance(logprobs: Tensor, behaviour: Tensor, low: float = 0.0, high: floa
 
 
 def full(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
-    """sum_j pi(j) (log pi(j) - log ref(j)): the reverse KL over the whole vocabulary. `sampled` and what follows: unread."""
+    """sum_j pi(j) (log pi(j) - log ref(j)): the reverse KL over the whole vocabulary.
+
+    Of these three: policy [M, V] log-probs with gradient, reference [M, V], sampled long [M], behaviour [M] (None: the
+    policy itself drew p, so s is 1) → [M].
+    """
     return (policy.exp() * (policy - reference.detach())).sum(dim=-1)
 
 
 def topk_reverse(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
-    """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top k.
+    """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top
+    k.
 
     `paper`: without the first sg. Source of q: the published code takes the sampling policy's, which is this one on
     policy; any q that does not depend on p serves.
@@ -120,8 +115,8 @@ def topk_reverse(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: 
     chosen = policy.gather(-1, top)
     gap = chosen - reference.detach().gather(-1, top)
     head = (chosen.exp() * (gap if options.variant == "paper" else gap.detach())).sum(dim=-1)
-    own = _at(policy, sampled)
-    tail = torch.exp(own - own.detach()) * (own - _at(reference, sampled)).detach()
+    own = at(policy, sampled)
+    tail = torch.exp(own - own.detach()) * (own - at(reference, sampled)).detach()
     return head + _tail_weight(policy, top, sampled, behaviour, options) * tail
 
 
@@ -135,36 +130,24 @@ def topk_forward(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: 
     top = reference.topk(min(options.k, reference.shape[-1]), dim=-1).indices
     chosen = reference.gather(-1, top)
     head = (chosen.exp() * (chosen - policy.gather(-1, top))).sum(dim=-1)
-    own = _at(policy, sampled)
-    log_w = (_at(reference, sampled) - own).clamp(-LOG_W_LIMIT, LOG_W_LIMIT)
+    own = at(policy, sampled)
+    log_w = (at(reference, sampled) - own).clamp(-LOG_W_LIMIT, LOG_W_LIMIT)
     tail = torch.exp(log_w.detach()) * log_w
     if options.variant == "paper":
         tail = tail + own - own.detach()
     return head + _tail_weight(policy, top, sampled, behaviour, options) * tail
 
 
-def _at(logprobs: Tensor, ids: Tensor) -> Tensor:
-    return logprobs.gather(-1, ids[:, None]).squeeze(-1)
-
-
 def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
     """s where the sampled token is outside `top` [M, k], 0 where it is inside. No gradient."""
-    own = _at(policy, sampled).detach()
+    own = at(policy, sampled).detach()
     s = torch.ones_like(own) if behaviour is None else importance(own, behaviour, options.low, options.high)
     return torch.where((top == sampled[:, None]).any(dim=-1), 0.0, s)
 
 
-_ESTIMATORS: dict[str, Any] = {
-    "k1": k1,
-    "k2": k2,
-    "k3": k3,
-    "k3pp": k3pp,
-    "k4": k4,
-    "k5": k5,
+_ESTIMATORS: dict[str, Callable[..., Tensor]] = {
+    **{kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)},
     "abs": absolute,
-    "topk_reverse": topk_reverse,
-    "topk_forward": topk_forward,
-    "full": full,
 }
 for _divergence in (topk_reverse, topk_forward, full):  # what they say of themselves: sampled log-probs do not suffice
     vars(_divergence).update(distributions=True)
@@ -176,8 +159,8 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Any:
-    """The estimator called `name`: an `Estimator`, or where its attribute `distributions` is true a
-    `Divergence`. Unknown name → InputError that lists the known ones."""
+    """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where its attribute
+    `distributions` is true as `full` is called. InputError for an unknown name."""
     if name not in _ESTIMATORS:
         raise InputError("kl.kind must be a known name", name, f"set kl.kind to one of: {', '.join(names())}")
     return _ESTIMATORS[name]

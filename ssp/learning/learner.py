@@ -1,25 +1,22 @@
 """A learner: batches in, optimizer steps, figures out.
 
-Promises one optimizer step an update at most (a mini-batch, where these are set), a gradient that does not depend on the
-split into micro-batches and ranks, and weights untouched by a step whose loss or gradient is not finite. Refuses to know
-which algorithm or loss it runs, versions, games and Ray.
+One optimizer step an update at most (a mini-batch, where these are set), and weights untouched by a step whose loss or
+gradient is not finite. It does not know which algorithm or loss it runs, versions, games and Ray.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Mapping
 from itertools import zip_longest
 
 import torch
 
-from ssp.base.errors import InvariantError
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
+from ssp.learning.memory import pieces
 from ssp.learning.objective import Step, Update
-from ssp.learning.pieces import pieces
 from ssp.learning.store import Stored
 
 
@@ -29,11 +26,10 @@ class Learner(Stored):
     def update(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
         """Train on each role's batch; the figures of each by their names in metrics.jsonl.
 
-        Roles that share take their optimizer steps one after the other, or, with `learner.combine`, together, on the sum
-        of their gradients. A mini-batch without any signal is measured but makes no optimizer step; the step counter
-        moves all the same. So does a batch without a model token of a valid row, of which there is nothing to measure.
-        InvariantError: a loss or gradient that is not finite (weights, optimizer and counter are then as before, but for
-        earlier mini-batches). OutOfMemory: see `ssp.learning.memory`.
+        Roles that share take their optimizer steps one after the other, or, with `learner.combine`, together, on the
+        sum of their gradients. A mini-batch without any signal is measured but makes no optimizer step. InvariantError:
+        a loss or gradient that is not finite (weights, optimizer and counter are then as before, but for earlier
+        mini-batches). OutOfMemory: see `ssp.learning.memory`.
         """
         started = time.perf_counter()
         names = [role for role in self.objectives if role in batches]
@@ -71,7 +67,7 @@ class Learner(Stored):
         found = self.memory.within(lambda: self._gradient(steps), self.backend.zero, self.backend.local)
         losses = self.ranks.total([loss for loss, _ in found])
         learning = [loss for step, loss in zip(steps, losses, strict=True) if step.learns]
-        norm = self._apply(sum(learning), steps[0].update.lr) if learning else 0.0
+        norm = self.backend.learn(sum(learning), steps[0].update.lr) if learning else 0.0
         for step, loss, (_, figures) in zip(steps, losses, found, strict=True):
             figures.steps += 1
             figures.loss += loss
@@ -100,11 +96,3 @@ class Learner(Stored):
                     self.backend.backward(loss if counts else 0.0 * loss, last=left == 0)
             out.append((whole, figures))
         return out
-
-    def _apply(self, loss: float, lr: float) -> float:
-        """Clip and step; the gradient's norm before clipping. InvariantError, with nothing changed, when not finite."""
-        norm = self.backend.step(lr) if math.isfinite(loss) else math.nan
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            self.backend.zero()
-            raise InvariantError(f"update {self.step + 1}: loss {loss} and gradient norm {norm} must be finite")
-        return norm

@@ -1,12 +1,11 @@
 """How one role learns: everything between its batch and the loss of a micro-batch.
 
-Owns the role's estimator, loss, KL, critic, learning rate and the weight of a token. Promises a gradient that does not
-depend on the split into micro-batches and ranks, and none at any position but the model tokens of valid rows (law 1).
-Refuses to know which algorithm or loss it runs, and who else trains the same weights.
+The gradient does not depend on the split into micro-batches and ranks, and there is none at any position but the model
+tokens of valid rows (law 1).
 
-Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the step, also of rows whose
-advantage is 0 (those cost no compute without KL or entropy). Rows that must not count, such as groups without spread, are
-dropped by the caller.
+Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the step, also of rows
+whose advantage is 0 (those cost no compute without KL or entropy). Rows that must not count, such as groups without
+spread, are dropped by the caller.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from ssp.config.role import RoleConfig
 from ssp.learning import algorithms, losses
 from ssp.learning.algorithms.base import Algorithm, over_tokens, token_rewards, whiten
 from ssp.learning.backends.backend import Backend
-from ssp.learning.backends.ranks import SOLO, Ranks
+from ssp.learning.backends.ranks import Ranks
 from ssp.learning.batch import Batch, lengths, mini_batches
 from ssp.learning.critic import Critic
 from ssp.learning.divergence import Divergence
 from ssp.learning.figures import Figures
-from ssp.learning.memory import Memory
-from ssp.learning.pieces import measured
+from ssp.learning.memory import Memory, measured
 
 
 @dataclass
@@ -50,18 +48,14 @@ class Update:
 
     def __post_init__(self) -> None:
         self.ends = lengths(self.trained)
+        assert self.batch.advantages is not None
+        self.advantages = self.batch.advantages
 
     def parts(self) -> list[Tensor]:
         """Indices of the rows that each of its optimizer steps trains."""
         parts = mini_batches(self.batch.sources, self.objective.config.learner.minibatch)
         trained = [rows[self.trained[rows].any(dim=1)] for rows in parts]
         return [rows for rows in trained if len(rows)]
-
-    @property
-    def advantages(self) -> Tensor:
-        """[N, T]."""
-        assert self.batch.advantages is not None
-        return self.batch.advantages
 
 
 class Step(NamedTuple):
@@ -78,7 +72,7 @@ class Step(NamedTuple):
 class Objective:
     """`source`: the folder of the start model; `steps`: updates in all, for a schedule that falls."""
 
-    def __init__(self, config: RoleConfig, source: Path, memory: Memory, ranks: Ranks = SOLO, steps: int = 0) -> None:
+    def __init__(self, config: RoleConfig, source: Path, memory: Memory, ranks: Ranks, steps: int) -> None:
         """InputError: unknown algorithm, loss or KL name; a critic's model that cannot be read."""
         self.config, self._memory, self._steps = config, memory, steps
         self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam, config.baseline)
@@ -110,11 +104,8 @@ class Objective:
         return update
 
     def steps(self, update: Update, number: int) -> Iterator[Step]:
-        """The optimizer steps of update `number`.
-
-        One without signal (all advantages 0, no KL in the loss, no entropy bonus), or while the critic warms up, only
-        measures.
-        """
+        """The optimizer steps of update `number`. One without signal (all advantages 0, no KL in the loss, no entropy
+        bonus), or while the critic warms up, only measures."""
         everywhere = self.divergence.in_loss or self.config.entropy_coef > 0
         warming = self.critic is not None and number <= self.config.critic.warmup_steps
         for part in update.parts():
@@ -150,16 +141,16 @@ class Objective:
         return (values * step.weights[owners].to(policy.device)).sum()
 
     def weights(self, batch: Batch, trained: Tensor, rows: Tensor, step: int) -> Tensor:
-        """float32 [N]: what a token of each row weighs in an optimizer step on `rows`, in update `step`; continuations as
-        their episode."""
-        sources = batch.sources
-        counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, sources[rows], trained[rows].sum(dim=1))
-        per_episode = losses.token_weights(counts, self.config.aggregate, self.config.limits.at(step).total_tokens)
-        return per_episode[sources].float()
+        """float32 [N]: what a token of each row weighs in an optimizer step on `rows`, in update `step`; a continuation
+        counts as its episode."""
+        sources, on = batch.sources, trained[rows].sum(dim=1)
+        counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, sources[rows], on)
+        length = self.config.limits.at(step).total_tokens
+        return losses.token_weights(counts, self.config.aggregate, length)[sources].float()
 
     def lr(self, step: int) -> float:
-        """Of update `step` (from 1): of w warm-up updates number k runs at k/w of the rate, so the first one is not lost
-        at rate 0; then constant, or the half cosine that would be 0 one update after the last."""
+        """Of update `step` (from 1): of w warm-up updates number k runs at k/w of the rate, so the first one is not
+        lost at rate 0; then constant, or the half cosine that would be 0 one update after the last."""
         learner = self.config.learner
         peak = max(learner.warmup_steps, 1)
         if step < peak:
@@ -174,9 +165,9 @@ class Objective:
         update.figures.reduce(policy.ranks)
         summary = {**update.figures.summary(), **self.divergence.figures()}
         self.divergence.after(summary, int(update.batch.valid.sum()), policy.local_tensors("model"), step)
-        on = update.trained
-        size = float(update.advantages[on].abs().mean()) if bool(on.any()) else 0.0
-        return {**summary, "lr": update.lr, "tokens": float(on.sum()), "advantage/mean_abs": size}
+        sizes = update.advantages[update.trained].abs()
+        size = float(sizes.mean()) if len(sizes) else 0.0
+        return {**summary, "lr": update.lr, "tokens": float(len(sizes)), "advantage/mean_abs": size}
 
 
 def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, place: str = "loss") -> Batch:
@@ -184,14 +175,19 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
     token, without gradient.
 
     `place` reward: r_t ← r_t - penalty_t before the estimate (InstructGPT, Ouyang et al. 2022); advantage: A_t ← A_t -
-    penalty_t after it (EMA-PG's apply_kl_after_advantage); future: A_t ← A_t - the sum of penalty_t and all later ones of
-    the row (its use_future_kl_as_reward); loss: the penalty is not looked at. An estimator with a critic is whitened over
-    the batch's model tokens in between, as Search-R1 and verl do; its targets are not.
+    penalty_t after it; future: A_t ← A_t - the sum of penalty_t and all later ones of the row (both EMA-PG's); loss: it
+    is not looked at. An estimator with a critic is whitened over the batch's model tokens in between, as Search-R1 and
+    verl do; its targets are not.
     """
     trained = batch.mask & batch.valid[:, None]
     if penalty is not None and place == "reward":
         batch = replace(batch, token_rewards=token_rewards(batch) - penalty)
-    advantages, targets = _over_rows(algorithm, batch), None
+    first, targets = batch if batch.source is None else batch.episodes(), None
+    advantages = algorithm.advantages(first)
+    if batch.source is not None:  # of the episodes' first rows, put on their continuations too
+        an_episode = advantages.gather(1, first.mask.int().argmax(dim=1, keepdim=True)).squeeze(1)
+        rest = over_tokens(an_episode[batch.source[len(first) :]], batch.mask[len(first) :])
+        advantages = torch.cat([advantages, rest])
     if algorithm.needs_values and batch.values is not None:
         targets = advantages + batch.values
         advantages = whiten(advantages, trained, batch.graders)
@@ -200,13 +196,3 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
     if penalty is not None and place in ("advantage", "future"):
         advantages = torch.where(trained, advantages - penalty, 0.0).float()
     return replace(batch, advantages=advantages, targets=targets)
-
-
-def _over_rows(algorithm: Algorithm, batch: Batch) -> Tensor:
-    """Advantages [N, T] of the episodes' first rows, put on their continuations too."""
-    if batch.source is None:
-        return algorithm.advantages(batch)
-    first = batch.episodes()
-    given = algorithm.advantages(first)
-    an_episode = given.gather(1, first.mask.int().argmax(dim=1, keepdim=True)).squeeze(1)
-    return torch.cat([given, over_tokens(an_episode[batch.source[len(first) :]], batch.mask[len(first) :])])

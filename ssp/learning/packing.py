@@ -4,25 +4,62 @@ Owns how rows are laid out in one line of tokens, and the forward over that line
 Face model (so adapters, hooks of sharded parameters and autocast work) but not its attention. Promises that no token
 sees another row's tokens, that rows which begin with the same prompt compute it once, that the last layer's MLP runs
 only where a state is asked for, and the states of the padded forward up to rounding.
-Refuses models whose layers it does not know (`FAMILIES`), and attention dropout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from types import MethodType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ssp.base.errors import InputError, InvariantError
-from ssp.learning.attention import Segments, attend, rotate
+from ssp.config.role import LearnerConfig
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 """Values of `model_type` whose layers the packed forward computes."""
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Consecutive pieces of a line; piece i continues piece `parents[i]`, which continues none (-1: nor does i). A
+    token sees its own piece up to itself, before that the whole piece which its own continues, and nothing else.
+
+    `runs`: (how many, own tokens, tokens seen), for consecutive pieces of equal sizes. `seen` long [K]: the places of
+    the tokens that each piece's last token sees, piece by piece; None where all are their own in order. `own`, `ends`:
+    cumulative counts of own and of seen tokens, int32 [pieces + 1].
+    """
+
+    runs: tuple[tuple[int, int, int], ...]
+    seen: Tensor | None
+    own: Tensor
+    ends: Tensor
+    longest: tuple[int, int]
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> Segments:
+        """Pieces of `sizes` tokens."""
+        starts = list(accumulate(sizes, initial=0))
+        totals = [size + (0 if parent < 0 else sizes[parent]) for size, parent in zip(sizes, parents, strict=True)]
+        seen = None
+        if totals != list(sizes):
+            both = [place for pair in zip(parents, range(len(sizes)), strict=True) for place in pair if place >= 0]
+            seen = torch.cat([torch.arange(starts[piece], starts[piece + 1]) for piece in both]).to(device)
+        runs = tuple((len(list(run)), *key) for key, run in groupby(zip(sizes, totals, strict=True)))
+        own, ends = (
+            torch.tensor(list(accumulate(counts, initial=0)), dtype=torch.int32, device=device)
+            for counts in (sizes, totals)
+        )
+        return cls(runs, seen, own, ends, (max(sizes), max(totals)))
 
 
 @dataclass(frozen=True)
@@ -54,6 +91,21 @@ def enable_packing(model: PreTrainedModel) -> None:
 def packs(model: PreTrainedModel) -> bool:
     """Whether `enable_packing` was called on the model."""
     return bool(getattr(model, "lays_lines", False))
+
+
+def prepare(model: PreTrainedModel, config: LearnerConfig) -> None:
+    """Lay rows side by side, and keep of each layer only its input, where `config` says so. Same gradient.
+
+    transformers computes a layer's activations again where the layer is in training mode; its parts stay in evaluation
+    mode, without dropout.
+    """
+    if config.packing:
+        enable_packing(model)
+    if config.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for module in model.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.training = True
 
 
 def lay_out(ids: Tensor, mask: Tensor) -> Line:
@@ -127,3 +179,91 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, 
     x = x + attention.o_proj(mixed)
     out: Tensor = x + layer.mlp(layer.post_attention_layernorm(x))
     return out
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions: x [T, heads, D], cos and sin [T, 1, D / 2] → [T, heads, D], of the wider type."""
+    out: Tensor = _Rotate.apply(x, cos, sin)
+    return out
+
+
+class _Rotate(torch.autograd.Function):
+    """(a, b) → (a cos - b sin, b cos + a sin), halves of the last axis. Its own inverse's transpose: the gradient is a
+    rotation by the opposite angle, so that nothing is kept."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(cos, sin)
+        ctx.dtype = x.dtype
+        return _rotated(x, cos, sin, torch.promote_types(x.dtype, cos.dtype))
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        cos, sin = ctx.saved_tensors
+        return _rotated(grad, cos, -sin, ctx.dtype), None, None
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
+    out = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+    (a, b), (first, second) = x.chunk(2, -1), out.chunk(2, -1)
+    first.copy_(torch.addcmul(a * cos, b, sin, value=-1))
+    second.copy_(torch.addcmul(b * cos, a, sin))
+    return out
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float, window: int | None = None
+) -> Tensor:
+    """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
+
+    `window`: a token sees at most so many, itself included. On a GPU in half precision one call of
+    `torch.nn.attention.varlen`; else `scaled_dot_product_attention` for each run of pieces of equal size. On a CPU that
+    is in float32, in which its kernel is faster than in bfloat16 (backward: twice).
+    """
+    dtype = value.dtype
+    fast = query.is_cuda and dtype in HALF
+    if fast:
+        query, key = query.to(dtype), key.to(dtype)
+    elif dtype in HALF:
+        query, key, value = query.float(), key.float(), value.float()
+    if segments.seen is not None:  # the keys of a prompt before each piece that continues it
+        key, value = (x.flatten(1).index_select(0, segments.seen).view(-1, *x.shape[1:]) for x in (key, value))
+    if fast:
+        from torch.nn.attention.varlen import varlen_attn
+
+        # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces need it.
+        sizes = (segments.own, segments.ends, *segments.longest)
+        around = (-1 if window is None else window - 1, 0)
+        grouped = query.shape[1] > key.shape[1]
+        out = varlen_attn(query, key, value, *sizes, scale=scale, window_size=around, enable_gqa=grouped)
+        assert isinstance(out, Tensor)  # a pair only when more is asked for
+        return out
+    with torch.autocast(query.device.type, enabled=False):
+        own = [count * size for count, size, _ in segments.runs]
+        total = [count * size for count, _, size in segments.runs]
+        parts = zip(query.split(own), key.split(total), value.split(total), segments.runs, strict=True)
+        mixed = []
+        for q, k, v, (count, size, _) in parts:
+            if size:
+                q, k, v = (x.view(count, -1, *x.shape[1:]) for x in (q, k, v))
+                mixed.append(_run(q, k, v, scale, window))
+        return torch.cat(mixed).to(dtype)
+
+
+def _run(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
+    """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n * own, heads, D].
+
+    The causal mask of this function is aligned at the first token, so queries that continue a prompt get zeros in
+    front.
+    """
+    (_, own, heads, dim), total = query.shape, key.shape[1]
+    mask = None
+    if window is not None and window < total:
+        mask = torch.ones(total, total, dtype=torch.bool, device=query.device).tril().triu(1 - window)
+    if own < total:
+        query = F.pad(query, (0, 0, 0, 0, total - own, 0))
+    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+    mixed = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=heads > key.shape[1]
+    )
+    return mixed[:, :, total - own :].transpose(1, 2).reshape(-1, heads, dim)

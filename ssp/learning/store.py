@@ -1,46 +1,88 @@
 """What a learner trains, and the way to disk and back: weights, checkpoints, model folders.
 
-Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state as the backend keeps it
-(`optimizer.pt`, or the shards of every rank under `shards/`), where there is a critic its optimizer and `critic/`, where
-the KL's reference moves the folder `anchor/` (a policy in the same layout; of a sharded policy a file a rank), and with
-LoRA the folder `adapter/` in peft's layout.
-
-Promises that going on is bit for bit the uninterrupted run (law 7), and that what was written with another backend, number
-of shards, estimator or architecture is refused before anything is taken. Refuses to choose versions.
+Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state as the backend
+keeps it (`optimizer.pt`, or the shards of every rank under `shards/`), where there is a critic its optimizer and
+`critic/`, where the KL's reference moves the folder `anchor/` (a policy in the same layout; of a sharded policy a file
+a rank), and with LoRA the folder `adapter/` in peft's layout. Going on from it is bit for bit the uninterrupted run
+(law 7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from ssp.base.errors import InputError, InvariantError
-from ssp.config.role import RoleConfig
-from ssp.learning import backends, checkpoint
-from ssp.learning import policy as policies
-from ssp.learning.anchor import named
+from ssp.config.role import LearnerConfig, RoleConfig
+from ssp.learning import backends, checkpoint, lora
+from ssp.learning.backends.backend import named
 from ssp.learning.backends.ranks import SOLO, Ranks
-from ssp.learning.flops import Work, matrix_rate
+from ssp.learning.figures import Work, matrix_rate
+from ssp.learning.forward import score
 from ssp.learning.memory import Memory
 from ssp.learning.objective import Objective
+from ssp.learning.packing import enable_packing, prepare
 from ssp.record.manifest import RECORD, protocol_of, read_record, seal
 
 OPTIMIZER, CRITIC, ANCHOR, ADAPTER = "optimizer", "critic", "anchor", "adapter"
+
+
+class Policy(nn.Module):
+    """The policy as one module, which a backend wraps and calls: `model` and, with KL, its reference (`held_to`): a
+    frozen model, or the same model without its adapter (`lora.Bare`)."""
+
+    def __init__(self, model: PreTrainedModel, reference: Any = None) -> None:
+        super().__init__()
+        self.model = model
+        self.reference = reference if isinstance(reference, nn.Module) else None
+        self._bare = None if isinstance(reference, nn.Module) else reference
+        names = dict(model.named_parameters())
+        self.shapes = {
+            n.replace(".base_layer.", "."): list(p.shape) for n, p in names.items() if not lora.is_adapter(n)
+        }
+        self.adapted = any(map(lora.is_adapter, names))
+
+    @staticmethod
+    def make(source: Path, config: LearnerConfig, held: bool) -> Policy:
+        """The model of the folder `source` as `config` has it trained, with what it is `held` to."""
+        model, reference = checkpoint.load_model(source), None
+        if config.lora.rank:
+            lora.put_on(model, config.lora)
+            reference = lora.Bare(model) if held else None
+        elif held:
+            reference = checkpoint.load_model(source).requires_grad_(False)
+            if config.packing:
+                enable_packing(reference)
+        prepare(model, config)
+        return Policy(model, reference)
+
+    @property
+    def held_to(self) -> Any:
+        """The reference, None without KL."""
+        return self._bare if self.reference is None else self.reference
+
+    def forward(self, *args: Any, of_reference: bool = False, **options: Any) -> tuple[Tensor, ...]:
+        """`ssp.learning.forward.score` of the policy, where it is compared with its reference, or of the reference. A
+        plain tuple, because backends put hooks on tensors that they can see."""
+        if of_reference:
+            return tuple(score(self.held_to, *args))
+        return tuple(score(self.model, *args, reference=self.held_to, **options))
 
 
 class Stored:
     """One policy, a Hugging Face causal model, with the objectives of the roles that train it and its step counter.
 
     `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must), and, when a role's
-    `kl.coef` > 0, the reference of the KL term. `roles`: the block of each role, in the order of their steps; roles that
-    share have the same `learner` block. `steps`: updates in all, for a schedule that falls. `ranks`: the processes that
-    make every call together, each with the same arguments; rank 0 gives weights and writes files.
+    `kl.coef` > 0, the reference of the KL term. `roles`: the block of each role, in the order of their steps; roles
+    that share have the same `learner` block. `steps`: updates in all, for a schedule that falls. `ranks`: the processes
+    that make every call together, each with the same arguments; rank 0 gives weights and writes files.
     """
 
     def __init__(
@@ -60,7 +102,7 @@ class Stored:
             role: Objective(config, self.source, self.memory, ranks, steps) for role, config in roles.items()
         }
         held = [objective for objective in self.objectives.values() if objective.config.kl.coef]
-        self.policy = policies.make(self.source, self.config, bool(held))
+        self.policy = Policy.make(self.source, self.config, bool(held))
         self.work = Work.of(self.policy.model)
         self.backend = backends.make(self.policy, self.config, self.config.lr, ranks)
         kind = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
@@ -72,32 +114,31 @@ class Stored:
         self.step = 0
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated. Adapters are
-        merged. Empty on other ranks than 0."""
+        """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated. Adapters
+        are merged. Empty on other ranks than 0."""
         return _arrays(self._weights())
 
     def anchor_weights(self) -> dict[str, np.ndarray]:
         """The same of the reference that the KL is measured to. InvariantError where it has no weights of its own."""
         if self.policy.reference is None:
             raise InvariantError("this policy has no reference of its own")
-        return _arrays(self._kept(self._whole(self.policy.reference)))
+        return _arrays(self._kept(lora.weights(self.policy.reference, self.backend.whole)))
 
     def adapter(self) -> dict[str, np.ndarray]:
         """Copies of the adapter's tensors by peft's names, float32. Empty on other ranks than 0."""
-        return _arrays(self._adapter())
+        return _arrays(self._kept(lora.adapter(self.policy.model, self.backend.whole).items()))
 
     def adapter_bytes(self) -> int:
         """Of `adapter`, from what is known without any other rank."""
-        return 4 * sum(self.backend.count(p) for name, p in self.policy.model.named_parameters() if ".lora_" in name)
+        return 4 * sum(self.backend.count(p) for n, p in self.policy.model.named_parameters() if lora.is_adapter(n))
 
     def save(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
-        """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to `ssp.json` beside protocol, step
-        and estimator state; InvariantError when it contradicts them."""
-        own = {"protocol": self.protocol, "step": self.step, **self._states(), "layout": self._layout}
-        for key, value in own.items():
-            if key in meta and meta[key] != value:
-                raise InvariantError(f"meta says {key}={meta[key]} but the learner has {value}")
-        record = {**meta, **own}
+        """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to `ssp.json` beside protocol,
+        step and estimator state; InvariantError when it contradicts them."""
+        record = {**meta, "protocol": self.protocol, "step": self.step, **self._states(), "layout": self._layout}
+        for key, value in meta.items():
+            if record[key] != value:
+                raise InvariantError(f"meta says {key}={value} but the learner has {record[key]}")
 
         def fill(aside: Path) -> None:
             self._write_policy(aside)
@@ -108,9 +149,7 @@ class Stored:
                 if objective.divergence.moving is not None:
                     self._write_anchor(aside / ANCHOR, objective.divergence.moving.master, record)
             if self.policy.adapted:
-                from ssp.learning import lora
-
-                tensors = self._adapter()
+                tensors = self._kept(lora.adapter(self.policy.model, self.backend.whole).items())
                 if self.ranks.rank == 0:
                     lora.write(aside / ADAPTER, tensors, self.config.lora)
 
@@ -123,19 +162,15 @@ class Stored:
     def load(self, folder: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; its `ssp.json`. The learning rate stays the config's.
 
-        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or layout.
+        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or
+        layout.
         """
         folder = Path(folder)
         record = self.ranks.agree(lambda: self._checked(folder))
         if self.policy.adapted and not self.backend.shards:
-            from ssp.learning import lora
-
             lora.read(folder / ADAPTER, self.policy.model)
         elif not self.backend.shards:
-            loaded = dict(checkpoint.load_model(folder).named_parameters())
-            with torch.no_grad():
-                for name, parameter in self.policy.model.named_parameters():
-                    parameter.copy_(loaded[name])
+            self.policy.model.load_state_dict(checkpoint.load_model(folder).state_dict())
         self.backend.read(folder / OPTIMIZER, weights=False)
         for role, objective in self.objectives.items():
             if objective.critic is not None:
@@ -147,23 +182,7 @@ class Stored:
         return record
 
     def _weights(self) -> dict[str, Tensor]:
-        """The policy's parameters, adapters merged."""
-        if not self.policy.adapted:
-            return self._kept(self._whole(self.policy.model))
-        from ssp.learning import lora
-
         return self._kept(lora.weights(self.policy.model, self.backend.whole))
-
-    def _adapter(self) -> dict[str, Tensor]:
-        from ssp.learning import lora
-
-        return self._kept(lora.adapter(self.policy.model, self.backend.whole).items())
-
-    def _whole(self, model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-        """Parameters by Hugging Face name; each is good until the next one is asked for."""
-        for name, parameter in model.named_parameters():
-            with self.backend.whole([parameter]):
-                yield name, parameter
 
     def _kept(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """Of all that the ranks gather together, on the host in float32; nothing on other ranks than 0."""
@@ -183,16 +202,15 @@ class Stored:
             folder.mkdir(exist_ok=True)
             save_file({name: tensor.contiguous() for name, tensor in master.items()}, self._part(folder))
         elif self.ranks.rank == 0:
-            model = self.policy.model
-            whole = {name: master[name].cpu() for name, _ in model.named_parameters()}
-            checkpoint.write_policy(folder, model, whole, self.source)
+            whole = {name: master[name].cpu() for name, _ in self.policy.model.named_parameters()}
+            checkpoint.write_policy(folder, self.policy.model, whole, self.source)
             seal(folder, record)
 
-    def _anchor(self, folder: Path) -> list[tuple[str, Tensor]]:
+    def _anchor(self, folder: Path) -> Iterable[tuple[str, Tensor]]:
         if not self.backend.parted:
-            return list(named(checkpoint.load_model(folder)))
+            return named(checkpoint.load_model(folder))
         checkpoint.require(self._part(folder))
-        return list(load_file(self._part(folder)).items())
+        return load_file(self._part(folder)).items()
 
     def _part(self, folder: Path) -> Path:
         return folder / f"{self.ranks.rank}.safetensors"
@@ -200,16 +218,11 @@ class Stored:
     def _checked(self, folder: Path) -> dict[str, Any]:
         """The record of a checkpoint that this learner can go on from."""
         checkpoint.require(folder / RECORD)
-        wrote, ours = read_record(folder).get("layout"), self._layout
-        if wrote != ours:
-            wrote = wrote if isinstance(wrote, Mapping) else {}
-            differ = sorted(key for key in {*wrote, *ours} if wrote.get(key) != ours.get(key))
-            listed = [", ".join(f"{key}={layout.get(key, 'none')}" for key in differ) for layout in (ours, wrote)]
-            raise InputError(
-                f"a run goes on with the learner that wrote its checkpoint: {listed[0]}",
-                f"{folder} is of {listed[1]}",
-                "set learner.* as it was, or start a new run with the folder as <role>.model",
-            )
+        wrote = read_record(folder).get("layout")
+        if wrote != self._layout:
+            rule = f"a run goes on with the learner that wrote its checkpoint: {self._layout}"
+            step = "set learner.* as it was, or start a new run with the folder as <role>.model"
+            raise InputError(rule, f"{folder} is of {wrote}", step)
         objectives = self.objectives.values()
         names = [] if self.backend.shards else [f"{OPTIMIZER}.pt"]
         if any(objective.critic is not None for objective in objectives) and not self.backend.shards:
@@ -230,9 +243,9 @@ class Stored:
     @property
     def _layout(self) -> dict[str, Any]:
         """How the state is cut and kept: what must be the same to read it."""
-        lora = self.config.lora
-        adapter = {"lora": [lora.rank, lora.alpha, *sorted(lora.targets)]} if lora.rank else {}
-        return {**self.backend.layout, **adapter}
+        adapter = self.config.lora
+        kept = {"lora": [adapter.rank, adapter.alpha, *sorted(adapter.targets)]} if adapter.rank else {}
+        return {**self.backend.layout, **kept}
 
     def _states(self) -> dict[str, Any]:
         """Estimator and coefficient: of a learner of one role as they are, else by role."""

@@ -4,12 +4,12 @@
 
 For each random Qwen2 shape, forward and backward of one micro-batch in every variant, in turn, with a product of large
 float32 matrices between them; the best round of each counts, by the CPU seconds of this thread. Work is what the model
-needs (`ssp.learning.flops`: 6 operations a weight and trained token, plus attention; padding and recomputation count
+needs (`ssp.learning.figures`: 6 operations a weight and trained token, plus attention; padding and recomputation count
 nothing). `share`: of the float32 matrix rate of the same minute, so that of bfloat16 can exceed 1. `mismatch`: 99th
 percentile of |log-prob - the padded float32 log-prob|.
 
-Rows are ragged (uniform in half the longest to the longest), with a third of the tokens trained; groups of `--group` rows
-share their prompt, a fifth of the longest row.
+Rows are ragged (uniform in half the longest to the longest), with a third of the tokens trained; groups of `--group`
+rows share their prompt, a fifth of the longest row.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ssp.config.role import LearnerConfig  # noqa: E402
 from ssp.learning.batch import lengths, micro_batches  # noqa: E402
-from ssp.learning.flops import Work  # noqa: E402
+from ssp.learning.figures import Work  # noqa: E402
 from ssp.learning.forward import score  # noqa: E402
-from ssp.learning.policy import prepare  # noqa: E402
+from ssp.learning.packing import prepare  # noqa: E402
 
 SHAPES = {  # words, hidden, mlp, layers, heads, kv heads, longest row
     "tiny": (550, 64, 128, 2, 4, 2, 450),

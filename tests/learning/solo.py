@@ -6,7 +6,15 @@ from pathlib import Path
 
 from ssp.config.role import RoleConfig
 from ssp.learning.backends.ranks import SOLO, Ranks
+from ssp.learning.critic import Critic
 from ssp.learning.learner import Learner
+from ssp.learning.memory import Memory
+
+
+def solo_critic(model_dir: Path, config: RoleConfig) -> Critic:
+    """The critic of a role in one process."""
+    learner = config.learner
+    return Critic(model_dir, config.critic, learner, SOLO, Memory(learner.token_budget, learner.packing))
 
 
 class SoloLearner:

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from solo import SoloLearner
+from solo import SoloLearner, solo_critic
 
 from ssp.base.errors import InputError, InvariantError
-from ssp.learning.critic import Critic
 from ssp.learning.figures import Figures
 
 
@@ -30,7 +29,7 @@ def nudge(critic, seed=0):
 
 def test_values_start_at_zero_and_stand_before_model_tokens_only(model_dir, make_batch, ppo):
     batch = make_batch(6)
-    critic = Critic(model_dir, ppo.critic, ppo.learner)
+    critic = solo_critic(model_dir, ppo)
     assert torch.equal(critic.values(batch, batch.mask), torch.zeros(batch.mask.shape))
     values = nudge(critic).values(batch, batch.mask)
     assert torch.equal(values[~batch.mask], torch.zeros(int((~batch.mask).sum()))) and (values[batch.mask] != 0).all()
@@ -44,7 +43,7 @@ def test_only_positions_that_predict_model_tokens_have_a_value_gradient(model_di
     ppo.learner.token_budget = 10**6
     batch = make_batch(8)
     batch = replace(batch, values=torch.zeros(batch.mask.shape))
-    critic, seen = nudge(Critic(model_dir, ppo.critic, ppo.learner)), []
+    critic, seen = nudge(solo_critic(model_dir, ppo)), []
 
     def keep(module, args, output):
         output.last_hidden_state.retain_grad()
@@ -61,7 +60,7 @@ def test_only_positions_that_predict_model_tokens_have_a_value_gradient(model_di
 
 def test_the_loss_is_half_the_worse_of_plain_and_clipped(model_dir, make_batch, ppo):
     batch = make_batch(4)
-    critic = nudge(Critic(model_dir, ppo.critic, ppo.learner))
+    critic = nudge(solo_critic(model_dir, ppo))
     value = critic.values(batch, batch.mask)
     old = torch.where(batch.mask, value + torch.linspace(-2, 2, value.numel()).view(value.shape), 0.0)
     targets = torch.randn(value.shape, generator=torch.Generator().manual_seed(0))
@@ -101,9 +100,9 @@ def test_while_it_warms_up_the_policy_stays_as_it_is(model_dir, make_batch, ppo)
 def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, ppo):
     batch = make_batch(4)
     batch = replace(batch, values=torch.zeros(batch.mask.shape))
-    critic = Critic(model_dir, ppo.critic, ppo.learner)
+    critic = solo_critic(model_dir, ppo)
     before = {name: tensor.clone() for name, tensor in critic.net.state_dict().items()}
-    with pytest.raises(InvariantError, match="critic's loss"):
+    with pytest.raises(InvariantError, match="must be finite"):
         critic.step(
             replace(batch, targets=torch.full(batch.mask.shape, torch.inf)), batch.mask, torch.arange(4), Figures()
         )

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from ssp.learning.flops import Work, matrix_rate
+from ssp.learning.figures import Work, matrix_rate
 
 CONFIG = {
     "vocab_size": 97,

@@ -20,11 +20,10 @@ from transformers import (
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.learning import kl
-from ssp.learning.attention import Segments, attend, rotate
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.forward import score, states
 from ssp.learning.kl import TopK
-from ssp.learning.packing import enable_packing, lay_out, packs
+from ssp.learning.packing import Segments, attend, enable_packing, lay_out, packs, rotate
 
 VOCAB = 50
 SIZES = {

@@ -6,10 +6,9 @@ import copy
 
 import pytest
 import torch
-from solo import SoloLearner
+from solo import SoloLearner, solo_critic
 
 from ssp.base.errors import InputError
-from ssp.learning.critic import Critic
 
 
 def updated(model_dir, role, batch, **settings):
@@ -52,7 +51,7 @@ def test_values_are_the_padded_ones(model_dir, make_batch, role):
     values = []
     for packing in (False, True):
         role.learner.packing = packing
-        critic = Critic(model_dir, role.critic, role.learner)
+        critic = solo_critic(model_dir, role)
         for parameter in critic.net["head"].parameters():
             parameter.data = torch.linspace(-1, 1, parameter.numel()).view(parameter.shape)
         values.append(critic.values(batch, batch.mask))

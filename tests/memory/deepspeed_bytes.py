@@ -11,7 +11,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from ssp.config.role import LearnerConfig
 from ssp.learning import backends
 from ssp.learning.backends.ranks import SOLO
-from ssp.learning.policy import Policy
+from ssp.learning.store import Policy
 
 
 def main(zero: int, dtype: str, offload: str) -> None:

@@ -22,7 +22,8 @@ from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
 from ssp.learning import forward, lora
 from ssp.learning.backends import make
 from ssp.learning.backends.ranks import SOLO
-from ssp.learning.policy import Policy, prepare
+from ssp.learning.packing import prepare
+from ssp.learning.store import Policy
 
 SMALL = {
     "vocab_size": 300, "hidden_size": 128, "intermediate_size": 448, "num_hidden_layers": 3, "num_attention_heads": 8,
@@ -131,7 +132,8 @@ def test_checkpointing_and_budget_cut_activations() -> None:
 
 
 def test_stages_ranks_and_offload_by_hand() -> None:
-    """7,615,616,512 parameters in bfloat16 on 8 ranks: Rajbhandari et al. 2020, figure 1, with 2 + 2 + 12 bytes each."""
+    """7,615,616,512 parameters in bfloat16 on 8 ranks: Rajbhandari et al. 2020, figure 1, with 2 + 2 + 12 bytes
+    each."""
     count = PUBLIC["Qwen2.5-7B"].parameters
 
     def part(zero: int, offload: str = "none") -> dict[str, Need]:

@@ -1,19 +1,25 @@
-"""A warm start learns what the policy should have said, and nothing else of the trace."""
+"""A warm start learns what the policy should have said, and nothing else of the trace; interrupted, it loses nothing
+that was saved and ends with the same weights."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lessons
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ssp.base.crew import LocalCrew
-from ssp.base.episode import Episode, Outcome
+from ssp.base.crew import Call, LocalCrew
+from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, WarmupConfig
 from ssp.learning.warmup import loop, traces
@@ -23,12 +29,15 @@ from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner
 from tests.blocks import made
 
-ROWS = 32
+WARMUP = made(WarmupConfig, data="x", epochs=2, batch=4, heldout=0.25)
+STEPS = 6
 
 
 @pytest.fixture(scope="module")
 def cfg() -> Config:
-    return load("quickstart", ["solver.learner.lr=2e-3", "solver.learner.token_budget=2048"])
+    settings = ["solver.learner.lr=2e-3", "solver.learner.schedule=cosine", "solver.learner.warmup_steps=2"]
+    made = load("quickstart", [*settings, "solver.learner.token_budget=2048"])
+    return replace(made, warmup=WARMUP, solver=loop.recipe(made.solver), steps=STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -39,42 +48,68 @@ def folder(cfg: Config) -> Path:
 @pytest.fixture(scope="module")
 def episodes(cfg: Config, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
     """Transcripts of the shipped policy's own protocol; answers that it would not have given."""
-    told = traces.read(lessons.write(tmp_path_factory.mktemp("lessons") / "traces.jsonl", ROWS))
+    told = traces.read(lessons.write(tmp_path_factory.mktemp("lessons") / "traces.jsonl", 16))
     return traces.episodes(told, build.renderer(cfg, "solver", folder), cfg.solver.limits, 3)
 
 
-def run(
-    cfg: Config, folder: Path, episodes: list[Episode], warmup: WarmupConfig
-) -> tuple[loop.Summary, list[float], LocalCrew]:
-    taught = replace(cfg, solver=loop.recipe(cfg.solver), steps=loop.steps(len(episodes), warmup))
-    crew, seen = LocalCrew(Taught, "learner", lambda i: Learner(taught, "solver", folder)), []
-    progress = loop.Progress(lambda values: seen.extend([values["nll"]] if "nll" in values else []))
-    summary = asyncio.run(loop.train(crew[0], episodes, warmup, 0, progress))
-    return summary, seen, crew
+class Interrupted(LocalCrew):
+    """A learner; the command is told to end in call number `number` (from 1) of `method`."""
+
+    def __init__(self, cfg: Config, folder: Path, method: str = "", number: int = 0) -> None:
+        super().__init__(Taught, "learner", lambda i: Learner(cfg, "solver", folder))
+        self.at, self.calls = (method, number), Counter[str]()
+
+    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+        self.calls[call.name] += 1
+        answer = await super().perform(worker, call, *args)
+        if self.at == (call.name, self.calls[call.name]):
+            raise asyncio.CancelledError
+        return answer
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save after every second update."""
+    due = iter([False, True] * 1000)
+    monkeypatch.setattr(loop.Saves, "due", lambda self: next(due))
+
+
+def taught(
+    cfg: Config, crew: Interrupted, episodes: list[Episode], out: Path, cfg_of: Config | None = None
+) -> tuple[loop.Summary, list[float]]:
+    """And the losses of the updates that were made."""
+    seen: list[float] = []
+    kept = loop.Saves(out, {"role": "solver"}, loop.fingerprint(cfg_of or cfg, "solver", episodes))
+    summary = loop.train(crew[0], episodes, WARMUP, 0, lambda values: seen.append(values["nll"]), kept)
+    return asyncio.run(summary), seen
+
+
+@pytest.fixture(scope="module")
+def whole(cfg: Config, folder: Path, episodes: list[Episode], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What nobody interrupted."""
+    out = tmp_path_factory.mktemp("whole") / "warm"
+    summary, seen = taught(cfg, Interrupted(cfg, folder), episodes, out)
+    assert (summary.steps, summary.learned) == (STEPS, 12) == (len(seen), 12)
+    assert seen[-1] < 0.9 * seen[0]
+    assert summary.before is not None and summary.after is not None and summary.after < summary.before
+    return out
+
+
+def same(one: Path, other: Path) -> bool:
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (one, other))
+    return ours.keys() == theirs.keys() and all((ours[name] == theirs[name]).all() for name in ours)
 
 
 @pytest.mark.covers("SR-08")
-def test_sft_on_32_transcripts_lowers_the_loss(
-    cfg: Config, folder: Path, episodes: list[Episode], tmp_path: Path
-) -> None:
-    warmup = made(WarmupConfig, epochs=3, batch=8, heldout=0.25)
-    summary, seen, crew = run(cfg, folder, episodes, warmup)
-    assert (summary.steps, summary.learned, summary.heldout) == (9, 24, 8) == (len(seen), 24, 8)
-    assert seen[-1] < 0.8 * seen[0]
-    assert summary.before is not None and summary.after is not None and summary.after < summary.before
-
-    asyncio.run(crew[0].export(str(tmp_path / "out"), {"role": "solver"}))
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    start = AutoModelForCausalLM.from_pretrained(folder)
-    assert any(not torch.equal(a, b) for a, b in zip(model.parameters(), start.parameters(), strict=True))
-    build.check_policy(cfg, "solver", tmp_path / "out")
+def test_what_it_writes_is_a_policy_that_has_learned(cfg: Config, folder: Path, whole: Path) -> None:
+    assert not same(whole, folder)
+    build.check_policy(cfg, "solver", whole)
 
 
 def test_the_figure_is_the_mean_negative_log_prob_of_what_the_policy_wrote(
     cfg: Config, folder: Path, episodes: list[Episode]
 ) -> None:
-    learner = Learner(replace(cfg, solver=loop.recipe(cfg.solver)), "solver", folder)
-    figures = learner.measure([PlanItem(0, row, 1.0, row) for row in range(4)], episodes[:4])
+    figures = Learner(cfg, "solver", folder).measure([PlanItem(0, row, 1.0, row) for row in range(4)], episodes[:4])
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     total, tokens = 0.0, 0
     for episode in episodes[:4]:
@@ -84,17 +119,52 @@ def test_the_figure_is_the_mean_negative_log_prob_of_what_the_policy_wrote(
         mask = episode.log.mask[1:]
         total -= float(logprobs[np.arange(len(mask)), ids[0, 1:]][torch.from_numpy(mask)].sum())
         tokens += int(mask.sum())
-    assert figures["tokens"] == tokens
+    assert figures["tokens"] == tokens < sum(len(episode.log) for episode in episodes[:4])
     assert figures["nll"] == pytest.approx(total / tokens, abs=1e-5)
 
 
-def test_only_what_the_policy_wrote_counts(cfg: Config, folder: Path, episodes: list[Episode]) -> None:
-    learner = Learner(replace(cfg, solver=loop.recipe(cfg.solver)), "solver", folder)
-    silent = [replace(episode, outcome=Outcome.SCORED) for episode in episodes[:1]]
-    before = learner.measure([PlanItem(0, 0, 1.0, 0)], silent)
-    assert before["tokens"] == silent[0].log.mask.sum() < len(silent[0].log)
-
-
-def test_all_held_out_is_refused(cfg: Config, folder: Path, episodes: list[Episode]) -> None:
+def test_all_held_out_is_refused() -> None:
     with pytest.raises(InputError, match="an episode to learn"):
-        run(cfg, folder, episodes[:1], made(WarmupConfig, heldout=0.6))
+        loop.steps(1, made(WarmupConfig, heldout=0.6))
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("told", ["learn 1", "learn 4", "learn 6", "measure 2", "save 1", "export 1"])
+def test_what_is_there_after_ctrl_c_is_a_policy_and_goes_on(
+    cfg: Config, folder: Path, episodes: list[Episode], tmp_path: Path, whole: Path, told: str
+) -> None:
+    """In an update, in the last one, while the result is measured, and while it is written."""
+    method, number = told.split()
+    out = tmp_path / "warm"
+    with pytest.raises(asyncio.CancelledError):
+        taught(cfg, Interrupted(cfg, folder, method, int(number)), episodes, out)
+    build.check_policy(cfg, "solver", out)
+    assert AutoTokenizer.from_pretrained(out).encode("<search>") == build.tokenizer(folder).encode("<search>")
+    done, _ = loop.began(out)
+    assert done == {"learn": int(number), "save": 2}.get(method, STEPS)
+    crew = Interrupted(cfg, folder)
+    summary, seen = taught(cfg, crew, episodes, out)
+    assert len(seen) == STEPS - done == crew.calls["learn"] and not math.isnan(summary.after or 0.0)
+    assert same(out, whole) and {path.name for path in tmp_path.iterdir()} == {"warm"}
+    assert not list(out.glob("optimizer*")) and loop.ENTRY not in json.loads((out / "ssp.json").read_text())
+
+
+def test_what_is_not_this_warm_starts_is_refused_and_what_was_moved_aside_comes_back(
+    cfg: Config, folder: Path, episodes: list[Episode], tmp_path: Path, whole: Path
+) -> None:
+    out = tmp_path / "warm"
+    with pytest.raises(asyncio.CancelledError):
+        taught(cfg, Interrupted(cfg, folder, "learn", 2), episodes, out)
+    faster = replace(cfg, solver=replace(cfg.solver, learner=replace(cfg.solver.learner, lr=1e-3)))
+    smaller = replace(cfg, solver=replace(cfg.solver, learner=replace(cfg.solver.learner, token_budget=64)))
+    for other, data in ((faster, episodes), (cfg, episodes[:-1])):
+        with pytest.raises(InputError, match="the same data, model and settings"):
+            taught(cfg, Interrupted(cfg, folder), data, out, other)
+    for foreign in (whole, folder, tmp_path):
+        with pytest.raises(InputError, match="does not exist yet"):
+            taught(cfg, Interrupted(cfg, folder), episodes, foreign)
+    out.rename(tmp_path / ".warm.ssp-old")  # a process was killed between two renamings
+    (tmp_path / ".warm.ssp-3.tmp-1").mkdir()
+    found = loop.Saves(out, {}, loop.fingerprint(cfg, "solver", episodes)).begun()
+    assert found is not None and found[0] == 2 and {path.name for path in tmp_path.iterdir()} == {"warm"}
+    taught(cfg, Interrupted(cfg, folder), episodes, out, smaller)  # which may be what was wrong

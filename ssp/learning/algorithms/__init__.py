@@ -1,7 +1,5 @@
-"""The registry of advantage estimators: name → one class.
-
-A further one is a class in `estimators` and a line in `_KNOWN`; a user's own is a class at a place.
-"""
+"""The registry of advantage estimators. A further one is a class in `estimators` and a name in `_ALGORITHMS`; a user's
+own is a class at a place."""
 
 from __future__ import annotations
 
@@ -12,22 +10,21 @@ from ssp.base.errors import InputError
 from ssp.config import own
 from ssp.learning.algorithms import estimators
 from ssp.learning.algorithms.base import Algorithm, RewardBatch
-from ssp.learning.algorithms.estimators import BASELINES
 
-__all__ = ["BASELINES", "get", "names"]
-
-_KNOWN: tuple[type[Algorithm], ...] = (
-    estimators.DrGrpo,
-    estimators.Gae,
-    estimators.Grpo,
-    estimators.Rae,
-    estimators.Reinforce,
-    estimators.ReinforcePP,
-    estimators.ReinforcePPBaseline,
-    estimators.Remax,
-    estimators.Rloo,
-)
-_ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in _KNOWN}
+_ALGORITHMS: dict[str, type[Algorithm]] = {
+    kind.name: kind
+    for kind in (
+        estimators.DrGrpo,
+        estimators.Gae,
+        estimators.Grpo,
+        estimators.Rae,
+        estimators.Reinforce,
+        estimators.ReinforcePP,
+        estimators.ReinforcePPBaseline,
+        estimators.Remax,
+        estimators.Rloo,
+    )
+}
 
 
 def names() -> tuple[str, ...]:
@@ -36,11 +33,10 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str, gamma: float = 1.0, lam: float = 1.0, baseline: str = "batch") -> Algorithm:
-    """A fresh estimator called `name`, or at the place `name` of a user's own; `baseline`: of reinforce, one of `BASELINES`,
-    batch for all others.
+    """A fresh estimator called `name`, or at the place `name` of a user's own; `baseline`: of reinforce, batch for all
+    others.
 
-    InputError: an unknown name or baseline (it lists the known ones); another baseline for an estimator that has its own;
-    no estimator at the place.
+    InputError: an unknown name or baseline, a baseline for an estimator that has its own, no estimator at the place.
     """
     if own.is_own(name):
         return _own(name, gamma, lam)
@@ -56,10 +52,7 @@ def get(name: str, gamma: float = 1.0, lam: float = 1.0, baseline: str = "batch"
 
 def _own(place: str, gamma: float, lam: float) -> Algorithm:
     """A user's own estimator, whose advantages are looked at each time."""
-    rule, example = (
-        f"the estimator {place}",
-        f"class {place.rpartition(':')[2]}(ssp.learning.algorithms.base.Algorithm):",
-    )
+    rule, example = f"the estimator {place}", "class Mine(ssp.learning.algorithms.base.Algorithm):"
     kind = own.find(place, rule, example)
     if not isinstance(kind, type) or not issubclass(kind, Algorithm):
         raise InputError(f"{rule} is a class that inherits Algorithm", repr(kind), f"write `{example}`")

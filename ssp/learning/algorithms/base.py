@@ -1,9 +1,7 @@
 """What an advantage estimator is, and the steps that several of them share.
 
-Owns the way from an episode's reward to token rewards and returns, and the standardisation of what shares a baseline.
-Promises that void rows (law 2) neither get an advantage nor enter anyone's mean or spread, and that every position
-which is not a model token has advantage 0 and is no step of time (law 1): observations are skipped, not counted.
-Refuses to know the loss, the model, and how a group came about.
+Void rows (law 2) neither get an advantage nor enter anyone's mean or spread; a position which is not a model token has
+advantage 0 and is no step of time (law 1): observations are skipped, not counted.
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ EPSILON = 1e-6
 class RewardBatch(Protocol):
     """The fields that an estimator reads: rewards float [N], valid bool [N], groups long [N], mask bool [N, T].
 
-    Optional: `graders` long [N], the version that graded each row; `token_rewards` float [N, T], which then say all that
-    a row earned, `rewards` included; `values` float [N, T], the critic's value before each token; `baseline_rewards`
-    float [N], what the greedy answer to the same question earned, NaN where that attempt is void.
+    Optional: `graders` long [N], the version that graded each row; `token_rewards` float [N, T], which then say all
+    that a row earned, `rewards` included; `values` float [N, T], the critic's value before each token;
+    `baseline_rewards` float [N], what the greedy answer to the same question earned, NaN where that attempt is void.
     """
 
     @property
@@ -41,14 +39,13 @@ class RewardBatch(Protocol):
 class Algorithm(ABC):
     """One advantage estimator; a stateless one overrides `advantages` only.
 
-    Missing attempts: every mean, spread and count below is over the rows that are valid. A group of n attempts of which
-    v are valid has the mean of v rewards, a spread with v - 1 in the denominator, and for each of its rows v - 1 others;
-    with v = 1 < n the survivor has nothing to be compared with, and advantage 0. No void stands in as a zero.
+    Every mean, spread and count is over the rows that are valid: of n attempts of which v are valid a spread has v - 1
+    in the denominator, and a lone survivor (v = 1 < n) has nothing to be compared with, and advantage 0.
 
-    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself: `needs_values`, it
-    reads a critic's `values`; `needs_group`, it compares the rows of a group, so one that is alone in its group is left out;
-    `baseline`, what a reward is measured against, and where that is "group" equal rewards within a group have advantage 0
-    whatever else is in the batch, so such a group is left out too.
+    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself:
+    `needs_values`, it reads a critic's `values`; `needs_group`, it compares the rows of a group, so one that is alone
+    in its group is left out; `baseline`, what a reward is measured against, and where that is "group" a group of equal
+    rewards is left out too.
     """
 
     name = baseline = ""
@@ -120,7 +117,8 @@ def episode_rewards(batch: RewardBatch) -> Tensor:
 
 
 def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
-    """G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, as if they stood side by side: [N, T].
+    """G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, as if they stood side by side: [N,
+    T].
 
     0 elsewhere: an observation neither discounts nor hides what comes after it.
     """

@@ -24,21 +24,20 @@ from ssp.learning.algorithms.base import (
 )
 
 BASELINES = ("batch", "running", "none")
-"""Of `Reinforce`."""
 
 
 class Grpo(Algorithm):
     """A = (r - group mean) / (group std + 1e-6), the same on every model token of the episode.
 
     Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample standard deviation,
-    the epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train with.
+    the epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train
+    with.
     """
 
     name, needs_group, baseline = "grpo", True, "group"
     spread = True
 
     def advantages(self, batch: RewardBatch) -> Tensor:
-        """See `Algorithm.advantages`."""
         rewards = episode_rewards(batch)
         return over_tokens(standardise(rewards, batch.valid, batch.groups, self.spread, lone=True), batch.mask)
 
@@ -62,7 +61,6 @@ class Rloo(Algorithm):
     name, needs_group, baseline = "rloo", True, "group"
 
     def advantages(self, batch: RewardBatch) -> Tensor:
-        """See `Algorithm.advantages`."""
         scored = batch.valid.bool()
         same = (batch.groups[:, None] == batch.groups[None, :]) & scored[None, :]
         n = same.sum(dim=1).double()
@@ -74,10 +72,9 @@ class Reinforce(Algorithm):
     """The same advantage on every model token of the episode. Source: Williams 1992 (REINFORCE with a baseline).
 
     batch: A = (r - batch mean) / (batch std + 1e-6); a batch whose rows were graded by several versions (`graders`) is
-    standardised within each of them (law 4).
-    running: A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the earlier batches s < t that had a valid row,
-    m_s the mean of their valid rewards; b = 0 in the first. Stateful: each call moves the baseline.
-    none: A = r.
+    standardised within each of them (law 4). running: A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the
+    earlier batches s < t that had a valid row, m_s the mean of their valid rewards; b = 0 in the first. Stateful: each
+    call moves the baseline. none: A = r.
     """
 
     name = "reinforce"
@@ -93,7 +90,6 @@ class Reinforce(Algorithm):
         self._total = self._weight = 0.0
 
     def advantages(self, batch: RewardBatch) -> Tensor:
-        """See `Algorithm.advantages`."""
         rewards = episode_rewards(batch)
         if self.baseline == "batch":
             graders = optional(batch, "graders")
@@ -111,7 +107,6 @@ class Reinforce(Algorithm):
         return {"total": self._total, "weight": self._weight} if self.baseline == "running" else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Algorithm.load_state_dict`."""
         numbers = all(isinstance(value, float) for value in state.values())
         if set(state) != set(self.state_dict()) or not numbers:
             raise InvariantError(
@@ -122,8 +117,8 @@ class Reinforce(Algorithm):
 
 
 class ReinforcePP(Algorithm):
-    """REINFORCE++: A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the discounted return over policy
-    tokens.
+    """REINFORCE++: A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the discounted return over
+    policy tokens.
 
     Source: Hu et al. 2025 (arXiv 2501.03262); name and gamma as in verl's `reinforce_plus_plus`.
     """
@@ -131,7 +126,6 @@ class ReinforcePP(Algorithm):
     name, baseline = "reinforce_pp", "batch"
 
     def advantages(self, batch: RewardBatch) -> Tensor:
-        """See `Algorithm.advantages`."""
         on = batch.mask.bool() & batch.valid.bool()[:, None]
         return whiten(returns(self.earned(batch, on), batch.mask, self.gamma), on, optional(batch, "graders"))
 
@@ -141,23 +135,24 @@ class ReinforcePP(Algorithm):
 
 
 class ReinforcePPBaseline(ReinforcePP):
-    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of episode rewards taken off (a group
-    of one: mean 0). With gamma 1 and no rewards but the outcome, G_t is r - group mean on every token.
+    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of episode rewards taken off (a
+    group of one: mean 0). With gamma 1 and no rewards but the outcome, G_t is r - group mean on every token.
 
-    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's.
+    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in
+    OpenRLHF's.
     """
 
     name, needs_group = "reinforce_pp_baseline", True
 
     def earned(self, batch: RewardBatch, on: Tensor) -> Tensor:
-        """See `ReinforcePP.earned`."""
         rewards = episode_rewards(batch)
         centred = standardise(rewards, batch.valid, batch.groups, spread=False, lone=True)
         return token_rewards(batch) - torch.where(ends(on), (rewards - centred)[:, None], 0.0)
 
 
 class Remax(Algorithm):
-    """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`: what the greedy answer earned.
+    """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`: what the greedy answer
+    earned.
 
     Source: Li et al. 2024 (arXiv 2310.10505).
     """
@@ -165,7 +160,6 @@ class Remax(Algorithm):
     name, baseline = "remax", "greedy"
 
     def advantages(self, batch: RewardBatch) -> Tensor:
-        """See `Algorithm.advantages`."""
         baseline = required(batch, "baseline_rewards", self.name).double()
         on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
         earned = returns(token_rewards(batch), batch.mask, self.gamma)
@@ -187,7 +181,6 @@ class Rae(Algorithm):
         self._mean = 0.0
 
     def advantages(self, batch: RewardBatch) -> Tensor:
-        """See `Algorithm.advantages`."""
         rewards = episode_rewards(batch)
         out = torch.zeros_like(rewards)
         for row in torch.nonzero(batch.valid).squeeze(1).tolist():
@@ -201,14 +194,14 @@ class Rae(Algorithm):
         return {"baseline": self._mean}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Algorithm.load_state_dict`."""
         if set(state) != {"baseline"} or not isinstance(state["baseline"], float):
             raise InvariantError(f"rae keeps one baseline but got {dict(state)}")
         self._mean = state["baseline"]
 
 
 class Gae(Algorithm):
-    """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens; V = 0 after the last.
+    """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens; V = 0 after the
+    last.
 
     Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before token t is written.
     """
@@ -216,7 +209,6 @@ class Gae(Algorithm):
     name, needs_values, baseline = "gae", True, "values"
 
     def advantages(self, batch: RewardBatch) -> Tensor:
-        """See `Algorithm.advantages`."""
         values, rewards = required(batch, "values", self.name).double(), token_rewards(batch)
         on = batch.mask.bool() & batch.valid.bool()[:, None]
         out = torch.zeros_like(rewards)

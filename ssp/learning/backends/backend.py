@@ -1,7 +1,8 @@
-"""What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch alone, in one process.
+"""What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch alone, in one
+process.
 
-Promises that a loss summed over micro-batches and ranks gives the gradient of the sum, and float32 weights and optimizer
-state whatever the computation's type. Refuses to know what is trained.
+A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer state are float32
+whatever the computation's type.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +18,25 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ssp.base.errors import InvariantError
 from ssp.config.role import LearnerConfig
-from ssp.learning.anchor import named
 from ssp.learning.backends.ranks import SOLO, Ranks, device
 
 WEIGHTS = "weights.safetensors"
 
 
-class Backend:
-    """Trains the parameters of `module` that require a gradient, at rate `lr`, together with the other ranks. Every method
-    but `layout` and `count` is collective.
+def named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Weights and buffers of a model by name."""
+    return chain(model.named_parameters(), model.named_buffers())
 
-    `device`: the GPU where there is one, else the CPU, on as many threads as torch is set to. `local`: forward and backward
-    need no other rank, so one may fail alone and begin again. `shards`: `write` writes the weights too, every rank its own
-    part. `parted`: a rank keeps only a part of each weight.
+
+class Backend:
+    """Trains the parameters of `module` that require a gradient, at rate `lr`, together with the other ranks. Every
+    method but `layout` and `count` is collective.
+
+    `device`: the GPU where there is one, else the CPU, on as many threads as torch is set to. `local`: forward and
+    backward need no other rank, so one may fail alone and begin again. `shards`: `write` writes the weights too, every
+    rank its own part. `parted`: a rank keeps only a part of each weight.
     """
 
     local, shards, parted = True, False, False
@@ -37,7 +44,7 @@ class Backend:
     def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
         self.device, self.ranks = device(), ranks
         self.module, self._config, self._lr = module.to(self.device), config, lr
-        self.optimizer = adamw(self.module, config, lr, fused=self.device.type == "cuda")
+        self.optimizer = self._adamw(fused=self.device.type == "cuda")
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -45,8 +52,8 @@ class Backend:
         return {"kind": "torch"}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """The module's forward pass; tensors among `args` are moved to `device`. bfloat16: matrix products in it, the rest
-        in float32."""
+        """The module's forward pass; tensors among `args` are moved to `device`. bfloat16: matrix products in it, the
+        rest in float32."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._config.dtype == "bfloat16"):
             return self.module(*self._moved(args), **options)
 
@@ -73,6 +80,14 @@ class Backend:
         self.optimizer.step()
         return norm
 
+    def learn(self, loss: float, lr: float) -> float:
+        """`step`, where `loss` (of all ranks) and norm are finite. InvariantError, with nothing changed, where not."""
+        norm = self.step(lr) if math.isfinite(loss) else math.nan
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            self.zero()
+            raise InvariantError(f"loss {loss} and gradient norm {norm} of an update must be finite")
+        return norm
+
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
         """In this context the parameters are whole, on every rank, for reading."""
         return nullcontext()
@@ -82,7 +97,8 @@ class Backend:
         return parameter.numel()
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """What this rank keeps of the module's child `name`, by its own names: weights and buffers, or shards of them."""
+        """What this rank keeps of the module's child `name`, by its own names: weights and buffers, or shards of
+        them."""
         return named(self.module.get_submodule(name))
 
     def write(self, path: Path, weights: bool) -> None:
@@ -96,9 +112,7 @@ class Backend:
         """The inverse of `write`, bit for bit, where `layout` is the same. The learning rate stays the config's."""
         state = torch.load(path.with_name(f"{path.name}.pt"), map_location="cpu", weights_only=True)
         if weights:
-            old = "net" in state  # older checkpoints have both in one file
-            self.module.load_state_dict(state["net"] if old else load_file(path / WEIGHTS))
-            state = state["optimizer"] if old else state
+            self.module.load_state_dict(load_file(path / WEIGHTS))
         self.optimizer.load_state_dict(state)
         for group in self.optimizer.param_groups:
             group["lr"] = self._lr
@@ -108,9 +122,8 @@ class Backend:
             return values.to(self.device)
         return type(values)(map(self._moved, values)) if isinstance(values, (tuple, list)) else values
 
-
-def adamw(module: nn.Module, config: LearnerConfig, lr: float, fused: bool) -> torch.optim.AdamW:
-    """The optimizer of a module's parameters that require a gradient."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    betas = (config.beta1, config.beta2)
-    return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=config.weight_decay, fused=fused)
+    def _adamw(self, fused: bool) -> torch.optim.AdamW:
+        parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        config = self._config
+        betas = (config.beta1, config.beta2)
+        return torch.optim.AdamW(parameters, self._lr, betas=betas, weight_decay=config.weight_decay, fused=fused)

@@ -1,9 +1,8 @@
 """Training by DeepSpeed: optimizer state (ZeRO 1), gradients (2) and weights (3) cut between the ranks.
 
-Owns the settings that DeepSpeed gets, and how it is kept from compiling anything: torch's own AdamW, and its C++ for
-shared memory switched off (a switch of DeepSpeed 0.19 that is not documented, hence the pinned range). Promises float32
-masters, the gradient's sum over ranks (DeepSpeed averages), and state on disk that only as many ranks of the same stage
-and type can read. Refuses to begin again after a micro-batch that failed: other ranks wait inside of it.
+DeepSpeed is kept from compiling anything: torch's own AdamW, and its C++ for shared memory switched off (a switch of
+DeepSpeed 0.19 that is not documented, hence the pinned range). Only as many ranks of the same stage and type can read
+its state on disk. A micro-batch that failed cannot begin again: other ranks wait inside of it.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from torch import Tensor, nn
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import LearnerConfig
-from ssp.learning.backends.backend import Backend, adamw
+from ssp.learning.backends.backend import Backend
 from ssp.learning.backends.ranks import SOLO, Ranks, device, join, listen
 
 SHARDS = "shards"
-BUCKET = 200_000_000
-"""Numbers that are communicated at a time, at most."""
+BUCKET = 200_000_000  # numbers that are communicated at a time, at most
 
 
 class DeepSpeedBackend(Backend):
@@ -36,33 +34,30 @@ class DeepSpeedBackend(Backend):
 
     def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
         """InputError where DeepSpeed is not installed."""
-        self.ranks, self.device, self._config = ranks, device(), config
+        self.ranks, self.device, self.module, self._config, self._lr = ranks, device(), module, config, lr
         self.parted = config.zero == 3
         self._pending = self._spoiled = False
         deepspeed = _deepspeed(ranks)
-        optimizer = adamw(module, config, lr, fused=self.device.type == "cuda" and config.offload == "none")
+        optimizer = self._adamw(fused=self.device.type == "cuda" and config.offload == "none")
         size = sum(parameter.numel() for parameter in module.parameters())
         self._engine: Any = deepspeed.initialize(
             model=module, optimizer=optimizer, config=settings(config, size), dist_init_required=False
         )[0]
-        self._deepspeed, self.module = deepspeed, module
+        self._gather = deepspeed.zero.GatheredParameters
 
     @property
     def layout(self) -> dict[str, Any]:
-        """Each rank reads back what it wrote."""
         config = self._config
         return {"kind": "deepspeed", "zero": config.zero, "ranks": self.ranks.world, "dtype": config.dtype}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """See `Backend`."""
         return self._engine(*self._moved(args), **options)
 
     def zero(self) -> None:
-        """See `Backend`. What is already in its buffers DeepSpeed cannot forget: then this learner trains no more."""
+        # What is already in its buffers DeepSpeed cannot forget: then this learner trains no more.
         self._spoiled = self._spoiled or self._pending
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        """See `Backend`. InvariantError after a gradient that had to be forgotten."""
         if self._spoiled:
             raise InvariantError("an update failed half-way, so this learner must start again from a checkpoint")
         self._pending = True
@@ -70,7 +65,6 @@ class DeepSpeedBackend(Backend):
         self._engine.backward(loss * self.ranks.world)
 
     def step(self, lr: float) -> float:
-        """See `Backend`."""
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         self._engine.step()
@@ -78,36 +72,27 @@ class DeepSpeedBackend(Backend):
         return float(self._engine.get_global_grad_norm())
 
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
-        """See `Backend`."""
-        if not self.parted:
-            return super().whole(parameters)
-        gathered: AbstractContextManager[Any] = self._deepspeed.zero.GatheredParameters(list(parameters))
-        return gathered
+        return self._gather(list(parameters)) if self.parted else super().whole(parameters)  # type: ignore[no-any-return]
 
     def count(self, parameter: nn.Parameter) -> int:
-        """See `Backend`."""
         return int(getattr(parameter, "ds_numel", parameter.numel()))
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """See `Backend`."""
         for own, tensor in super().local_tensors(name):
             yield own, getattr(tensor, "ds_tensor", tensor)
 
     def write(self, path: Path, weights: bool) -> None:
-        """See `Backend`: weights that are trained are always part of it."""
         self._engine.save_checkpoint(
             str(path.parent / SHARDS), tag=path.name, save_latest=False, exclude_frozen_parameters=True
         )
 
     def read(self, path: Path, weights: bool) -> None:
-        """See `Backend`. InputError when there is nothing of this name."""
         found, _ = self._engine.load_checkpoint(
             str(path.parent / SHARDS), tag=path.name, load_module_strict=False, load_lr_scheduler_states=False
         )
         if found is None:
-            raise InputError(
-                "a checkpoint must be complete", f"no shards of {path.name} in {path.parent}", "use another one"
-            )
+            found = f"no shards of {path.name} in {path.parent}"
+            raise InputError("a checkpoint must be complete", found, "use another one")
         self._pending = self._spoiled = False
 
 
@@ -120,9 +105,8 @@ def settings(config: LearnerConfig, size: int) -> dict[str, Any]:
     if config.offload == "all":
         zero["offload_param"] = {"device": "cpu"}
     if config.zero == 3:
-        zero["stage3_param_persistence_threshold"] = (
-            0  # a small weight kept whole would not follow its part (the anchor's)
-        )
+        # A small weight kept whole would not follow its part (the anchor's).
+        zero["stage3_param_persistence_threshold"] = 0
         zero["stage3_prefetch_bucket_size"] = min(50_000_000, size)
     return {
         "train_micro_batch_size_per_gpu": 1,

@@ -1,8 +1,7 @@
 """Questions with the documents that a search server found for them, as traces of a warm start: RAG prompt data.
 
-Owns the form: the documents as the protocol shows them, a blank line, the question; the policy's one turn hands in the
-first right answer (after Search-R1's `nq_rag` data, in the words of our protocols). Promises that what a server answered
-is read in the order of the questions, and that a row which does not fit is refused by its number. Refuses to search.
+The prompt is the documents as the protocol shows them, a blank line, the question; the policy's one turn hands in the
+first right answer (after Search-R1's `nq_rag` data, in the words of our protocols).
 """
 
 from __future__ import annotations
@@ -42,24 +41,18 @@ def traces(
     if len(questions) != len(found):
         counts = f"{len(found):,} for {len(questions):,} questions"
         raise InputError("--found holds one result for each question, in their order", counts, "ask for all of them")
-    rows = []
+    rows, role = [], protocol.role(SOLVER)
     for number, (question, documents) in enumerate(zip(questions, found, strict=True)):
-        if not documents:
-            raise _bad(number, question, "holds at least one document", "none", "take that question out of both files")
+        gold = question.answers[0].strip()
+        inner = f"\\boxed{{{gold}}}" if role.boxed else gold
+        turn = f"<{role.final}> {inner} </{role.final}>"
+        if not documents or protocol.action(SOLVER, turn).final != gold:
+            rule = f"a question has at least one document, and an answer that protocol {protocol.id} can hand in"
+            which = f"row {number} ({question.id}): {show(gold) if documents else 'none'}"
+            raise InputError(rule, which, "correct that row, or take it out of both files")
         fields = {"question": f"{protocol.bodies(documents[:topk]).strip()}\n\n{question.question}"}
-        turn = _answer(protocol, question.answers[0])
-        if protocol.action(SOLVER, turn).final != question.answers[0].strip():
-            rule = f"has an answer that protocol {protocol.id} can hand in"
-            raise _bad(number, question, rule, show(question.answers[0]), "correct that answer")
         rows.append({"role": SOLVER, "fields": fields, "turns": [turn]})
     return rows
-
-
-def _answer(protocol: Protocol, gold: str) -> str:
-    """A turn that hands in `gold`, as the role's prompt asks for it."""
-    role = protocol.role(SOLVER)
-    inner = f"\\boxed{{{gold.strip()}}}" if role.boxed else gold.strip()
-    return f"<{role.final}> {inner} </{role.final}>"
 
 
 def _reply(path: Path) -> Iterator[list[Document]]:
@@ -72,27 +65,15 @@ def _reply(path: Path) -> Iterator[list[Document]]:
     if not isinstance(result, list):
         raise InputError(rule, f"{path}: {show(reply)}", step)
     for number, documents in enumerate(result):
-        if not isinstance(documents, list):
-            raise _row(path, number, documents)
-        yield [_document(path, number, item) for item in documents]
+        try:
+            yield [_document(item) for item in documents]
+        except (TypeError, ValueError, KeyError) as error:  # no list, no text, or half a character
+            rule = 'a result is a list of documents {"id", "contents"} or {"document": {...}, "score"}'
+            raise InputError(rule, f"{path}, row {number}: {show(documents)}", "correct that row") from error
 
 
-def _document(path: Path, number: int, item: Any) -> Document:
-    inner = item.get("document", item) if isinstance(item, dict) else None
-    contents = inner.get("contents") if isinstance(inner, dict) else None
-    if not isinstance(inner, dict) or not isinstance(contents, str) or not contents.strip():
-        raise _row(path, number, item)
-    try:
-        contents.encode()
-    except UnicodeEncodeError as error:
-        raise _row(path, number, item) from error
-    return Document(str(inner.get("id", "")), contents)
-
-
-def _row(path: Path, number: int, found: Any) -> InputError:
-    rule = 'a result is a list of documents {"id", "contents"} or {"document": {...}, "score"}'
-    return InputError(rule, f"{path}, row {number}: {show(found)}", "correct that row")
-
-
-def _bad(number: int, question: Question, rule: str, found: str, step: str) -> InputError:
-    return InputError(f"a row of questions and results {rule}", f"row {number} ({question.id}): {found}", step)
+def _document(item: dict[str, Any]) -> Document:
+    inner = item["document"] if "document" in item else item
+    if not isinstance(inner["contents"], str) or not inner["contents"].encode().strip():
+        raise ValueError
+    return Document(str(inner.get("id", "")), inner["contents"])

@@ -1,26 +1,27 @@
-"""Traces of a file, played back: what a policy should have said becomes episodes with token logs.
+"""What a warm start learns from: traces of a file, played back, or the good episodes of an earlier run.
 
-Owns the format: one JSON object a line, {"role": "solver" (default) or "proposer", "fields": {"question": ...} or
-{"target": ...}, "turns": [text of each turn], "results": [documents of each query, in the order of the queries]}, a document
-as {"id", "contents"} (Search-R1's form: title line, text). Promises that prompts, observations, stops and masks are those of
-the rollout (law 8), because a scripted engine speaks the turns there, and that a trace which play would not have ended
-with a final answer is refused by its line. Refuses to train.
+A trace is one JSON object a line, {"role": "solver" (default) or "proposer", "fields": {"question": ...} or {"target":
+...}, "turns": [text of each turn], "results": [documents of each query, in the order of the queries]}, a document as
+{"id", "contents"} (title line, text). Prompts, observations, stops and masks are those of the rollout (law 8), because
+a scripted engine speaks the turns there; a trace which play would not have ended with a final answer is refused by its
+line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import ROLES, SOLVER, Document, Episode, Outcome, Task
+from ssp.base.episode import PROPOSER, ROLES, SOLVER, Document, Episode, Outcome, Task
 from ssp.base.errors import InputError
 from ssp.config.role import LimitsConfig
 from ssp.data.rows import Row, rows, show
 from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
+from ssp.record.runfolder import RunFolder
 
 _STEP = "mend the line, or take it out"
 
@@ -33,7 +34,7 @@ class Trace:
     role: str
     fields: dict[str, str]
     turns: list[str]
-    results: list[list[Document]] = field(default_factory=list)
+    results: list[list[Document]]
 
 
 def read(path: Path) -> list[Trace]:
@@ -91,20 +92,15 @@ def _turn(renderer: Renderer, role: str, text: str) -> list[int]:
 
 def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: LimitsConfig) -> None:
     if len(episode.log) > limits.total_tokens or any(len(ids) > limits.turn_tokens for ids in turns):
-        rule = (
-            f"a trace fits {trace.role}.limits (turn_tokens={limits.turn_tokens}, total_tokens={limits.total_tokens})"
-        )
-        longest = max(map(len, turns))
-        raise _bad(
-            trace.line, rule, f"{len(episode.log)} tokens, the longest turn {longest}", "raise them, or take it out"
-        )
+        sizes = f"turn_tokens={limits.turn_tokens}, total_tokens={limits.total_tokens}"
+        found = f"{len(episode.log)} tokens, the longest turn {max(map(len, turns))}"
+        raise _bad(trace.line, f"a trace fits {trace.role}.limits ({sizes})", found, "raise them, or take it out")
     if episode.invalid or episode.stopped != "final":
         found = f"{episode.invalid} turns that neither search nor answer, ended by `{episode.stopped}`"
         raise _bad(trace.line, "the turns of a trace search, and the last one hands in", found)
     if sum(map(len, turns)) != int(episode.log.mask.sum()):
-        raise _bad(
-            trace.line, "a turn ends where the policy would stop, and nothing follows the last", trace.turns[-1][-80:]
-        )
+        rule = "a turn ends where the policy would stop, and nothing follows the last"
+        raise _bad(trace.line, rule, trace.turns[-1][-80:])
     if sum(map(len, trace.results)) and len(trace.results) != len(episode.queries):
         found = f"{len(trace.results)} lists for {len(episode.queries)} queries"
         raise _bad(trace.line, "results hold one list of documents a query", found)
@@ -132,3 +128,29 @@ def _document(row: Row, document: Any) -> Document:
 
 def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:
     return InputError(rule, f"line {line}: {found}", step)
+
+
+def of_run(folder: Path, role: str, least_reward: float, renderer: Renderer) -> list[Episode]:
+    """The good episodes of `role` in the run `folder`, as they were played (rejection-sampling fine-tuning), in order
+    of their ids; outcome scored.
+
+    InputError: no run, none that is good, or transcripts of another tokenizer.
+    """
+    from ssp.record.reader import RunReader  # here, because it imports pyarrow
+
+    run = RunFolder(folder)
+    if not run.config.is_file() or not run.ledger.is_file():
+        raise InputError("warmup.data is a jsonl file of traces, or a run's folder", folder, "give another path")
+    reader = RunReader(run)
+    with reader.ledger() as ledger:
+        rows = ledger.earned(role, 0.0 if role == PROPOSER else least_reward)
+    if not rows:
+        wanted = "accepted questions that an attempt answered" if role == PROPOSER else f"rewards >= {least_reward:g}"
+        rule = f"the run holds episodes of the {role} to learn from"
+        raise InputError(rule, f"no {wanted} in {folder}", "take another")
+    chosen = [reader.episode(row) for row in sorted(rows, key=lambda row: row["file"] or "")]  # a file is read once
+    for episode in chosen:
+        if renderer.decode(episode.log.ids) != episode.text:
+            rule = "a run's episodes are in the tokens of the policy that learns from them"
+            raise InputError(rule, f"episode {episode.id} reads otherwise", "take a run of this model's family")
+    return [replace(episode, outcome=Outcome.SCORED) for episode in sorted(chosen, key=lambda e: e.id)]
