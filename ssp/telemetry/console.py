@@ -27,7 +27,8 @@ SHOWN = {
     "voids": ("voids", "{:.0f}"),
     "nll": ("nats a token", "{:.4f}"),
 }
-"""Key of `update` → (label, form). Rewards are of the step, accuracy is of the last evaluation, voids are all so far."""
+"""Key of `update` → (label, form). Rewards are of the step, accuracy is of the last evaluation, voids are all so
+far."""
 
 LONGEST = 20
 """Characters of the bar."""
@@ -46,17 +47,13 @@ class Console:
         self._values: dict[str, float] = {}
         self._total, self._step, self._first = 0, 0, 0
         self._now: Callable[[], str] = str
-        self._left: Callable[[], float | None] = self._by_steps
         self._began = time.monotonic()
         self._tenth = -1
 
-    def start(
-        self, total: int, done: int = 0, now: Callable[[], str] = str, left: Callable[[], float | None] | None = None
-    ) -> None:
-        """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives the work under way, `left`
-        the seconds that are left, where the caller knows better than the steps so far."""
+    def start(self, total: int, done: int = 0, now: Callable[[], str] = str) -> None:
+        """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives the work under way."""
         self._total, self._step, self._first, self._began = total, done, done, time.monotonic()
-        self._now, self._left = now, left or self._by_steps
+        self._now = now
         if self._rich.is_terminal and self._live is None:
             self._live = Live(get_renderable=self._picture, console=self._rich, refresh_per_second=2)
             self._live.start(refresh=True)
@@ -120,15 +117,10 @@ class Console:
             lines.append(Text(f"now: {now}", overflow="ellipsis", no_wrap=True))
         return Group(*lines)
 
-    def _by_steps(self) -> float | None:
+    def _eta(self) -> str:
         played = self._step - self._first
         if played <= 0:
-            return None
-        return (time.monotonic() - self._began) / played * max(0, self._total - self._step)
-
-    def _eta(self) -> str:
-        left = self._left()
-        if left is None:
             return "-"
+        left = (time.monotonic() - self._began) / played * max(0, self._total - self._step)
         minutes, seconds = divmod(round(left), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"
