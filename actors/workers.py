@@ -21,10 +21,8 @@ from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.workers.judge import Judge
-from ssp.selfplay.workers.learner import Learner
-from ssp.selfplay.workers.pair import PlayerPair
-from ssp.selfplay.workers.player import Player
-from ssp.selfplay.workers.simulated import SimulatedLearner
+from ssp.selfplay.workers.learner import Learner, SimulatedLearner
+from ssp.selfplay.workers.player import Player, PlayerPair
 
 _beside: Any = ray.method(concurrency_group="transfer")
 
@@ -147,7 +145,7 @@ class LearnerActor(_Learning, Learner):
 
 @ray.remote
 class SimulatedLearnerActor(Hosted, Alive, SimulatedLearner):
-    """See `ssp.selfplay.workers.simulated.SimulatedLearner`."""
+    """See `ssp.selfplay.workers.learner.SimulatedLearner`."""
 
 
 class _Waiting(Learner):

@@ -18,9 +18,9 @@ from ssp.record import runfolder
 from ssp.record.ledger import Ledger
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.local import local_cast
 from ssp.selfplay.report import Report
 from ssp.selfplay.scene import read_scene
+from tests.local import local_cast
 from tests.selfplay.fakes import Sink
 
 SECONDS = 250

@@ -1,8 +1,7 @@
 """When work may start: staleness bounds (law 5) and the void limit (law 2).
 
-Owns two gates. `Pace` promises that no stage starts whose result would be staler than its role's bound allows, so a
-batch never has to be thrown away. `VoidGate` promises that admission stops when too much fails for our own reasons.
-Refuses to know what is being admitted.
+`Pace` promises that no stage starts whose result would be staler than its role's bound allows, so a batch never has to be
+thrown away. `VoidGate` promises that admission stops when too much fails for our own reasons.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import groupby
 
-from ssp.base.errors import VoidLimit
+from ssp.base.errors import Fault, VoidLimit
 from ssp.config.schema import VoidConfig
 
 PLAY, VERIFY, JUDGE = "play", "verify", "judge"
@@ -21,11 +21,8 @@ PLAY, VERIFY, JUDGE = "play", "verify", "judge"
 
 
 class Pace:
-    """Round r trains as step r + 1 of each role. Its generation may start once `done[role] >= r - bound[role]`.
-
-    The batch is then at most `bound` versions old when it is trained (round granularity of Little's law: bound + 1
-    rounds are in flight). With bound 0 that is synchronous training.
-    """
+    """Round r trains as step r + 1 of each role. Its generation may start once `done[role] >= r - bound[role]`: the batch is
+    then at most `bound` versions old when it is trained, and bound + 1 rounds are in flight (Little's law)."""
 
     def __init__(self, bounds: Mapping[str, int], done: int = 0) -> None:
         self._bounds = dict(bounds)
@@ -51,30 +48,23 @@ class Pace:
             self._moved.notify_all()
 
 
-async def _unasked() -> bool:
-    return True
-
-
 class VoidGate:
-    """Opens and shuts on the share of voids among the last `window` outcomes of a stage.
-
-    Past `limit` it shuts; running work drains; every `probe_every` seconds `answers` is asked whether the judges reply
-    again, and one round is let through when they do; it opens when no stage is above half the limit. Shut for
-    `give_up_after` seconds, it raises VoidLimit with the causes. Stages count apart: with a judge that is down every
-    attempt is still played well, which must not open the gate.
-    """
+    """Shuts when the share of voids among the last `window` outcomes of a stage is past `limit`, opens when none is above
+    half of it. Shut, one round is let through every `probe_every` seconds if the judges `answer`; after `give_up_after`
+    seconds it raises VoidLimit with the causes. Stages count apart: with a judge that is down every attempt is still played
+    well, which must not open the gate."""
 
     def __init__(
         self,
         cfg: VoidConfig,
         say: Callable[[str], None] = lambda text: None,
-        answers: Callable[[], Awaitable[bool]] = _unasked,
+        answers: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._cfg, self._say, self._answers = cfg, say, answers
         self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, JUDGE)}
         self.causes: Counter[str] = Counter()
         self._fresh: Counter[str] = Counter()
-        self._shut_since: float | None = None
+        self.shut_since: float | None = None
         self._probed = 0.0
 
     @property
@@ -82,23 +72,18 @@ class VoidGate:
         """Share of voids in the worst stage's window (of its full size, so that one early void is not 100 %)."""
         return max(sum(last) for last in self._last.values()) / self._cfg.window
 
-    @property
-    def shut(self) -> bool:
-        """True while admission is stopped."""
-        return self._shut_since is not None
-
     def record(self, cause: str, count: int = 1, stage: str = PLAY, told: bool = True) -> None:
         """`count` outcomes of a stage: void for `cause`, or good when `cause` is empty. `told`: they are news of a round."""
         self._last[stage].extend([bool(cause)] * count)
         if cause:
             self.causes[cause] += count
             self._fresh[cause] += count * told
-        if not self.shut and self.share > self._cfg.limit:
-            self._shut_since = self._probed = time.monotonic()
+        if self.shut_since is None and self.share > self._cfg.limit:
+            self.shut_since = self._probed = time.monotonic()
             share = f"{self.share:.0%} of the last {self._cfg.window} outcomes of {stage} are void"
             self._say(f"admission stopped: {share} ({self._table()})")
-        elif self.shut and self.share <= self._cfg.limit / 2:
-            self._shut_since = None
+        elif self.shut_since is not None and self.share <= self._cfg.limit / 2:
+            self.shut_since = None
             self._say("admission resumed")
 
     def record_all(self, causes: Iterable[str], stage: str = PLAY, told: bool = True) -> None:
@@ -112,9 +97,9 @@ class VoidGate:
         return dict(fresh)
 
     def verdict(self) -> VoidLimit | None:
-        """At a run's end: the failure to end with when its steps went by as probes and nothing but voids came of them."""
+        """At a run's end: what it ends with when its last steps went by as probes and nothing but voids came of them."""
         most = max((len(last) for last in self._last.values() if all(last)), default=0)
-        if not self.shut or not most:
+        if self.shut_since is None or not most:
             return None
         return VoidLimit(f"the run ended with all of its last {most} outcomes void: {self._table()}")
 
@@ -123,15 +108,17 @@ class VoidGate:
 
     async def admit(self) -> None:
         """Wait until work may start: at once when open; as a probe, every `probe_every` seconds, when shut."""
-        while self._shut_since is not None:
+        while self.shut_since is not None:
             now = time.monotonic()
-            if now - self._shut_since > self._cfg.give_up_after:
-                raise VoidLimit(
-                    f"void outcomes stayed above the limit for {self._cfg.give_up_after:g} s: {self._table()}"
-                )
+            if now - self.shut_since > self._cfg.give_up_after:
+                seconds = f"{self._cfg.give_up_after:g} s"
+                raise VoidLimit(f"void outcomes stayed above the limit for {seconds}: {self._table()}")
             if now - self._probed >= self._cfg.probe_every:
                 self._probed = now
-                if await self._answers():
-                    self._say("probing with one round")
-                    return
+                with suppress(
+                    Fault
+                ):  # without a judge only exact answers would count, and training would learn from these
+                    if self._answers is None or await self._answers():
+                        self._say("probing with one round")
+                        return
             await asyncio.sleep(min(1.0, self._cfg.probe_every / 4))

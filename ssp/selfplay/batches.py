@@ -1,7 +1,4 @@
-"""What a solver batch is made of when some proposals are invalid (ssp.md section 2; docs/game.md says what differs).
-
-Owns the choice of questions for one round and the replay pool. Promises a bounded pool without duplicates, no question
-twice among a round's refills, and a pool whose content is part of the checkpoint. Refuses to score anything.
+"""What a solver batch is made of when some proposals are invalid (docs/game.md says what differs from SSP).
 
 `dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot is the same
 gradient without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty
@@ -62,12 +59,9 @@ class Batches:
         return chosen
 
     def remember(self, round_: int, games: Sequence[Game]) -> None:
-        """Take the round's games into the pool, where there is one; reset it when its time has come.
-
-        A question that the proposer asked is the pool's newest, also when it was known. A replayed one keeps its place,
-        and its win rate becomes that of now; when the pool has lost it meanwhile it stays out. What a past solver graded
-        counts by the newest's further game, if it has one with a win rate.
-        """
+        """Take the round's games into the pool, where there is one; reset it when its time has come. A question that the
+        proposer asked is the pool's newest, also when it was known. A replayed one keeps its place, if it has one, and gets
+        the win rate of now. What a past solver graded counts by the newest's further game."""
         if self._cfg.batch not in REPLAY:
             return
         for game in games:
@@ -80,9 +74,11 @@ class Batches:
                 self._pool[key] = Remembered(*key, game.win_rate, asked_by)
             elif key in self._pool:
                 self._pool[key] = replace(self._pool[key], win_rate=game.win_rate)
+        most = REPLAY_SIZE
         if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:
-            self._keep(int(len(self._pool) * self._cfg.replay_keep))
-        self._keep(REPLAY_SIZE)
+            most = min(most, int(len(self._pool) * self._cfg.replay_keep))
+        for key in list(self._pool)[: max(0, len(self._pool) - most)]:  # the newest stay
+            del self._pool[key]
 
     def state(self) -> list[dict[str, Any]]:
         """The pool as plain data, for state.json."""
@@ -92,30 +88,14 @@ class Batches:
         """The inverse of `state`."""
         self._pool = {(item["question"], item["target"]): Remembered(**item) for item in state}
 
-    def _keep(self, count: int) -> None:
-        """The newest `count` stay."""
-        for key in list(self._pool)[: max(0, len(self._pool) - count)]:
-            del self._pool[key]
-
     def _refill(self, round_: int, chosen: Sequence[Game], incarnation: int) -> list[Game]:
         taken = {(game.question, game.target) for game in chosen}
-        pool = [
-            item
-            for key, item in self._pool.items()
-            if item.win_rate <= self._cfg.replay_max_win_rate and key not in taken
-        ]
-        count = min(self._size - len(chosen), len(pool))
-        picks = generator(self._seed, "replay", round_).permutation(len(pool))[:count]
-        return [
-            Game(
-                id=f"r{round_:05d}x{slot:03d}-i{incarnation}",
-                number=-1 - slot,
-                target=pool[pick].target,
-                question=pool[pick].question,
-                valid=True,
-                chosen=True,
-                asked_by=pool[pick].asked_by,
-                kind=REPLAYED,
-            )
-            for slot, pick in enumerate(sorted(int(p) for p in picks))
-        ]
+        most = self._cfg.replay_max_win_rate
+        pool = [item for key, item in self._pool.items() if item.win_rate <= most and key not in taken]
+        picks = generator(self._seed, "replay", round_).permutation(len(pool))[: self._size - len(chosen)]
+        games = []
+        for slot, pick in enumerate(sorted(picks.tolist())):
+            item, id_ = pool[pick], f"r{round_:05d}x{slot:03d}-i{incarnation}"
+            known = Game(id_, -1 - slot, item.target, question=item.question, asked_by=item.asked_by, kind=REPLAYED)
+            games.append(replace(known, valid=True, chosen=True))
+        return games

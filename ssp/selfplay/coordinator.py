@@ -1,10 +1,9 @@
 """The main loop: propose, verify, solve, grade, settle; train, publish.
 
-Owns the order of things and nothing else. `_round` is the game, `_train` a learner; a pace between them holds the staleness
-bounds, and with bounds of 0 the two alternate, which is synchronous training: there is no second code path. Promises that
-rounds are handed over and trained in order, and that every episode ends in one final ledger state. Who follows a run
-(league, health, curriculum, report, evaluation, checkpoints) is told of settled rounds and published updates (`events`).
-Refuses to know where workers run, what an algorithm is, or how a reward is made.
+`_round` is the game, `_train` a learner; a pace between them holds the staleness bounds, and with bounds of 0 the two
+alternate: there is no second code path for synchronous training. Promises that rounds are handed over and trained in order,
+and that every episode ends in one final ledger state. Who follows a run is told of settled rounds and published updates
+(`events`). Refuses to know where workers run, what an algorithm is, or how a reward is made.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from ssp.base.episode import TRIED
-from ssp.base.errors import Fault, SspError, VoidLimit
+from ssp.base.errors import SspError, VoidLimit
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
@@ -51,7 +50,7 @@ class SelfPlay:
         cast = seated(cfg, cast)
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
         self._roles, self._learners, self._ledger = cfg.roles, learners(cfg), cast.ledger.first
-        self._gate = VoidGate(cfg.void, report.say, self._judges_answer)
+        self._gate = VoidGate(cfg.void, report.say, cast.judges[0].answers)
         self._store = WeightStore(cfg, cast, folder.name, str(folder.path), report.say)
         self._stages = Stages(cfg, cast, self._gate, self._store)
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
@@ -59,9 +58,9 @@ class SelfPlay:
         self._league = Matchmaker(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
         self._recovery = Recovery(cfg, cast, folder, self._batches, targets, self._league, report)
-        watch, junk = Watch(cfg, folder, report.say), JunkWatch(cfg.referee)
+        watches = Watch(cfg, folder, report.say), JunkWatch(cfg.referee)
         self._followers = Followers(
-            self._ledger, self._batches, self._league, self._recovery, watch, junk, report, evaluator
+            self._ledger, self._batches, self._league, self._recovery, *watches, report, evaluator
         )
         self._pace: Pace
         self._order: Pace
@@ -146,12 +145,13 @@ class SelfPlay:
 
     async def _guarded(self, number: int) -> None:
         """A round that the void limit stops is given up with all later ones; earlier ones are trained and saved."""
+        done = False
         try:
-            if not await self._round(number):
-                self._cut = min(self._cut, number)
+            done = await self._round(number)
         except VoidLimit as limit:
-            self._cut = min(self._cut, number)
             await self._give_up(limit)
+        if not done:
+            self._cut = min(self._cut, number)
 
     async def _round(self, number: int) -> bool:
         """One round: the game, whole. False where it is given up."""
@@ -182,7 +182,7 @@ class SelfPlay:
         return True
 
     async def _propose(self, this: Round, again: int = 0) -> None:
-        """Have a question written about each next target, by the newest proposer or a past one; given ones are written."""
+        """Have a question written about each next target, by the newest proposer or a past one."""
         games = self._targets.take(this.number, self._stages.incarnation)
         await self._enter(this, games)
         this.games += games
@@ -205,7 +205,7 @@ class SelfPlay:
             await self._stages.verify(this.asked, this.solver, this.clock)
 
     async def _choose(self, this: Round) -> None:
-        """The questions that are tried, and by whom: the newest solver, and past ones whose questions it tries once more."""
+        """What is tried, and by whom: the newest solver, and past ones whose questions it tries once more."""
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
         this.tried = self._league.graders(this.number, chosen, this.solver, this.asked_by)
         further = [game for game in this.tried[0][1] if game.kind == TRIED]
@@ -261,7 +261,6 @@ class SelfPlay:
 
     @property
     def _end(self) -> int:
-        """Updates of the learner that is last."""
         return self._pace.done[self._roles[-1]]
 
     def _versions(self, learner: str) -> dict[str, int]:
@@ -272,13 +271,6 @@ class SelfPlay:
         of_all = {"round": this.step, "incarnation": self._stages.incarnation}
         rows = [{"id": g.id, "target": g.target, "kind": g.kind, "number": g.number, **of_all} for g in games]
         await self._ledger.create_games(rows)
-
-    async def _judges_answer(self) -> bool:
-        """Whether a round can be judged: without a judge only exact answers count, and training would learn from these."""
-        try:
-            return await self._cast.judges[0].answers()
-        except Fault:
-            return False
 
 
 def _first(error: Exception) -> Exception:

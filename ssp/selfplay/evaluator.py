@@ -1,7 +1,6 @@
 """Held-out evaluation of the solver during a run, on the same crew and rollout code as training (law 8).
 
-Owns which questions are asked, and when. Promises the same questions and draws at every evaluation of a run, that each
-question is asked once, and that the episodes end as `kept` in the ledger. Refuses to train on anything.
+Promises the same questions and draws at every evaluation of a run, each asked once.
 """
 
 from __future__ import annotations
@@ -71,11 +70,7 @@ class Evaluator:
     ) -> dict[str, float]:
         per_hop = self._cfg.eval.final_questions_per_hop if final else self._cfg.eval.questions_per_hop
         asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
-        return evaluation.summarise(await self._ask(step, chosen, evaluation.select(asked, per_hop), solver, stages))
-
-    async def _ask(
-        self, step: int, chosen: QuestionSet, questions: Sequence[Question], solver: Published, stages: Stages
-    ) -> list[Scored]:
+        questions = evaluation.select(asked, per_hop)
         # A run may end at a step that was just evaluated: the count keeps the two apart.
         mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"
         tasks = [
@@ -83,13 +78,9 @@ class Evaluator:
             for task in evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
         ]
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
-        return [
-            Scored(
-                question.hops,
-                None
-                if brief.outcome is Outcome.VOID
-                else same(brief.final or "", question.answers, self._cfg.judge.fold),
-                brief.searches,
-            )
-            for question, brief in zip(questions, briefs, strict=True)
-        ]
+        scored = []
+        for question, brief in zip(questions, briefs, strict=True):
+            void, fold = brief.outcome is Outcome.VOID, self._cfg.judge.fold
+            right = None if void else same(brief.final or "", question.answers, fold)
+            scored.append(Scored(question.hops, right, brief.searches))
+        return evaluation.summarise(scored)

@@ -14,12 +14,9 @@ from ssp.telemetry.clock import Clock
 
 @dataclass
 class Round:
-    """One round, from its first target until it is settled.
-
-    `games`: of the data; `refills`: games whose question was asked before, in the pool or in this round. `proposer`,
-    `solver`: the newest weights that play in it (no proposer where questions are given). `asked`, `tried`: who wrote and who
-    tries which questions. Once it is `settled`, followers add `figures`, and an `alarm` that ends the run.
-    """
+    """One round. `games`: of the data; `refills`: games whose question was asked before, in the pool or in this round.
+    `proposer`, `solver`: the newest weights that play in it (no proposer where questions are given). `asked`, `tried`: who
+    wrote and who tries which questions. Once it is `settled`, followers add `figures`, and an `alarm` that ends the run."""
 
     number: int
     clock: Clock

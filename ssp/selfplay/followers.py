@@ -1,7 +1,5 @@
 """Who follows a run: league, replay pool, curriculum, junk watch, report, evaluation, checkpoints, each told in this order.
-
-Owns the order in which they hear. Refuses to influence a round that is under way: an alarm ends a run between rounds.
-"""
+An alarm ends a run between rounds; nothing else that they find influences one."""
 
 from __future__ import annotations
 

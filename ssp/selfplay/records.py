@@ -14,9 +14,9 @@ Ref = Any
 
 @dataclass(frozen=True)
 class Brief:
-    """An episode without its payload. `tokens` counts model tokens, `length` all of them, `prompt` and `observed` those of
-    the prompt and of what searches showed with its frame; `cuts`: searches that did not show all that was found; `cut` as
-    of `Episode`."""
+    """An episode without its payload, whose transcript is row `row` of `file`. `tokens` counts model tokens, `length` all of
+    them, `prompt` and `observed` those of the prompt and of what searches showed with its frame; `cuts`: searches that did
+    not show all that was found."""
 
     id: str
     game: str
@@ -40,17 +40,11 @@ class Brief:
 
     @staticmethod
     def of(episode: Episode, file: str, row: int) -> Brief:
-        """The brief of `episode`, whose transcript is row `row` of `file`."""
+        """The brief of `episode`."""
         log = episode.log
+        alike = ("id", "game", "role", "attempt", "final", "outcome", "cause", "stopped", "cuts", "cut")
         return Brief(
-            id=episode.id,
-            game=episode.game,
-            role=episode.role,
-            attempt=episode.attempt,
-            final=episode.final,
-            outcome=episode.outcome,
-            cause=episode.cause,
-            stopped=episode.stopped,
+            **{name: getattr(episode, name) for name in alike},
             searches=len(episode.queries),
             tokens=log.kinds.count(Kind.MODEL),
             length=len(log),
@@ -58,31 +52,21 @@ class Brief:
             version_max=log.version_max,
             file=file,
             row=row,
-            cuts=episode.cuts,
             prompt=log.kinds.count(Kind.PROMPT),
             observed=log.kinds.count(Kind.OBSERVATION) + log.kinds.count(Kind.TEMPLATE),
-            cut=episode.cut,
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:
         """The episode's ledger row in a state that it ends in, or is queued in."""
-        versions = {"policy_version_min": self.version_min, "policy_version_max": self.version_max}
-        place = {"file": self.file, "row": self.row}
-        return {
-            "id": self.id,
-            "state": state.value,
-            "outcome": outcome.value,
-            "cause": cause,
-            **versions,
-            **place,
-            **more,
-        }
+        mine: dict[str, Any] = {"id": self.id, "file": self.file, "row": self.row}
+        mine |= {"policy_version_min": self.version_min, "policy_version_max": self.version_max}
+        return mine | {"state": state.value, "outcome": outcome.value, "cause": cause} | more
 
 
 @dataclass(frozen=True)
 class PlayOrder:
-    """How a block is played: sampling temperature, the file stem of its transcripts ("" = none are written), and the
-    update of the role whose limits hold (None: those of the last stage)."""
+    """How a block is played: temperature, file stem of its transcripts ("": none are written), and the update of the
+    role whose limits hold (None: those of the last stage)."""
 
     temperature: float
     stem: str
@@ -91,7 +75,7 @@ class PlayOrder:
 
 @dataclass(frozen=True)
 class PlayReport:
-    """What a worker says about one block: a brief for each episode, in order, and seconds a stage."""
+    """What a worker says about one block: a brief for each episode, in order, and seconds by part."""
 
     briefs: list[Brief]
     seconds: dict[str, float]
@@ -118,11 +102,10 @@ class Played:
 class Game:
     """One proposer episode, its verdict and its attempts.
 
-    A replayed question has no proposer episode and a negative `number`; `asked_by` is the proposer's version that wrote
-    it. One of a data set has neither. `golds` are all right answers: the target alone, or those of the data set.
-    `hints` is what the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline.
-    `grades` is by attempt id. `frozen`: the role that a past version of it plays here, whose episodes nobody learns from
-    (`ssp.selfplay.league.matchmaker`); a past proposer is `asked_by` too.
+    A replayed question has no proposer episode and a negative `number`; `asked_by` is the proposer's version that wrote it,
+    also of a past one. `golds`: all right answers of a data set's question. `hints`: what the proposer's prompt may tell
+    beside the target. `greedy`: the attempt that is only a baseline. `grades` is by attempt id. `frozen`: the role that a
+    past version of it plays here, whose episodes nobody learns from (`ssp.selfplay.league.matchmaker`).
     """
 
     id: str
@@ -153,8 +136,8 @@ class Game:
 
 @dataclass(frozen=True)
 class TrainItem:
-    """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline; or the
-    `baseline` itself (`ssp.learning.warmup.taught.PlanItem`)."""
+    """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline, or the
+    `baseline` itself."""
 
     id: str
     block: Block
@@ -167,8 +150,8 @@ class TrainItem:
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """What one learner step consumes. `rewards` are the items'; `nbytes` estimates the payload behind them; `figures` are
-    of all the role's episodes of the round, trained or not."""
+    """What one learner step consumes. `rewards` are the items', `nbytes` estimates the payload behind them, `figures` are of
+    all the role's episodes of the round."""
 
     role: str
     step: int

@@ -1,21 +1,28 @@
-"""Going back: the one way in which a run goes on after a resume, a lost learner or a collapse.
+"""Checkpoints of a run, and going back to them: the one way in which a run goes on after a resume, a lost learner or a
+collapse; and how often it may.
 
-Owns what a checkpoint holds beside weights (replay pool, data cursor, league, health), when it is due, and how often a run
-may go back. Promises that all of it is restored together. Refuses to know rounds.
+Promises that state.json always names complete folders of the same step (each is written aside and renamed, state.json last),
+that all that it holds beside weights (replay pool, data cursor, league, health) is restored together, and, while a collapse
+is watched for, that a set whose weights later figures confirmed stays on the disk.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any
 
-from ssp.base.errors import SspError
+from ssp.base.errors import InputError, InvariantError, SspError
 from ssp.config import own
-from ssp.config.crews import bound
+from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.batches import Batches
-from ssp.selfplay.checkpoint import Checkpoints, State
+from ssp.selfplay.best import best
+from ssp.selfplay.checkpoint import State, read
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.events import Round, Update
 from ssp.selfplay.health.limits import Collapse, HealthWatch
@@ -23,9 +30,13 @@ from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Targets
 
+SAVE_BYTES = 50_000_000
+"""Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
+
 
 class Recovery:
-    """Checkpoints of one run, and the judgement of its health that they hang on."""
+    """Saves and restores the learners of one run together, and judges the health that their checkpoints hang on. `saved`:
+    the step of the last checkpoint, -1 without one."""
 
     def __init__(
         self,
@@ -37,22 +48,35 @@ class Recovery:
         league: Matchmaker,
         report: Report,
     ) -> None:
-        self._cfg, self._ledger, self._report = cfg, cast.ledger.first, report
+        self._cfg, self._cast, self._folder, self._report = cfg, cast, folder, report
         self._batches, self._targets, self._league = batches, targets, league
-        self._checkpoints = Checkpoints(cfg, cast, folder)
         self._health = HealthWatch(cfg.health, cfg.roles)
+        self._watched = cfg.health.collapse > 0 and cfg.health.on_collapse != "warn"
+        self._half: dict[int, State] = {}
+        self._kept: dict[int, dict[str, Any]] = {}
+        self._written: dict[str, int] = {}
+        self._states: list[State] = []  # the good one, then those that wait to be confirmed
+        self._confirmed: dict[str, int] = {}
         self._lost = 0
-        self.incarnation = 0
-
-    @property
-    def saved(self) -> int:
-        """The step of the last checkpoint, -1 without one."""
-        return self._checkpoints.saved
+        self.incarnation, self.saved = 0, -1
 
     async def restore(self) -> State:
-        """Put learners, ledger, health, pool and cursor where the last consistent checkpoint is. LearnerLost."""
-        state = await self._checkpoints.restore()
-        self.incarnation = await self._ledger.next_version("run")
+        """Put learners, ledger, health, pool and cursor where state.json says; without one learners keep their start weights
+        and the state is step 0. LearnerLost."""
+        for forgotten in (self._half, self._kept, self._confirmed):
+            forgotten.clear()
+        found = read(self._folder, self._cfg.roles)
+        state = found or State()
+        self._states = [] if found is None else [found]
+        if state.good and self._watched:
+            self._states.insert(0, State(**state.good))
+        self.saved = state.step if found else -1
+        for learner in learners(self._cfg) if state.folders else ():
+            await self._cast.learner(learner).load(str(self._folder.absolute(state.folders[learner])))
+        ledger = self._cast.ledger.first
+        await ledger.rollback(dict.fromkeys(self._cfg.roles, state.step))
+        self._folder.forget(state.step)
+        self.incarnation = await ledger.next_version("run")
         self._health.restore(state.health)
         self._batches.restore(state.pool)
         self._targets.restore(state.cursor)
@@ -61,13 +85,15 @@ class Recovery:
     async def go_back(self, cause: Exception) -> None:
         """Where the run goes on after `cause`: at its last checkpoint, or the last good one; raises what ends it."""
         if isinstance(cause, Collapse):
-            spent = self._checkpoints.rollbacks
-            step = self._checkpoints.back()
+            good, spent = self._good(), self._rollbacks
+            if good is None:
+                raise InvariantError("a run goes back only after its first checkpoint")
+            self._folder.write_state(asdict(replace(good, rollbacks=spent + 1, good={})))
             if self._cfg.health.on_collapse == "stop" or spent >= self._cfg.health.rollbacks:
-                await self._ledger.rollback(dict.fromkeys(self._cfg.roles, step))
+                await self._cast.ledger.first.rollback(dict.fromkeys(self._cfg.roles, good.step))
                 known = f"went back {spent} times before" if spent else "health.on_collapse=stop"
-                raise Collapse(f"{cause} ({known}; the run folder is as it was at step {step})") from cause
-            self._report.say(f"{cause} Back to the checkpoint of step {step}, with other draws")
+                raise Collapse(f"{cause} ({known}; the run folder is as it was at step {good.step})") from cause
+            self._report.say(f"{cause} Back to the checkpoint of step {good.step}, with other draws")
             return
         if not isinstance(cause, LearnerLost):
             raise cause
@@ -77,9 +103,15 @@ class Recovery:
         self._report.say(f"{cause}; back to the last checkpoint")
 
     def settled(self, this: Round) -> None:
-        """Keep what a checkpoint of this round's update will hold."""
-        kept = self._batches.state(), self._targets.state(this.number), self._league.state()
-        self._checkpoints.remember(this.step, *kept)
+        """Keep what a checkpoint of this round's update will hold, in the order of rounds. The run cannot end at an earlier
+        step: of those, only what is saved on the way is kept."""
+        state = {
+            "pool": self._batches.state(),
+            "cursor": self._targets.state(this.number),
+            "league": self._league.state(),
+        }
+        on_the_way = {step: kept for step, kept in self._kept.items() if self.due(step)}
+        self._kept = on_the_way | {this.step: state}
 
     def examine(self, update: Update, stopping: bool) -> None:
         """Judge the figures of an update, and add the number of alarms that last. Collapse, unless it is only said, or the
@@ -92,20 +124,70 @@ class Recovery:
             for alarm in found:
                 self._report.say(alarm.text)
             if not self._health.suspects(role):  # what was played with these weights was well
-                self._checkpoints.confirm(role, update.step - 1 - bound(self._cfg, role))
+                step = update.step - 1 - bound(self._cfg, role)
+                self._confirmed[role] = max(self._confirmed.get(role, step), step)
             figures["health/alarms"] = float(self._health.alarms(role))
 
     def due(self, step: int) -> bool:
-        """See `Checkpoints.due`."""
-        return self._checkpoints.due(step)
+        """True for steps that are saved while the run goes on (its last step is saved at its end)."""
+        return self._cfg.save.every > 0 and step % self._cfg.save.every == 0
 
     async def save(self, learner: str, step: int, versions: Mapping[str, int]) -> None:
-        """Save one learner at `step`, with the versions of its roles. LearnerLost."""
-        health = {role: self._health.state(role) for role in versions}
-        await self._checkpoints.save(learner, step, versions, self.meta(learner), health)
-        self._league.tidy(self._checkpoints.leagues)
+        """Save one learner at `step`, with the `versions` of the roles that it trains; the last one of them lets state.json
+        name them all, and old folders go. LearnerLost."""
+        version = versions[learner]
+        path = self._folder.checkpoint(learner, version)
+        if self._written.get(learner) != version:  # one that published nothing since is on disk already
+            self._folder.check_space(SAVE_BYTES)
+            for left in (path, *path.parent.glob("v*.tmp-*")):  # of those that died in a save: no state names it
+                shutil.rmtree(left, ignore_errors=True)
+            meta = {**self.meta(learner), "version": version, "run_step": step}
+            await self._cast.learner(learner).save(str(path), meta)
+            self._written[learner] = version
+        state = self._half.setdefault(step, State(step))
+        state.folders |= dict.fromkeys(versions, self._folder.relative(path))
+        state.versions |= versions
+        state.health |= {role: known for role in versions if (known := self._health.state(role))}
+        if len(state.folders) == len(self._cfg.roles):
+            await self._name(replace(self._half.pop(step), rollbacks=self._rollbacks, **self._kept.get(step, {})))
+        self._league.tidy(self._leagues())
 
     def meta(self, learner: str) -> dict[str, object]:
         """What is written beside weights."""
         spoken = {**protocols.get(self._cfg.protocol).mark, **own.mark(self._cfg)}
         return {"role": learner, **spoken, "incarnation": self.incarnation}
+
+    async def _name(self, state: State) -> None:
+        """Let state.json say that all learners are saved."""
+        self._kept = {later: kept for later, kept in self._kept.items() if later > state.step}
+        good = self._good()
+        self._states = [*self._states, state] if self._watched else [state]
+        if self._watched and good is not None:
+            state.good = asdict(replace(good, good={}))
+        await self._cast.ledger.first.keep()
+        self._folder.write_state(asdict(state))
+        # A learner that runs ahead has saved steps that the next pairs will name: these stay too.
+        waiting = [folder for waits in self._states for folder in waits.folders.values()]
+        if self._cfg.save.best and (found := best(self._folder, self._cfg.roles[-1])) is not None:
+            waiting.append(self._folder.relative(found))
+        self._folder.prune(self._cfg.save.keep + len(self._half), waiting)
+        self.saved = state.step
+
+    @property
+    def _rollbacks(self) -> int:
+        return self._states[-1].rollbacks if self._states else 0
+
+    def _good(self) -> State | None:
+        """The newest saved state that all roles confirm; else the oldest that is known."""
+        proven = min((self._confirmed.get(role, -1) for role in self._cfg.roles), default=-1)
+        while len(self._states) > 1 and self._states[1].step <= proven:
+            self._states.pop(0)
+        return self._states[0] if self._states else None
+
+    def _leagues(self) -> list[dict[str, Any]]:
+        """The league in every state to which the run may go back, and in those that may still be saved."""
+        known = [state.league for state in self._states]
+        for step in self._folder.steps():
+            with suppress(InputError):  # of a copy that is broken nothing goes on
+                known.append((read(self._folder, step=step) or State()).league)
+        return [*known, *(kept["league"] for kept in self._kept.values())]

@@ -1,47 +1,42 @@
 """What a run reports while it plays: one row a step and role, live lines, spans for the timeline.
 
-Owns the names and the making of the game's figures. Promises that a row is written once every learner has finished
-the step, and that figures from the world's oracle go to metrics only. Refuses to influence the run.
+Promises that a row is written once every learner has finished the step, and that figures from the world's oracle go to
+metrics only.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.episode import PROPOSER, SOLVER, Outcome
 from ssp.game.world import World
-from ssp.selfplay import endings
-from ssp.selfplay.endings import ColdWatch
 from ssp.selfplay.events import Round
-from ssp.selfplay.records import Game
+from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.settle import all_played
 from ssp.telemetry.clock import Clock
 
 WAIT = 0.001
 """Seconds from which a wait is shown."""
 
+PATIENCE = 3
+"""Steps in a row after which a role that learns nothing is spoken of."""
+
 
 class Sink(Protocol):
-    """Where figures go: files, console, the cluster's metrics."""
+    """Where figures go (files, console, the cluster's metrics): rows, lines for the user, bars of the timeline in
+    perf_counter seconds. After `restart`, rows of later steps than `step` come again."""
 
-    def restart(self, step: int) -> None:
-        """Play (re)starts after `step`: rows of later steps come again."""
-        ...
+    def restart(self, step: int) -> None: ...
 
-    def write(self, step: int, role: str, values: dict[str, float]) -> None:
-        """One row."""
-        ...
+    def write(self, step: int, role: str, values: dict[str, float]) -> None: ...
 
-    def event(self, text: str) -> None:
-        """One line for the user."""
-        ...
+    def event(self, text: str) -> None: ...
 
-    def span(self, track: str, name: str, start: float, end: float) -> None:
-        """One bar of the timeline, perf_counter seconds."""
-        ...
+    def span(self, track: str, name: str, start: float, end: float) -> None: ...
 
 
 class Report:
@@ -52,9 +47,10 @@ class Report:
 
     def __init__(self, sink: Sink, oracle: World | None, workers: int, roles: Sequence[str]):
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
+        self.say, self.span = sink.event, sink.span
         self._rounds: dict[int, tuple[dict[str, float], dict[str, int], Clock]] = {}
         self._played: dict[int, dict[str, dict[str, float]]] = {}
-        self._cold = ColdWatch()
+        self._cold = Counter[tuple[str, str]]()
         self._learned: dict[int, dict[str, dict[str, float]]] = {}
         self._spent: dict[int, list[float]] = {}
         self._last = time.perf_counter()
@@ -69,14 +65,6 @@ class Report:
         self._spent.clear()
         self._sink.restart(step)
         self._last = time.perf_counter()
-
-    def say(self, text: str) -> None:
-        """One line for the user."""
-        self._sink.event(text)
-
-    def span(self, track: str, name: str, start: float, end: float) -> None:
-        """One bar of the timeline."""
-        self._sink.span(track, name, start, end)
 
     @contextmanager
     def waiting(self, track: str, why: str) -> Iterator[None]:
@@ -93,15 +81,14 @@ class Report:
         values["game/tokens"] = float(sum(p.brief.tokens for p in played))
         if searches := sum(p.brief.searches for p in played):
             values["search/cut"] = sum(p.brief.cuts for p in played) / searches
-        values.update({f"void/{cause}": float(count) for cause, count in sorted(voids.items())})
-        rejected = {name: count for name, count in sorted(this.settled.counts.items()) if name.startswith("reject/")}
-        values.update({name: float(count) for name, count in rejected.items()})
+        values |= {f"void/{cause}": float(count) for cause, count in sorted(voids.items())}
+        values |= {name: float(n) for name, n in sorted(this.settled.counts.items()) if name.startswith("reject/")}
         for role in self._roles:
             newest = [game for game in this.played if game.frozen != role]
             mine = [p.brief for p in all_played(newest) if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
-            self._played.setdefault(this.step, {})[role] = endings.figures(mine)
+            self._played.setdefault(this.step, {})[role] = role_figures(mine)
         tokens = {role: sum(p.brief.tokens for p in played if p.brief.role == role) for role in self._roles}
         self._rounds[this.step] = values, tokens, this.clock
 
@@ -126,11 +113,21 @@ class Report:
             row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
             row["generate/tokens_per_second"] = tokens[name] / max(clock.generated.get(name, 0.0), 1e-9)
             self._sink.write(step, name, row)
-            if cold := self._cold.see(name, row):
-                self.say(cold)
+            self._watch(name, row)
         del self._learned[step], self._spent[step], self._played[step]
         self.step = step
         return True
+
+    def _watch(self, role: str, row: Mapping[str, float]) -> None:
+        """Say it when a role's episodes have taught nothing for `PATIENCE` steps in a row."""
+        signs = {
+            "no episode handed in an answer: see docs/warmup.md": row.get("ended/final") == 0.0,
+            "no group had two different rewards: see docs/warmup.md, docs/curriculum.md": row.get("groups/flat") == 1.0,
+        }
+        for sign, there in signs.items():
+            self._cold[role, sign] = self._cold[role, sign] + 1 if there else 0
+            if self._cold[role, sign] == PATIENCE:
+                self.say(f"{role} learns next to nothing: for {PATIENCE} steps {sign}")
 
     def evaluated(self, step: int, scores: dict[str, float], seconds: float) -> None:
         """An evaluation is done; its seconds are not the step's."""
@@ -139,11 +136,8 @@ class Report:
 
 
 def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: World | None) -> dict[str, float]:
-    """Figures of one round; those of proposals only where somebody proposed.
-
-    Rates over proposals leave voids out; hops and junk are over accepted questions. The work of past
-    versions counts in `game/played` only.
-    """
+    """Figures of one round; those of proposals only where somebody proposed. Rates over proposals leave voids out; hops and
+    junk are over accepted questions. The work of past versions counts in `game/played` only."""
     chosen = [*(game for game in games if game.chosen and game.frozen != SOLVER), *refills]
     rates = [game.win_rate for game in chosen if game.win_rate is not None and game.frozen != PROPOSER]
     values = {"game/played": float(len(chosen))}
@@ -167,3 +161,21 @@ def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: World |
     elif valid:
         values["game/hops_mean"] = sum(g.proposal.brief.searches for g in valid if g.proposal) / len(valid)
     return values
+
+
+def role_figures(briefs: Sequence[Brief]) -> dict[str, float]:
+    """Figures of one role's episodes in a step; lengths in tokens. None without an episode that is no void."""
+    found = [brief for brief in briefs if brief.outcome is not Outcome.VOID]
+    if not found:
+        return {}
+    count, responses = len(found), [brief.length - brief.prompt for brief in found]
+    ended = Counter(brief.stopped for brief in found)
+    return {
+        "response_length/mean": sum(responses) / count,
+        "response_length/max": float(max(responses)),
+        "response_length/cut": sum(brief.cut for brief in found) / count,
+        "prompt_length/mean": sum(brief.prompt for brief in found) / count,
+        "observation_length/mean": sum(brief.observed for brief in found) / count,
+        "ended/final": 0.0,
+        **{f"ended/{how}": number / count for how, number in sorted(ended.items())},
+    }

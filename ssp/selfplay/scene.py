@@ -1,8 +1,4 @@
-"""What a run plays with, read and checked before anything is written: rows, evaluation sets, oracle, models.
-
-Owns the way from data paths to the coordinator's parts. Promises that every bad input file is refused here, before a
-run folder exists. Refuses to start workers.
-"""
+"""What a run plays with: rows, evaluation sets, oracle, models. Bad input is refused here, before a run folder exists."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
 from ssp.config import own
 from ssp.config.schema import Config
-from ssp.data.readers import Target, read_questions, read_targets
+from ssp.data.readers import read_questions, read_targets
 from ssp.game import corpora, protocols
 from ssp.game.referee.settings import natural
 from ssp.game.rollout import lengths
@@ -32,9 +28,8 @@ from ssp.selfplay.workers import build
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything a run needs that is not a worker. `cfg` names every data file by its absolute path: workers may have
-    another working folder. `oracle`: the generated world that a proposer asks about, in that world's words. `notes`: what
-    of the data does not fit the limits, a sentence each."""
+    """`cfg` names every data file by its absolute path: workers may have another working folder. `oracle`: the generated
+    world that a proposer asks about, in that world's words. `notes`: what of the data does not fit the limits."""
 
     cfg: Config
     items: list[Item]
@@ -52,10 +47,8 @@ class Scene:
 
 
 def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None) -> Scene:
-    """Read and check all data of `cfg`; makes worlds and the cold start when they are not cached. Raises InputError.
-
-    `progress(done, message)` hears of the cold start's training, done in 0..1.
-    """
+    """Read and check all data of `cfg`; makes worlds and the cold start when they are not cached. InputError. `progress` as
+    in `build.model_dir`."""
     for role in cfg.roles:
         if cfg.block(role).engine.kind == "endpoint":
             rule = "a training run loads weights into its engines, and an endpoint's are its own"
@@ -76,28 +69,28 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
         build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])
     notes = []
     for role, folder in models.items():
-        prompts = [_prompt(cfg, role, item) for item in corpora.spread(items)]
+        # A solver whose questions are not written yet is asked with none.
+        prompts = [
+            {"target": item.target, **item.hints} if role == PROPOSER else {"question": item.question}
+            for item in corpora.spread(items)
+        ]
         spoken = build.renderer(cfg, role, folder)
         notes += lengths.notes(role, cfg.block(role), spoken, prompts, passages)
     return Scene(cfg, items, sets, oracle, models, notes)
-
-
-def _prompt(cfg: Config, role: str, item: Item) -> dict[str, str]:
-    """What fills the prompt of `role`; a solver whose questions are not written yet is asked with none."""
-    return {"target": item.target, **item.hints} if role == PROPOSER else {"question": item.question}
 
 
 def read_items(cfg: Config) -> list[Item]:
     """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank without a question."""
     if cfg.game.questions != "proposer":
         return [Item(asked.answers[0], asked.question, tuple(asked.answers)) for asked in given(cfg)]
-    return [Item(row.answer, hints=_hints(row)) for row in read_targets(cfg.data.targets)]
-
-
-def _hints(row: Target) -> dict[str, str]:
-    """What the row says to the proposer beside its target, by field of the prompt."""
-    searches = {"searches": str(row.searches)} if row.searches else {}
-    return searches | ({"examples": row.examples} if row.examples else {})
+    items = []
+    for row in read_targets(cfg.data.targets):
+        told = {
+            "searches": str(row.searches or ""),
+            "examples": row.examples,
+        }  # beside the target, by field of the prompt
+        items.append(Item(row.answer, hints={field: text for field, text in told.items() if text}))
+    return items
 
 
 def concrete(cfg: Config) -> Config:

@@ -1,7 +1,6 @@
-"""From graded games to training batches: outcomes, rewards, drops (laws 2 and 3).
+"""From graded games to ledger rows and training batches: outcomes, rewards, drops (laws 2 and 3).
 
-Owns the rule that turns a finished round into ledger rows and two batches. Promises that every episode of the round
-gets exactly one row, and that a void enters no batch. Refuses to talk to workers.
+Promises that every episode of the round gets exactly one row, and that a void enters no batch.
 """
 
 from __future__ import annotations
@@ -28,11 +27,8 @@ End = tuple[Outcome, str, float | None]
 
 @dataclass
 class Settled:
-    """A settled round: ledger rows of episodes and games, the items each learner gets, counts by cause, bytes.
-
-    `paid`: (group, reward, searches) of each episode with a reward, trained or not. `overlong`: what each of them lost
-    because it was long, where that is set.
-    """
+    """A settled round: rows of episodes and games, the items each learner gets, counts by cause, bytes. `paid`: (group,
+    reward, searches) of each episode with a reward, trained or not. `overlong`: what each of them lost as it was long."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -54,13 +50,7 @@ class Settled:
         return reward + loss
 
     def add(
-        self,
-        played: Played,
-        state: State,
-        end: End,
-        group: int | None,
-        baseline: float | None = None,
-        **more: Any,
+        self, played: Played, state: State, end: End, group: int | None, baseline: float | None = None, **more: Any
     ) -> None:
         """One episode's row, and what its learner gets of it. Without a `group` no figure of its role counts it: nobody
         learns from it."""
@@ -83,8 +73,7 @@ class Settled:
         return TrainBatch(role, self.step, items, rewards, self.nbytes[role], {**self.figures(role), **more})
 
     def figures(self, role: str) -> dict[str, float]:
-        """Mean reward and searches of the role's paid episodes, and the share of groups (of two and more) without
-        spread; those that there are."""
+        """Mean reward and searches of the role's paid episodes, the share of groups of several without spread."""
         paid = self.paid[role]
         if not paid:
             return {}
@@ -101,8 +90,7 @@ class Settled:
 
 
 def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, step: int = 0) -> Settled:
-    """Settle one round, of update `step`, whose attempts are graded; `proposer_version` asked (None: nobody). Sets each
-    win rate."""
+    """Settle a graded round, of update `step`; `proposer_version` asked (None: nobody). Sets each win rate."""
     settled = Settled(step=step)
     for group, game in enumerate(games):
         # Who wrote the question: a past version is known, the newest asked in this round.
@@ -202,8 +190,8 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
 
 
 def _label(cfg: Config, game: Game, proposal: Played) -> Hashable:
-    """What proposals that share a baseline have in common: the drawn target, the number of searches that led to the
-    question, or the target's text, whichever row it is from. Of no real hops: those would need an oracle."""
+    """What proposals that share a baseline have in common: the drawn target, the searches that led to the question (of
+    real hops only an oracle knows), or the target's text, whichever row it is from."""
     if cfg.proposer.group == "hops":
         return proposal.brief.searches
     return game.target if cfg.proposer.group == "seed" else game.number // cfg.game.proposals

@@ -1,8 +1,8 @@
 """The stages of one round: propose, verify, solve, grade, each fanned out over a crew.
 
-Owns the way of an episode from created to graded, ledger rows included. Promises that a worker's fault makes exactly its
-block's episodes void, which are issued again as new ones (bounded; by the weights of the round, so no staler), that what is
-lost once it was played is void, that results come in task order, and that nothing of a stage outlives its failure.
+Promises that a worker's fault makes exactly its block's episodes void, which are issued again as new ones (bounded; by the
+weights of the round, so no staler), that what is lost once it was played is void, that results come in task order, and that
+nothing of a stage outlives its failure.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from ssp.telemetry.clock import Clock
 
 T = TypeVar("T")
 V = TypeVar("V", Grade, Verdict)
+Owned = list[tuple[Played, Game]]
 
 REISSUES = 5
 """How often one block of episodes is issued again after faults before the run gives up."""
@@ -58,7 +59,7 @@ class Stages:
     async def propose(
         self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0
     ) -> None:
-        """Let the proposer write a question for each game's target; sets `game.proposal`. `again`: n-th extra batch."""
+        """Let the proposer write a question for each game's target: sets `proposal`. `again`: n-th extra batch."""
         tasks = [self._task(f"p{game.id[1:]}", game, PROPOSER, 0, game.number, 0) for game in games]
         stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}{weights.past}"
         order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
@@ -74,9 +75,7 @@ class Stages:
         proposed = [(game.proposal, game) for _, games in asked for game in games if game.proposal]
         live = solver if self._cfg.referee.verifier == "solver" else None
 
-        async def ask(
-            judge: Judges, owned: list[tuple[Played, Game]], live: Published | None
-        ) -> tuple[list[Verdict], float]:
+        async def ask(judge: Judges, owned: Owned, live: Published | None) -> tuple[list[Verdict], float]:
             weights = () if live is None else (live.version, live.weights)
             return await judge.verify(owned[0][0].block.ref, [game.target for _, game in owned], *weights)
 
@@ -109,7 +108,7 @@ class Stages:
             if played.brief.outcome is not Outcome.VOID
         ]
 
-        async def ask(judge: Judges, owned: list[tuple[Played, Game]], _: Any) -> tuple[list[Grade], float]:
+        async def ask(judge: Judges, owned: Owned, _: Any) -> tuple[list[Grade], float]:
             items = [(played.index, game.question, game.golds or (game.target,)) for played, game in owned]
             return await judge.grade(owned[0][0].block.ref, items)
 
@@ -123,7 +122,13 @@ class Stages:
         `kept` (or voided)."""
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
         briefs = [played.brief for played in await self._play(EVALUATION, tasks, order, weights, clock)]
-        await self._ledger.advance([_kept(brief) for brief in briefs])
+        rows = []
+        for brief in briefs:
+            void, rejected = brief.outcome is Outcome.VOID, brief.final is None
+            outcome = brief.outcome or (Outcome.REJECTED if rejected else Outcome.SCORED)
+            cause = brief.cause or (brief.stopped if rejected and not void else "")
+            rows.append(brief.entry(State.VOIDED if void else State.KEPT, outcome, cause))
+        await self._ledger.advance(rows)
         return briefs
 
     def _attempt(self, name: str, round_: int, game: Game, attempt: int) -> Task:
@@ -186,20 +191,20 @@ class Stages:
     async def _judged(
         self,
         stage: str,
-        items: Sequence[tuple[Played, Game]],
-        ask: Callable[[Judges, list[tuple[Played, Game]], Published | None], Awaitable[tuple[list[V], float]]],
+        items: Owned,
+        ask: Callable[[Judges, Owned, Published | None], Awaitable[tuple[list[V], float]]],
         lost: V,
         clock: Clock,
         live: Published | None = None,
     ) -> list[tuple[Played, Game, V]]:
         """`ask` about each block of `items`. A judge's call is pure: after a fault it is made again, on the next judge. What
         is in a block that no judge gets, as its node died, is `lost`. `live`: weights that the judge needs."""
-        blocks: dict[str, list[tuple[Played, Game]]] = {}
+        blocks: dict[str, Owned] = {}
         for played, game in items:
             blocks.setdefault(played.block.id, []).append((played, game))
         judges = self._cast.judges
 
-        async def one(worker: int, owned: list[tuple[Played, Game]]) -> tuple[list[V], float]:
+        async def one(worker: int, owned: Owned) -> tuple[list[V], float]:
             weights, cause = live, ""
             for issue in range(REISSUES + 1):
                 try:
@@ -238,12 +243,3 @@ async def _together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-def _kept(brief: Brief) -> dict[str, Any]:
-    """The ledger row of an evaluation episode."""
-    if brief.outcome is Outcome.VOID:
-        return brief.entry(State.VOIDED, Outcome.VOID, brief.cause)
-    if brief.final is None:
-        return brief.entry(State.KEPT, brief.outcome or Outcome.REJECTED, brief.cause or brief.stopped)
-    return brief.entry(State.KEPT, brief.outcome or Outcome.SCORED, brief.cause)

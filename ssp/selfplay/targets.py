@@ -1,13 +1,12 @@
 """Which rows of the data a round plays: target answers to ask about, or questions to solve.
 
-Owns the order of the rows (a new seeded permutation each epoch) and the cursor: which batches of them are taken, and by
-which round. Promises that a game number always means the same row, and that in the lineage of a checkpoint no batch of rows
-is handed out twice or skipped. Refuses to read files.
+Promises a new seeded order each epoch, that a game number always means the same row, and that in the lineage of a checkpoint
+no batch of rows is handed out twice or skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +48,14 @@ class Targets:
         else:
             batch, self._next = self._next, self._next + 1
         self._taken.setdefault(round_, []).append(batch)
-        return self._games(range(batch * self._batch, (batch + 1) * self._batch), f"-i{incarnation}")
+        games = []
+        for number in range(batch * self._batch, (batch + 1) * self._batch):
+            item = self.item(number)
+            known: dict[str, Any] = {"question": item.question, "golds": item.golds, "hints": item.hints}
+            kind = GIVEN if item.question else PROPOSED  # a row that has a question needs no referee
+            id_ = f"g{number:07d}-i{incarnation}"
+            games.append(Game(id_, number, item.target, **known, valid=bool(item.question), kind=kind))
+        return games
 
     def state(self, round_: int) -> dict[str, Any]:
         """The cursor after the rounds up to `round_`: what later rounds have taken counts as open. In order of rounds."""
@@ -78,22 +84,3 @@ class Targets:
             order = generator(self._seed, "targets", epoch).permutation(len(self._items)).tolist()
             self._orders = dict([*self._orders.items(), (epoch, order)][-2:])  # a batch may lie in two epochs
         return self._items[self._orders[epoch][place]]
-
-    def _games(self, numbers: Iterable[int], mark: str) -> list[Game]:
-        """The games of these numbers. A row that has a question needs no referee."""
-        games = []
-        for number in numbers:
-            item = self.item(number)
-            games.append(
-                Game(
-                    id=f"g{number:07d}{mark}",
-                    number=number,
-                    target=item.target,
-                    hints=item.hints,
-                    question=item.question,
-                    golds=item.golds,
-                    valid=bool(item.question),
-                    kind=GIVEN if item.question else PROPOSED,
-                )
-            )
-        return games

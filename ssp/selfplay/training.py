@@ -1,9 +1,8 @@
 """One learner step as the coordinator sees it: staleness, update, publication, commit.
 
-Owns what becomes too old (swept out of the queue after a publication, checked once more in the batch), and the ledger
-commit of a step. Promises that nothing older than its bound is trained, that `trained` is written only after the update
-returned, and that roles which share a policy get one update and one publication a round, also when one of them has nothing
-to learn from. Refuses to know the algorithm.
+Promises that nothing older than its bound is trained (swept out of the queue after a publication, checked once more in the
+batch), that `trained` is written only after the update returned, and that roles which share a policy get one update and one
+publication a round. Refuses to know the algorithm.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Trainer:
             stats[batch.role] = {**batch.figures, **found}
             if learns(self._cfg, batch.role, batch.step):
                 items[batch.role] = fresh
-            elif fresh:
+            else:
                 await self._mark(fresh, State.KEPT, "")
         if items:
             for role, found in (await self._update(batches[0].step, items)).items():
@@ -80,25 +79,22 @@ class Trainer:
         return stats
 
     async def sweep(self, role: str, queue: Channel) -> None:
-        """After a publication: what waits in the queue of `role` and is now too old for any batch to come is dropped."""
+        """After a publication, drop what waits in the queue of `role` and is now too old for any batch to come."""
         await queue.sweep(self._oldest(role), lambda items: self._mark(items, State.DROPPED, "stale"))
 
     def _oldest(self, role: str) -> int:
-        """The oldest version that may be trained now."""
         return self._store.latest(role).version - bound(self._cfg, role)
 
     async def _fresh(self, batch: TrainBatch) -> tuple[list[TrainItem], dict[str, float]]:
         """What of a batch may be trained, the rest is dropped; and what the batch is like."""
-        version = self._store.latest(batch.role).version
-        written = [item for item in batch.items if item.version_min >= 0]
+        version, oldest = self._store.latest(batch.role).version, self._oldest(batch.role)
+        fresh = [item for item in batch.items if item.version_min >= max(0, oldest)]
+        stale = [item for item in batch.items if 0 <= item.version_min < oldest]
         silent = [item for item in batch.items if item.version_min < 0]  # no model token, so no version and no gradient
-        ages = [version - item.version_min for item in written]
-        oldest = self._oldest(batch.role)
-        stale = [item for item in written if item.version_min < oldest]
-        for items, cause in ((stale, "stale"), (silent, "no_signal")):
-            if items:
-                await self._mark(items, State.DROPPED, cause)
-        return [item for item in written if item.version_min >= oldest], {
+        await self._mark(stale, State.DROPPED, "stale")
+        await self._mark(silent, State.DROPPED, "no_signal")
+        ages = [version - item.version_min for item in (*fresh, *stale)]
+        return fresh, {
             "reward/mean": sum(batch.rewards) / len(batch.rewards) if batch.rewards else 0.0,
             "staleness/mean": sum(ages) / len(ages) if ages else 0.0,
             "staleness/max": float(max(ages, default=0)),
@@ -117,8 +113,8 @@ class Trainer:
             role: [PlanItem(places[i.block.id], i.index, i.reward, i.group, i.baseline) for i in mine]
             for role, mine in items.items()
         }
-        learner, refs = self._learner[next(iter(items))], list(blocks.values())
-        weights, stats = await self._cast.learner(learner).update(plans, *refs)
+        learner = self._learner[next(iter(items))]
+        weights, stats = await self._cast.learner(learner).update(plans, *blocks.values())
         (serial,) = {int(found.pop("serial")) for found in stats.values()}
         await self._store.publish(learner, weights, self.incarnation, step, serial)
         for role, mine in items.items():
@@ -133,14 +129,13 @@ class Trainer:
         if not several or not own.says(self._cfg.block(role).algorithm, "needs_group"):
             return items
         sizes = Counter(item.group for item in items)
-        alone = [item for item in items if sizes[item.group] == 1]
-        if alone:
-            await self._mark(alone, State.DROPPED, "no_signal")
+        await self._mark([item for item in items if sizes[item.group] == 1], State.DROPPED, "no_signal")
         return [item for item in items if sizes[item.group] > 1]
 
     async def _mark(self, items: list[TrainItem], state: State, cause: str) -> None:
-        rows = [{"id": item.id, "state": state.value, "cause": cause} for item in items]
-        await self._cast.ledger.first.advance(rows)
+        if items:
+            rows = [{"id": item.id, "state": state.value, "cause": cause} for item in items]
+            await self._cast.ledger.first.advance(rows)
 
 
 def learns(cfg: Config, role: str, step: int) -> bool:

@@ -1,9 +1,8 @@
 """Published weights: one number a publication, never used twice, and how each learner's weights reach the players.
 
-Owns the newest version of each role and where its weights lie. Promises strictly increasing numbers over the life of a run
-folder, because the ledger hands them out; that a version is the newest only once it is on its way; that a way which failed
-is said, and the other one (a parcel by the object store) is an explicit call to the learner (law 6); that a publication
-which nobody can give any more is a LearnerLost. Refuses to see weights.
+Promises strictly increasing numbers over the life of a run folder (the ledger hands them out), that a version is the newest
+only once it is on its way, that a way which failed is said before the other one is taken (law 6: a parcel by the object
+store), and that a publication which nobody can give any more is a LearnerLost.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ ANCHORS = 2**30
 """Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""
 
 SHARE = 0.5
-"""Of the object store, what published weights may take for `auto` to choose it; episodes need the rest. Where they fit it is
-the fastest way on one node at every size (tests/bench/weight_sync.py), since its pages are in use already; where they do
-not, Ray would write them to the disk."""
+"""Of the object store, what published weights may take for `auto` to choose it. Where they fit it is the fastest way on one
+node at every size (tests/bench/weight_sync.py); where they do not, Ray would write them to the disk."""
 
 LOST = (GONE, "weights_missed")
 """Faults of a player that another parcel with the same weights mends."""
@@ -56,8 +54,7 @@ Match = tuple[Published, list[Game]]
 
 @dataclass
 class Route:
-    """How one learner's weights travel: by what plan, from where, to which players (role, name, worker, place); and whether
-    a group of broadcasts stands."""
+    """How a learner's weights travel: to which players (role, name, worker, place); whether a group of broadcasts stands."""
 
     plan: Plan
     learner: Place
@@ -77,7 +74,7 @@ class WeightStore:
         self._routes: dict[str, Route] = {}
         self._seconds: dict[str, dict[str, float]] = {}
         self._mended: dict[tuple[str, int], Published] = {}
-        self._mending = {learner: asyncio.Lock() for learner in self._trains}
+        self._mending = asyncio.Lock()
 
     def latest(self, role: str) -> Published:
         """The newest weights of `role`."""
@@ -102,9 +99,9 @@ class WeightStore:
         self._routes[name] = Route(plan, learner, stops)
 
     async def publish(self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0) -> Published:
-        """Give `weights`, the result of step `step` of `learner` in this incarnation, the next version number of each role
-        that it trains, and bring them to all players that do not fetch them when they play. Those of the role that the
-        learner is called after. LearnerLost."""
+        """Give `weights`, the result of step `step` of `learner`, the next version number of each role that it trains, and
+        bring them to players that do not fetch them when they play; those of the role that `learner` is called after.
+        LearnerLost."""
         ledger, route = self._cast.ledger.first, self._routes[learner]
         versions = {role: await ledger.next_version(role, incarnation, step) for role in self._trains[learner]}
         if route.plan.kind == BROADCAST:
@@ -123,8 +120,7 @@ class WeightStore:
         if lost.past:
             rule = f"the weights of {role} version {lost.version}, a member of the league, are in the folder of the run"
             raise InputError(rule, why, "let every node see them and go on with resume=auto, or set league.match=self")
-        learner = next(name for name, roles in self._trains.items() if role in roles)
-        async with self._mending[learner]:  # many players miss the same
+        async with self._mending:  # many players miss the same
             known = self._mended.get((role, lost.version), lost)
             if known.weights is lost.weights:
                 known = replace(lost, weights=await self._again(role, lost.version, lost.serial, why))
@@ -146,12 +142,10 @@ class WeightStore:
         return self._seconds.pop(role, {})
 
     def _forget(self) -> None:
-        """Parcels of versions that nobody plays any more."""
         oldest = {role: latest.version - self._spare(role) for role, latest in self._latest.items()}
         self._mended = {key: kept for key, kept in self._mended.items() if key[1] > oldest[key[0]]}
 
     def _spare(self, name: str) -> int:
-        """Publications that must stay of a learner, or of the one that trains the role `name`."""
         trained = next(roles for roles in self._trains.values() if name in roles)
         return max(spare(self._cfg, role) for role in trained)
 
@@ -174,7 +168,6 @@ class WeightStore:
                 self.note(role, result)
 
     async def _broadcast(self, name: str, route: Route, versions: Mapping[str, int], parcel: Ref, serial: int) -> Ref:
-        """Send it to all players in a group, which is formed anew after a failure; the parcel to play with."""
         learner = self._cast.learner(name)
         try:
             if not route.formed:
@@ -223,10 +216,8 @@ async def _all(*calls: Any) -> list[Any]:
 
 
 def choose(kind: str, role: str, learner: Place, engines: Sequence[Place], room: float) -> tuple[str, str]:
-    """(kind, why) for one role. `room`: bytes that one of its publications may take in the object store.
-
-    InputError when the kind that was asked for cannot work where the processes are.
-    """
+    """(kind, why) for one role. `room`: bytes that one of its publications may take in the object store. InputError when the
+    kind that was asked for cannot work where the processes are."""
     together = all(place.memory == learner.memory for place in engines)
     if kind == SHM and not together:
         hosts = ", ".join(sorted({place.host for place in (learner, *engines)}))

@@ -14,12 +14,12 @@ from ssp.game import corpora
 from ssp.record import runfolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.local import local_cast
 from ssp.selfplay.questions import files, reader
 from ssp.selfplay.report import Report
 from ssp.selfplay.scene import read_scene
 from ssp.selfplay.settings.tiny import shrunk
 from tests.bank.banked import played
+from tests.local import local_cast
 from tests.selfplay import fakes
 
 RECIPE = "search-r1-qwen2.5-3b-grpo"

@@ -33,7 +33,6 @@ from ssp.game.world.generator import World
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.search import Corpus, LocalFleet, Router, Shard, in_memory
-from ssp.selfplay import local
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
@@ -42,6 +41,7 @@ from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.transfer.publisher import Publisher
 from ssp.selfplay.workers import build
+from tests import local
 
 SEED = 11
 FINAL = {state.value for state in State if state.final}

@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import fakes
 import numpy as np
 import pytest
-import torch
 from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
 from ssp.engines import ScriptedEngine
 from ssp.learning import settings as learning_rules
-from ssp.learning.coldstart.store import ARTEFACT
-from ssp.selfplay import local
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel
 from ssp.selfplay.workers import build
-from ssp.selfplay.workers import learner as learner_worker
+from tests import local
 
 MOVING = {"solver__kl__coef": 0.01, "solver__kl__ema_tau": 0.9, "solver__kl__ema_every": 1}
 GIVEN = {"game__questions": "dataset", "solver__batch": 2, "solver__algorithm": "reinforce"}
-
-
-class Poisoned(learner_worker.Learner):
-    """Its policy is not a number after the first update; what it is held to is."""
-
-    def _learn(self, batches: Any) -> Any:
-        figures = super()._learn(batches)
-        with torch.no_grad():
-            for parameter in self._inner.policy.model.parameters():
-                parameter.fill_(math.nan)
-        return figures
-
-
-@pytest.mark.covers("EP-09")
-def test_a_poisoned_policy_has_an_anchor_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = build.engine
-    fakes.scripted(monkeypatch)
-    monkeypatch.setattr(build, "engine", real)
-    monkeypatch.setattr(local, "Learner", Poisoned)
-    cfg = config(steps=1, game__attempts=2, eval__every=0, eval__final_questions_per_hop=8, **GIVEN, **MOVING)
-    stage = Stage(cfg, tmp_path / "run", model=ARTEFACT)
-    stage.play()
-    stage.settled()
-    found = stage.figures("eval")[-1]
-    assert found["eval/anchor_items"] == 8 and math.isfinite(found["eval/anchor_accuracy"])
-    assert found["eval/anchor_accuracy"] > 0.3  # the cold start answers most questions of one hop
-    assert found.get("eval/items", 0) == 0 or found["eval/accuracy"] == 0  # the policy answers none
 
 
 class Anchored(FakeLearner):
@@ -98,13 +67,6 @@ def test_when_the_anchor_is_evaluated_and_with_what(
     assert not [row for row in stage.rows() if row["cause"] == "stale"]
     trained = [row for row in stage.rows() if row["role"] == SOLVER and row["policy_version_max"] > 2**30]
     assert trained == []
-
-
-def test_an_anchor_that_does_not_move_is_not_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-    stage = Stage(config(steps=2, solver__kl__coef=0.01, **GIVEN), tmp_path / "run")
-    stage.play()
-    assert not [key for row in stage.figures("eval") for key in row if "anchor" in key]
 
 
 @pytest.mark.parametrize("changes", [{}, {"solver__kl__coef": 0.1}, {**MOVING, "schedule__in_flight": True}])

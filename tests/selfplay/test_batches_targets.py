@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import fakes
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssp.base.errors import InputError
 from ssp.config.schema import GameConfig
 from ssp.selfplay import batches
 from ssp.selfplay.batches import Batches
@@ -45,12 +43,6 @@ def test_dummy_leaves_invalid_slots_empty() -> None:
     assert batch.state() == []  # nobody would read it
 
 
-def test_surplus_is_not_chosen() -> None:
-    made = games(0, [True] * 5)
-    assert Batches(GameConfig(), 3, 0).choose(0, made, 1) == made[:3]
-    assert [game.chosen for game in made] == [True] * 3 + [False] * 2
-
-
 def test_replay_refills_and_a_second_start_gets_new_ids() -> None:
     batch = Batches(GameConfig(batch="replay"), 4, seed=0)
     played(batch, 0, games(0, [True] * 4))
@@ -60,20 +52,6 @@ def test_replay_refills_and_a_second_start_gets_new_ids() -> None:
     assert [g.question for g in first] == [g.question for g in second]
     assert [g.asked_by for g in first] == [None, 1, 1, 1]
     assert not {g.id for g in first[1:]} & {g.id for g in second[1:]}
-
-
-def test_one_round_that_asks_the_same_twice_is_remembered_once() -> None:
-    batch = Batches(GameConfig(batch="replay"), 6, seed=0)
-    played(batch, 0, games(0, [True] * 4, question="same seat ?"))
-    assert len(batch.state()) == 1
-    refilled = batch.choose(1, games(1, [False]), 1)
-    assert len(refilled) == 1
-
-
-def test_a_question_that_is_played_now_is_not_a_refill() -> None:
-    batch = Batches(GameConfig(batch="replay"), 4, seed=0)
-    played(batch, 0, games(0, [True]))
-    assert len(batch.choose(1, games(0, [True]), 1)) == 1
 
 
 @pytest.mark.covers("SP-05")
@@ -122,13 +100,6 @@ def test_a_question_that_left_the_pool_while_it_was_replayed_stays_out() -> None
     assert len(chosen) == 1 and batch.state() == []
 
 
-@pytest.mark.covers("SP-05")
-def test_an_empty_pool_leaves_the_slots_empty() -> None:
-    batch = Batches(GameConfig(batch="replay_reset"), 4, seed=0)
-    made = games(0, [True, False, False])
-    assert batch.choose(0, made, 1) == made[:1]
-
-
 @pytest.mark.parametrize(
     ("size", "share", "valid", "enough"), [(4, 1.0, 3, False), (4, 0.75, 3, True), (3, 0.5, 1, True)]
 )
@@ -138,14 +109,6 @@ def test_when_resampling_has_enough(size: int, share: float, valid: int, enough:
     batch = Batches(made(GameConfig, batch="resample", resample_min_valid=share), size, seed=0)
     assert batch.enough(games(0, [True] * valid + [False] * 5)) == enough
     assert (batch.extra, Batches(GameConfig(), size, seed=0).extra) == (5, 0)
-
-
-def test_unplayed_and_void_games_are_not_remembered() -> None:
-    batch = Batches(GameConfig(batch="replay"), 1, seed=0)
-    made = games(0, [True, True])
-    batch.choose(0, made, 1)
-    batch.remember(0, made)  # no win rate: too few attempts
-    assert batch.state() == []
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.5])
@@ -209,13 +172,6 @@ def test_every_epoch_is_a_permutation(n: int, batch: int, seed: int) -> None:
     third = again.take(2, 7)
     assert [g.target for g in third] == [g.target for g in drawn[2 * batch : 3 * batch]]
     assert not {g.id for g in third} & {g.id for g in drawn}
-
-
-def test_epochs_differ_and_no_rows_are_refused() -> None:
-    drawn = [game.target for game in Targets(items(30), 60, 0).take(0, 1)]
-    assert drawn[:30] != drawn[30:] and Counter(drawn[:30]) == Counter(drawn[30:])
-    with pytest.raises(InputError, match="at least one row"):
-        Targets([], 4, 0)
 
 
 def test_a_row_with_a_question_is_a_valid_game_with_all_its_answers() -> None:

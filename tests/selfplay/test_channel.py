@@ -46,15 +46,6 @@ def test_in_and_out() -> None:
     run(work())
 
 
-def test_an_empty_block_is_a_block() -> None:
-    async def work() -> None:
-        channel = Channel(crew_of(), 5)
-        await channel.put(0, block(0, [], 0))
-        assert await channel.take(0) == [[]]
-
-    run(work())
-
-
 def test_take_waits_for_put_and_close_ends_it() -> None:
     async def work() -> None:
         channel = Channel(crew_of(), 5)
@@ -70,16 +61,6 @@ def test_take_waits_for_put_and_close_ends_it() -> None:
         assert not again.done()
         await channel.put(1, block(1, "b", 1))
         assert await again == ["b"]
-
-    run(work())
-
-
-def test_closed_channel_still_hands_over_what_was_put() -> None:
-    async def work() -> None:
-        channel = Channel(crew_of(), 5)
-        await channel.put(0, block(0, "a", 1))
-        await channel.close(1)
-        assert await channel.take(0) == ["a"] and await channel.take(1) is None
 
     run(work())
 
@@ -100,20 +81,6 @@ def test_the_queue_dies_between_put_and_take(fault: bool) -> None:
         await channel.ack(0)
         assert await channel.take(1) == ["b"]
         assert queue_in(crew).state.lease("another", 9, 1) == []
-
-    run(work())
-
-
-def test_faults_of_put_ack_and_clear_are_survived() -> None:
-    async def work() -> None:
-        crew = crew_of()
-        channel = Channel(crew, 5)
-        crew.fails = lambda worker, name, count, args: "queue_died" if count == 1 else ""
-        await channel.put(0, block(0, "a", 1))
-        assert await channel.take(0) == ["a"]
-        await channel.ack(0)
-        await channel.clear()
-        assert crew.counts["put"] == 3  # lost, put, put again after the lost take
 
     run(work())
 

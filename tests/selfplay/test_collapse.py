@@ -6,7 +6,6 @@ these spoiled it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ from fakes import FakeLearner, Stage, config, tokens
 from ssp.base.episode import ROLES, SOLVER
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
-from ssp.selfplay import local
-from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.health.limits import Collapse
 from ssp.selfplay.workers import build
+from tests import local
 
 SPOILED = 8
 """The update that spoils the solver: batch 9 is the first that a spoiled policy played (at bound 0)."""
@@ -112,15 +110,6 @@ def test_a_collapse_goes_back_to_the_last_good_checkpoint(tmp_path: Path, bounds
     assert saved["step"] == 16
 
 
-def test_a_shared_policy_collapses_and_goes_back_for_both_roles(tmp_path: Path) -> None:
-    stage = Stage(cfg(proposer__policy="shared", solver__policy="shared", save__every=2), tmp_path / "run", jitter=1)
-    stage.play()
-    assert Spoilt.restored == [6] and any("Back to the checkpoint of step 6," in said for said in alarms(stage))
-    stage.settled()
-    live = stage.rows("SELECT role, step FROM commits WHERE NOT rolled_back")
-    assert sorted((c["role"], c["step"]) for c in live) == [(role, s) for role in ROLES for s in range(1, 17)]
-
-
 def seeds(stage: Stage) -> dict[int, set[int]]:
     """Seeds of the solver's episodes, by incarnation."""
     found: dict[int, set[int]] = {}
@@ -176,30 +165,3 @@ def test_warn_says_so_and_plays_on(tmp_path: Path) -> None:
     assert len(alarms(stage)) == 2  # of the reward and of the searches
     assert stage.state()["step"] == 16 and stage.state()["good"] == {}
     assert [row["health/alarms"] for row in stage.figures(SOLVER)] == [0.0] * 12 + [2.0] * 4
-
-
-def test_a_run_that_was_killed_in_the_middle_of_a_collapse_still_goes_back(tmp_path: Path) -> None:
-    """Breaches are counted on, and the good checkpoint is still known and there."""
-    changes = {"save__every": 1, "save__keep": 1}
-    first = Stage(cfg(**changes), tmp_path / "run")
-    game = first.game()
-    write = first.sink.write
-
-    def killing(step: int, role: str, values: dict[str, float]) -> None:
-        write(step, role, values)
-        if (step, role) == (11, SOLVER):
-            raise KeyboardInterrupt
-
-    first.sink.write = killing  # type: ignore[method-assign]
-    with pytest.raises(BaseException):  # noqa: B017
-        asyncio.run(play(game))
-    assert first.state()["step"] >= 10 and first.state()["good"]["step"] == 7
-    second = Stage(cfg(**changes), tmp_path / "run")
-    second.play()
-    (said,) = alarms(second)
-    assert "at step 13:" in said and "Back to the checkpoint of step 7," in said
-    second.settled()
-
-
-async def play(game: SelfPlay) -> None:
-    await asyncio.wait_for(game.run(), 60)

@@ -56,11 +56,6 @@ def test_every_kind_plays_the_same_game(tmp_path: Path, bound: int) -> None:
         assert len(list((tmp_path / "disk" / "weights" / role).iterdir())) == bound + 2
 
 
-def test_auto_is_the_object_store_for_a_small_model_on_one_node(tmp_path: Path) -> None:
-    stage = played(tmp_path / "run", "auto", steps=1)
-    assert [e for e in stage.sink.events if "travel by object_store (one node)" in e]
-
-
 def test_seconds_and_bytes_are_in_the_roles_rows(tmp_path: Path) -> None:
     stage = played(tmp_path / "run", "shm", steps=2)
     for role in ("proposer", "solver"):
@@ -203,17 +198,6 @@ def test_one_broadcast_of_a_shared_policy_reaches_the_players_of_both_roles(tmp_
     assert store.latest(PROPOSER).weights is store.latest(SOLVER).weights
     assert crew.counts["join"] == 1 and crew.counts["send"] == 2
     assert said == ["proposer and solver weights travel by broadcast (transfer.kind)"]
-
-
-def test_a_broadcast_reaches_all_players_in_one_group(tmp_path: Path) -> None:
-    members = [Member(), Member()]
-    made = table(tmp_path, members)
-    for version in (1, 2):
-        published = made.publish()
-        assert (published.version, published.weights.kind, published.weights.payload) == (version, "broadcast", None)
-    assert [member.got for member in members] == [[1, 2], [1, 2]]
-    assert [member.called.count("join") for member in members] == [1, 1]
-    assert made.store.figures(SOLVER) == {"time/sync_transfer": 0.5}
 
 
 @pytest.mark.parametrize("fails", ["join", "receive"])

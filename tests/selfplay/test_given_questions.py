@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import fakes
 import pytest
-from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls, tokens, world
+from fakes import FakeLearner, Stage, config, tokens, world
 
-from launch import doctor
 from ssp.base.episode import Document
-from ssp.base.errors import InputError, VoidLimit
+from ssp.base.errors import InputError
 from ssp.engines import ScriptedEngine
-from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.health import junk
 from ssp.selfplay.scene import read_items
@@ -68,75 +65,6 @@ def test_every_gold_answer_counts_and_each_question_is_asked_once_an_epoch(tmp_p
     assert asked[:40] != asked[40:] and {game["verdict"] for game in games} == {"valid"}
     assert {game["proposer_version"] for game in games} == {None}
     assert {row["opponent_version_min"] for row in stage.rows() if row["role"] == "solver"} == {None}
-
-
-def test_the_ledger_of_one_role_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stage = Stage(given(steps=1), tmp_path / "run")
-    stage.play()
-    assert doctor.main(["--ledger", str(stage.folder.ledger)]) == 0
-    shown = capsys.readouterr().out
-    assert "conservation: holds" in shown and "solver" in shown and "proposer" not in shown
-
-
-def test_nothing_is_verified(tmp_path: Path) -> None:
-    stage = Stage(given(), tmp_path / "run")
-    stage.play()
-    assert set(stage.cast.judges.counts) == {"grade"}  # type: ignore[attr-defined]
-
-
-def test_same_seed_same_digest_whatever_the_order_of_answers(tmp_path: Path) -> None:
-    digests = []
-    for name in "ab":
-        stage = Stage(given(), tmp_path / name, jitter=len(digests))
-        stage.play()
-        digests.append(stage.ledger.digest())
-    assert digests[0] == digests[1]
-
-
-def test_void_attempts_have_no_reward(tmp_path: Path) -> None:
-    count = iter(range(10**6))
-    stage = Stage(given(), tmp_path / "run", BrokenSearch(lambda queries: next(count) % 3 == 2))
-    stage.play()
-    stage.settled()
-    voids = [row for row in stage.rows() if row["state"] == "voided"]
-    assert voids and all(row["reward"] is None and row["cause"] == "retriever_down" for row in voids)
-    assert sum(f.get("void/retriever_down", 0) for f in stage.figures()) > 0
-
-
-def test_a_lost_block_is_played_again_and_a_learner_lost_twice_goes_back(tmp_path: Path) -> None:
-    FakeLearner.fail_at = {"solver/update": {2, 3}}
-    stage = Stage(given(save__every=10), tmp_path / "run")
-    stage.cast.players["solver"].fails = on_calls("play", 5, cause="solver_died")  # type: ignore[attr-defined]
-    stage.play()
-    stage.settled()
-    outcomes = stage.ledger.outcomes()
-    assert outcomes["void/solver_died"] and outcomes["drop/rolled_back"] and stage.state()["step"] == 3
-
-
-def test_the_void_limit_ends_the_run_saved(tmp_path: Path) -> None:
-    served = iter(range(10**6))
-    limit = {"void__limit": 0.05, "void__window": 40, "void__give_up_after": 0.0, "void__probe_every": 0.0}
-    stage = Stage(given(steps=50, eval__every=0, **limit), tmp_path / "run", BrokenSearch(lambda q: next(served) > 6))
-    with pytest.raises(VoidLimit, match="retriever_down"):
-        stage.play()
-    stage.settled()
-    assert 0 < stage.state()["step"] < 50
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    calls = [f"solver/{method}" for method in ("update", "save", "load", "weights")]
-    FakeLearner.fail_at = {call: {rng.randint(1, 6)} for call in calls if rng.random() < 0.5}
-    cfg = given(
-        steps=rng.randint(3, 5), save__every=rng.randint(1, 3), schedule__max_staleness__solver=rng.randint(0, 3)
-    )
-    stage = Stage(cfg, tmp_path / "run", jitter=seed)
-    for crew in (stage.cast.players["solver"], stage.cast.judges, *stage.cast.queues.values()):
-        crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
-    stage.play()
-    stage.settled()
-    assert stage.state()["step"] == cfg.steps
 
 
 def test_hard_questions_are_no_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,18 +173,6 @@ def test_a_bank_without_a_question_is_refused(tmp_path: Path) -> None:
             read_items(given(game__questions="bank", data__questions=str(place)))
     with pytest.raises(InputError, match="a ledger file must exist"):
         read_items(given(game__questions="bank", data__questions=str(tmp_path / "nowhere")))
-
-
-def test_a_bank_that_is_being_played_in_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lock is the operating system's, which another process would hold."""
-    (tmp_path / "busy").mkdir()
-
-    def held(self: RunFolder) -> None:
-        raise InputError("one process plays in a run folder", self.path, "wait")
-
-    monkeypatch.setattr(RunFolder, "check_idle", held)
-    with pytest.raises(InputError, match="one process plays"):
-        read_items(given(game__questions="bank", data__questions=str(tmp_path / "busy")))
 
 
 def test_a_bank_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,14 +125,6 @@ def test_a_run_goes_back_to_a_kept_step_and_its_ledger_with_it(run: RunFolder) -
     check_resumable(run, config(**KEEP, resume="auto"), stage.targets())
 
 
-def test_what_a_run_went_back_from_is_no_checkpoint_any_more(run: RunFolder) -> None:
-    go_back(run, 2)
-    assert run.steps() == [2, 3, 4]  # until its ledger has gone back too
-    stage = Stage(config(**KEEP | {"steps": 2}), run.path)
-    stage.play()
-    assert run.steps() == [2]
-
-
 @pytest.mark.parametrize("damage", ["gone", "cut", "exchanged", "holed"])
 def test_transcripts_that_are_gone_or_cut_are_noticed(
     run: RunFolder, damage: str, capsys: pytest.CaptureFixture[str]

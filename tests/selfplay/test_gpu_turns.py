@@ -14,17 +14,15 @@ from fakes import FakeLearner, Stage, config, scripted
 
 from ssp.base.crew import Call, Crew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.base.errors import Fault, InputError, InvariantError, SspError
+from ssp.base.errors import Fault, InvariantError, SspError
 from ssp.config.crews import SharedGpus, shared_gpus, takes_turns
-from ssp.config.rules import check
 from ssp.engines import Generation, ScriptedEngine
-from ssp.selfplay import local
 from ssp.selfplay.crews import turns
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Learners, Players
-from ssp.selfplay.settings import RULES
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player
+from tests import local
 
 SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
 COLOCATE = {"placement__layout": "colocate", "placement__engine_gpus": 0.5, "placement__learner_gpus": 0.5}
@@ -47,14 +45,6 @@ def test_who_shares_gpus() -> None:
     frozen = config(**COLOCATE, proposer__policy="frozen")  # its learner holds weights on a CPU
     assert shared_gpus(frozen) == (SharedGpus((SOLVER,), (SOLVER,), (SOLVER,)),)
     assert takes_turns(frozen) and takes_turns(frozen, SOLVER) and not takes_turns(frozen, PROPOSER)
-
-
-def test_weights_do_not_wait_on_a_gpu_that_is_anothers_turn() -> None:
-    cfg = config(**COLOCATE, transfer__kind="broadcast", defaults__engine__kind="vllm")
-    for role in ROLES:
-        cfg.block(role).engine.kind = "vllm"
-    with pytest.raises(InputError, match="weights go by the host .*transfer.kind=broadcast"):
-        check(cfg, RULES)
 
 
 def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from fakes import MODEL, config, game, played, script, search, tasks, tokens
 
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import InputError
 from ssp.engines.base import Generation, LiveEngine, Sampling
 from ssp.selfplay.records import PlayOrder
 from ssp.selfplay.settle import settle
@@ -157,14 +157,6 @@ def test_out_of_flight_the_ordered_version_plays_and_caches_go(live: Live, tmp_p
     assert [keep for _, keep, _ in live.loads] == [False] * 3
 
 
-def test_a_role_without_a_bound_is_not_in_flight(live: Live, tmp_path: Path) -> None:
-    plays = player(tmp_path, schedule__max_staleness__solver=0)
-    live.tick()
-    for version in (2, 1):
-        plays.play(tasks(1), PlayOrder(1.0, ""), version, parcel(version))
-    assert [(version, keep) for version, keep, _ in live.loads] == [(2, False), (1, False)]
-
-
 def test_a_lock_step_engine_is_refused_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "engine", lambda *args: object())
     monkeypatch.setattr(build, "tokenizer", lambda folder: tokens())
@@ -184,9 +176,3 @@ def test_the_ledger_gets_lowest_and_highest_version_of_the_opponent() -> None:
     assert seen == {"pg1": (4, 6), "sg1a0": (2, 3), "sg1a1": (2, 3)}
     own = {id: (row["policy_version_min"], row["policy_version_max"]) for id, row in rows.items()}
     assert own == {"pg1": (2, 3), "sg1a0": (4, 5), "sg1a1": (5, 6)}
-
-
-def test_a_broadcast_that_was_missed_plays_nothing(live: Live, tmp_path: Path) -> None:
-    with pytest.raises(Fault, match="weights_missed"):
-        player(tmp_path).play(tasks(1), PlayOrder(1.0, ""), 1, Parcel("broadcast", 0, 4))
-    assert live.drawn == 0

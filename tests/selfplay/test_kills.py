@@ -22,7 +22,6 @@ from ssp.base.errors import Fault
 from ssp.config.crews import learners
 from ssp.record.ledger import HomeLedger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay import local
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.evaluator import Evaluator
@@ -31,6 +30,7 @@ from ssp.selfplay.records import Brief, PlayReport
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.transfer.parcel import Place, here
+from tests import local
 
 
 class Killed(BaseException):

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import FakeLearner, FaultyCrew, config, on_calls
+from fakes import FakeLearner, FaultyCrew, Sink, config, on_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,15 +25,19 @@ from ssp.config.tables import SAID
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.checkpoint import Checkpoints
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
+from ssp.selfplay.events import Round
+from ssp.selfplay.health.limits import Collapse
 from ssp.selfplay.queues import Channel, Queue
 from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
+from ssp.selfplay.recovery import Recovery
+from ssp.selfplay.report import Report
 from ssp.selfplay.training import Trainer, tickets, whole
 from ssp.selfplay.transfer.parcel import here
 from ssp.selfplay.versions import WeightStore
+from ssp.telemetry.clock import Clock
 
 OWN = "ssp.learning.algorithms.estimators:Rloo"
 """An estimator at a place, as a user's own is, that says of itself that it needs a group."""
@@ -74,6 +78,11 @@ class School:
         for role in ROLES:
             asyncio.run(self.trainer.start(role, 0))
 
+    def recovery(self) -> Recovery:
+        kept: Any = SimpleNamespace(state=lambda *_: "kept", restore=lambda _: None, tidy=lambda _: None)
+        report = Report(Sink(), None, 1, ROLES)
+        return Recovery(self.cfg, self.cast, self.folder, kept, kept, kept, report)
+
     def batch(self, role: str, step: int, versions: Sequence[int]) -> TrainBatch:
         """One queued episode a version, all in one block."""
         ids = [f"{role[0]}{step}-{i}" for i in range(len(versions))]
@@ -93,14 +102,6 @@ class School:
 
     def states(self, role: str) -> dict[str, int]:
         return {state: n for state, n in self.ledger.check()[role].items() if n}
-
-
-def test_a_step_trains_publishes_and_commits(tmp_path: Path) -> None:
-    school = School(ungrouped(), tmp_path / "run")
-    stats = school.learn(school.batch(SOLVER, 1, [1, 1]))
-    assert (stats["version"], stats["staleness/max"], stats["episodes"]) == (2, 0, 2)
-    assert school.states(SOLVER) == {"trained": 2}
-    assert school.store.latest(SOLVER).weights.payload["w"] == [1.0] and school.store.latest(PROPOSER).version == 1
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2])
@@ -143,14 +144,6 @@ def test_a_batch_that_was_in_a_queue_is_the_same_batch(tmp_path: Path) -> None:
         ("0", 0, 0, 0, -1),
         ("0@4", 0, 3, 9, 4),
     ]
-
-
-def test_a_payload_that_the_learner_does_not_get_takes_the_run_back(tmp_path: Path) -> None:
-    school = School(ungrouped(), tmp_path / "run")
-    school.learners[SOLVER].fails = on_calls("update", 1, cause="payload_lost")
-    with pytest.raises(LearnerLost, match="payload_lost"):
-        school.learn(school.batch(SOLVER, 1, [1, 1]))
-    assert school.states(SOLVER) == {"queued": 2} and not FakeLearner.seen
 
 
 @settings(max_examples=60, deadline=None)
@@ -208,14 +201,6 @@ def test_a_proposal_that_is_alone_with_its_target_is_trained(tmp_path: Path) -> 
     assert school.states(SOLVER) == {"dropped": 1}
 
 
-def test_an_episode_without_a_model_token_is_not_stale(tmp_path: Path) -> None:
-    """Its prompt left no room to answer: it has no version that could be old."""
-    school = School(ungrouped(), tmp_path / "run")
-    stats = school.learn(school.batch(SOLVER, 1, [1, -1]))
-    assert (stats["staleness/max"], stats["episodes"]) == (0, 2)
-    assert school.states(SOLVER) == {"trained": 1, "dropped": 1} and school.ledger.outcomes() == {"drop/no_signal": 1}
-
-
 @pytest.mark.parametrize("batch", ["stale", "empty"])
 def test_nothing_trained_means_nothing_published(tmp_path: Path, batch: str) -> None:
     school = School(ungrouped(), tmp_path / "run")
@@ -230,13 +215,6 @@ def test_a_frozen_role_keeps(tmp_path: Path, frozen: dict[str, Any]) -> None:
     school = School(ungrouped(**frozen), tmp_path / "run")
     stats = school.learn(school.batch(SOLVER, 3, [1, 1]))
     assert school.states(SOLVER) == {"kept": 2} and FakeLearner.seen == [] and stats["version"] == 1
-
-
-def test_freeze_after_trains_up_to_that_step(tmp_path: Path) -> None:
-    school = School(ungrouped(solver__freeze_after=2), tmp_path / "run")
-    for step in (1, 2, 3):
-        school.learn(school.batch(SOLVER, step, [step]))
-    assert school.states(SOLVER) == {"trained": 2, "kept": 1}
 
 
 @pytest.mark.covers("SP-06")
@@ -276,15 +254,18 @@ def saved(school: School) -> dict[str, Any] | None:
 
 def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
     school = School(ungrouped(), tmp_path / "run")
-    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
-    checkpoints.remember(2, [{"question": "a", "target": "b", "win_rate": 0.5}], {"next": 5, "open": [3]})
-    asyncio.run(checkpoints.save(SOLVER, 2, {SOLVER: 5}, {"role": SOLVER}))
+    checkpoints = school.recovery()
+    checkpoints.settled(Round(1, Clock()))
+    asyncio.run(checkpoints.save(SOLVER, 2, {SOLVER: 5}))
     assert saved(school) is None and checkpoints.saved == -1
-    asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 4}, {"role": PROPOSER}))
+    asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 4}))
     state = saved(school)
     assert state is not None and checkpoints.saved == 2
-    assert state["step"] == 2 and state["versions"] == {SOLVER: 5, PROPOSER: 4} and len(state["pool"]) == 1
-    assert state["cursor"] == {"next": 5, "open": [3]}
+    assert (
+        state["step"] == 2
+        and state["versions"] == {SOLVER: 5, PROPOSER: 4}
+        and state["pool"] == state["cursor"] == "kept"
+    )
     for role, folder in state["folders"].items():
         meta = json.loads((school.folder.absolute(folder) / "ssp.json").read_text())
         assert (meta["role"], meta["version"], meta["run_step"]) == (role, state["versions"][role], 2)
@@ -292,49 +273,29 @@ def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
 
 def test_pools_of_steps_that_cannot_be_saved_are_forgotten(tmp_path: Path) -> None:
     school = School(ungrouped(save__every=4), tmp_path / "run")
-    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    checkpoints = school.recovery()
     for step in range(1, 8):
-        checkpoints.remember(step, [{"question": str(step)}], {})
+        checkpoints.settled(Round(step - 1, Clock()))
     assert sorted(checkpoints._kept) == [4, 7]
 
 
 def test_a_kill_between_two_saves_leaves_the_old_pair(tmp_path: Path) -> None:
     school = School(ungrouped(save__keep=1), tmp_path / "run")
-    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    checkpoints = school.recovery()
     for role in ROLES:
-        asyncio.run(checkpoints.save(role, 1, {role: 2}, {}))
+        asyncio.run(checkpoints.save(role, 1, {role: 2}))
     old = saved(school)
     school.learners[PROPOSER].fails = on_calls("save", 2, cause="learner_died")
-    asyncio.run(checkpoints.save(SOLVER, 2, {SOLVER: 3}, {}))
+    asyncio.run(checkpoints.save(SOLVER, 2, {SOLVER: 3}))
     with pytest.raises(LearnerLost):
-        asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 3}, {}))
+        asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 3}))
     assert saved(school) == old
-    state = asyncio.run(Checkpoints(school.cfg, school.cast, school.folder).restore())
+    state = asyncio.run(school.recovery().restore())
     assert (state.step, state.versions) == (1, {SOLVER: 2, PROPOSER: 2})
     # the same after a rollback in this process: the half pair of step 2 is forgotten
     asyncio.run(checkpoints.restore())
-    asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 4}, {}))
+    asyncio.run(checkpoints.save(PROPOSER, 2, {PROPOSER: 4}))
     assert saved(school) == old
-
-
-def test_a_role_that_published_nothing_is_not_saved_again(tmp_path: Path) -> None:
-    school = School(ungrouped(), tmp_path / "run")
-    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
-    for step, version in ((1, 2), (2, 3)):
-        asyncio.run(checkpoints.save(PROPOSER, step, {PROPOSER: 2}, {}))
-        asyncio.run(checkpoints.save(SOLVER, step, {SOLVER: version}, {}))
-    assert school.learners[PROPOSER].counts["save"] == 1 and school.learners[SOLVER].counts["save"] == 2
-    state = saved(school)
-    assert state is not None and state["step"] == 2 and state["versions"] == {PROPOSER: 2, SOLVER: 3}
-
-
-def test_a_learner_may_be_several_saves_ahead(tmp_path: Path) -> None:
-    school = School(ungrouped(save__keep=1, health__collapse=0.0), tmp_path / "run")
-    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
-    for role, step in [(PROPOSER, 1), (PROPOSER, 2), (PROPOSER, 3), (SOLVER, 1), (SOLVER, 2), (SOLVER, 3)]:
-        asyncio.run(checkpoints.save(role, step, {role: step + 1}, {}))
-    assert checkpoints.saved == 3
-    assert sorted(path.name for path in (school.folder.checkpoints / PROPOSER).iterdir()) == ["v4"]
 
 
 def test_what_a_learner_left_that_died_in_a_save_is_cleared_by_the_next_one(tmp_path: Path) -> None:
@@ -343,34 +304,34 @@ def test_what_a_learner_left_that_died_in_a_save_is_cleared_by_the_next_one(tmp_
     place = school.folder.checkpoint(SOLVER, 3).parent
     for name in ("v2.tmp-17", "v9.tmp-18"):
         (place / name).mkdir(parents=True)
-    asyncio.run(Checkpoints(school.cfg, school.cast, school.folder).save(SOLVER, 2, {SOLVER: 3}, {}))
+    asyncio.run(school.recovery().save(SOLVER, 2, {SOLVER: 3}))
     assert [path.name for path in place.iterdir()] == ["v3"]
 
 
 def test_what_nobody_confirmed_yet_does_not_push_out_the_good_pair(tmp_path: Path) -> None:
-    school = School(ungrouped(save__keep=1), tmp_path / "run")
-    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    school = School(ungrouped(save__keep=1, health__on_collapse="rollback"), tmp_path / "run")
+    checkpoints = school.recovery()
     for step in range(5):
         for role in ROLES:
-            asyncio.run(checkpoints.save(role, step, {role: step + 1}, {}))
-        checkpoints.confirm(PROPOSER, step)
-        checkpoints.confirm(SOLVER, min(step, 2) - 1)
+            asyncio.run(checkpoints.save(role, step, {role: step + 1}))
+        checkpoints._confirmed = {PROPOSER: step, SOLVER: min(step, 2) - 1}
     state = saved(school)
     assert state is not None and (state["step"], state["good"]["step"], state["good"]["good"]) == (4, 1, {})
     assert sorted(path.name for path in (school.folder.checkpoints / SOLVER).iterdir()) == ["v2", "v3", "v4", "v5"]
-    again = Checkpoints(school.cfg, school.cast, school.folder)
+    again = school.recovery()
     asyncio.run(again.restore())
-    assert (again.saved, again.back(), again.rollbacks) == (4, 1, 0)
-    asyncio.run(again.restore())
-    assert (again.saved, again.rollbacks) == (1, 1)
+    assert again.saved == 4
+    asyncio.run(again.go_back(Collapse("it fell")))
+    state = asyncio.run(again.restore())
+    assert (again.saved, state.rollbacks) == (1, 1)
 
 
 def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
     school = School(ungrouped(), tmp_path / "run")
-    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
+    checkpoints = school.recovery()
     for role in ROLES:
         school.learn(school.batch(role, 1, [1]))
-        asyncio.run(checkpoints.save(role, 1, {role: 2}, {}))
+        asyncio.run(checkpoints.save(role, 1, {role: 2}))
     school.learn(school.batch(SOLVER, 2, [2]))
     school.batch(PROPOSER, 2, [2])
     state = asyncio.run(checkpoints.restore())
@@ -379,14 +340,3 @@ def test_restore_rolls_back_later_commits(tmp_path: Path) -> None:
     assert school.ledger.outcomes() == {"drop/rolled_back": 2}
     asyncio.run(school.trainer.start(SOLVER, 1))
     assert school.store.latest(SOLVER).weights.payload["w"] == [1.0]
-
-
-def test_without_a_checkpoint_the_run_starts_at_zero(tmp_path: Path) -> None:
-    school = School(ungrouped(), tmp_path / "run")
-    checkpoints = Checkpoints(school.cfg, school.cast, school.folder)
-    assert asyncio.run(checkpoints.restore()).step == 0 and checkpoints.saved == -1
-    assert [step for step in range(7) if Checkpoints(config(save__every=3), school.cast, school.folder).due(step)] == [
-        0,
-        3,
-        6,
-    ]

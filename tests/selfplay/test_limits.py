@@ -19,10 +19,10 @@ from ssp.engines import ScriptedEngine
 from ssp.game.rollout import settings as limit_rules
 from ssp.learning.coldstart.store import ARTEFACT
 from ssp.record import episodes as transcripts
-from ssp.selfplay import local
 from ssp.selfplay.settle import settle
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers import learner as learner_worker
+from tests import local
 
 STAGES = [StageConfig(2, 40, 600), StageConfig(4, 60, 960)]
 
@@ -97,18 +97,6 @@ def test_limits_at_a_step() -> None:
     assert limits.longest == 960 and LimitsConfig(total_tokens=500).longest == 500
     assert build.settings(config(solver__limits=limits), SOLVER, 1.0, 2).limits.turn_tokens == 40
     assert build.settings(config(solver__limits=limits), SOLVER, 1.0).limits.turn_tokens == 60
-
-
-def test_what_a_stage_leaves_out_is_as_before_it() -> None:
-    limits = LimitsConfig(
-        turn_tokens=20, total_tokens=500, stages=[StageConfig(2, turn_tokens=30), StageConfig(4, 0, 900)]
-    )
-    assert [(limits.at(step).turn_tokens, limits.at(step).total_tokens) for step in (1, 2, 4)] == [
-        (20, 500),
-        (30, 500),
-        (30, 900),
-    ]
-    assert limits.longest == 900
 
 
 def test_overlong_shaping_that_no_episode_reaches_is_refused() -> None:

@@ -46,13 +46,6 @@ def test_shares_add_up_to_the_step(stages: list[list[dict[str, float]]], learn: 
     assert len(spans) == len(stages)
 
 
-def test_idle_is_the_mean_over_workers() -> None:
-    clock = Clock()
-    clock.stage("solver", "play", 0.0, [{"generate": 4.0, "busy": 4.0}, {"generate": 2.0, "busy": 2.0}])
-    assert clock.generated["solver"] == 4.0
-    assert clock.shares(10.0, 2)["time/idle"] == 7.0
-
-
 def test_stages_of_searches_are_parts_of_their_time_and_the_least_coverage_counts() -> None:
     clock = Clock()
     slow = {"search": 3.0, "search/encode": 1.0, "search/fetch": 2.0, "search/coverage": 1.0, "busy": 3.0}
@@ -106,7 +99,6 @@ class EvalStages:
     def __init__(self) -> None:
         self.incarnation = 2
         self.asked: list[tuple[str, list[str]]] = []
-        self.kept: list[Brief] = []
 
     async def evaluate(self, step: int, stem: str, tasks: Any, weights: Any, clock: Any) -> list[Brief]:
         self.asked.append((stem, [task.id for task in tasks]))
@@ -117,9 +109,6 @@ class EvalStages:
             else brief(task.id, outcome=Outcome.VOID, cause="x", final=None)
             for i, task in enumerate(tasks)
         ]
-
-    async def keep(self, briefs: list[Brief]) -> None:
-        self.kept += briefs
 
 
 def sets() -> list[QuestionSet]:
@@ -135,19 +124,7 @@ def test_evaluation_sets_and_sizes(final: bool, step: int, asked: list[int]) -> 
     assert [len(ids) for _, ids in stages.asked] == asked
     assert scores["eval/items"] + scores["eval/void"] == asked[0]
     assert ("eval/other/accuracy" in scores) == (len(asked) > 1)
-    assert len(stages.kept) == sum(asked) == len({b.id for b in stages.kept})
     assert scores["eval/accuracy"] == {6: 1 / 2, 10: 1 / 6}[asked[0]]
-
-
-def test_each_evaluation_has_ids_of_its_own_and_the_same_draws() -> None:
-    evaluator, stages = Evaluator(config(eval__hops=[1]), sets()), EvalStages()
-    drawn = []
-    for _ in range(2):
-        asyncio.run(evaluator.run(2, Published(1, None), stages, False))  # type: ignore[arg-type]
-        drawn.append(stages.seeds)
-    assert drawn[0] == drawn[1]
-    (stem, ids), (again, more) = stages.asked
-    assert stem != again and not set(ids) & set(more)
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,6 @@ def test_a_rejected_question_is_compared_with_the_others() -> None:
     ]
 
 
-def test_one_question_a_target_is_a_group_of_its_own_as_before() -> None:
-    assert trained(settle(config(), round_(), 7)) == {"pg0": 0, "pg1": 1, "pg2": 2, "pg3": 3}
-
-
 def test_each_drawn_row_is_asked_about_so_often() -> None:
     targets = Targets([Item(f"t{i}") for i in range(5)], 6, 0, each=3)
     drawn = [made for number in range(5) for made in targets.take(number, 1)]

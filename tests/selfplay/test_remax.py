@@ -15,10 +15,10 @@ from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.learning import settings as learning_rules
 from ssp.learning.coldstart.store import ARTEFACT
-from ssp.selfplay import local
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import settle
 from ssp.selfplay.workers import learner as learner_worker
+from tests import local
 
 T, F = True, False
 

@@ -77,15 +77,6 @@ def test_a_round_that_stays_short_is_short(tmp_path: Path, attempts: int, propos
     assert nobody.settled()["proposer"]["trained"] == 0 and nobody.state()["step"] == 3
 
 
-@pytest.mark.covers("SP-05")
-def test_the_share_that_is_enough(tmp_path: Path) -> None:
-    stage = Stage(resampling(game__resample_min_valid=0.5, proposer__batch=8), tmp_path / "run")
-    stage.play()
-    stage.settled()
-    assert [f["game/proposed"] for f in stage.figures()] == [8] * 3
-    assert all(3 <= f["game/played"] <= 6 for f in stage.figures())
-
-
 class Crash(Exception):
     """The process is gone."""
 
@@ -130,20 +121,3 @@ def test_a_crashed_run_goes_on_as_if_it_had_not_crashed(tmp_path: Path, more: di
     pools = [[(i["question"], i["target"], i["win_rate"]) for i in made.state()["pool"]] for made in (whole, rest)]
     assert pools[0] == pools[1]  # who asked differs: version numbers are never used again
     assert bool(pools[0]) == cfg.game.batch.startswith("replay")
-
-
-def test_going_back_while_rounds_overlap_skips_no_target(tmp_path: Path) -> None:
-    """A lost learner takes rounds back that have taken extra batches: their targets are played by the rounds that follow."""
-    FakeLearner.fail_at = {"solver/update": {3}}
-    bounds = {"schedule__max_staleness__proposer": 2, "schedule__max_staleness__solver": 2}
-    stage = Stage(resampling(steps=6, save__every=2, **bounds), tmp_path / "run", jitter=4)
-    stage.play()
-    stage.settled()
-    sql = (
-        "SELECT DISTINCT substr(g.id, 1, 8) AS game FROM games g JOIN episodes e ON e.game_id = g.id "
-        "WHERE e.state = 'trained' OR e.cause = 'surplus' ORDER BY 1"
-    )
-    played = [row["game"] for row in stage.rows(sql)]
-    cursor = stage.state()["cursor"]
-    open_ = {f"g{n:07d}" for batch in cursor["open"] for n in range(4 * batch, 4 * batch + 4)}
-    assert set(played) == {f"g{n:07d}" for n in range(4 * cursor["next"])} - open_

@@ -127,22 +127,6 @@ def test_rejected_void_and_surplus_proposals() -> None:
     assert dict(settled.counts) == {"reject/leakage": 1, "void/engine_died": 1}
 
 
-@pytest.mark.parametrize(
-    ("kind", "paid"),
-    [("1-acc", 0.75), ("intermediate_difficulty", 0.75), ("target_difficulty", 0.5), ("format_only", 1.0)],
-)
-def test_kinds_of_proposer_reward(kind: str, paid: float) -> None:
-    settled = settle(config(proposer__reward=kind), [game("g1", [T, F, F, F])], 7)
-    assert settled.items[PROPOSER][0].reward == pytest.approx(paid)
-
-
-def test_a_refill_has_no_proposal_and_no_proposer_version() -> None:
-    refill = game("r1", [T, F, T, F], proposal=None)
-    settled = settle(config(), [refill], 7)
-    assert settled.items[PROPOSER] == [] and len(settled.rows) == 4
-    assert settled.games[0]["proposer_version"] is None
-
-
 VERDICT = st.sampled_from([T, F, None])
 GAMES = st.lists(
     st.tuples(st.sampled_from(["chosen", "surplus", "rejected", "void"]), st.lists(VERDICT, min_size=4, max_size=4)),

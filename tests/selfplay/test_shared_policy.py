@@ -13,10 +13,10 @@ from safetensors.numpy import load_file
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.learning.coldstart.store import ARTEFACT
-from ssp.selfplay import local
 from ssp.selfplay.transfer import files
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers import learner as learner_worker
+from tests import local
 
 SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
 TOGETHER = {f"{role}__learner__combine": True for role in ROLES}
@@ -110,14 +110,6 @@ def test_what_one_role_has_nothing_to_learn_from_the_other_trains(
     assert set(kept) == {role for roles in learns for role in set(ROLES) - roles}
 
 
-def test_without_a_valid_question_the_proposer_learns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fakes, "proposer", lambda target, read, seed: f"<question> {target} seat ? </question>")
-    stage = play(tmp_path / "run", steps=2)
-    assert commits(stage) == [(PROPOSER, 1, 2), (PROPOSER, 2, 3)]
-    assert [row["episodes"] for row in stage.figures(SOLVER)] == [0, 0]
-    assert [row["version"] for row in stage.figures(SOLVER)] == [2, 3]
-
-
 @pytest.mark.parametrize("call", ["update", "save", "weights"])
 def test_a_lost_learner_takes_both_roles_back(tmp_path: Path, call: str) -> None:
     """One that dies again while it comes back."""
@@ -130,16 +122,6 @@ def test_a_lost_learner_takes_both_roles_back(tmp_path: Path, call: str) -> None
     assert any("back to the last checkpoint" in text for text in stage.sink.events)
     assert [(role, step) for role, step, _ in commits(stage)] == [(role, step) for step in (1, 2, 3) for role in ROLES]
     assert stage.state()["step"] == 3
-
-
-@pytest.mark.parametrize("kind", ["shm", "disk"])
-def test_files_of_weights_are_written_once_for_both_roles(tmp_path: Path, kind: str) -> None:
-    plain, stage = play(tmp_path / "plain"), play(tmp_path / "run", transfer__kind=kind)
-    assert stage.ledger.digest() == plain.ledger.digest()
-    assert not [text for text in stage.sink.events if "fetched from the learner" in text]
-    folder = tmp_path / "run" / "weights"
-    found = list(tmp_path.glob("ssp-weights-*")) if kind == "shm" else [*folder.glob("*/*")]
-    assert len(found) == 2
 
 
 # the real game, small

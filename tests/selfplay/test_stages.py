@@ -138,14 +138,6 @@ def test_six_failures_end_the_run(tmp_path: Path) -> None:
     assert not isinstance(SspError(""), Fault)
 
 
-def test_past_the_limit_a_lost_block_waits_and_gives_up(tmp_path: Path) -> None:
-    cfg = config(void__limit=0.05, void__window=20, void__give_up_after=0.0, void__probe_every=0.0)
-    table = Table(tmp_path, cfg)
-    table.solvers.fails = on_calls("play", 1, cause="solver_died")
-    with pytest.raises(VoidLimit, match="solver_died 8"):
-        table.run(table.stages.solve(1, table.games(), WEIGHTS, Clock()))
-
-
 def test_a_stage_that_gave_up_leaves_nothing_running(tmp_path: Path) -> None:
     """Else a block of it would write to the ledger after the run's last word."""
     cfg = config(void__limit=0.05, void__window=20, void__give_up_after=0.0, void__probe_every=0.0)
@@ -194,16 +186,6 @@ def test_judges_that_always_fail_end_the_run(tmp_path: Path) -> None:
         table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
 
 
-def test_voids_of_the_referee_reach_the_gate(tmp_path: Path) -> None:
-    table = Table(tmp_path)
-    games = table.games()
-    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.judge.cause = "engine_died"
-    table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
-    assert [game.void_cause for game in games] == ["engine_died"] * 5
-    assert table.gate.causes == {"engine_died": 5}
-
-
 def test_voids_are_not_graded(tmp_path: Path) -> None:
     table = Table(tmp_path)
     games = table.games(2)
@@ -232,10 +214,3 @@ def test_evaluation_is_kept_in_its_own_role(tmp_path: Path) -> None:
     assert [b.final for b in briefs] == [f"e {i} ?" for i in range(7)]
     states = table.book.check()["eval"]
     assert (states["kept"], states["voided"]) == (7, 2 if len(table.solvers.calls[1][2][0]) == 2 else 3)
-
-
-def test_nothing_to_play_is_fine(tmp_path: Path) -> None:
-    table = Table(tmp_path)
-    table.run(table.stages.solve(1, [], WEIGHTS, Clock()))
-    table.run(table.stages.grade([], Clock()))
-    assert table.solvers.calls == table.judges.calls == []

@@ -11,8 +11,8 @@ import pytest
 from fakes import Stage, config
 
 from ssp.learning.coldstart.store import ARTEFACT
-from ssp.selfplay import local
 from ssp.selfplay.workers import learner as learner_worker
+from tests import local
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from fakes import Stage, config
 
 from ssp.learning.coldstart.store import ARTEFACT
 from ssp.record import episodes
-from ssp.selfplay import local
 from ssp.selfplay.workers import learner as learner_worker
 from ssp.telemetry.runlog import RunLog, read_metrics
+from tests import local
 
 OURS = {
     "env/number_of_actions": ("game", "game/solver_searches"),

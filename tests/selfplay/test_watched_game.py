@@ -9,7 +9,6 @@ from typing import Any
 import fakes
 import pytest
 from fakes import Stage, config
-from timelines import read
 from traces import busy, trace
 
 from ssp.selfplay.crews.watched import watched
@@ -60,15 +59,3 @@ def test_a_game_is_watched_whole(bound: int, tmp_path: Path) -> None:
     assert {"propose", "verify", "solve", "grade", "learn", "save", "evaluate"} <= names
     drawn = {actor: busy(spans, actor) for actor in did}
     assert drawn == pytest.approx(did, abs=0.002)  # what is left shows who was idle, and when
-
-
-def test_a_resumed_game_goes_on_in_all_files(tmp_path: Path) -> None:
-    watch(tmp_path / "run", steps=2)
-    stage, said, _ = watch(tmp_path / "run", steps=3)
-    rows = read_metrics(stage.folder.metrics)
-    assert [row["step"] for row in rows if row["role"] == "game"] == [1, 2, 3]
-    assert "step 3/3" in said and "step 2/3" not in said
-    trace(stage.folder.timeline)
-    events = read(stage.folder.timeline)
-    assert [event["args"]["step"] for event in events if event["name"] == "propose"] == [1, 1, 2, 2, 3, 3]
-    assert len({event["tid"] for event in events if event["name"] == "propose"}) == 2  # the tracks of its two proposers

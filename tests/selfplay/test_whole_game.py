@@ -16,7 +16,6 @@ from ssp.base.crew import Call
 from ssp.base.episode import ROLES
 from ssp.base.errors import SspError, VoidLimit
 from ssp.config.schema import Config
-from ssp.record.ledger import Ledger
 
 
 @pytest.fixture(autouse=True)
@@ -96,25 +95,6 @@ def test_same_seed_same_digest(tmp_path: Path, bounds: tuple[int, int]) -> None:
     assert digests[0] == digests[1]
 
 
-@pytest.mark.parametrize("batch", ["replay", "replay_reset"])
-def test_replay_plays_old_questions(tmp_path: Path, batch: str) -> None:
-    cfg = config(game__batch=batch, game__replay_reset_every=2, game__replay_keep=0.5, steps=4, proposer__batch=4)
-    stage = Stage(cfg, tmp_path / "run")
-    stage.play()
-    stage.settled()
-    assert sum(values["game/refilled"] for _, role, values in stage.sink.rows if role == "game") > 0
-    pool = stage.state()["pool"]
-    assert pool and len({(item["question"], item["target"]) for item in pool}) == len(pool)
-
-
-def test_replay_after_a_lost_learner(tmp_path: Path) -> None:
-    """Replayed games of the rounds that are played again are new games."""
-    FakeLearner.fail_at = {"solver/update": {3}}
-    stage = Stage(config(game__batch="replay", steps=4, proposer__batch=4, save__every=10), tmp_path / "run")
-    stage.play()
-    stage.settled()
-
-
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
 @pytest.mark.parametrize("call", ["solver/update", "proposer/update", "solver/save", "proposer/save"])
 @pytest.mark.parametrize("deaths", [{2}, {2, 3}])
@@ -148,36 +128,12 @@ def test_files_of_a_learner_that_died_are_missed_by_nobody(tmp_path: Path, kind:
     assert versions == sorted(set(versions)) and stage.state()["step"] == 5
 
 
-@pytest.mark.parametrize("call", ["solver/weights", "solver/load", "solver/save"])
-def test_a_learner_dies_again_while_the_run_goes_back(tmp_path: Path, call: str) -> None:
-    FakeLearner.fail_at = {"solver/update": {2}, call: {2} if call != "solver/load" else {1}}
-    stage = Stage(config(steps=3), tmp_path / "run")
-    stage.play()
-    stage.settled()
-    assert stage.state()["step"] == 3
-
-
-def test_a_learner_dies_in_the_last_save(tmp_path: Path) -> None:
-    FakeLearner.fail_at = {"proposer/save": {2}}  # the first one is at step 0
-    stage = Stage(config(steps=2, save__every=10), tmp_path / "run")
-    stage.play()
-    stage.settled()
-    assert stage.state()["step"] == 2
-
-
 def test_a_learner_that_always_dies_ends_the_run(tmp_path: Path) -> None:
     FakeLearner.fail_at = {"solver/update": set(range(1, 99))}
     stage = Stage(config(placement__restarts=2), tmp_path / "run")
     with pytest.raises(SspError, match="learners died 3 times"):
         stage.play()
     stage.ledger.check()
-
-
-def test_deaths_of_both_learners_count_together(tmp_path: Path) -> None:
-    FakeLearner.fail_at = {"solver/update": {2, 6}, "proposer/update": {5}}
-    stage = Stage(config(steps=6, save__every=1, placement__restarts=2), tmp_path / "run")
-    with pytest.raises(SspError, match="learners died 3 times: giving up"):
-        stage.play()
 
 
 @pytest.mark.parametrize("keep", [1, 2])
@@ -288,27 +244,6 @@ def test_too_many_voids_end_the_run_saved(tmp_path: Path, monkeypatch: pytest.Mo
     assert 0 < stage.state()["step"] < 50
 
 
-def test_workers_that_die_past_the_limit_end_the_run_with_its_causes(tmp_path: Path) -> None:
-    """The limit may strike while a block waits to be played again, not only between rounds."""
-    cfg = config(
-        steps=50, void__limit=0.05, void__window=40, void__give_up_after=0.0, void__probe_every=0.0, eval__every=0
-    )
-    stage = Stage(cfg, tmp_path / "run")
-    stage.cast.players["solver"].fails = lambda worker, name, count, args: "solver_died" if count > 6 else ""
-    with pytest.raises(VoidLimit, match="solver_died"):
-        stage.play()
-    assert stage.state()["step"] >= 1
-    stage.settled()
-    Stage(config(steps=2), tmp_path / "run").play()  # and the folder can be continued
-
-
-def test_a_block_that_cannot_be_played_is_a_plain_error(tmp_path: Path) -> None:
-    stage = Stage(config(), tmp_path / "run")
-    stage.cast.players["solver"].fails = lambda worker, name, count, args: "solver_died" if count > 4 else ""
-    with pytest.raises(SspError, match="failed 6 times"):
-        stage.play()
-
-
 def test_a_dead_queue_loses_nothing(tmp_path: Path) -> None:
     stage = Stage(config(steps=4), tmp_path / "run", jitter=3)
     for crew in stage.cast.queues.values():
@@ -372,15 +307,6 @@ def test_the_void_limit_may_strike_at_any_time(tmp_path: Path, seed: int) -> Non
     with pytest.raises(VoidLimit, match="boom"):
         stage.play()
     stage.settled()
-
-
-def test_a_frozen_role_keeps_its_episodes(tmp_path: Path) -> None:
-    stage = Stage(config(proposer__policy="frozen", solver__freeze_after=1), tmp_path / "run")
-    stage.play()
-    states = stage.settled()
-    assert states["proposer"]["trained"] == 0 and states["proposer"]["kept"] > 0
-    assert {row["commit_step"] for row in stage.rows() if row["state"] == "trained"} == {1}
-    assert isinstance(stage.ledger, Ledger)
 
 
 @pytest.mark.covers("SP-06")

@@ -13,11 +13,10 @@ import pytest
 from actors.workers import RoleCrew
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.workers import build
-from ssp.selfplay.workers.pair import PlayerPair
+from ssp.selfplay.workers.player import PlayerPair
 
 BASE = Path("/models/base")
 
@@ -73,9 +72,3 @@ def test_a_crew_of_a_role_asks_its_player(pair: PlayerPair) -> None:
         assert (crew.name, crew.size) == (role, 2)
         assert asyncio.run(crew[1].play(False))[0] == role
         assert asyncio.run(crew[0].sleep()) == f"base-{role} sleeps"
-
-
-def test_two_start_models_are_no_base(pair: PlayerPair) -> None:
-    models = {PROPOSER: BASE, SOLVER: Path("/models/other")}
-    with pytest.raises(InputError, match="one start model"):
-        PlayerPair(Config(), models, None, Path())  # type: ignore[arg-type]

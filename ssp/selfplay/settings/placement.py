@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
+from ssp.config.crews import bound
 from ssp.config.nodes import parse
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
+
+
+def _hold(holds: bool, rule: str, found: object, step: str) -> None:
+    if not holds:
+        raise InputError(rule, found, step)
 
 
 def nodes_are_readable(cfg: Config) -> None:
@@ -22,93 +28,79 @@ def shares_fit_the_layout(cfg: Config) -> None:
     place = cfg.placement
     engines, learners = place.engine_gpus, place.learner_gpus
     found = f"layout={place.layout} engine_gpus={engines:g} learner_gpus={learners:g}"
-    if place.layout == "separate" and not {engines, learners} <= {0.0, 1.0}:
-        rule = "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own"
-        raise InputError(rule, found, "set them to 1, or placement.layout=colocate")
     both = 2 if place.layout == "shared-base" else 1
     shared = 0 < engines and 0 < learners and engines + both * learners <= 1
-    if place.layout == "colocate" and not shared:
+    if place.layout == "separate":
+        rule = "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own"
+        _hold({engines, learners} <= {0.0, 1.0}, rule, found, "set them to 1, or placement.layout=colocate")
+    elif place.layout == "colocate":
         rule = "placement.layout=colocate divides each GPU: engine_gpus + learner_gpus is at most 1, both above 0"
-        raise InputError(rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")
-    if place.layout == "shared-base" and not shared and (engines, learners) != (1.0, 1.0):
+        _hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")
+    else:
         rule = (
             "placement.layout=shared-base gives engines and learners whole GPUs (both 1), or divides them: "
             "engine_gpus + 2 x learner_gpus is at most 1, both above 0"
         )
-        raise InputError(rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
+        whole = (engines, learners) == (1.0, 1.0)
+        _hold(shared or whole, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
 
 
 def turns_are_synchronous(cfg: Config) -> None:
     """Where an engine sleeps while its learner works, nothing is played meanwhile, and only vLLM can sleep."""
     place = cfg.placement
-    if place.layout == "separate" or place.engine_gpus == 1:
-        return
-    for role in cfg.roles:
-        if cfg.block(role).engine.kind != "vllm":
-            rule = f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and wake"
-            raise InputError(rule, cfg.block(role).engine.kind, "set defaults.engine.kind=vllm, or layout=separate")
-        if bound := getattr(cfg.schedule.max_staleness, role):
-            rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
-            raise InputError(rule, bound, "set the bounds to 0, or placement.layout=separate")
+    for role in cfg.roles if place.layout != "separate" and place.engine_gpus != 1 else ():
+        kind, most = cfg.block(role).engine.kind, bound(cfg, role)
+        rule = f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and wake"
+        _hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
+        rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
+        _hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
 
 
 def one_base_serves_both(cfg: Config) -> None:
     """A fleet with an adapter a role has one base model and one set of engine settings."""
     if cfg.placement.layout != "shared-base":
         return
+    apart = "placement.layout=separate"
     rule = "placement.layout=shared-base plays both roles on one base with an adapter each"
-    if PROPOSER not in cfg.roles:
-        raise InputError(
-            f"{rule}, so both play", f"game.questions={cfg.game.questions}", "set placement.layout=separate"
-        )
+    _hold(PROPOSER in cfg.roles, f"{rule}, so both play", f"game.questions={cfg.game.questions}", f"set {apart}")
     for role in cfg.roles:
-        block = cfg.block(role)
-        if block.policy != "own" or block.learner.lora.rank == 0:
-            found = f"{role}.policy={block.policy} {role}.learner.lora.rank={block.learner.lora.rank}"
-            raise InputError(rule, found, f"set {role}.policy=own {role}.learner.lora.rank=32")
-        if block.engine.kind != "vllm":
-            raise InputError(f"{rule}: {role}.engine.kind is vllm", block.engine.kind, "set defaults.engine.kind=vllm")
-        if block.learner.lora.rank > LORA_RANKS[-1]:
-            found = f"{role}.learner.lora.rank={block.learner.lora.rank}"
-            raise InputError(f"{rule}, of rank {LORA_RANKS[-1]} at most", found, f"set {role}.learner.lora.rank=64")
-    if cfg.schedule.in_flight:
-        step = "leave schedule.in_flight out, or set placement.layout=separate"
-        raise InputError(f"{rule}: a running turn keeps its adapter", "schedule.in_flight=true", step)
-    if cfg.referee.verifier == SOLVER:
-        step = "set referee.verifier=judge, or placement.layout=separate"
-        raise InputError(f"{rule}: a judge's engine takes none", "referee.verifier=solver", step)
-    if cfg.proposer.model != cfg.solver.model:
-        raise InputError(rule, f"{cfg.proposer.model} and {cfg.solver.model}", "set defaults.model, and no role's own")
-    if cfg.proposer.engine != cfg.solver.engine:
-        raise InputError(f"{rule}, and one engine block", "they differ", "set defaults.engine.*, and no role's own")
-    if cfg.placement.proposers != cfg.placement.solvers:
-        found = f"placement.proposers={cfg.placement.proposers}, solvers={cfg.placement.solvers}"
-        raise InputError(f"{rule}: each engine has a player of both", found, "set both to the number of engines")
+        block, rank = cfg.block(role), cfg.block(role).learner.lora.rank
+        found = f"{role}.policy={block.policy} {role}.learner.lora.rank={rank}"
+        _hold(block.policy == "own" and rank > 0, rule, found, f"set {role}.policy=own {role}.learner.lora.rank=32")
+        kind = block.engine.kind
+        _hold(kind == "vllm", f"{rule}: {role}.engine.kind is vllm", kind, "set defaults.engine.kind=vllm")
+        most = LORA_RANKS[-1]
+        _hold(rank <= most, f"{rule}, of rank {most} at most", found, f"set {role}.learner.lora.rank={most}")
+    step = f"leave it out, or set placement.{apart}"
+    _hold(not cfg.schedule.in_flight, f"{rule}: a running turn keeps its adapter", "schedule.in_flight=true", step)
+    step = f"set referee.verifier=judge, or {apart}"
+    _hold(cfg.referee.verifier != SOLVER, f"{rule}: a judge's engine takes none", "referee.verifier=solver", step)
+    models, place = (cfg.proposer.model, cfg.solver.model), cfg.placement
+    _hold(models[0] == models[1], rule, " and ".join(models), "set defaults.model, and no role's own")
+    alike = cfg.proposer.engine == cfg.solver.engine
+    _hold(alike, f"{rule}, and one engine block", "they differ", "set defaults.engine.*, and no role's own")
+    found = f"placement.proposers={place.proposers}, solvers={place.solvers}"
+    rule = f"{rule}: each engine has a player of both"
+    _hold(place.proposers == place.solvers, rule, found, "set both to the number of engines")
 
 
 def shares_have_a_use(cfg: Config) -> None:
     """GPUs are asked for by what can compute on them, in whole numbers or as a part of one."""
     place = cfg.placement
     for key, gpus in (("placement.judge_gpus", place.judge_gpus), ("retriever.gpus", cfg.retriever.gpus)):
-        if gpus > 1 and gpus != int(gpus):
-            raise InputError(
-                f"{key} is a part of a GPU, or a whole number of them", f"{gpus:g}", f"set {key}={int(gpus)}"
-            )
+        rule = f"{key} is a part of a GPU, or a whole number of them"
+        _hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set {key}={int(gpus)}")
     for role in cfg.roles:
-        if place.engine_gpus and cfg.block(role).engine.kind == "endpoint":
-            found = f"{role}.engine.kind=endpoint with {place.engine_gpus:g}"
-            raise InputError(
-                "placement.engine_gpus belongs to engines of our own", found, "set placement.engine_gpus=0"
-            )
-    verifies = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
-    asks = verifies or cfg.judge.kind == "engine"
-    if place.judge_gpus and not asks:
-        found = f"judge_gpus={place.judge_gpus:g}, judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}"
-        raise InputError("placement.judge_gpus belongs to judges with an engine", found, "set placement.judge_gpus=0")
-    if asks and place.engine_gpus and not place.judge_gpus and cfg.solver.engine.kind == "vllm":
-        rule = "a judge with an engine computes as the solver does: on GPUs"
-        found = f"judge_gpus=0, judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}"
-        raise InputError(rule, found, "set placement.judge_gpus=1, or referee.verifier=judge and judge.kind=llm")
+        own = not place.engine_gpus or cfg.block(role).engine.kind != "endpoint"
+        found = f"{role}.engine.kind=endpoint with {place.engine_gpus:g}"
+        _hold(own, "placement.engine_gpus belongs to engines of our own", found, "set placement.engine_gpus=0")
+    asks = cfg.judge.kind == "engine" or (cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles)
+    found = f"judge_gpus={place.judge_gpus:g}, judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}"
+    rule = "placement.judge_gpus belongs to judges with an engine"
+    _hold(asks or not place.judge_gpus, rule, found, "set placement.judge_gpus=0")
+    bare = asks and place.engine_gpus and not place.judge_gpus and cfg.solver.engine.kind == "vllm"
+    step = "set placement.judge_gpus=1, or referee.verifier=judge and judge.kind=llm"
+    _hold(not bare, "a judge with an engine computes as the solver does: on GPUs", found, step)
 
 
 RULES: tuple[Callable[[Config], None], ...] = (

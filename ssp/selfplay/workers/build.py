@@ -1,8 +1,7 @@
-"""Parts made from the configuration: tokenizer, engine, model folder, corpora, indexes, search.
+"""Parts made from the configuration: tokenizer, engine, model folder, judge; once, for training, `eval` and `ask` (law 8).
 
-Owns the way from a config key to a working object, once, for training, `eval` and `ask` (law 8).
 Promises that a part that cannot be made raises `InputError` (law 6: another kind is never taken instead), and that a
-policy folder of another protocol is refused. Refuses to know actors, the game, or how the parts are used.
+policy folder of another protocol is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ssp import engines
 from ssp.base import cache, models
-from ssp.base.episode import PROPOSER, SOLVER, Episode, Task
+from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.services import key_from
 from ssp.config.role import RoleConfig
@@ -26,7 +25,7 @@ from ssp.engines.endpoint import EndpointEngine
 from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play, methods
 from ssp.game.evaluation.bench import Bench
-from ssp.game.judge import AnswerJudge, Further
+from ssp.game.judge import AnswerJudge
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Search, Settings, rollout
 from ssp.game.rollout.table import Told
@@ -45,13 +44,9 @@ COLDSTART = "coldstart"
 
 
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a policy folder: exactly what its `tokenizer.json` says.
-
-    Not by `AutoTokenizer`: that picks a class by the model's architecture and puts its own word splitting in place of
-    the file's.
-    """
-    # Here, because retriever shards use this module too and should start without transformers.
-    from transformers import PreTrainedTokenizerFast
+    """The tokenizer of a policy folder: exactly what its `tokenizer.json` says. `AutoTokenizer` would pick
+    its own word splitting by the model's architecture."""
+    from transformers import PreTrainedTokenizerFast  # costs what retriever shards start without
 
     folder = _folder(model_dir)
     if not (folder / "tokenizer.json").is_file():
@@ -66,10 +61,7 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
 
 def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) -> Engine:
     """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind, and for
-    files that are not as they were written.
-
-    `sleeps`: it shares its GPUs with a learner, and takes turns with it.
-    """
+    files that are not as they were written. `sleeps`: it takes turns with a learner on the same GPUs."""
     chosen = cfg_role.engine
     if chosen.kind == "endpoint":
         return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env))
@@ -89,16 +81,15 @@ def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str,
 
 
 def check_engines(cfg: Config) -> None:
-    """InputError when the software that an engine needs is not installed. Makes none: where it runs is for others to say."""
+    """InputError when the software that an engine needs is not installed."""
     if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, SOLVER}):
-        # Here, because it is of use to vLLM only.
-        from ssp.engines.vllm import setup
+        from ssp.engines.vllm import setup  # is of use to vLLM only
 
         setup.require()
 
 
 def check_learners(cfg: Config, roles: Iterable[str]) -> None:
-    """InputError when the software that a learner of `roles` needs is not installed. Makes none, as `check_engines`."""
+    """InputError when the software that a learner of `roles` needs is not installed."""
     for role in roles:
         block = cfg.block(role)
         if block.policy != "frozen" and block.learner.kind == "deepspeed" and util.find_spec("deepspeed") is None:
@@ -118,11 +109,8 @@ def missing(cfg: Config) -> list[InputError]:
 
 
 def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | None = None) -> Path:
-    """The folder that `role` starts from; makes the cold start when the config says `coldstart` and none is cached.
-
-    `progress(done, message)` hears of its training, done in 0..1.
-    A folder whose `ssp.json` names another protocol than the config's is refused.
-    """
+    """The folder that `role` starts from; makes the cold start when the config says `coldstart` and none is cached, of whose
+    training `progress(done, message)` hears, done in 0..1. InputError for a folder of another protocol."""
     block = cfg.block(role)
     if block.model == COLDSTART:
         folder = Path(coldstart.ensure(cfg.coldstart, cache.root(), progress))
@@ -138,16 +126,16 @@ def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | N
 def check_policy(cfg: Config, role: str, folder: Path) -> None:
     """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat template, its stops);
     for folders that a user brings, as `model_dir` gave them."""
-    if cfg.block(role).model != COLDSTART:
-        renderer(cfg, role, folder).stops(role)
-        if cfg.block(role).engine.kind in ACTED:  # of which nothing but the words is used
-            return
-        if cfg.block(role).engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
-            from ssp.engines.folder import shapes
+    block = cfg.block(role)
+    if block.model == COLDSTART:
+        return
+    renderer(cfg, role, folder).stops(role)
+    if block.engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
+        from ssp.engines.folder import shapes
 
-            shapes(_sound(folder))
-        else:
-            engine(cfg.block(role), folder)
+        shapes(_sound(folder))
+    elif block.engine.kind not in ACTED:  # of which nothing but the words is used
+        engine(block, folder)
 
 
 def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
@@ -164,10 +152,8 @@ def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
 
 
 def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Path:
-    """The policy to look at: the folder `given`, else the one that `role` starts from.
-
-    Of a run folder, the role's newest checkpoint (the one that its state.json names).
-    """
+    """The policy to look at: the folder `given` (of a run, the role's checkpoint that its state.json names), else the one
+    that `role` starts from."""
     if given is None:
         return model_dir(cfg, role)
     folder = _folder(given)
@@ -191,20 +177,13 @@ def player(
 ) -> Play:
     """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses (and its `told`)."""
     parts = engine(cfg.block(role), folder), renderer(cfg, role, folder), search
-    chosen = settings(cfg, role, temperature)
-
-    def play(tasks: list[Task]) -> list[Episode]:
-        return rollout(*parts, tasks, chosen, told)[0]
-
-    return play
+    return lambda tasks: rollout(*parts, tasks, settings(cfg, role, temperature), told)[0]
 
 
 def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
     """Tasks → episodes by a baseline method (`ssp.game.evaluation.methods`), same engine, search and limits as `role`."""
-    block, steps = cfg.block(role), methods.get(method)
-    bench = Bench(
-        engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, cfg.retriever.topk
-    )
+    block, steps, topk = cfg.block(role), methods.get(method), cfg.retriever.topk
+    bench = Bench(engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, topk)
     return lambda tasks: bench.play(steps, tasks)
 
 
@@ -221,8 +200,7 @@ def settings(cfg: Config, role: str, temperature: float, step: int | None = None
 
 def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
     """A client of the chat endpoint that `judge.*` names; one call may take `seconds`. InputError for a missing key."""
-    # Here, as below, because players and retriever shards use this module too and should start without the client.
-    from ssp.game.judge.endpoint import Endpoint
+    from ssp.game.judge.endpoint import Endpoint  # costs what players start without, as below
 
     return Endpoint(cfg.judge, seconds, cfg.seed)
 
@@ -233,25 +211,20 @@ def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
         return AnswerJudge(fold=cfg.judge.fold)
     from ssp.game.judge.judges import EngineJudge, LlmJudge
 
-    further: Further
     if cfg.judge.kind == "llm":
-        further = LlmJudge(cfg.judge, endpoint(cfg, seconds))
-    else:
-        folder = models.folder(cfg.judge.model, "judge.model")
-        further = EngineJudge(cfg.judge, engine(cfg.solver, folder), tokenizer(folder))
+        return AnswerJudge(LlmJudge(cfg.judge, endpoint(cfg, seconds)), cfg.judge.cache, cfg.judge.fold)
+    folder = models.folder(cfg.judge.model, "judge.model")
+    further = EngineJudge(cfg.judge, engine(cfg.solver, folder), tokenizer(folder))
     return AnswerJudge(further, cfg.judge.cache, cfg.judge.fold)
 
 
 def check_judge(cfg: Config, seconds: float = math.inf) -> None:
-    """Ask the configured judge, and the endpoint that verifies questions, once each, for `seconds` at most.
-
-    InputError when no answer comes.
-    """
+    """Ask the configured judge, and the endpoint that verifies questions, once each, for `seconds` at most. InputError when
+    no answer comes."""
     judge(cfg, seconds).check()
     if PROPOSER in cfg.roles and cfg.referee.verifier == "judge" and cfg.judge.kind != "llm":
-        endpoint(cfg, seconds).check(
-            "Which planet do people live on? Reply with its name.", lambda reply: reply or None
-        )
+        question = "Which planet do people live on? Reply with its name."
+        endpoint(cfg, seconds).check(question, lambda reply: reply or None)
 
 
 def check_protocol(folder: Path | str, protocol: str) -> None:

@@ -1,7 +1,6 @@
 """The judge: the referee's verifier and the answer judge behind one worker.
 
-Owns the verifier's engine. Promises that its calls are pure: the same block gets the same verdicts and grades, whoever is
-asked. Refuses to know rounds, ledger or learners.
+Promises that its calls are pure: the same block gets the same verdicts and grades, whoever is asked.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Verdict
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.schema import Config
-from ssp.engines import Engine
 from ssp.game import protocols
 from ssp.game.judge import Item
 from ssp.game.referee import EndpointVerifier, EngineVerifier, Referee
@@ -30,14 +28,11 @@ class Judge:
     def __init__(self, cfg: Config, model_dir: Path) -> None:
         self._cfg = cfg
         self._judge = build.judge(cfg, judge_seconds(cfg))
-        self._engine: Engine | None = None
         self._referee: Referee | None = None
-        if PROPOSER in cfg.roles:
-            self._engine, verifier = _verifier(cfg, model_dir)
-            self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed)
         self._loader: Loader | None = None
-        if self._engine is not None and cfg.referee.verifier == "solver":
-            self._loader = Loader(cfg, SOLVER, self._engine, plays=False)
+        if PROPOSER in cfg.roles:
+            verifier = self._verifier(model_dir)
+            self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed)
 
     def verify(
         self, block: list[Episode], targets: list[str], version: int = -1, parcel: Parcel | None = None
@@ -74,20 +69,22 @@ class Judge:
             return False
         return True
 
+    def _verifier(self, model_dir: Path) -> Verifier | None:
+        """Who answers a question from its evidence."""
+        cfg = self._cfg
+        if cfg.referee.verifier == "none":
+            return None
+        renderer = build.renderer(cfg, SOLVER, model_dir)
+        if cfg.referee.verifier == "judge":
+            return EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
+        engine = build.engine(cfg.solver, model_dir)
+        if cfg.referee.verifier == "solver":
+            self._loader = Loader(cfg, SOLVER, engine, plays=False)
+        return EngineVerifier(engine, renderer, cfg.referee)
+
 
 def judge_seconds(cfg: Config) -> float:
     """What asking the endpoint may take at once. A call asks twice at most, and blocks may wait for the same judge."""
     place = cfg.placement
     waiting = -(-max(place.proposers, place.solvers) // place.judges)
     return 0.4 * place.call_timeout / waiting
-
-
-def _verifier(cfg: Config, model_dir: Path) -> tuple[Engine | None, Verifier | None]:
-    """Who answers a question from its evidence, and the engine that it runs on, if any."""
-    if cfg.referee.verifier == "none":
-        return None, None
-    renderer = build.renderer(cfg, SOLVER, model_dir)
-    if cfg.referee.verifier == "judge":
-        return None, EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
-    engine = build.engine(cfg.solver, model_dir)
-    return engine, EngineVerifier(engine, renderer, cfg.referee)

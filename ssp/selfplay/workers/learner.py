@@ -1,23 +1,25 @@
-"""The learner as a worker: episodes in, new weights out.
-
-Owns the model that is trained by one role, or by the two that share it; with several ranks it is one of them, and all are
-called alike. Promises that only rank 0 publishes. Refuses to know rewards' origin, versions or other workers.
-"""
+"""The learner as a worker: episodes in, new weights out. With several ranks it is one of them: all are called alike, and
+only rank 0 publishes."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ssp.base.episode import Episode, Outcome
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InvariantError
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.learning.warmup.taught import BatchPlan
+from ssp.record.manifest import RECORD, read_record
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.selfplay.transfer.publisher import Publisher
 
@@ -28,27 +30,20 @@ if TYPE_CHECKING:
 
 class Learner(Publisher):
     """Trains the policy of `role`, and of the role that it is shared with. The KL reference is the start model `model_dir`.
-
-    `ranks`: who else makes every call that computes, None: nobody.
-    """
+    `ranks`: who else makes every call that computes, None: nobody."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
-        # Here, because players and judges use this module too and should start without transformers' models.
-        from ssp.learning import learner
+        from ssp.learning import learner  # costs what players start without
         from ssp.learning.backends.ranks import SOLO
 
         self._role, self._model_dir, self._ranks = role, Path(model_dir), ranks or SOLO
         blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
-        wanted = blocks[role].learner.ranks
-        if wanted != self._ranks.world:
-            rule = "a learner of several ranks is several processes, which Ray starts"
-            raise InputError(rule, f"learner.ranks={wanted} in {self._ranks.world}", "set learner.ranks=1 here")
         protocol = protocols.get(cfg.protocol).id
         self._adapter = cfg.placement.layout == "shared-base"  # its players have the base already
         self._inner = learner.Learner(self._model_dir, blocks, protocol, cfg.steps, self._ranks)
 
     def exported(self) -> Weights:
-        """Current weights under Hugging Face names (numpy, float32), for players on a shared base the adapter alone, under
+        """Current weights under Hugging Face names (numpy, float32); for players on a shared base the adapter alone, under
         peft's names; nothing on other ranks than 0."""
         return self._inner.adapter() if self._adapter else self._inner.weights()
 
@@ -77,8 +72,7 @@ class Learner(Publisher):
 
     def learn(self, plan: BatchPlan, *blocks: list[Episode]) -> dict[str, float]:
         """One learner step on `plan`; its figures. InvariantError for an episode that a fault voided in play."""
-        batch = _batch(plan, blocks)
-        return self._learn({self._role: batch})[self._role]
+        return self._learn({self._role: _batch(plan, blocks)})[self._role]
 
     def measure(self, plan: BatchPlan, *blocks: list[Episode]) -> dict[str, float]:
         """The figures of `plan` without a step."""
@@ -118,16 +112,58 @@ class Learner(Publisher):
         return {}, stats
 
 
+class SimulatedLearner(Publisher):
+    """A learner that learns nothing, in the time that learning would take; the number of its updates is its only weight.
+    `model_dir` is not looked at."""
+
+    def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
+        learner = cfg.block(role).learner
+        self._token = learner.token_ms / 1e3 / learner.ranks
+        self.updates = 0
+
+    def exported(self) -> Weights:
+        """The number of updates."""
+        return {"updates": np.array([self.updates], np.float32)}
+
+    def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
+        """The weights of the reference: there is none, so the same."""
+        weights = self.exported()
+        return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
+
+    def update(
+        self, plans: Mapping[str, BatchPlan], *blocks: list[Episode]
+    ) -> tuple[Parcel, dict[str, dict[str, Any]]]:
+        """Wait as long as an update takes, and publish; the figures by role."""
+        started = time.perf_counter()
+        tokens = {
+            role: sum(int(blocks[item.block][item.row].log.mask.sum()) for item in plan) for role, plan in plans.items()
+        }
+        time.sleep(sum(tokens.values()) * self._token)
+        self.updates += 1
+        figures = {"loss": 0.0, "busy": time.perf_counter() - started}
+        parcel, published = self._publish({})
+        return parcel, {role: {**figures, "tokens": float(count), **published} for role, count in tokens.items()}
+
+    def save(self, folder: str, meta: dict[str, Any]) -> None:
+        """Write a checkpoint folder, aside and renamed."""
+        aside = Path(f"{folder}.tmp-{os.getpid()}")
+        aside.mkdir(parents=True, exist_ok=True)
+        (aside / RECORD).write_text(json.dumps({**meta, "step": self.updates}), encoding="utf-8")
+        os.rename(aside, folder)
+
+    def load(self, folder: str) -> None:
+        """Read a checkpoint folder back."""
+        self.updates = int(read_record(Path(folder))["step"])
+
+
 def _batch(plan: BatchPlan, blocks: Sequence[list[Episode]]) -> Batch:
     from ssp.learning.batch import collate
 
-    chosen = [_scored(blocks[item.block][item.row]) for item in plan]
+    chosen = [blocks[item.block][item.row] for item in plan]
+    for episode in chosen:
+        if episode.outcome is Outcome.VOID:
+            raise InvariantError(f"episode {episode.id} is void ({episode.cause}) and may not be trained")
+    # A block was made before grading; the coordinator knows the outcome since.
+    chosen = [replace(episode, outcome=Outcome.SCORED) for episode in chosen]
     given = [item.baseline for item in plan if item.baseline is not None]
     return collate(chosen, [item.reward for item in plan], [item.group for item in plan], baselines=given or None)
-
-
-def _scored(episode: Episode) -> Episode:
-    """The episode as a learner wants it. The block was made before grading; the coordinator knows the outcome since."""
-    if episode.outcome is Outcome.VOID:
-        raise InvariantError(f"episode {episode.id} is void ({episode.cause}) and may not be trained")
-    return replace(episode, outcome=Outcome.SCORED)

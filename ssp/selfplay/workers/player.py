@@ -1,19 +1,19 @@
-"""The player: episodes of one role, played on one engine.
+"""The player: episodes of one role, played on one engine; and a pair of them on one.
 
-Owns the engine and the tokenizer of one role. Promises that it uses exactly the weights it was handed (a changed version
-reloads and resets every cache, except in flight), that transcripts are on disk before the call returns, and that where a
-learner has the engine's GPUs by turns it sleeps and wakes as often as it is told.
-In flight several threads may play at once. Refuses to know rewards, batches or other workers.
+Promises that it uses exactly the weights it was handed (a changed version reloads and resets every cache, except in flight,
+where several threads may play at once), and that transcripts are on disk before the call returns. Refuses to know rewards,
+batches or other workers.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ssp.base.episode import Episode, Task
-from ssp.base.errors import InputError
 from ssp.config.crews import takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
@@ -41,10 +41,8 @@ class Player(Loader):
     def play(
         self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Parcel
     ) -> tuple[list[Episode], PlayReport]:
-        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order.
-
-        In flight a newer version that came by `refresh` is used, also from the middle of a turn on.
-        """
+        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order. In flight a newer version
+        that came by `refresh` is used, also from the middle of a turn on."""
         started = time.perf_counter()
         synced = self.fit(version, parcel)
         settings = build.settings(self._cfg, self._role, order.temperature, order.step)
@@ -62,17 +60,43 @@ class Player(Loader):
     def sleep(self) -> None:
         """Give the GPU's memory back until `wake`. Fault `engine_awake` when too much of it stays taken."""
         if not self._asleep:
-            self._sleeper().sleep()
+            self._sleeper.sleep()
             self._asleep = True
 
     def wake(self) -> None:
         """Take the memory again."""
         if self._asleep:
-            self._sleeper().wake()
+            self._sleeper.wake()
             self._asleep = False
 
+    @property
     def _sleeper(self) -> Sleeper:
-        if not isinstance(self._engine, Sleeper):
-            rule = f"the {self._role}'s engine sleeps where it shares GPUs with a learner"
-            raise InputError(rule, type(self._engine).__name__, f"set {self._role}.engine.kind=vllm")
+        assert isinstance(self._engine, Sleeper)  # a rule of placement says so
         return self._engine
+
+
+class PlayerPair:
+    """Plays both roles on one engine, which has an adapter for each (placement.layout=shared-base). `models`: the start
+    model folder of each role, which is one; `player`: what a player is made by. For several threads."""
+
+    def __init__(
+        self,
+        cfg: Config,
+        models: Mapping[str, Path],
+        search: Search,
+        episodes_dir: Path,
+        player: type[Player] = Player,
+    ) -> None:
+        (base,) = {*models.values()}  # rules of placement say that it is one
+        faces = build.faces(cfg, base, takes_turns(cfg))
+        self._players = {role: player(cfg, role, base, search, episodes_dir, engine) for role, engine in faces.items()}
+        self._busy = {role: threading.Lock() for role in faces}
+
+    def play(self, role: str, *args: Any) -> tuple[list[Episode], PlayReport]:
+        """`Player.play` of that role."""
+        with self._busy[role]:
+            return self._players[role].play(*args)
+
+    def as_role(self, role: str, method: str, *args: Any) -> Any:
+        """Any other method of that role's player; asleep and awake are both."""
+        return getattr(self._players[role], method)(*args)

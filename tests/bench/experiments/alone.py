@@ -62,11 +62,11 @@ def play(parsed: Parsed, services: ExitStack) -> int:
     from ssp.record import runfolder
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
-    from ssp.selfplay.local import local_cast
     from ssp.selfplay.report import Report
     from ssp.selfplay.scene import read_scene
     from ssp.telemetry.console import Console
     from ssp.telemetry.display import Display
+    from tests.local import local_cast
 
     cfg = parsed.load()
     outages = None

@@ -16,9 +16,8 @@ from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.queues.worker import QueueWorker
 from ssp.selfplay.workers.judge import Judge
-from ssp.selfplay.workers.learner import Learner
+from ssp.selfplay.workers.learner import Learner, SimulatedLearner
 from ssp.selfplay.workers.player import Player
-from ssp.selfplay.workers.simulated import SimulatedLearner
 
 
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:
