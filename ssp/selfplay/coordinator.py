@@ -16,7 +16,6 @@ from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
-from ssp.selfplay.batches import Batches
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.turns import seated
 from ssp.selfplay.curriculum.figures import Watch
@@ -31,7 +30,7 @@ from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.stages import Stages
-from ssp.selfplay.targets import Targets
+from ssp.selfplay.targets import Batches, Targets
 from ssp.selfplay.training import Trainer, tickets, whole
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP

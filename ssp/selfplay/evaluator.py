@@ -5,7 +5,7 @@ Promises the same questions and draws at every evaluation of a run, each asked o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ssp.base.episode import Outcome
@@ -29,40 +29,33 @@ class QuestionSet:
 
 
 class Evaluator:
-    """Accuracy at sampling temperature `eval.temperature`; the first set periodically, all sets at the end.
-
-    Where the solver's KL reference follows it (EMA-PG), that policy is evaluated too: on the first set, by the same draws.
-    """
+    """Accuracy at sampling temperature `eval.temperature`; the first set periodically, all sets at the end. Where
+    the solver's KL reference follows it (EMA-PG), that policy is evaluated too: on the first set, by the same draws."""
 
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
         self._cfg, self._sets = cfg, sets
         self._runs = 0
         self._anchored = cfg.solver.policy != "frozen" and cfg.solver.kl.coef > 0 and cfg.solver.kl.ema_tau < 1
 
-    def due(self, step: int, final: bool) -> bool:
-        """Periodic steps, and the start and end (`final`); the last step's periodic one is left to the final one."""
-        every = self._cfg.eval.every
+    def due(self, every: int, step: int, final: bool) -> bool:
+        """Steps of `every`, and the start and end (`final`); the last step's periodic one is left to the final one."""
         return bool(self._sets) and (final or (every > 0 and step % every == 0 and step < self._cfg.steps))
 
-    def anchor_due(self, step: int, final: bool) -> bool:
-        """Steps of `eval.anchor_every`, and the end, where the anchor moves; at the start it is the solver."""
-        every = self._cfg.eval.anchor_every
-        periodic = every > 0 and step % every == 0 and step < self._cfg.steps
-        return bool(self._sets) and self._anchored and step > 0 and (final or periodic)
-
-    async def run_anchor(self, step: int, anchor: Published, stages: Stages, final: bool) -> dict[str, float]:
-        """Scores of the anchor on the first set: `eval/anchor_accuracy`, `eval/anchor_accuracy_1hop`, ..."""
-        self._runs += 1
-        scores = await self._scores(step, self._sets[0], anchor, stages, final)
-        return {f"eval/anchor_{name}": value for name, value in scores.items()}
-
-    async def run(self, step: int, solver: Published, stages: Stages, final: bool) -> dict[str, float]:
-        """Scores by name: `eval/accuracy`, `eval/accuracy_1hop`, and `eval/<set>/...` for the further sets."""
+    async def run(
+        self, step: int, final: bool, solver: Published, anchor: Callable[[int], Awaitable[Published]], stages: Stages
+    ) -> dict[str, float]:
+        """Scores by name, of what is due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...` for the further sets, and
+        `eval/anchor_accuracy`, ... At the start the anchor is the solver."""
         scores: dict[str, float] = {}
-        self._runs += 1
-        for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
-            found = await self._scores(step, chosen, solver, stages, final)
-            scores.update(evaluation.metrics(found, chosen.name if index else ""))
+        if self.due(self._cfg.eval.every, step, final):
+            self._runs += 1
+            for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
+                found = await self._scores(step, chosen, solver, stages, final)
+                scores |= evaluation.metrics(found, chosen.name if index else "")
+        if self._anchored and step > 0 and self.due(self._cfg.eval.anchor_every, step, final):
+            self._runs += 1
+            found = await self._scores(step, self._sets[0], await anchor(step), stages, final)
+            scores |= {f"eval/anchor_{name}": value for name, value in found.items()}
         return scores
 
     async def _scores(

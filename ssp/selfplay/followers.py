@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ssp.record.ledger.writer import LedgerWriter
-from ssp.selfplay.batches import Batches
 from ssp.selfplay.checkpoint import State
 from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
@@ -18,6 +17,7 @@ from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
 from ssp.selfplay.stages import Stages
+from ssp.selfplay.targets import Batches
 from ssp.selfplay.training import Trainer
 from ssp.selfplay.versions import Published
 
@@ -64,10 +64,6 @@ class Followers:
 
     async def evaluate(self, step: int, solver: Published, stages: Stages, trainer: Trainer, final: bool) -> None:
         """Evaluate the solver after `step`, where that is due. VoidLimit."""
-        started, scores = time.perf_counter(), dict[str, float]()
-        if self.evaluator.due(step, final):
-            scores |= await self.evaluator.run(step, solver, stages, final)
-        if self.evaluator.anchor_due(step, final):
-            scores |= await self.evaluator.run_anchor(step, await trainer.anchor(step), stages, final)
-        if scores:
+        started = time.perf_counter()
+        if scores := await self.evaluator.run(step, final, solver, trainer.anchor, stages):
             self.report.evaluated(step, scores, time.perf_counter() - started)

@@ -20,7 +20,6 @@ from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.batches import Batches
 from ssp.selfplay.best import best
 from ssp.selfplay.checkpoint import State, read
 from ssp.selfplay.crews.cast import Cast, LearnerLost
@@ -28,7 +27,7 @@ from ssp.selfplay.events import Round, Update
 from ssp.selfplay.health.limits import Collapse, HealthWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.report import Report
-from ssp.selfplay.targets import Targets
+from ssp.selfplay.targets import Batches, Targets
 
 SAVE_BYTES = 50_000_000
 """Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""

@@ -7,7 +7,7 @@ metrics only.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -40,19 +40,15 @@ class Sink(Protocol):
 
 
 class Report:
-    """Collects a step's figures from the round and from the learners of `roles`.
-
-    `oracle`: the generated world, which knows the truth; None for real data.
-    """
+    """Collects a step's figures from the round and from the learners of `roles`. `oracle`: the generated world, which knows
+    the truth; None for real data."""
 
     def __init__(self, sink: Sink, oracle: World | None, workers: int, roles: Sequence[str]):
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
         self.say, self.span = sink.event, sink.span
-        self._rounds: dict[int, tuple[dict[str, float], dict[str, int], Clock]] = {}
-        self._played: dict[int, dict[str, dict[str, float]]] = {}
+        self._rounds: dict[int, tuple[dict[str, float], dict[str, dict[str, float]], Clock]] = {}
+        self._learned = defaultdict[int, list[Mapping[str, dict[str, float]]]](list)
         self._cold = Counter[tuple[str, str]]()
-        self._learned: dict[int, dict[str, dict[str, float]]] = {}
-        self._spent: dict[int, list[float]] = {}
         self._last = time.perf_counter()
         self.step = 0
         """The last step that every learner has finished."""
@@ -60,9 +56,7 @@ class Report:
     def restart(self, step: int) -> None:
         """The run (re)starts from the checkpoint of `step`: half-collected steps are forgotten."""
         self._rounds.clear()
-        self._played.clear()
         self._learned.clear()
-        self._spent.clear()
         self._sink.restart(step)
         self._last = time.perf_counter()
 
@@ -83,38 +77,39 @@ class Report:
             values["search/cut"] = sum(p.brief.cuts for p in played) / searches
         values |= {f"void/{cause}": float(count) for cause, count in sorted(voids.items())}
         values |= {name: float(n) for name, n in sorted(this.settled.counts.items()) if name.startswith("reject/")}
+        rows: dict[str, dict[str, float]] = {}
         for role in self._roles:
             newest = [game for game in this.played if game.frozen != role]
             mine = [p.brief for p in all_played(newest) if p.brief.role == role]
             if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
-            self._played.setdefault(this.step, {})[role] = role_figures(mine)
-        tokens = {role: sum(p.brief.tokens for p in played if p.brief.role == role) for role in self._roles}
-        self._rounds[this.step] = values, tokens, this.clock
+            tokens = sum(p.brief.tokens for p in played if p.brief.role == role)
+            seconds = max(this.clock.generated.get(role, 0.0), 1e-9)
+            rows[role] = role_figures(mine) | {"generate/tokens_per_second": tokens / seconds}
+        self._rounds[this.step] = values, rows, this.clock
 
     def learned(self, step: int, stats: Mapping[str, dict[str, float]]) -> bool:
         """One learner finished `step`: figures of each role that it trains. True when it was the last one; then
         the step's rows are written."""
-        done = self._learned.setdefault(step, {})
-        done.update(stats)
-        spent = self._spent.setdefault(step, [])
-        spent.append(max(found.get("busy", 0.0) for found in stats.values()))  # roles that share are busy together
-        if len(done) < len(self._roles):
+        self._learned[step].append(stats)
+        if sum(map(len, self._learned[step])) < len(self._roles):
             return False
+        learned = self._learned.pop(step)
+        # Roles that share a learner are busy together.
+        spent = [max(found.get("busy", 0.0) for found in one.values()) for one in learned]
         now = time.perf_counter()
         wall, self._last = now - self._last, now
-        figures, tokens, clock = self._rounds.pop(step)
+        figures, rows, clock = self._rounds.pop(step)
         clock.busy += sum(spent)
         values = {**figures, **clock.shares(wall, self._workers, max(spent))}
         values["tokens_per_second"] = values["game/tokens"] / max(wall, 1e-9)
         self._sink.write(step, "game", values)
+        done = ChainMap(*map(dict, learned))
         for name in self._roles:
-            row = self._played[step][name] | {key: value for key, value in done[name].items() if key != "busy"}
+            row = rows[name] | {key: value for key, value in done[name].items() if key != "busy"}
             row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
-            row["generate/tokens_per_second"] = tokens[name] / max(clock.generated.get(name, 0.0), 1e-9)
             self._sink.write(step, name, row)
             self._watch(name, row)
-        del self._learned[step], self._spent[step], self._played[step]
         self.step = step
         return True
 

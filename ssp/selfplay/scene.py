@@ -53,9 +53,8 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
         if cfg.block(role).engine.kind == "endpoint":
             rule = "a training run loads weights into its engines, and an endpoint's are its own"
             raise InputError(rule, f"{role}.engine.kind=endpoint", "use engine.kind=torch; ssp eval takes an endpoint")
-    build.check_engines(cfg)
-    build.check_learners(cfg, cfg.roles)
-    corpora.check_faiss(cfg)
+    for lack in build.missing(cfg):
+        raise lack
     worldly = PROPOSER in cfg.roles and not natural(cfg.protocol)
     oracle = files.oracle(cfg.data.corpus) if worldly else None
     cfg = concrete(cfg)
@@ -85,10 +84,7 @@ def read_items(cfg: Config) -> list[Item]:
         return [Item(asked.answers[0], asked.question, tuple(asked.answers)) for asked in given(cfg)]
     items = []
     for row in read_targets(cfg.data.targets):
-        told = {
-            "searches": str(row.searches or ""),
-            "examples": row.examples,
-        }  # beside the target, by field of the prompt
+        told = {"searches": str(row.searches or ""), "examples": row.examples}
         items.append(Item(row.answer, hints={field: text for field, text in told.items() if text}))
     return items
 

@@ -1,19 +1,31 @@
-"""Which rows of the data a round plays: target answers to ask about, or questions to solve.
+"""Which games a round plays: rows of the data (target answers to ask about, or questions to solve), and what a solver batch
+is made of when some proposals are invalid (docs/game.md says what differs from SSP).
 
-Promises a new seeded order each epoch, that a game number always means the same row, and that in the lineage of a checkpoint
-no batch of rows is handed out twice or skipped.
+Promises a new seeded order of the rows each epoch, that a game number always means the same row, and that in the lineage of
+a checkpoint no batch of rows is handed out twice or skipped.
+
+`dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot is the same
+gradient without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty
+slots are refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every `replay_reset_every`
+rounds down to its newest `replay_keep`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ssp.base.episode import GIVEN, PROPOSED
+from ssp.base.episode import GIVEN, PROPOSED, REPLAYED, SOLVER
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.seeds import generator
+from ssp.config.schema import GameConfig
 from ssp.selfplay.records import Game
+
+REPLAY = ("replay", "replay_reset")
+"""Values of `game.batch` that use the pool."""
+REPLAY_SIZE = 4096
+"""Questions that the pool holds."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +96,81 @@ class Targets:
             order = generator(self._seed, "targets", epoch).permutation(len(self._items)).tolist()
             self._orders = dict([*self._orders.items(), (epoch, order)][-2:])  # a batch may lie in two epochs
         return self._items[self._orders[epoch][place]]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A question that was played before: how often it was won last, and the proposer's version that wrote it."""
+
+    question: str
+    target: str
+    win_rate: float
+    asked_by: int | None = None
+
+
+class Batches:
+    """Chooses the games that the solver plays in a round."""
+
+    def __init__(self, cfg: GameConfig, size: int, seed: int) -> None:
+        self._cfg, self._size, self._seed = cfg, size, seed
+        self._pool: dict[tuple[str, str], Remembered] = {}
+
+    @property
+    def extra(self) -> int:
+        """Further proposer batches that a round may ask for."""
+        return self._cfg.resample_attempts if self._cfg.batch == "resample" else 0
+
+    def enough(self, games: Sequence[Game]) -> bool:
+        """True when so many proposals are valid that no further ones are asked for."""
+        return sum(game.valid for game in games) >= int(self._size * self._cfg.resample_min_valid)
+
+    def choose(self, round_: int, games: Sequence[Game], incarnation: int) -> list[Game]:
+        """Up to `size` games, in id order: the valid ones, then refills. Marks the chosen ones."""
+        chosen = [game for game in games if game.valid][: self._size]
+        for game in chosen:
+            game.chosen = True
+        if self._cfg.batch in REPLAY:
+            chosen += self._refill(round_, chosen, incarnation)
+        return chosen
+
+    def remember(self, round_: int, games: Sequence[Game]) -> None:
+        """Take the round's games into the pool, where there is one; reset it when its time has come. A question that the
+        proposer asked is the pool's newest, also when it was known. A replayed one keeps its place, if it has one, and gets
+        the win rate of now. What a past solver graded counts by the newest's further game."""
+        if self._cfg.batch not in REPLAY:
+            return
+        for game in games:
+            key = (game.question, game.target)
+            if game.win_rate is None or game.frozen == SOLVER:
+                continue
+            if game.number >= 0:
+                asked_by = game.asked_by if game.proposal is None else game.proposal.brief.version_max
+                self._pool.pop(key, None)
+                self._pool[key] = Remembered(*key, game.win_rate, asked_by)
+            elif key in self._pool:
+                self._pool[key] = replace(self._pool[key], win_rate=game.win_rate)
+        most = REPLAY_SIZE
+        if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:
+            most = min(most, int(len(self._pool) * self._cfg.replay_keep))
+        for key in list(self._pool)[: max(0, len(self._pool) - most)]:  # the newest stay
+            del self._pool[key]
+
+    def state(self) -> list[dict[str, Any]]:
+        """The pool as plain data, for state.json."""
+        return [asdict(item) for item in self._pool.values()]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        """The inverse of `state`."""
+        self._pool = {(item["question"], item["target"]): Remembered(**item) for item in state}
+
+    def _refill(self, round_: int, chosen: Sequence[Game], incarnation: int) -> list[Game]:
+        taken = {(game.question, game.target) for game in chosen}
+        most = self._cfg.replay_max_win_rate
+        pool = [item for key, item in self._pool.items() if item.win_rate <= most and key not in taken]
+        picks = generator(self._seed, "replay", round_).permutation(len(pool))[: self._size - len(chosen)]
+        games = []
+        for slot, pick in enumerate(sorted(picks.tolist())):
+            item, id_ = pool[pick], f"r{round_:05d}x{slot:03d}-i{incarnation}"
+            known = Game(id_, -1 - slot, item.target, question=item.question, asked_by=item.asked_by, kind=REPLAYED)
+            games.append(replace(known, valid=True, chosen=True))
+        return games

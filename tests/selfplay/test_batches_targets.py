@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssp.config.schema import GameConfig
-from ssp.selfplay import batches
-from ssp.selfplay.batches import Batches
+from ssp.selfplay import targets as batches
 from ssp.selfplay.records import Game
-from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.targets import Batches, Item, Targets
 from tests.blocks import made
 
 
@@ -87,17 +86,6 @@ def test_a_question_that_is_asked_again_is_the_newest() -> None:
     again[0].question, again[0].target = "q0 seat ?", "t"
     played(batch, 1, again, rate=0.25)
     assert [(item["question"], item["win_rate"]) for item in batch.state()] == [("q1 seat ?", 0.5), ("q0 seat ?", 0.25)]
-
-
-def test_a_question_that_left_the_pool_while_it_was_replayed_stays_out() -> None:
-    batch = Batches(GameConfig(batch="replay_reset", replay_reset_every=1), 4, seed=0)
-    batch.restore([{"question": "q seat ?", "target": "t", "win_rate": 0.5, "asked_by": 1}])
-    chosen = batch.choose(1, [], 1)
-    batch.remember(0, [])  # an overlapping round empties the pool
-    for game in chosen:
-        game.win_rate = 0.5
-    batch.remember(1, chosen)
-    assert len(chosen) == 1 and batch.state() == []
 
 
 @pytest.mark.parametrize(

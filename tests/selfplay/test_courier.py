@@ -56,14 +56,6 @@ def test_every_kind_plays_the_same_game(tmp_path: Path, bound: int) -> None:
         assert len(list((tmp_path / "disk" / "weights" / role).iterdir())) == bound + 2
 
 
-def test_seconds_and_bytes_are_in_the_roles_rows(tmp_path: Path) -> None:
-    stage = played(tmp_path / "run", "shm", steps=2)
-    for role in ("proposer", "solver"):
-        for row in stage.figures(role):
-            assert row["sync/bytes"] == 4 and row["time/sync_pack"] > 0
-            assert row["time/sync_transfer"] > 0 and row["time/sync_load"] >= 0 and "serial" not in row
-
-
 @pytest.mark.parametrize("kind", ["shm", "disk"])
 def test_a_file_that_vanishes_voids_the_block_which_is_played_again_with_the_same_version(
     tmp_path: Path, kind: str
@@ -90,24 +82,6 @@ def test_a_file_that_vanishes_voids_the_block_which_is_played_again_with_the_sam
         args[3].kind for _, method, args in stage.cast.players["solver"].calls if method == "play" and args[2] == 3
     }  # type: ignore[attr-defined]
     assert parcels == {kind}  # the next publication goes the usual way
-
-
-def test_a_publication_that_nobody_has_takes_the_run_back(tmp_path: Path) -> None:
-    """With a bound above 0 a file may vanish whose weights the learner no longer has."""
-    stage = Stage(config(transfer__kind="shm", steps=3), tmp_path / "run")
-    hit: list[int] = []
-
-    def vanish(worker: int, method: str, count: int, args: Any) -> str:
-        if method == "play" and args[2] == 2 and args[1].stem.startswith("solver") and not hit:
-            Path(args[3].path).unlink()
-            stage.cast.learners[SOLVER].inner.workers[0]._outbox.serial += 1  # type: ignore[attr-defined]
-            hit.append(args[3].serial)
-        return ""
-
-    stage.cast.players["solver"].fails = vanish  # type: ignore[attr-defined]
-    stage.play()
-    stage.settled()
-    assert hit and [e for e in stage.sink.events if "weights_gone" in e and "back to the last checkpoint" in e]
 
 
 # the coordinator's side alone

@@ -10,11 +10,11 @@ from typing import Any
 
 import fakes
 import pytest
-from fakes import FakeLearner, Stage, config, scripted
+from fakes import Stage, config, scripted
 
 from ssp.base.crew import Call, Crew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.base.errors import Fault, InvariantError, SspError
+from ssp.base.errors import Fault, SspError
 from ssp.config.crews import SharedGpus, shared_gpus, takes_turns
 from ssp.engines import Generation, ScriptedEngine
 from ssp.selfplay.crews import turns
@@ -22,7 +22,6 @@ from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player
-from tests import local
 
 SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
 COLOCATE = {"placement__layout": "colocate", "placement__engine_gpus": 0.5, "placement__learner_gpus": 0.5}
@@ -60,120 +59,52 @@ def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.Monk
 # whole games
 
 
-class Hall:
-    """What is awake on the GPUs of a game, and who computes there."""
-
-    engines: list[Sleepy] = []
-    moves: Counter[str] = Counter()
-    gpus: dict[str, list[str]] = {}
-
-    @classmethod
-    def reset(cls) -> None:
-        cls.engines, cls.moves = [], Counter()
-
-
 class Sleepy(ScriptedEngine):
     """Gives its memory back; fails when it is asked to work in its sleep, or told twice."""
 
+    made: list[Sleepy] = []
+
     def __init__(self) -> None:
         super().__init__(fakes.script)
-        self.asleep, self.role = False, ""
-        Hall.engines.append(self)
+        self.asleep, self.slept = False, 0
+        Sleepy.made.append(self)
 
     def sleep(self) -> None:
         assert not self.asleep
-        self.asleep = True
-        Hall.moves["sleep"] += 1
+        self.asleep, self.slept = True, self.slept + 1
 
     def wake(self) -> None:
         assert self.asleep
         self.asleep = False
-        Hall.moves["wake"] += 1
-
-    def load(self, *args: Any) -> None:
-        self._awake()
-        super().load(*args)
 
     def step(self, *args: Any) -> list[Generation]:
-        self._awake()
+        assert not self.asleep
         return super().step(*args)
-
-    def _awake(self) -> None:
-        if self.asleep:
-            raise InvariantError("an engine was asked to work in its sleep")
-
-
-class Lone(FakeLearner):
-    """Fails when it computes while an engine of its gpus is awake."""
-
-    def _alone(self) -> None:
-        awake = [engine for engine in Hall.engines if engine.role in Hall.gpus[self.role] and not engine.asleep]
-        if awake:
-            raise InvariantError(f"the {self.role} learner computes while {len(awake)} engines are awake")
-
-    def exported(self) -> Any:
-        self._alone()
-        return super().exported()
-
-    def update(self, *args: Any) -> Any:
-        self._alone()
-        return super().update(*args)
-
-    def save(self, *args: Any) -> None:
-        self._alone()
-        super().save(*args)
-
-    def load(self, *args: Any) -> None:
-        self._alone()
-        super().load(*args)
 
 
 @pytest.fixture
-def hall(monkeypatch: pytest.MonkeyPatch) -> None:
+def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch)
-    Hall.reset()
-    monkeypatch.setattr(local, "Learner", Lone)
-
-    class Named(Player):
-        def __init__(self, cfg: Any, role: str, *args: Any) -> None:
-            known = len(Hall.engines)
-            super().__init__(cfg, role, *args)
-            for engine in Hall.engines[known:]:
-                engine.role = role
-
-    monkeypatch.setattr(local, "Player", Named)
-
-    def engine(block: Any, folder: Path, sleeps: bool = False) -> ScriptedEngine:
-        return Sleepy() if sleeps else ScriptedEngine(fakes.script)
-
-    monkeypatch.setattr(build, "engine", engine)
+    Sleepy.made = []
+    monkeypatch.setattr(build, "engine", lambda block, folder, sleeps=False: Sleepy() if sleeps else PLAIN)
 
 
-def stage(path: Path, layout: str, **changes: Any) -> Stage:
-    cfg = config(**{**LAYOUTS[layout], **changes})
-    Hall.gpus = {name: list(v.sleepers) for v in shared_gpus(cfg) for name in v.learners}
-    return Stage(cfg, path, jitter=3)
+PLAIN = ScriptedEngine(fakes.script)
 
 
-@pytest.mark.parametrize("layout", ["colocate", "colocate-shared"])
-def test_a_game_with_turns_is_the_game_without(hall: None, tmp_path: Path, layout: str) -> None:
-    made = stage(tmp_path / "turns", layout, steps=4)
+def test_a_game_with_turns_is_the_game_without(sleepy: None, tmp_path: Path) -> None:
+    made, plain = Stage(config(**COLOCATE), tmp_path / "turns", jitter=3), Stage(config(), tmp_path / "plain")
     made.play()
     made.settled()
-    engines, (sleeping, waking) = len(Hall.engines), (Hall.moves["sleep"], Hall.moves["wake"])
-    assert engines == made.cfg.placement.proposers + made.cfg.placement.solvers
-    Hall.engines.clear()
-    plain = Stage(config(steps=4, **(SHARED if "shared" in layout else {})), tmp_path / "plain")
     plain.play()
     assert made.ledger.digest() == plain.ledger.digest()
-    assert not Hall.engines  # in other layouts nobody has to be able to sleep
-    assert engines * 4 <= sleeping <= engines * 10  # each step once, evaluations and the start
-    assert sleeping - waking in range(engines + 1)
+    assert len(Sleepy.made) == made.cfg.placement.proposers + made.cfg.placement.solvers
+    assert all(3 <= engine.slept <= 10 for engine in Sleepy.made)  # each step once, evaluations and the start
 
 
 @pytest.mark.parametrize(("cause", "tries"), [("engine_awake", 1), ("solver_died", turns.TRIES)])
-def test_a_player_that_does_not_sleep_ends_the_run(hall: None, tmp_path: Path, cause: str, tries: int) -> None:
-    made = stage(tmp_path / "run", "colocate", steps=3)
+def test_a_player_that_does_not_sleep_ends_the_run(sleepy: None, tmp_path: Path, cause: str, tries: int) -> None:
+    made = Stage(config(**COLOCATE), tmp_path / "run")
     made.cast.players["solver"].fails = lambda worker, method, *rest: cause if method == "sleep" and worker == 1 else ""  # type: ignore
     with pytest.raises(SspError, match=f"solver-1 shares its GPU .* does not sleep .{cause}.*Next: lower"):
         made.play()

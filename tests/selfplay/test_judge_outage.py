@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ import pytest
 from fakejudge import HANG, FakeJudge, Reply, serving
 from fakes import Stage, config
 
-from ssp.base.episode import ROLES
-from ssp.base.errors import VoidLimit
 from ssp.base.text import same
 from ssp.config.schema import Config
 from ssp.game.judge import endpoint
@@ -118,23 +115,3 @@ def test_a_judge_that_fails_for_a_while_changes_no_reward_that_it_did_not_give(
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert files and not any(b"SENTINEL" in content for content in files)
     assert "SENTINEL" not in repr(faulty.sink.events) + caplog.text and "judge_down" in caplog.text
-
-
-@pytest.mark.parametrize("bounds", [(0, 0), (2, 2)])
-def test_nothing_is_played_for_a_judge_that_stays_down_and_the_run_gives_up(
-    tmp_path: Path, bounds: tuple[int, int]
-) -> None:
-    """A round that is not graded has exact answers only, which would be trained as if the solver always won."""
-    sick = Sick(("healthy", 3), ("error", 10_000))
-    staleness = {f"schedule__max_staleness__{role}": bound for role, bound in zip(ROLES, bounds, strict=True)}
-    with serving(sick) as server:
-        cfg = settings(server, void__give_up_after=0.3, **staleness)
-        cfg.steps, cfg.void.window = 10_000, 12  # fewer than one round plays
-        stage = Stage(cfg, tmp_path / "run")
-        with pytest.raises(VoidLimit, match="judge_down"):
-            stage.play()
-    said = stage.sink.events
-    assert sum("admission stopped" in event for event in said) == 1
-    assert not {"admission resumed", "probing with one round"} & set(said)
-    step = json.loads((tmp_path / "run" / "checkpoints" / "state.json").read_text())["step"]
-    assert 0 < step <= 3 + max(bounds), "as far as the gate stayed open, and what was in flight then"

@@ -10,11 +10,11 @@ import pytest
 from fakes import Sink, brief, config, game, played
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.selfplay.batches import Batches
 from ssp.selfplay.events import Round
 from ssp.selfplay.league.matchmaker import _again
 from ssp.selfplay.records import Game
 from ssp.selfplay.report import Report
+from ssp.selfplay.targets import Batches
 from ssp.telemetry.clock import Clock
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import fakes
 import pytest
-import torch
 from fakes import Stage, config, game, tokens
 
 from ssp.base.episode import PROPOSER, SOLVER
@@ -17,12 +16,9 @@ from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig, StageConfig
 from ssp.engines import ScriptedEngine
 from ssp.game.rollout import settings as limit_rules
-from ssp.learning.coldstart.store import ARTEFACT
 from ssp.record import episodes as transcripts
 from ssp.selfplay.settle import settle
 from ssp.selfplay.workers import build
-from ssp.selfplay.workers import learner as learner_worker
-from tests import local
 
 STAGES = [StageConfig(2, 40, 600), StageConfig(4, 60, 960)]
 
@@ -69,25 +65,6 @@ def test_three_stages_switch_at_their_steps(tmp_path: Path, _wordy: None, bounds
     turns = longest_turns(stage)
     assert [turns[f"solver-{round_:06d}"] for round_ in range(5)] == [20, 40, 40, 60, 60]
     assert max(turns[f"proposer-{round_:06d}"] for round_ in range(5)) < 20
-
-
-@pytest.mark.covers("EP-12")
-def test_the_optimizer_goes_on_through_the_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With real learners, also across a stop between two stages."""
-    fakes.scripted(monkeypatch)
-    monkeypatch.setattr(local, "Learner", learner_worker.Learner)
-    for steps in (2, 3):
-        stages = [StageConfig(2, 30, 960), StageConfig(3, 40, 970)]
-        given = {"game__questions": "dataset", "solver__batch": 2, "solver__algorithm": "reinforce", "eval__every": 0}
-        cfg = config(steps=steps, solver__limits__stages=stages, solver__entropy_coef=0.01, **given)
-        stage = Stage(cfg, tmp_path / "run", model=ARTEFACT)
-        stage.play()
-    folder = stage.folder.absolute(stage.state()["folders"][SOLVER])
-    state = torch.load(folder / "optimizer.pt", weights_only=True)["state"]
-    assert {int(entry["step"]) for entry in state.values()} == {3} and all(
-        bool(entry["exp_avg_sq"].any()) for entry in state.values()
-    )
-    assert all(row["grad_norm"] > 0 for row in stage.figures(SOLVER))
 
 
 def test_limits_at_a_step() -> None:

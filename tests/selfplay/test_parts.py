@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import fakes
 import pytest
 from fakes import Sink, brief, config, game, played
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from ssp.base.crew import split
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.base.errors import InvariantError
+from ssp.base.tokenlog import Kind
 from ssp.config.schema import RefereeConfig
 from ssp.data.readers import Question
 from ssp.learning.warmup.taught import PlanItem
@@ -20,7 +22,7 @@ from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.events import Round
 from ssp.selfplay.health.junk import JunkWatch
 from ssp.selfplay.records import Brief, Game
-from ssp.selfplay.report import Report
+from ssp.selfplay.report import PATIENCE, Report, role_figures
 from ssp.selfplay.settle import settle
 from ssp.selfplay.versions import Published
 from ssp.selfplay.workers.learner import Learner
@@ -120,7 +122,8 @@ def sets() -> list[QuestionSet]:
 def test_evaluation_sets_and_sizes(final: bool, step: int, asked: list[int]) -> None:
     cfg = config(eval__hops=[1, 2], eval__questions_per_hop=3, eval__final_questions_per_hop=5)
     stages: Any = EvalStages()
-    scores = asyncio.run(Evaluator(cfg, sets()).run(step, Published(1, None), stages, final))
+    anchor: Any = None
+    scores = asyncio.run(Evaluator(cfg, sets()).run(step, final, Published(1, None), anchor, stages))
     assert [len(ids) for _, ids in stages.asked] == asked
     assert scores["eval/items"] + scores["eval/void"] == asked[0]
     assert ("eval/other/accuracy" in scores) == (len(asked) > 1)
@@ -132,8 +135,8 @@ def test_evaluation_sets_and_sizes(final: bool, step: int, asked: list[int]) -> 
     [(2, 2, False, True), (2, 3, False, False), (2, 6, False, False), (0, 2, False, False), (0, 6, True, True)],
 )
 def test_when_an_evaluation_is_due(every: int, step: int, final: bool, due: bool) -> None:
-    assert Evaluator(config(eval__every=every, steps=6), sets()).due(step, final) == due
-    assert not Evaluator(config(eval__every=every, steps=6), []).due(step, final)
+    assert Evaluator(config(eval__every=every, steps=6), sets()).due(every, step, final) == due
+    assert not Evaluator(config(eval__every=every, steps=6), []).due(every, step, final)
 
 
 # report
@@ -169,3 +172,56 @@ def test_a_learner_refuses_a_void_episode() -> None:
     gone.void("engine_died")
     with pytest.raises(InvariantError, match="e is void"):
         Learner.update(object.__new__(Learner), {SOLVER: [PlanItem(0, 0, 1.0, 0)]}, [gone])
+
+
+# lengths and endings
+
+
+def ended(stopped: str, written: int, observed: int, **facts: Any) -> Brief:
+    """Of an episode with a prompt of three tokens, a turn, and an observation in a frame of two."""
+    episode = Episode("s", "g", SOLVER, 0, stopped=stopped, **facts)
+    episode.log.append(Kind.PROMPT, [1] * 3)
+    episode.log.append_model([1] * written, [0.0] * written, 1)
+    if observed:
+        for kind, ids in ((Kind.TEMPLATE, [1]), (Kind.OBSERVATION, [1] * observed), (Kind.TEMPLATE, [1])):
+            episode.log.append(kind, ids)
+    return Brief.of(episode, "f", 0)
+
+
+def test_lengths_and_endings_are_counted_from_the_episodes() -> None:
+    played = [
+        ended("final", 4, 5, final="x"),
+        ended("tokens", 20, 0, cut=True),
+        ended("tokens", 2, 9),
+        ended("malformed", 1, 0),
+        ended("fault", 100, 0, outcome=Outcome.VOID, cause="deadline"),
+    ]
+    assert role_figures(played) == {
+        "response_length/mean": (11 + 20 + 13 + 1) / 4,
+        "response_length/max": 20.0,
+        "response_length/cut": 0.25,
+        "prompt_length/mean": 3.0,
+        "observation_length/mean": (7 + 11) / 4,
+        "ended/final": 0.25,
+        "ended/malformed": 0.25,
+        "ended/tokens": 0.5,
+    }
+    assert role_figures(played[-1:]) == role_figures([]) == {}
+    assert role_figures(played[1:2])["ended/final"] == 0.0
+
+
+MUTE, WELL = {"ended/final": 0.0}, {"ended/final": 0.1, "groups/flat": 0.9}
+FLAT = {"ended/final": 1.0, "groups/flat": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [([MUTE] * 5, "handed in an answer"), ([FLAT] * 5, "two different rewards"), ([MUTE, MUTE, WELL] * 3, "")],
+)
+def test_it_is_said_once_after_three_steps_in_a_row(rows: list[dict[str, float]], said: str) -> None:
+    sink = fakes.Sink()
+    report = Report(sink, None, 1, [SOLVER])
+    for at, row in enumerate(rows, start=1):
+        report._watch(SOLVER, row)
+        assert len(sink.events) == bool(said and at >= PATIENCE)
+    assert all(said in text for text in sink.events)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import fakes
 import pytest
-from fakes import config, game, played, void
+import torch
+from fakes import Stage, config, game, played, void
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssp.base.episode import PROPOSER, SOLVER, Episode, Outcome
+from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Outcome
+from ssp.base.errors import InputError, InvariantError
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
+from ssp.game import settings as game_rules
 from ssp.learning import algorithms
+from ssp.learning import settings as learning_rules
 from ssp.learning.batch import collate
+from ssp.learning.coldstart.store import ARTEFACT
 from ssp.selfplay.records import Game
-from ssp.selfplay.settle import all_played, settle
+from ssp.selfplay.settle import Settled, all_played, settle
+from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.workers import learner as learner_worker
+from tests import local
 
 T, F = True, False
 
@@ -172,3 +182,184 @@ def test_a_proposer_with_groups_of_one_learns_from_its_raw_reward() -> None:
     played = [Episode(item.id, item.id, PROPOSER, 0, log=log, outcome=Outcome.SCORED) for item in items]
     batch = collate(played, [item.reward for item in items], [item.group for item in items])
     assert algorithms.get("grpo").advantages(batch)[:, 1].tolist() == pytest.approx([0.75, 0.0, 0.0], abs=1e-5)
+
+
+# several questions to a target, and what proposals are compared with
+
+
+def compared(
+    number: int, right: list[bool | None] | None, target: str = "t", searches: int = 1, **changes: Any
+) -> Game:
+    """A game whose proposer searched so often; by default the attempts make its reward."""
+    made = game(f"g{number}", right, proposal=played(f"pg{number}", PROPOSER, searches=searches), **changes)
+    made.target = target
+    return made
+
+
+def learned(settled: Settled) -> dict[str, int]:
+    return {item.id: item.group for item in settled.items[PROPOSER]}
+
+
+def states(settled: Settled) -> dict[str, tuple[str, str]]:
+    return {row["id"]: (row["state"], row["cause"]) for row in settled.rows if row["id"].startswith("p")}
+
+
+def round_() -> list[Game]:
+    """Two targets, drawn twice each: rewards 0.25, 0.75; 0.5, 0.5."""
+    rights = [[T, T, T, F], [T, F, F, F], [T, T, F, F], [T, F, T, F]]
+    return [compared(n, right, f"t{n // 2}", 1 + n % 3) for n, right in enumerate(rights)]
+
+
+def test_questions_to_one_target_share_a_baseline_and_equal_ones_teach_nothing() -> None:
+    cfg = config(game__proposals=2, proposer__algorithm="rloo")
+    settled = settle(cfg, round_(), 7)
+    assert learned(settled) == {"pg0": 0, "pg1": 0}
+    assert states(settled)["pg2"] == states(settled)["pg3"] == ("dropped", "no_signal")
+    assert settled.figures(PROPOSER)["groups/flat"] == 0.5
+    batch_baseline = settle(config(game__proposals=2, proposer__algorithm="reinforce"), round_(), 7)
+    assert len(learned(batch_baseline)) == 4
+
+
+def test_hops_and_seed_put_targets_together() -> None:
+    hops = settle(config(proposer__group="hops", proposer__algorithm="reinforce_pp_baseline"), round_(), 7)
+    assert learned(hops) == {"pg0": 0, "pg1": 1, "pg2": 2, "pg3": 0}  # searches 1, 2, 3, 1
+    seed = settle(config(proposer__group="seed", proposer__algorithm="rloo"), round_(), 7)
+    assert learned(seed) == {"pg0": 0, "pg1": 0}
+
+
+@pytest.mark.parametrize("lost", [{"void_cause": "retriever_down"}, {"chosen": False}])
+def test_what_is_left_of_a_group_is_no_group(lost: dict[str, Any]) -> None:
+    games = round_()[:2]
+    for key, value in lost.items():
+        setattr(games[1], key, value)
+    settled = settle(config(game__proposals=2, proposer__algorithm="grpo"), games, 7)
+    assert learned(settled) == {} and states(settled)["pg0"] == ("dropped", "no_signal")
+
+
+def test_a_rejected_question_is_compared_with_the_others() -> None:
+    games = round_()[:2]
+    games[1] = compared(1, None, "t0", valid=False, rule="leakage")
+    cfg = config(game__proposals=2, proposer__algorithm="rloo", proposer__invalid_reward=-1.0)
+    settled = settle(cfg, games, 7)
+    assert [(item.id, item.reward, item.group) for item in settled.items[PROPOSER]] == [
+        ("pg0", 0.25, 0),
+        ("pg1", -1.0, 0),
+    ]
+
+
+def test_each_drawn_row_is_asked_about_so_often() -> None:
+    targets = Targets([Item(f"t{i}") for i in range(5)], 6, 0, each=3)
+    drawn = [made for number in range(5) for made in targets.take(number, 1)]
+    assert [made.number for made in drawn] == list(range(30))
+    rows = [made.target for made in drawn[::3]]
+    assert [made.target for made in drawn] == [target for target in rows for _ in range(3)]
+    assert sorted(rows[:5]) == sorted(rows[5:]) == [f"t{i}" for i in range(5)]
+    with pytest.raises(InvariantError, match="no multiple"):
+        Targets([Item("t")], 4, 0, each=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"game__proposals": 3}, "proposer.batch is a multiple"),
+        ({"game__proposals": 2, "game__questions": "dataset"}, "game.proposals counts"),
+        ({"proposer__algorithm": "rloo"}, "one target, of which there is one"),
+        ({"proposer__group": "hops", "proposer__algorithm": "reinforce"}, "proposer.group counts only"),
+        ({"solver__group": "hops"}, "solver.group is target"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        learning_rules.proposers_are_compared(config(**changes))
+        game_rules.targets_share_a_batch(config(**changes))
+    for good in ({"game__proposals": 4, "proposer__algorithm": "rloo"}, {"proposer__group": "hops"}):
+        learning_rules.proposers_are_compared(config(**good))
+        game_rules.targets_share_a_batch(config(**good))
+
+
+# ReMax: one greedy attempt more at each question, kept, whose reward is the baseline of the others
+
+
+def asked(right: list[bool | None], greedy: bool | None) -> Game:
+    made = game("g1", right)
+    made.greedy = void("sg1g") if greedy is None else played("sg1g")
+    if greedy is not None:
+        made.grades["sg1g"] = Grade(greedy, float(greedy))
+    return made
+
+
+def remax(**changes: Any) -> Config:
+    return config(solver__algorithm="remax", **changes)
+
+
+@pytest.mark.parametrize("greedy", [T, F])
+def test_the_greedy_reward_is_the_baseline(greedy: bool) -> None:
+    made = asked([T, F, T, F], greedy)
+    settled = settle(remax(), [made], 7)
+    assert [(item.reward, item.baseline) for item in settled.items[SOLVER]] == [
+        (r, float(greedy)) for r in (1, 0, 1, 0)
+    ]
+    kept = next(row for row in settled.rows if row["id"] == "sg1g")
+    assert (kept["state"], kept["reward"]) == ("kept", float(greedy))
+    assert made.win_rate == 0.5 and settled.figures(SOLVER)["reward/all"] == 0.5  # it is no attempt
+
+
+def test_equal_attempts_teach_where_the_greedy_one_differs() -> None:
+    assert len(settle(remax(), [asked([T] * 4, F)], 7).items[SOLVER]) == 4
+    settled = settle(remax(), [asked([T] * 4, T)], 7)
+    assert settled.items[SOLVER] == []
+    assert {row["cause"] for row in settled.rows if row["state"] == "dropped"} == {"no_signal"}
+
+
+def test_without_a_baseline_nothing_is_trained() -> None:
+    settled = settle(remax(), [asked([T, F, T, F], None)], 7)
+    states = {row["id"]: (row["state"], row["cause"]) for row in settled.rows}
+    assert states["sg1g"] == ("voided", "retriever_down") and settled.items[SOLVER] == []
+    assert states["sg1a0"] == ("dropped", "no_signal")
+    assert settled.counts["void/retriever_down"] == 1
+
+
+def test_a_game_with_greedy_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.scripted(monkeypatch)
+    stage = Stage(remax(eval__every=0), tmp_path / "run", jitter=1)
+    stage.play()
+    states = stage.settled()[SOLVER]
+    games = stage.rows("SELECT id, attempts FROM games WHERE attempts > 0")
+    assert states["kept"] == len(games) and {row["attempts"] for row in games} == {4}
+    orders = {
+        args[1].stem.split("-")[0]: args[1].temperature
+        for _, m, args in stage.cast.players["solver"].calls
+        if m == "play"
+    }
+    assert orders["solvergreedy"] == 0.0 and orders["solver"] == 1.0
+    again = Stage(remax(eval__every=0), tmp_path / "again", jitter=2)
+    again.play()
+    assert again.ledger.digest() == stage.ledger.digest()
+
+
+def test_the_learner_takes_the_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Advantage of an episode: its reward minus what the greedy one earned."""
+    seen: list[torch.Tensor] = []
+
+    class Watched(learner_worker.Learner):
+        def _learn(self, batches: Any) -> dict[str, dict[str, float]]:
+            batch = batches[SOLVER]
+            assert batch.baseline_rewards is not None
+            found = self._inner.objectives[SOLVER].algorithm.advantages(batch)
+            expected = (batch.rewards - batch.baseline_rewards)[:, None] * batch.mask
+            torch.testing.assert_close(found, expected)
+            seen.append(found)
+            return super()._learn(batches)
+
+    fakes.scripted(monkeypatch)
+    monkeypatch.setattr(local, "Learner", Watched)
+    given = {"game__questions": "dataset", "solver__batch": 3, "eval__every": 0}
+    stage = Stage(remax(steps=1, **given), tmp_path / "run", model=ARTEFACT)
+    stage.play()
+    assert len(seen) == 1 and bool((seen[0] != 0).any())
+    assert stage.figures(SOLVER)[-1]["grad_norm"] > 0
+
+
+def test_a_proposer_has_no_greedy_question() -> None:
+    with pytest.raises(InputError, match="nobody asks"):
+        learning_rules.proposers_are_compared(config(proposer__algorithm="remax"))

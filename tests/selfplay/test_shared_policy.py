@@ -110,20 +110,6 @@ def test_what_one_role_has_nothing_to_learn_from_the_other_trains(
     assert set(kept) == {role for roles in learns for role in set(ROLES) - roles}
 
 
-@pytest.mark.parametrize("call", ["update", "save", "weights"])
-def test_a_lost_learner_takes_both_roles_back(tmp_path: Path, call: str) -> None:
-    """One that dies again while it comes back."""
-    FakeLearner.fail_at = (
-        {f"solver/{call}": {2, 3}} if call != "weights" else {"solver/update": {2}, "solver/weights": {2}}
-    )
-    stage = Stage(config(**SHARED), tmp_path / "run", jitter=1)
-    stage.play()
-    stage.settled()
-    assert any("back to the last checkpoint" in text for text in stage.sink.events)
-    assert [(role, step) for role, step, _ in commits(stage)] == [(role, step) for step in (1, 2, 3) for role in ROLES]
-    assert stage.state()["step"] == 3
-
-
 # the real game, small
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import fakes
 import pytest
-from fakes import BrokenSearch, FakeLearner, Stage, config, on_calls
+from fakes import BrokenSearch, FakeLearner, Stage, config
 
 from ssp.base.crew import Call
-from ssp.base.episode import ROLES
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import SspError, VoidLimit
-from ssp.config.schema import Config
+from ssp.record.ledger import home
+from ssp.selfplay.queues import Channel
 
 
 @pytest.fixture(autouse=True)
@@ -115,19 +116,6 @@ def test_a_learner_dies_and_the_run_goes_back(
     assert sorted((c["role"], c["step"]) for c in live) == [(role, s) for role in ROLES for s in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize("kind", ["shm", "disk", "object_store"])
-def test_files_of_a_learner_that_died_are_missed_by_nobody(tmp_path: Path, kind: str) -> None:
-    """They go with the process that wrote them; what is played after it plays by those of the new one."""
-    limits = {f"schedule__max_staleness__{role}": 2 for role in ROLES}
-    FakeLearner.fail_at = {"solver/update": {4}}
-    stage = Stage(config(steps=5, save__every=2, transfer__kind=kind, **limits), tmp_path / "run")
-    stage.play()
-    stage.settled()
-    assert any("back to the last checkpoint" in text for text in stage.sink.events)
-    versions = [row["version"] for row in stage.figures("solver")]
-    assert versions == sorted(set(versions)) and stage.state()["step"] == 5
-
-
 def test_a_learner_that_always_dies_ends_the_run(tmp_path: Path) -> None:
     FakeLearner.fail_at = {"solver/update": set(range(1, 99))}
     stage = Stage(config(placement__restarts=2), tmp_path / "run")
@@ -165,39 +153,6 @@ def test_stop_ends_saved(tmp_path: Path, at: int) -> None:
     stage.settled()
     assert stage.state()["step"] == at
     assert [step for step, role, _ in stage.sink.rows if role == "eval"][-1] == at  # no further one: someone waits
-
-
-@pytest.mark.parametrize("batch", ["dummy", "replay"])
-def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path, batch: str) -> None:
-    def cfg(steps: int) -> Config:
-        return config(steps=steps, game__batch=batch, solver__batch=8)
-
-    whole = Stage(cfg(4), tmp_path / "whole")
-    whole.play()
-    half = Stage(cfg(2), tmp_path / "half")
-    half.play()
-    rest = Stage(cfg(4), tmp_path / "half")
-    rest.play()
-    rest.settled()
-    assert rest.state()["step"] == 4 and rest.sink.steps("solver") == [3, 4]
-    sql = "SELECT role, commit_step, reward, count(*) AS n FROM episodes WHERE state = 'trained' GROUP BY 1, 2, 3"
-    assert whole.rows(sql) == rest.rows(sql)
-
-
-def test_a_worker_fault_is_void_and_played_again(tmp_path: Path) -> None:
-    plain = Stage(config(), tmp_path / "plain")
-    plain.play()
-    stage = Stage(config(), tmp_path / "run")
-    stage.cast.players["solver"].fails = on_calls("play", 5, cause="solver_died")
-    stage.play()
-    stage.settled()
-    lost = [row for row in stage.rows() if row["cause"] == "solver_died"]
-    assert lost and all(row["outcome"] == "void" and row["reward"] is None for row in lost)
-    assert stage.ledger.outcomes()["void/solver_died"] == len(lost)
-    again = {row["id"].rsplit(".", 1)[0]: row for row in stage.rows() if row["id"].endswith(".1")}
-    assert set(again) == {row["id"].rsplit(".", 1)[0] for row in lost}
-    before = {row["id"].rsplit(".", 1)[0]: row for row in plain.rows()}
-    assert {id: row["reward"] for id, row in again.items()} == {id: before[id]["reward"] for id in again}
 
 
 def test_a_broken_search_voids_what_it_hits(tmp_path: Path) -> None:
@@ -242,22 +197,6 @@ def test_too_many_voids_end_the_run_saved(tmp_path: Path, monkeypatch: pytest.Mo
         stage.play()
     stage.settled()
     assert 0 < stage.state()["step"] < 50
-
-
-def test_a_dead_queue_loses_nothing(tmp_path: Path) -> None:
-    stage = Stage(config(steps=4), tmp_path / "run", jitter=3)
-    for crew in stage.cast.queues.values():
-
-        def fails(worker: int, method: str, count: int, args: Any, crew: Any = crew) -> str:
-            if method == "lease" and count % 2 == 1:
-                crew.inner.workers[0].clear()  # restarted, empty
-                return "queue_died"
-            return ""
-
-        crew.fails = fails
-    stage.play()
-    stage.settled()
-    assert stage.sink.steps("solver") == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -309,19 +248,52 @@ def test_the_void_limit_may_strike_at_any_time(tmp_path: Path, seed: int) -> Non
     stage.settled()
 
 
-@pytest.mark.covers("SP-06")
-@pytest.mark.parametrize("bounds", [(0, 0), (2, 2)])
-def test_the_proposer_warms_up_alone(tmp_path: Path, bounds: tuple[int, int]) -> None:
-    """The solver plays all the same, or nobody would know what the questions are worth."""
-    cfg = config(
-        steps=4,
-        proposer__warmup_steps=2,
-        schedule__max_staleness__proposer=bounds[0],
-        schedule__max_staleness__solver=bounds[1],
-    )
-    stage = Stage(cfg, tmp_path / "run", jitter=2)
+@pytest.mark.parametrize("policy", ["own", "shared"])
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("bound", [0, 2])
+def test_a_learner_that_lacks_a_block_takes_the_run_back_and_nothing_is_learned_twice(
+    tmp_path: Path, policy: str, role: str, bound: int
+) -> None:
+    """A node took blocks along that were graded, and not trained yet: their rounds are played again."""
+    bounds = {f"schedule__max_staleness__{name}": bound for name in ROLES}
+    shared = {f"{name}__policy": policy for name in ROLES}
+    stage = Stage(config(steps=6, save__every=2, **bounds, **shared), tmp_path / "run", jitter=1)
+    learner = role if policy == "own" else SOLVER
+    stage.cast.learners[learner].fails = fakes.on_calls("update", 4, cause="payload_lost")  # type: ignore[attr-defined]
     stage.play()
     states = stage.settled()
-    steps = {role: {row["commit_step"] for row in stage.rows() if row["role"] == role} - {None} for role in ROLES}
-    assert steps == {"proposer": {1, 2, 3, 4}, "solver": {3, 4}} and states["solver"]["kept"] > 0
-    assert [row["version"] for row in stage.figures("solver")] == [1, 1, 2, 3]
+    assert len([text for text in stage.sink.events if "payload_lost; back to the last" in text]) == 1
+    assert stage.state()["step"] == 6 and set(stage.sink.steps(role)) == set(range(1, 7))
+    lost = stage.rows("SELECT * FROM episodes WHERE cause = 'rolled_back'")
+    assert {row["state"] for row in lost} == {"dropped"}
+    assert all(states[name]["trained"] for name in ROLES) and stage.figures(role)[-1]["staleness/max"] <= bound
+
+
+def test_a_run_sweeps_each_queue_after_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the version that was published then; where nothing is that old, no queue is asked."""
+    asked: list[tuple[str, int]] = []
+    sweep = Channel.sweep
+
+    async def noted(self: Channel, oldest: int, account: Any) -> None:
+        asked.append((self.name, oldest))
+        await sweep(self, oldest, account)
+
+    monkeypatch.setattr(Channel, "sweep", noted)
+    stage = Stage(config(steps=3, schedule__max_staleness__solver=1), tmp_path / "run")
+    stage.play()
+    for role, oldest in ((PROPOSER, [2, 3, 4]), (SOLVER, [1, 2, 3])):
+        name = stage.cast.queues[role].name
+        assert [version for queue, version in asked if queue == name] == oldest
+        assert stage.cast.queues[role].counts["sweep"] == 0  # type: ignore[attr-defined]
+
+
+def test_the_folder_has_every_episode_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "file_system", lambda path: "nfs4" if "share" in str(path) else "ext4")
+    monkeypatch.setattr(home.tempfile, "gettempdir", lambda: str(tmp_path / "disk"))
+    stage = Stage(config(), tmp_path / "share" / "run")
+    stage.play()
+    states = stage.settled()  # reads the folder's file
+    assert {state for counts in states.values() for state, n in counts.items() if n} <= fakes.FINAL
+    (written,) = (tmp_path / "disk").rglob("ledger.db")
+    assert stage.ledger.digest() == home.Ledger(written, readonly=True).digest()
+    assert states["eval"]["kept"] == 5 + 3 + 10  # at the start, at step 2, and of both sets after the last save

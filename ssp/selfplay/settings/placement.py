@@ -90,10 +90,6 @@ def shares_have_a_use(cfg: Config) -> None:
     for key, gpus in (("placement.judge_gpus", place.judge_gpus), ("retriever.gpus", cfg.retriever.gpus)):
         rule = f"{key} is a part of a GPU, or a whole number of them"
         _hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set {key}={int(gpus)}")
-    for role in cfg.roles:
-        own = not place.engine_gpus or cfg.block(role).engine.kind != "endpoint"
-        found = f"{role}.engine.kind=endpoint with {place.engine_gpus:g}"
-        _hold(own, "placement.engine_gpus belongs to engines of our own", found, "set placement.engine_gpus=0")
     asks = cfg.judge.kind == "engine" or (cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles)
     found = f"judge_gpus={place.judge_gpus:g}, judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}"
     rule = "placement.judge_gpus belongs to judges with an engine"
