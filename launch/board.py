@@ -1,17 +1,16 @@
 """`ssp board RUN`: a run as a page in the browser, while it plays and afterwards; or as one HTML file. `ssp board --grafana
 FILE`: the dashboard of all figures that Ray's metrics hold.
 
-Promises that a run is only read, and that nobody but this machine is answered.
+A run is only read, and nobody but this machine is answered.
 """
 
 from __future__ import annotations
 
 import errno
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.cli import Parser, end_politely, whole
+from launch.cli import Parser, bind, end_politely, run, whole
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.base.printable import say
@@ -29,59 +28,52 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--grafana", type=Path, metavar="FILE.json", help="write a dashboard for Grafana, and end")
     parser.add_argument("--port", type=whole(0, 65535), default=PORT, help=f"0 takes a free one (default {PORT})")
-    args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
-    if args.grafana is not None:
-        return _grafana(args.grafana)
-    if not args.run:
+    args = parser.parse_args(argv)
+    if not args.run and args.grafana is None:
         raise InputError("ssp board shows a run", "no RUN", "name a run's folder, or write --grafana FILE.json")
     if args.save is not None and args.save.suffix not in (".html", ".htm"):
         raise InputError("--save names an HTML file", args.save, "let the name end in .html")
-    # Here, because --help needs none of it.
-    from launch.cli import bind
-    from ssp.views.board.data import Board
-    from ssp.views.board.server import Server, save
+    return _written(args.run, args.save, args.grafana) if args.save or args.grafana else _served(args.run, args.port)
 
-    board = Board(RunFolder(existing(args.run)))
+
+def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
+    # Here, because --help needs none of it.
+    from ssp.telemetry.published import grafana
+    from ssp.views.board import server
+    from ssp.views.board.data import Board
+
+    try:
+        if dashboard is not None:
+            with dashboard.open("x", encoding="utf-8") as made:
+                made.write(grafana())
+            say(f"{dashboard}: import it in Grafana (Dashboards, New, Import), then choose the Prometheus source")
+        if save is not None:
+            board = Board(RunFolder(existing(run)))
+            board.look()
+            say(f"{save}: {server.save(board, save)} questions with their transcripts")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        rule = "--save names a file that can be made, --grafana one that is not there yet"
+        raise InputError(rule, f"{save or dashboard}: {error}", "give another") from error
+    return 0
+
+
+def _served(run: str, port: int) -> int:
+    from ssp.views.board.data import Board
+    from ssp.views.board.server import Server
+
+    board = Board(RunFolder(existing(run)))
     board.look()
-    if args.save is not None:
-        try:
-            kept = save(board, args.save)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise InputError(
-                "--save names a file that can be made", f"{args.save} ({error})", "give another"
-            ) from error
-        say(f"{args.save}: {kept} questions with their transcripts")
-        return 0
     end_politely()
-    with bind(HOST, args.port) as listener:
+    with bind(HOST, port) as listener:
         say(f"board of {board.run.name}: http://{HOST}:{listener.getsockname()[1]} (Ctrl-C ends it)")
         try:
             Server(board, listener).serve_forever()
         except KeyboardInterrupt:
-            return 0
-    return 0
-
-
-def _grafana(file: Path) -> int:
-    """Write the dashboard; a file that is there stays."""
-    from ssp.telemetry.published import grafana
-
-    try:
-        with file.open("x", encoding="utf-8") as made:
-            made.write(grafana())
-    except FileExistsError as error:
-        raise InputError(
-            "--grafana names a file that does not exist yet", file, "give another, or remove it"
-        ) from error
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError("--grafana names a file that can be made", f"{file} ({error})", "give another") from error
-    say(f"{file}: import it in Grafana (Dashboards, New, Import), then choose the Prometheus source")
+            pass
     return 0
 
 
 if __name__ == "__main__":
-    from launch.main import run
-
-    raise SystemExit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

@@ -1,22 +1,23 @@
-"""The command line that commands share: `--config NAME|FILE`, `key=value` settings, flags.
-
-Owns parsing. Promises that a wrong argument is an `InputError` (one paragraph, exit code 2), like every other bad input.
-Refuses to know what a command does.
-"""
+"""The command line that commands share: `--config NAME|FILE`, `key=value` settings, flags; and what becomes of a failure."""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import io
+import math
 import os
+import re
 import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, InvariantError, SspError
 from ssp.base.printable import say
 
 if TYPE_CHECKING:
@@ -24,6 +25,50 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = "quickstart"
 BACKLOG = 512
+INTERRUPTED = 130
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
+"""Errors of the operating system that only another path, or other rights to it, can mend."""
+
+
+def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
+    """Call `command(argv)` (None: the process's own) and turn a failure into one paragraph on stderr and an exit code.
+
+    0 done, 2 bad input, 1 a failure of ours, 130 interrupted. An exception that nobody typed is a bug: 1, and its traceback.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = command(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # `ssp ... | head`: what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        say("ssp: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 (nobody expected it: a failure of ours)
+        known = error if isinstance(error, SspError) and not isinstance(error, InvariantError) else _mended(error)
+        if known is None:
+            say(f"ssp: a bug in ssp, or in what it runs on\n{''.join(traceback.format_exception(error))}", sys.stderr)
+            return 1
+        kind = "" if isinstance(known, InputError) else f"{type(known).__name__}: "
+        say(f"ssp: {kind}{known}", file=sys.stderr)
+        return known.exit_code
+
+
+def _mended(error: Exception) -> InputError | None:
+    """What a user can do about an error of the operating system: a full disk, a path without rights."""
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
+    if any(getattr(one, "errno", 0) in _FULL or "disk is full" in str(one) for one in chain):
+        return InputError("what is written needs space", error, "free some; a run goes on with resume=auto")
+    if isinstance(error, OSError) and error.errno in _OF_THE_PATH and error.filename:
+        return InputError("a path that is typed can be used", error, "give another path, or the rights to it")
+    return None
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,13 +81,10 @@ class Parser(argparse.ArgumentParser):
         """Raise, where argparse would print the usage and leave."""
         from ssp.config.migration import advice
 
-        rule, unknown, typed = message.partition("unrecognized arguments: ")
-        # What was typed for an option that nobody knows may be a secret.
-        words = [word.partition("=")[0] if word.startswith("-") else word for word in typed.split()]
-        names = [word for at, word in enumerate(words) if not at or word.startswith("-") or words[at - 1][0] != "-"]
         hint = advice([word.partition("=")[0] for word in message.split()]) or f"see {self.prog} --help"
-        found = f"{rule}{unknown}{' '.join(names)}"
-        raise InputError(f"{self.prog} takes only the arguments that it knows", found, hint)
+        if message.startswith("unrecognized"):  # what was typed for an option that nobody knows may be a secret
+            message = re.sub(r"( --?[^\s=]+)[= ](?!-)\S+", r"\1", message)
+        raise InputError(f"{self.prog} takes only the arguments that it knows", message, hint)
 
 
 @dataclass(frozen=True)
@@ -97,8 +139,7 @@ def from_environment(config: str, overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def end_politely() -> None:
-    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C: what was started is taken down, nothing is left
-    half-made."""
+    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         on_hangup(lambda: signal.default_int_handler(signal.SIGHUP, None))
@@ -135,26 +176,35 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def number(least: float, most: float = math.inf) -> Callable[[str], float]:
+    """A finite number in a range, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or math.isinf(value):
+            raise argparse.ArgumentTypeError(f"a number from {least:g} to {most:g}, not {text!r}")
+        return value
+
+    return read
+
+
 def temperature(text: str) -> float:
     """A sampling temperature, for argparse: 0 is greedy."""
     from ssp.config.tables import COLDEST
 
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not (value == 0.0 or COLDEST <= value < float("inf")):
-        raise argparse.ArgumentTypeError(f"0 or a number of at least {COLDEST}, not {text}")
-    return value
+    value = number(0.0)(text)
+    return value if value == 0.0 else number(COLDEST)(text)
 
 
-def whole(least: int, most: float = float("inf")) -> Callable[[str], int]:
+def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
     """A whole number in a range, for argparse."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
-            span = f"at least {least}" if most == float("inf") else f"{least} to {most}"
-            raise argparse.ArgumentTypeError(f"a whole number of {span}, not {text!r}")
+            raise argparse.ArgumentTypeError(f"a whole number from {least} to {most}, not {text!r}")
         return int(text)
 
     return read

@@ -20,7 +20,7 @@ import psutil
 
 from actors.cluster import free
 from launch import train
-from launch.cli import Parsed, end_politely, parse
+from launch.cli import Parsed, end_politely, parse, run
 from launch.nodes import code, ports, raynode, token
 from launch.nodes.meeting import Meeting
 from launch.nodes.member import Member
@@ -127,7 +127,7 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
         os.environ["RAY_ADDRESS"] = seat.ray
         exit_code = train.train(cfg, parsed.config, lambda: meeting.end(SspError.exit_code))
     except KeyboardInterrupt:
-        exit_code = train.EXIT_INTERRUPTED
+        exit_code = train.INTERRUPTED
         raise
     except SspError as error:
         exit_code = error.exit_code
@@ -136,7 +136,7 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
         end_politely()  # asyncio took its handlers with it
         meeting.end(exit_code)
         if node is not None:
-            node.end(keep=exit_code not in (0, train.EXIT_INTERRUPTED))
+            node.end(keep=exit_code not in (0, train.INTERRUPTED))
     return exit_code
 
 
@@ -252,6 +252,4 @@ def _say(message: str) -> None:
 
 
 if __name__ == "__main__":
-    from launch.main import run
-
-    sys.exit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

@@ -1,18 +1,34 @@
-"""`ssp compare RUN...`: runs beside each other, differences of pairs, and each run's best checkpoint."""
+"""`ssp compare RUN...`: runs beside each other, differences of pairs, and each run's best checkpoint.
+
+What is shown is what --json says; the figures come from `ssp.views.compare`.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from launch.cli import Parser
+from rich.console import Console
+from rich.text import Text
+
+from launch.cli import Parser, run
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.base.printable import say
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.best import METRIC, PLAIN, usual
-from ssp.telemetry.terminal import Terminal
+from ssp.telemetry.terminal import Terminal, table
+
+if TYPE_CHECKING:
+    from ssp.game.evaluation.summary import Estimate
+    from ssp.views.compare.pairs import Versus
+    from ssp.views.compare.runs import Point, Run
+
+HIDDEN = ("run", "resume", "ray", "telemetry")
+"""Settings of where a run is and who watches it."""
+
+Data = dict[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,28 +38,130 @@ def main(argv: Sequence[str] | None = None) -> int:
     usually = f"default {METRIC}, or {PLAIN} where a run has none"
     parser.add_argument("--metric", default="", metavar="NAME", help=f"a figure that is evaluated ({usually})")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
-    args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+    args = parser.parse_args(argv)
     # Here, because --help needs none of it.
-    from launch.records import compared
     from ssp.views.compare.pairs import paired
     from ssp.views.compare.runs import Run
 
     folders = [existing(text).absolute() for text in args.runs]
-    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
-    if twice is not None:
-        raise InputError("a run is compared with others", f"{twice}, twice", "name each run once")
+    if len(set(folders)) < len(folders):
+        raise InputError("a run is compared with others", f"{' '.join(args.runs)}: one twice", "name each run once")
     found = [RunFolder(folder) for folder in folders]
     metric = args.metric or usual(found)
     runs = [Run(folder, metric) for folder in found]
-    told = compared.figures(runs, paired(runs))
+    told = figures(runs, paired(runs))
     if args.json:
         say(json.dumps(told, indent=1))
     else:
-        compared.show(Terminal(soft_wrap=True), told)
+        show(Terminal(soft_wrap=True), told)
     return 0
 
 
-if __name__ == "__main__":
-    from launch.main import run
+def figures(runs: Sequence[Run], versus: Sequence[Versus]) -> Data:
+    """Everything that is known, as numbers, texts and lists."""
+    from ssp.views.compare.pairs import repeated
+    from ssp.views.compare.runs import differing
 
-    raise SystemExit(run(main, sys.argv[1:]))
+    differences = []
+    for one in versus:
+        pairs = [
+            {
+                **{"ours": pair.ours.name, "theirs": pair.theirs.name},
+                "ends": [pair.ours.end.step, pair.theirs.end.step],
+                **{"questions": pair.questions, "difference": _interval(pair.estimate)},
+            }
+            for pair in one.pairs
+        ]
+        differences.append({"pairs": pairs, "mean": _interval(one.estimate)})
+    return {
+        "metric": runs[0].metric,
+        "runs": [_run(one) for one in runs],
+        "settings": differing(runs, HIDDEN),
+        "differences": differences,
+        "left_out": [{"name": run.name, "same_as": one.name} for run, one in repeated(runs)],
+    }
+
+
+def _run(run: Run) -> Data:
+    best, kept = run.best, run.nearest(run.best.step)
+    return {
+        **{name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")},
+        "folder": str(run.folder.path),
+        "evaluations": len(run.values),
+        **{"start": _point(run.start), "end": _point(run.end), "best": _point(best)},
+        "checkpoint": kept
+        and {
+            **{"step": kept.step, "version": kept.version, "folder": str(kept.folder)},
+            "is_best": kept.step == best.step,
+        },
+    }
+
+
+def _point(point: Point) -> Data:
+    return {"step": point.step, "value": point.value, "interval": _interval(point.estimate)}
+
+
+def _interval(estimate: Estimate | None) -> Data | None:
+    return None if estimate is None else {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+
+
+def show(console: Console, found: Data) -> None:
+    """The table of runs, what differs, the pairs, and each run's best checkpoint."""
+    console.print(Text(f"{found['metric']}, with 95 % intervals (bootstrap draws of questions)", style="bold"))
+    rows = []
+    for one in found["runs"]:
+        values = [_value(one[name]) for name in ("start", "end", "best")]
+        cost = f"{one['seconds']:,.0f}", f"{sum(one['voids'].values()):,}"
+        rows.append((one["name"], str(one["steps"]), *values, *cost, one["ended"]))
+    console.print(table(("run", "steps", "start", "end", "best", "seconds", "voids", "ended"), rows))
+    names = [one["name"] for one in found["runs"]]
+    for key, values in found["settings"].items():
+        said = ", ".join(f"{value!r} ({name})" for name, value in zip(names, values, strict=True))
+        console.print(Text(f"{key}: {said}"))
+    for versus in found["differences"]:
+        for pair in versus["pairs"]:
+            said = f"{pair['ours']} - {pair['theirs']} (same seed, same start): {_difference(pair['difference'])}"
+            steps = " and ".join(str(step) for step in dict.fromkeys(pair["ends"]))
+            console.print(Text(f"{said} over {pair['questions']:,} questions that both answered after step {steps}"))
+        if versus["mean"] is not None:
+            known = sum(pair["difference"] is not None for pair in versus["pairs"])
+            said = f"{known} pairs: {_difference(versus['mean'])} on average, pairs drawn anew"
+            console.print(Text(said, style="bold"))
+    if len(names) > 1 and not found["differences"]:
+        console.print("no pairs: no two of these runs differ in a setting at the same seed and start")
+    for left in found["left_out"]:
+        said = f"is in no pair: it has the settings, the seed and the start of {left['same_as']}, which counts already"
+        console.print(Text(f"{left['name']} {said}", style="yellow"))
+    for one in found["runs"]:
+        console.print(_best(one))
+
+
+def _value(point: Data) -> str:
+    interval = point["interval"]
+    return f"{point['value']:.3f}" + (f"\n{interval['low']:.2f}-{interval['high']:.2f}" if interval else "")
+
+
+def _difference(interval: Data | None) -> str:
+    if interval is None:
+        return "no interval (no question in common, or no accuracy)"
+    return f"{interval['mean']:+.3f} [{interval['low']:+.3f}, {interval['high']:+.3f}]"
+
+
+def _best(run: Data) -> Text:
+    """Where the best value's weights are, else where the nearest ones are."""
+    best, kept = run["best"], run["checkpoint"]
+    if best["step"] == 0:
+        where = "that is what it started from"
+    elif kept is None:
+        where = "no checkpoint of the solver is left"
+    elif kept["is_best"]:
+        where = f"its checkpoint is v{kept['version']}, {kept['folder']}"
+    else:
+        where = "its checkpoint is not there (save.every, save.keep); "
+        where += f"the nearest is step {kept['step']}: v{kept['version']}, {kept['folder']}"
+    said = f"best of {run['evaluations']} evaluations {best['value']:.3f} at step {best['step']}; {where}"
+    return Text(f"{run['name']}: ", style="bold").append(said, style="none")
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main))

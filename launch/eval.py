@@ -1,9 +1,7 @@
 """`ssp eval`: scores of a policy, or of a file of predictions, on evaluation sets, in one process.
 
-Owns the command: which sets, which policy, how it is asked, the files. Promises that every question is scored exactly
-once, that the same command prints and writes the same bytes again (greedy, or from the seed), that the files are
-written when every set was played, and that an evaluation which was ended goes on where it was. Refuses to know how
-episodes are played or answers are scored.
+Every question is scored exactly once; the same command prints and writes the same bytes again (greedy, or from the seed); an
+evaluation which was ended goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,18 +13,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launch import policy
-from launch.cli import Parsed, Parser, parse, temperature, whole
-from launch.records import evaltable
+from launch import evaltable, policy
+from launch.cli import Parsed, Parser, number, parse, run, temperature, whole
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
 from ssp.base.printable import say
-from ssp.capacity.memory import find, size, threads
+from ssp.capacity.memory import find, threads
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora, evaluation
-from ssp.game.evaluation import Kept, Play, Row, methods, predictions
+from ssp.game.evaluation import Kept, Row, methods, predictions
 from ssp.game.judge import AnswerJudge, Item
 from ssp.game.rollout import Search, lengths
 from ssp.game.world import files
@@ -41,9 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when a set has no scored question (every episode void)."""
     from ssp.selfplay.workers import build
 
-    parsed = _arguments(sys.argv[1:] if argv is None else argv)
+    parsed = _arguments(argv)
     args = parsed.flags
-    _check_files(args)
     named = policy.parse(args)
     cfg = named.config(args.config, parsed.overrides)
     threads.use(threads.alone(cfg))
@@ -52,15 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         judge.check()
     console, kept = Terminal(), Kept(None, "")
     if args.predictions:
-        asked = _sets(args.data, None, "")
-        rows = predictions.read(
-            args.predictions, {s.name: _questions(cfg, s, True, None) for s in asked}, cfg.judge.fold
-        )
+        asked = {one.name: _questions(cfg, one, True, None) for one in _sets(args.data, None, "")}
+        rows = predictions.read(args.predictions, asked, cfg.judge.fold)
     else:
         rows, kept = _play(cfg, args, named, console)
     if judge is not None:
         rows = {name: _judged(judge, found) for name, found in rows.items()}
-    lines = {name: evaluation.lines(name, found, cfg.seed, _ks(args), cfg.judge.fold) for name, found in rows.items()}
+    ks = args.k or ([1, args.samples] if args.samples > 1 else [])
+    lines = {name: evaluation.lines(name, found, cfg.seed, ks, cfg.judge.fold) for name, found in rows.items()}
     evaltable.show(console, lines, rows, cfg.retriever.topk)
     if args.out:
         evaluation.write_rows(args.out, rows)
@@ -79,24 +74,26 @@ def _play(
     from ssp.selfplay.workers import build
 
     sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
-    if not args.data and args.corpus:
-        raise InputError("--corpus is of --data", f"--corpus {args.corpus} alone", "give --data, or set data.eval")
     if not sets:
         raise InputError("ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
-    if args.samples > 1 and args.temperature == 0:
-        raise InputError("greedy samples are all the same", f"--samples {args.samples}", "give --temperature 1")
-    questions = {item.name: _questions(cfg, item, own=bool(args.data), per_hop=args.per_hop) for item in sets}
-    kept = Kept(Path(args.out) if args.out else None, _mark(cfg, args, named, questions), cfg.judge.fold)
+    questions = {item.name: _questions(cfg, item, bool(args.data), args.per_hop) for item in sets}
+    folder, corpus_names = named.folder(cfg), [item.corpus for item in sets]
+    options = args.method, args.temperature, args.samples, args.replay, named.url, named.model
+    places = [folder, *corpora.named(cfg, [corpora.TRAIN, *corpus_names]).values()]
+    kept = Kept(args.out, evaluation.mark((to_yaml(cfg), options, questions), places), cfg.judge.fold)
     if kept.rows:
         say(f"{kept.path}: {len(kept.rows)} rows are there already", file=sys.stderr)
-    search = _search(cfg, args, [item.corpus for item in sets])
-    play = _player(cfg, args, named, search, console)
+    search = _search(cfg, args, corpus_names)
+    said = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
+    console.print(f"policy {named.shown(folder)}, {said}", soft_wrap=True)
     asked = [question.question for found in questions.values() for question in found]
-    build.check_words(build.tokenizer(named.folder(cfg)), asked)
     if args.method == methods.AGENT:
-        _warn(cfg, named.folder(cfg), asked, [item.corpus for item in sets])
-    batch = args.batch or _batch(cfg, named.folder(cfg))
-    rows = {}
+        play = build.player(cfg, SOLVER, folder, search, args.temperature)
+        _warn(cfg, folder, asked, corpus_names)
+    else:
+        play = build.baseline(cfg, SOLVER, folder, search, args.temperature, args.method)
+    build.check_words(build.tokenizer(folder), asked)
+    batch, rows = args.batch or _batch(cfg, folder), {}
     try:
         for item in sets:
             found = questions[item.name]
@@ -110,9 +107,7 @@ def _play(
     finally:
         kept.close()
     if isinstance(search, RecordedSearch):
-        searches = search.hits + search.misses
-        share = search.hits / searches if searches else 1.0
-        console.print(f"searches: {searches}, from the record {search.hits} ({share:.1%})")
+        console.print(f"searches: {search.hits + search.misses}, from the record {search.hits}")
         search.close()
     return rows, kept
 
@@ -130,40 +125,15 @@ def _warn(cfg: Config, folder: Path, questions: Sequence[str], names: list[str])
 def _search(cfg: Config, args: argparse.Namespace, names: list[str]) -> Search:
     if not (args.record or args.replay):
         return corpora.search(cfg, names)
-    return corpora.recorded(cfg, names, Path(args.record or args.replay), args.cache_ttl, bool(args.replay))
+    return corpora.recorded(cfg, names, args.record or args.replay, args.cache_ttl, bool(args.replay))
 
 
 def _batch(cfg: Config, folder: Path) -> int:
     """Questions at once, by the memory that is free now."""
-    from ssp.capacity.memory.engine import engine, fitting
+    from ssp.capacity.memory.engine import fitting
     from ssp.capacity.placement import machine
 
-    free, model = machine.free_bytes(), find(str(folder))
-    batch = min(BATCH, fitting(model, cfg.solver, int(CACHE_SHARE * free)))
-    if batch < BATCH:
-        cache = size(sum(n.bytes for n in engine(model, cfg.solver, BATCH).needs if n.what == "KV cache"))
-        each = f"{BATCH} would keep up to {cache} of cache at {cfg.solver.limits.longest} tokens each"
-        say(f"{batch} questions at once (--batch): {each}, and {size(free)} of memory are free", file=sys.stderr)
-    return batch
-
-
-def _mark(cfg: Config, args: argparse.Namespace, named: policy.Policy, questions: object) -> str:
-    """What stands for all that decides the rows."""
-    names = [args.corpus] if args.corpus else [item.corpus for item in cfg.data.eval]
-    asked = args.method, args.temperature, args.samples, args.replay, named.url, named.model
-    places = [named.folder(cfg), *corpora.named(cfg, [corpora.TRAIN, *names]).values()]
-    return evaluation.mark((to_yaml(cfg), asked, questions), places)
-
-
-def _player(cfg: Config, args: argparse.Namespace, named: policy.Policy, search: Search, console: Terminal) -> Play:
-    from ssp.selfplay.workers import build
-
-    folder = named.folder(cfg)
-    asked = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
-    console.print(f"policy {named.shown(folder)}, {asked}", soft_wrap=True)
-    if args.method == methods.AGENT:
-        return build.player(cfg, SOLVER, folder, search, args.temperature)
-    return build.baseline(cfg, SOLVER, folder, search, args.temperature, args.method)
+    return min(BATCH, fitting(find(str(folder)), cfg.solver, int(CACHE_SHARE * machine.free_bytes())))
 
 
 def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> list[Question]:
@@ -178,13 +148,46 @@ def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> li
 def _judged(judge: AnswerJudge, rows: list[Row]) -> list[Row]:
     """The rows with the judge's word; where it gave none, why."""
     scored = [row for row in rows if row.scored]
-    decisions = judge.decide([Item(row.question, row.golden_answers, row.prediction) for row in scored])
-    found = iter(decisions)
-    return [row.with_decision(next(found)) if row.scored else row for row in rows]
+    decisions = iter(judge.decide([Item(row.question, row.golden_answers, row.prediction) for row in scored]))
+    return [row.with_decision(next(decisions)) if row.scored else row for row in rows]
 
 
-def _ks(args: argparse.Namespace) -> list[int]:
-    return args.k or ([1, args.samples] if args.samples > 1 else [])
+def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:
+    """One set a file, named by its stem. Without --corpus a generated world's questions are searched in that world."""
+    sets = [
+        EvalSet(path, path, corpus or path)
+        if path.startswith(files.PREFIX)
+        else EvalSet(Path(path).stem, path, corpus or default)
+        for path in paths
+    ]
+    if len({item.name for item in sets}) < len(sets):
+        raise InputError("the files of --data have different names", ", ".join(paths), "rename one of them")
+    return sets
+
+
+def _arguments(argv: Sequence[str] | None) -> Parsed:
+    """`--data` and `--predictions` take every word that follows: settings typed after their files are sorted out here."""
+    parsed = parse(argv, "eval", "Score a policy, or predictions, on evaluation sets.", _flags)
+    flags, settings = parsed.flags, []
+    for name in ("data", "predictions"):
+        words = getattr(flags, name)
+        settings += [word for word in words if "=" in word]
+        setattr(flags, name, [word for word in words if "=" not in word])
+    if flags.method != methods.AGENT:
+        methods.get(flags.method)
+    played = not flags.predictions
+    if played and max(flags.k, default=0) > flags.samples:
+        raise InputError("--k goes up to --samples", f"--k {max(flags.k)}, --samples {flags.samples}", "sample more")
+    if played and flags.samples > 1 and flags.temperature == 0:
+        raise InputError("greedy samples are all the same", f"--samples {flags.samples}", "give --temperature 1")
+    if flags.corpus and not flags.data:
+        raise InputError("--corpus is of --data", f"--corpus {flags.corpus} alone", "give --data, or set data.eval")
+    wanted = [path.absolute() for path in (flags.out, flags.summary) if path]
+    for path in wanted:
+        if path.exists() or wanted.count(path) > 1 or not os.access(path.parent, os.W_OK):
+            rule = "--out and --summary are new files, each in a folder that can be written"
+            raise InputError(rule, path, "give another name, remove what is there, or make the folder")
+    return replace(parsed, overrides=[*parsed.overrides, *settings])
 
 
 def _flags(parser: Parser) -> None:
@@ -197,79 +200,20 @@ def _flags(parser: Parser) -> None:
     parser.add_argument("--samples", type=whole(1), default=1, help="samples a question, for pass@k")
     parser.add_argument("--k", type=_counts, default=[], metavar="1,2,4", help="the k of pass@k; default: 1 and all")
     parser.add_argument("--batch", type=whole(1), default=0, help="questions at once; default: by free memory")
-    parser.add_argument("--record", metavar="FILE", help="keep every search's answer here, and ask nothing twice")
-    parser.add_argument("--replay", metavar="FILE", help="take every search's answer from here, and ask nothing")
-    parser.add_argument("--cache-ttl", type=_seconds, default=0.0, metavar="SECONDS", help="until an answer is too old")
+    records = parser.add_mutually_exclusive_group()
+    records.add_argument("--record", type=Path, metavar="FILE", help="keep every search's answer, ask nothing twice")
+    records.add_argument(
+        "--replay", type=Path, metavar="FILE", help="take every search's answer from here, ask nothing"
+    )
+    parser.add_argument("--cache-ttl", type=number(0), default=0.0, metavar="SECONDS", help="until one is too old")
     parser.add_argument("--predictions", nargs="+", default=[], metavar="FILE", help="score these; nothing is played")
-    parser.add_argument("--out", metavar="FILE", help="write one JSON line a question and sample here")
-    parser.add_argument("--summary", metavar="FILE", help="write the table as JSON here, with its intervals")
-
-
-def _arguments(argv: Sequence[str]) -> Parsed:
-    """`--data` and `--predictions` take every word that follows: settings typed after their files are sorted out here."""
-    parsed = parse(argv, "eval", "Score a policy, or predictions, on evaluation sets.", _flags)
-    flags, settings = parsed.flags, []
-    for name in ("data", "predictions"):
-        words = getattr(flags, name)
-        settings += [word for word in words if "=" in word]
-        setattr(flags, name, [word for word in words if "=" not in word])
-    if flags.method != methods.AGENT:
-        methods.get(flags.method)
-    if max(flags.k, default=0) > flags.samples and not flags.predictions:
-        raise InputError("--k goes up to --samples", f"--k {max(flags.k)}, --samples {flags.samples}", "sample more")
-    if (flags.record or flags.replay) and flags.predictions:
-        raise InputError("a record of searches is of sets that are played", "--predictions", "leave --record out")
-    if flags.record and flags.replay:
-        raise InputError("--record asks what is not on record, --replay never asks", "both", "leave one of them out")
-    if flags.cache_ttl and not (flags.record or flags.replay):
-        raise InputError("--cache-ttl is of a record", "neither --record nor --replay", "give one of them")
-    return replace(parsed, overrides=[*parsed.overrides, *settings])
-
-
-def _seconds(text: str) -> float:
-    value = float(text) if text.replace(".", "", 1).isdecimal() else 0.0
-    if value <= 0.0:
-        raise argparse.ArgumentTypeError(f"seconds, above 0, not {text}")
-    return value
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON line a question and sample here")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the table as JSON here, with its intervals")
 
 
 def _counts(text: str) -> list[int]:
     return sorted({whole(1)(part) for part in text.split(",")})
 
 
-def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:
-    """One set a file, named by its stem. Without --corpus a generated world's questions are searched in that world."""
-    sets = [
-        EvalSet(path, path, corpus or path)
-        if path.startswith(files.PREFIX)
-        else EvalSet(Path(path).stem, path, corpus or default)
-        for path in paths
-    ]
-    names = [item.name for item in sets]
-    if len(set(names)) < len(names):
-        raise InputError("the files of --data have different names", ", ".join(paths), "rename one of them")
-    return sets
-
-
-def _check_files(args: argparse.Namespace) -> None:
-    """Where the results go: before hours of play, and no file is replaced."""
-    wanted = [Path(path).absolute() for path in (args.out, args.summary) if path]
-    for path in wanted:
-        if not path.parent.is_dir() or (path.exists() and not path.is_file()):
-            raise InputError(
-                "--out and --summary are files in existing folders", path, "make the folder, or give another"
-            )
-        if not os.access(path.parent, os.W_OK):
-            raise InputError("--out and --summary can be written", path, "give another place")
-    read = [Path(path).absolute() for path in (*args.data, *args.predictions, args.corpus or "none")]
-    for path in wanted:
-        if wanted.count(path) > 1 or any(other.exists() and path.exists() and path.samefile(other) for other in read):
-            raise InputError("--out and --summary are files of their own", path, "give another name")
-        if path.exists():
-            raise InputError("--out and --summary are new files", path, "remove it, or give another name")
-
-
 if __name__ == "__main__":
-    from launch.main import run
-
-    raise SystemExit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

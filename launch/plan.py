@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from launch.cli import Parser, parse
+from launch.cli import Parser, parse, run
 from ssp.base.printable import say
 
 MOST = 4096
@@ -47,6 +46,4 @@ def _flags(parser: Parser) -> None:
 
 
 if __name__ == "__main__":
-    from launch.main import run
-
-    sys.exit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

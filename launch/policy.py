@@ -14,31 +14,20 @@ from ssp.base.models import existing
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 
-_SERVER = ("http://", "https://")
-
 
 def add_flags(parser: Parser) -> None:
     """`--policy` and what belongs to it."""
-    parser.add_argument(
-        "--policy",
-        default="",
-        metavar="DIR|RUN|role@RUN|URL",
-        help="a policy's folder, a run (solver, or role@RUN), an OpenAI-compatible server; default: the solver's start",
-    )
+    said = "a policy's folder, a run (solver, or role@RUN), an OpenAI-compatible server; default: the solver's start"
+    parser.add_argument("--policy", default="", metavar="DIR|RUN|role@RUN|URL", help=said)
     trust_flag(parser)
     parser.add_argument("--model", default="", help="of a server: the model's name there")
-    parser.add_argument(
-        "--tokenizer", default="", metavar="DIR", help="of a server: the folder of the model's tokenizer"
-    )
+    parser.add_argument("--tokenizer", default="", metavar="DIR", help="of a server: the model's tokenizer's folder")
 
 
 def trust_flag(parser: Parser) -> None:
     """`--trust-code`, without which a run's own configuration is only read."""
-    parser.add_argument(
-        "--trust-code",
-        action="store_true",
-        help="run the code that the run's own config.yaml names, and send keys to the addresses in it",
-    )
+    said = "run the code that the run's own config.yaml names, and send keys to the addresses in it"
+    parser.add_argument("--trust-code", action="store_true", help=said)
 
 
 @dataclass(frozen=True)
@@ -86,21 +75,16 @@ class Policy:
 
 def parse(args: argparse.Namespace) -> Policy:
     """`--policy` read. Runs are also found by name, below runs/. InputError for what names no policy."""
-    text: str = args.policy
-    trusted: bool = args.trust_code
-    if text.startswith(_SERVER):
-        if not args.model or not args.tokenizer:
-            raise InputError("a server's policy comes with --model and --tokenizer", text, "add them")
+    text, trusted = str(args.policy), bool(args.trust_code)
+    server = text.startswith(("http://", "https://"))
+    if {bool(args.model), bool(args.tokenizer)} != {server}:
+        rule = "a server's policy, and it alone, comes with --model and --tokenizer"
+        raise InputError(rule, f"--policy {text}", "give all three, or none of the two")
+    if server:
         return Policy(existing(args.tokenizer), url=text, model=args.model, trusted=trusted)
-    if args.model or args.tokenizer:
-        raise InputError(
-            "--model and --tokenizer belong to a server", f"--policy {text}", "give the server's http:// URL"
-        )
-    if not text:
-        return Policy()
     role, at, rest = text.partition("@")
     if not at or role not in ROLES:
-        return Policy(existing(text), trusted=trusted)
+        return Policy(existing(text) if text else None, trusted=trusted)
     found = existing(rest)
     if not RunFolder(found).config.is_file():
         raise InputError(f"{role}@ goes before a run", rest, "give a folder that ssp train wrote")

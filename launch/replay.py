@@ -1,12 +1,7 @@
-"""`ssp replay RUN:EPISODE`: an episode of a run again, forced along its record.
-
-Promises to write nothing, and that what is left out is said.
-"""
+"""`ssp replay RUN:EPISODE`: an episode of a run again, forced along its record. Writes nothing; what is left out is said."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,43 +11,42 @@ from rich.console import Console
 from rich.text import Text
 
 from launch import policy
-from launch.cli import Parser, whole
+from launch.cli import Parser, number, run, whole
 from launch.inspect import find
 from ssp.base.episode import ROLES, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.capacity.memory import threads
 from ssp.record.runfolder import RunFolder
-from ssp.telemetry.terminal import Terminal
-from ssp.views.replay.compared import BOUNDS
+from ssp.telemetry.terminal import Terminal, table
+from ssp.views.replay.compared import BOUNDS, Measured, Result, Untold
 
 if TYPE_CHECKING:  # what --help does without
-    from ssp.record.ledger.rows import EpisodeRow
     from ssp.views.replay.record import Found, Records
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when an episode comes out of its record otherwise. Raises InputError."""
-    args = _parser().parse_args(sys.argv[1:] if argv is None else list(argv))
-    _check(args)
-    console = Terminal(soft_wrap=True)
-    return max(_replay(console, args, records, found) for records, found in _meant(console, args))
-
-
-def _replay(console: Console, args: Namespace, records: Records, found: list[Found]) -> int:
-    """One run's episodes."""
-    from launch.records import replayed
+    args = _parser().parse_args(argv)
+    if args.all and len(args.episodes) != 1:
+        raise InputError("--all is for one run", f"{len(args.episodes)} names", "give the run's folder alone")
+    if (args.limit or args.role) and not args.all:
+        raise InputError("--limit and --role are for --all", "no --all", "leave them out")
     from ssp.views.replay.forced import Forced
 
-    threads.use(threads.player(records.cfg, SOLVER))
-    checked = Forced(records, args.bound).check(found)
-    replayed.forced(console, found, checked)
-    return int(any(not result.same for results in checked for result in results))
+    console, same = Terminal(soft_wrap=True), True
+    for records, found in _meant(console, args):
+        threads.use(threads.player(records.cfg, SOLVER))
+        checked = Forced(records, args.bound).check(found)
+        _show(console, found, checked)
+        same = same and all(result.same for results in checked for result in results)
+    return int(not same)
 
 
 def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]]]:
     """The episodes that were typed, by run; with --all those of the run whose weights are still there."""
     from ssp.views.replay.record import Records, chosen
+    from ssp.views.replay.weights import KEEP, Weights
 
     if not args.all:
         runs: dict[Path, list[Found]] = {}
@@ -64,46 +58,52 @@ def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]
         return [(Records(found[0].run, args.trust_code), found) for found in runs.values()]
     records = Records(RunFolder(existing(args.episodes[0])), args.trust_code)
     rows = [row for row in records.played(args.role) if (row["policy_version_min"] or -1) > 0]  # it wrote something
-    if not rows:
-        found = f"{records.run.path} has none" + (f" of role {args.role}" if args.role else "")
-        raise InputError("--all replays the episodes that were played", found, "leave --role out, or let the run go on")
-    return [(records, records.found(chosen(_there(console, records, rows), args.limit)))]
-
-
-def _there(console: Console, records: Records, rows: list[EpisodeRow]) -> list[EpisodeRow]:
-    """The rows whose versions all have weights; says how many have not. InputError when none has."""
-    from ssp.views.replay.weights import KEEP, Weights
-
     weights = Weights(records.run, records.cfg, records.versions)
-    found = weights.there(rows)
+    there = weights.there(rows)
     kept = "; ".join(f"{role} {weights.said(role)}" for role in records.cfg.roles)
-    if not found:
+    if not there:
         rule = "episodes are replayed with the checkpoint of their version"
         raise InputError(rule, f"{len(rows)} episodes, none of a version that is there: {kept}", KEEP)
-    if len(found) < len(rows):
-        left = f"{len(rows) - len(found):,} of {len(rows):,} episodes are left out"
+    if len(there) < len(rows):
+        left = f"{len(rows) - len(there):,} of {len(rows):,} episodes are left out"
         console.print(Text(f"{left}: their checkpoints are gone (save.keep). There are: {kept}"))
-    return found
+    return [(records, records.found(chosen(there, args.limit)))]
 
 
-def _check(args: Namespace) -> None:
-    """What can be refused before anything is read."""
-    if args.all and len(args.episodes) != 1:
-        raise InputError("--all is for one run", f"{len(args.episodes)} names", "give the run's folder alone")
-    for name in ("limit", "role"):
-        if getattr(args, name) and not args.all:
-            raise InputError(f"--{name} is for --all", "no --all", f"leave --{name} out")
+def _show(console: Console, found: Sequence[Found], results: Sequence[Sequence[Result]]) -> None:
+    """What was compared of one episode, or a line each of many; and what of all."""
+    if len(found) == 1:
+        for result in results[0]:
+            style = "yellow" if isinstance(result, Untold) else "green" if result.same else "bold red"
+            console.print(Text(str(result), style=style))
+    else:
+        rows = [_line(one, compared) for one, compared in zip(found, results, strict=True)]
+        console.print(table(("episode", "role", "versions", "sampled", "largest", "result"), rows))
+    flat = [result for compared in results for result in compared]
+    logprobs = [result for result in flat if isinstance(result, Measured)]
+    untold = sum(isinstance(result, Untold) for result in flat)
+    largest, count = max((result.largest for result in logprobs), default=0.0), sum(one.count for one in logprobs)
+    differing = [(one, _first(compared)) for one, compared in zip(found, results, strict=True)]
+    differing = [(one, first) for one, first in differing if first is not None]
+    said = f"{len(found) - len(differing):,} of {len(found):,} the same; largest difference of {count:,} log-probs "
+    more = f"; {untold:,} comparisons could not be made" if untold else ""
+    console.print(Text(f"{said}{largest:.2g}{more}", style="bold red" if differing else "bold green"))
+    for one, first in differing[:1]:
+        console.print(Text(f"first difference, in {one.episode.id}: {first}", style="bold red"))
 
 
-def _bound(text: str) -> float:
-    """A finite number of at least 0, for argparse."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"a number of at least 0, not {text!r}")
-    return value
+def _first(compared: Sequence[Result]) -> Result | None:
+    """What differs first: at the earliest token, then what has no place."""
+    differing = [result for result in compared if not result.same]
+    return min(differing, key=lambda result: (result.at is None, result.at or 0), default=None)
+
+
+def _line(one: Found, compared: Sequence[Result]) -> tuple[str, ...]:
+    (measured,) = [result for result in compared if isinstance(result, Measured)]
+    untold = ", ".join(result.what for result in compared if isinstance(result, Untold))
+    result = str(_first(compared) or (f"same, but {untold} not compared" if untold else "same"))
+    role, versions = one.entry.get("role", one.episode.role), ", ".join(f"v{version}" for version in one.versions)
+    return one.episode.id, role, versions, str(measured.count), f"{measured.largest:.1e}", result
 
 
 def _parser() -> Parser:
@@ -112,9 +112,8 @@ def _parser() -> Parser:
         "episodes", nargs="+", metavar="RUN:EPISODE", help="an episode's id, or FILE.parquet:ROW; with --all the RUN"
     )
     policy.trust_flag(parser)
-    parser.add_argument("--forced", action="store_true", help="along the record: the default, and the only way")
     said = ", ".join(f"{bound:g} for {dtype}" for dtype, bound in BOUNDS.items())
-    parser.add_argument("--bound", type=_bound, metavar="X", help=f"of log-probs (default by engine.dtype: {said})")
+    parser.add_argument("--bound", type=number(0), metavar="X", help=f"of log-probs (default by engine.dtype: {said})")
     parser.add_argument("--all", action="store_true", help="every episode of RUN whose checkpoint is there")
     parser.add_argument("--limit", type=whole(1), metavar="N", help="with --all: so many, spread over the run")
     parser.add_argument("--role", choices=[*ROLES, "eval"], default="", help="with --all: of this role only")
@@ -122,6 +121,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    from launch.main import run
-
-    raise SystemExit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

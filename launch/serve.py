@@ -21,7 +21,7 @@ from typing import Any
 
 import uvicorn
 
-from launch.cli import Parser, bind, whole
+from launch.cli import Parser, bind, run, whole
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.config import rules, tables
@@ -242,6 +242,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    from launch.main import run
-
-    raise SystemExit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

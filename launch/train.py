@@ -1,7 +1,4 @@
-"""`ssp train`: read, check, start, play, report what happened.
-
-Owns the order of a run's start and end, and its exit code. Reads top to bottom.
-"""
+"""`ssp train`: read, check, start, play, report what happened."""
 
 from __future__ import annotations
 
@@ -14,14 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from launch.cli import Parsed, Parser, end_politely, on_hangup, parse
-from ssp.base.errors import SspError
+from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, on_hangup, parse, run
 from ssp.base.printable import say
 from ssp.capacity.memory import threads
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.schema import Config
-
-EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +42,7 @@ def configured(parsed: Parsed) -> Config:
 
 def dry_run(cfg: Config, config_name: str) -> int:
     """Print what would start, and start nothing. InputError for a run folder that `train` would refuse."""
-    from launch.checks.dryrun import describe
+    from launch.dryrun import describe
     from ssp.record import runfolder
     from ssp.selfplay.settings import warnings
 
@@ -66,6 +60,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     from ssp.record import runfolder
     from ssp.selfplay.checkpoint import check_resumable, go_back
     from ssp.selfplay.scene import read_scene
+    from ssp.selfplay.settings import warnings
     from ssp.telemetry import wandb_log
     from ssp.telemetry.console import Console
 
@@ -79,12 +74,10 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     here = runfolder.RunFolder(place.path)
     if place.resumes or here.ledger.is_file():
         _warn(check_resumable(here, scene.cfg, scene.targets()))
-    from ssp.selfplay.settings import warnings
-
     _warn([*warnings(cfg), *scene.notes])
     cluster.environment(cfg.ray)
     if not os.environ.get("RAY_ADDRESS"):
-        with _explained(place.resumes):  # at once; a cluster that is joined is asked below
+        with _explained():  # at once; a cluster that is joined is asked below
             _warn(short(cfg, make(cfg, [machine.here()])))
     from actors import metrics, placement
     from actors.program import needed_cpus
@@ -92,9 +85,13 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     folder: runfolder.RunFolder | None = None
 
     def gone() -> str:
+        """What the run has saved, and how to continue it."""
         console.stop()
         lost()
-        return _what_is_left(folder)
+        if folder is None or not folder.has_state:
+            return "Nothing was saved. Next: start again"
+        step = json.loads(folder.state.read_text(encoding="utf-8"))["step"]
+        return f"Step {step} is saved. Next: the same command with run.dir={folder.path} resume=auto"
 
     connection = cluster.connect(cfg.ray, needed_cpus(cfg), gone)
     try:
@@ -106,8 +103,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
             go_back(folder, step)
         say(f"run folder: {folder.path}")
         if connection.dashboard:
-            say(f"dashboard: http://{connection.dashboard}")
-            say(f"metrics: {metrics.endpoint()}")
+            say(f"dashboard: http://{connection.dashboard}\nmetrics: {metrics.endpoint()}")
         code = asyncio.run(_play(scene, folder, console, plan))
         from ssp.views.board.server import leave_page
 
@@ -120,25 +116,13 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
         cluster.disconnect()
 
 
-def _what_is_left(folder: Any) -> str:
-    """What a run has saved, and how to continue it."""
-    try:
-        step = json.loads(folder.state.read_text(encoding="utf-8"))["step"]
-    except (AttributeError, OSError):  # no folder yet, or nothing in it
-        return "Nothing was saved. Next: start again"
-    return f"Step {step} is saved. Next: the same command with run.dir={folder.path} resume=auto"
-
-
 @contextmanager
-def _explained(resumes: bool = False) -> Iterator[None]:
-    """Show a run that does not fit as a table, before the paragraph that says what to type. A run that `resumes` did fit
-    once: what it lacks now may be free soon. So it ends as a failure does, and a script that starts it again keeps on."""
+def _explained() -> Iterator[None]:
+    """Show a run that does not fit as a table, before the paragraph that says what to type."""
     try:
         yield
     except DoesNotFit as error:
         say(error.table)
-        if resumes:
-            raise SspError(f"{error} Nothing in the run was changed: start it again once there is room") from error
         raise
 
 
@@ -180,7 +164,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         async with deaths.watched(folder.path / "deaths.jsonl", cfg.placement.restarts, program, display.event):
             await game.run()
         display.finish()
-        return EXIT_INTERRUPTED if interrupted else 0
+        return INTERRUPTED if interrupted else 0
     finally:
         watching.cancel()
         display.close()
@@ -196,7 +180,7 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
         seen.append(signal.SIGINT)
         if len(seen) > 1:
             display.stop()
-            os._exit(EXIT_INTERRUPTED)
+            os._exit(INTERRUPTED)
         display.event("stopping: the run finishes and saves what is in flight; Ctrl-C again ends it at once")
         game.stop()
 
@@ -219,6 +203,4 @@ def flags(parser: Parser) -> None:
 
 
 if __name__ == "__main__":
-    from launch.main import run
-
-    sys.exit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

@@ -11,13 +11,12 @@ import asyncio
 import math
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.cli import Parser, end_politely, on_hangup, parse
+from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import InputError
@@ -152,6 +151,4 @@ def _flags(parser: Parser) -> None:
 
 
 if __name__ == "__main__":
-    from launch.main import run
-
-    sys.exit(run(main, sys.argv[1:]))
+    raise SystemExit(run(main))

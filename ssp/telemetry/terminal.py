@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from ssp.base.printable import printable, say
@@ -47,6 +48,18 @@ def bar(**settings: Any) -> Progress:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     return Progress(*columns, console=Terminal(stderr=True), transient=True, **settings)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
+    """A table without lines: columns of numbers lie to the right and keep their width, text folds."""
+    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    made = Table(box=None, padding=(0, 1), header_style="bold", title=title or None, title_justify="left")
+    for at, heading in enumerate(headings):
+        numbers = all(row[at].plain[:1] in "+-.0123456789" for row in cells)
+        made.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+    for row in cells:
+        made.add_row(*row)
+    return made
 
 
 @contextmanager

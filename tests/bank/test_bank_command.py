@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,13 +11,11 @@ import pytest
 
 from launch import bank, doctor, inspect
 from launch.main import COMMANDS, run
-from launch.questions import tables
 from ssp.base.errors import InputError
 from ssp.base.models import called
 from ssp.data.readers import read_questions
-from ssp.game import corpora, protocols
+from ssp.game import corpora
 from ssp.selfplay.questions import files, reader
-from ssp.telemetry.terminal import Terminal
 from tests.bank.banked import played
 from tests.selfplay import fakes
 from tests.trainruns import POLICY
@@ -70,23 +67,6 @@ def test_one_question_with_all_that_came_of_it(stage: fakes.Stage, ask: Ask) -> 
         assert f"attempt {attempt.episode}" in said and f"{attempt.file}:{attempt.row}" in said
     assert f"proposal {record.plays[0].proposal}" in said and "leakage=passed" in said
     assert ", ".join(record.evidence) in said and "information" in said
-
-
-def test_a_prompt_that_mentions_tags_is_no_answer(stage: fakes.Stage, ask: Ask) -> None:
-    """Some prompts name the very tags (`<answer> and </answer>`): only what follows the prompt is the policy's."""
-    record = next(r for r in reader.read(stage.folder).records if r.attempts)
-    (told,) = reader.told(stage.folder, [record])
-    begins = reader.begins(stage.folder, record)
-    attempt = next(one for one in told.attempts if "<search>" in (one.transcript or ""))
-    place = attempt.file or "", attempt.row or 0
-    assert 0 < begins[place] < len(attempt.transcript or "")
-    prompt = "Put it between <answer> and </answer>, as in <answer> Beijing </answer>.\n"
-    other = replace(attempt, transcript=prompt + (attempt.transcript or "")[begins[place] :])
-    console = Terminal(soft_wrap=True, file=io.StringIO())
-    tables.show(console, replace(told, attempts=[other]), protocols.get(stage.cfg.protocol), {place: len(prompt)})
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert [line.strip() for line in lines if "Beijing" in line] == [f"prompt  {prompt.strip()}"]
-    assert (told.plays[0].transcript or "")[: begins[told.plays[0].file or "", told.plays[0].row or 0]].strip()
 
 
 def test_episodes_are_listed(stage: fakes.Stage, ask: Ask) -> None:
@@ -154,7 +134,7 @@ def test_a_training_file_has_accepted_questions_only_and_says_so(stage: fakes.St
 
 
 def test_a_training_file_for_search_r1s_own_scorer(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
-    flags = ["--format", "search-r1", "--source", " nq "]
+    flags = ["--format", "search-r1", "--source", "nq"]
     code, said = ask(stage.folder.path, "--export", tmp_path / "train.parquet", *flags)
     assert code == 0 and "scorer" not in said
     assert {q.source for q in read_questions(tmp_path / "train.parquet")} == {"nq"}
@@ -180,12 +160,7 @@ def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> 
     [
         (["--show", "q0"], "named by its id"),
         (["--show", "nobody"], "nobody, none"),
-        (["--rule", "nonsense"], "one that the referee knows"),
-        (["--min-difficulty", "0.7", "--max-difficulty", "0.2"], "bounds between 0 and 1"),
-        (["--max-difficulty", "nan"], "bounds between 0 and 1"),
-        (["--version", "x"], "a whole number"),
-        (["--format", "search-r1"], "is for --export"),
-        (["--policy", "x"], "is for --ask"),
+        (["--min-difficulty", "2"], "a number from 0 to 1"),
         (["--ask", "q0"], "named by its id"),
         (["--export", "{there}"], "a new file or folder"),
         (["--export", "{new}.csv"], ".parquet file"),
@@ -193,16 +168,7 @@ def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> 
         (["--export", "{new}.parquet", "--contains", "no such text"], "at least one question"),
         (["--export", "{new}.parquet", "--rule", "leakage", "--format", "search-r1"], "at least one question"),
         (["--export", "{new}.parquet", "--transcripts", "--format", "search-r1"], "no place"),
-        (["--export", "{new}", "--license", " "], "--license is a name"),
-        (["--export", "{new}", "--format", "search-r1", "--source", " "], "--source is a name"),
-        (["--export", "{new}", "--source", "nq"], "for --format search-r1"),
-        (["--source", "nq"], "is for --export"),
-        (["--curriculum", "--export", "{new}"], "--curriculum and --export"),
-        (["--show", "q0", "--export", "{new}"], "--show and --export"),
-        (["--ask", "q0", "--yardstick", "2"], "--ask and --yardstick"),
-        (["--yardstick", "2", "--limit", "3"], "--limit is for the table and --curriculum and --episodes"),
-        (["--curriculum", "--valid"], "--valid is for the table and --export"),
-        (["--questions", "4"], "--questions is for --yardstick"),
+        (["--curriculum", "--export", "{new}"], "not allowed with"),
         (["--export", "{there}/bank.parquet"], "can be written"),
         (["--export", "{there}/bank.jsonl", "--format", "search-r1"], "can be written"),
     ],
@@ -226,14 +192,6 @@ def test_a_place_that_is_no_bank_is_refused(ask: Ask, tmp_path: Path) -> None:
     assert "SQLite" in ask(tmp_path)[1]
 
 
-def test_an_export_without_transcripts_gives_none(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
-    assert ask(stage.folder.path, "--export", tmp_path / "bank.parquet")[0] == 0
-    code, said = ask(tmp_path / "bank.parquet", "--export", tmp_path / "more.parquet", "--transcripts")
-    assert code == 2 and "has none" in said and not (tmp_path / "more.parquet").exists()
-    rejected = ["--rule", "leakage", "--transcripts"]
-    assert ask(stage.folder.path, "--export", tmp_path / "more.parquet", *rejected)[0] == 0
-
-
 # another policy on a banked question
 
 
@@ -248,22 +206,19 @@ def learned(stage: fakes.Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_banked_question_is_asked_of_another_policy(stage: fakes.Stage, ask: Ask, learned: Path) -> None:
     record = next(r for r in reader.read(stage.folder).records if r.history)
     code, said = ask(stage.folder.path, "--ask", record.id[:9], "--policy", learned)
-    assert code == 0 and f"{record.question}  → {record.target}" in said
-    right, wrong = said.count(", right"), said.count(", wrong")
-    assert right + wrong == stage.cfg.game.attempts and f"win rate {right / 4:.2f} of 4 by {learned}" in said
+    assert code == 0 and f"{record.question}  → {record.target}" in said and f" of 4 attempts by {learned}" in said
     assert all(f"{rate:.2f} (version {version})" in said for version, rate in record.history)
     assert ask(stage.folder.path, "--ask", record.id, "--policy", learned)[1] == said, "the same draws"
 
 
-def test_voids_are_in_no_win_rate(stage: fakes.Stage, ask: Ask, learned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_scored_attempt_nothing_is_known(
+    stage: fakes.Stage, ask: Ask, learned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = next(r for r in reader.read(stage.folder).records if r.history)
     monkeypatch.setattr(corpora, "search", lambda cfg, names: fakes.BrokenSearch(lambda queries: True))
-    code, said = ask(stage.folder.path, "--ask", record.id, "--policy", learned)
-    voids = said.count("void: retriever_down, void")
-    assert code == 0 and 0 < voids <= 2 and f"win rate 0.00 of {4 - voids} " in said, "who did not search is wrong"
     monkeypatch.setattr(fakes, "solver", lambda question, read, seed: f"<search> {question.split()[0]} </search>")
     code, said = ask(stage.folder.path, "--ask", record.id, "--policy", learned)
-    assert code == 1 and said.count("void: retriever_down, void") == 4 and "win rate unknown of 0" in said
+    assert code == 1 and "win rate unknown" in said
 
 
 def test_an_export_has_no_corpus_to_ask_in(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:

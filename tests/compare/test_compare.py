@@ -10,10 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from launch import compare
-from launch.records import compared
 from ssp.base.episode import EVALUATION, Episode, State
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
@@ -217,19 +215,6 @@ def test_a_longer_run_is_another_arm(tmp_path: Path) -> None:
     )
     found = [[(pair.ours.name, pair.theirs.name) for pair in versus.pairs] for versus in paired([own, long_, other])]
     assert found == [[("long", "own")], [("other", "own")]], "not one arm, of which one run stands for both"
-
-
-def test_known_pairs_are_counted_and_names_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the third pair no question was answered in both runs. The console has a markup of its own, not the user's."""
-    known = {"mean": -0.2, "low": -0.3, "high": -0.1}
-    pair = {"ours": "[b]run", "theirs": "own", "ends": [3, 3], "questions": 60, "difference": known}
-    pairs = [pair, pair, {**pair, "questions": 0, "difference": None}]
-    runs = [{"name": name, "end": {"step": 3}} for name in ("[b]run", "own")]
-    console = Console(highlight=False, soft_wrap=True)
-    compared.pairs(console, {"runs": runs, "differences": [{"pairs": pairs, "mean": known}], "left_out": []})
-    said = capsys.readouterr().out
-    assert said.count("[b]run - own (same seed, same start): ") == 3
-    assert "2 pairs: -0.200 [-0.300, -0.100] on average" in said
 
 
 def test_a_world_by_its_name_and_by_its_file_is_one_setting(tmp_path: Path) -> None:

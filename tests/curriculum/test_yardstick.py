@@ -135,11 +135,11 @@ def test_a_yardstick_that_fails_harms_nothing(run: RunFolder, tmp_path: Path, mo
 @pytest.mark.slow
 def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = asking(run, tmp_path / "run")
-    assert command(bank.main, [str(copy.path), "--yardstick", "1", "--questions", "3"]) == 0
+    assert command(bank.main, [str(copy.path), "--yardstick", "1"]) == 0
     said = capsys.readouterr().out
     assert "yardstick: " in said and "questions became harder by" in said and str(copy.path / FILE) in said
     assert [row[0] for row in json.loads((copy.path / FILE).read_text())["rounds"]] == [1, 2, 3, 4]
-    assert command(bank.main, [str(copy.path), "--yardstick", "3", "--questions", "2"]) == 0
+    assert command(bank.main, [str(copy.path), "--yardstick", "3"]) == 0
     assert "too few rounds" in capsys.readouterr().out
     assert command(bank.main, [str(copy.path), "--curriculum", "--limit", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) >= 3

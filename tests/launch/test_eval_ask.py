@@ -15,17 +15,16 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from launch import ask
+from launch import ask, transcript
 from launch import eval as evaluate
-from launch.records import transcript
-from ssp.base.episode import SOLVER, Document, Episode, Grade, Task
+from ssp.base.episode import SOLVER, Episode, Grade, Task
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.load import to_yaml
-from ssp.config.schema import Config, EvalSet
+from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
 from ssp.game import corpora, protocols
-from ssp.game.evaluation import Play, methods
+from ssp.game.evaluation import Play
 from ssp.game.judge import Item
 from ssp.game.world import tokenizer as words
 from ssp.selfplay.records import PlayOrder
@@ -54,15 +53,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("policy")
     tokens = words.build()
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=len(tokens),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        tie_word_embeddings=True,
-    )
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True}
+    config = Qwen2Config(vocab_size=len(tokens), hidden_size=16, intermediate_size=16, **shape)
     Qwen2ForCausalLM(config).save_pretrained(folder)
     tokens.save_pretrained(folder)
     (folder / "ssp.json").write_text(json.dumps({"protocol": "mini"}))
@@ -106,15 +98,6 @@ def test_eval_plays_every_configured_set_and_writes_rows(
     assert table["train"]["em"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
 
 
-def test_eval_of_own_files_takes_settings_after_them(
-    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = tmp_path / "mine.jsonl"
-    data.write_text(json.dumps({"id": "1", "question": question_of(Config()), "golden_answers": ["x"]}) + "\n")
-    assert evaluate.main(["--policy", str(policy), "--corpus", "none", "--data", str(data), *TINY]) == 0
-    assert "mine" in capsys.readouterr().out
-
-
 def test_eval_searches_a_world_in_the_corpus_that_was_typed(
     scripted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,14 +131,6 @@ def test_every_row_is_scored_once_and_greedy_is_the_same_twice(
     assert run("--batch", "100") == (rows, table), "the size of the batches changes nothing"
     warm = run("--temperature", "1")
     assert warm[0] != rows and run("--temperature", "1") == warm != run("--temperature", "1", "seed=1")
-
-
-def test_limits_that_do_not_fit_are_told_before_the_first_question(
-    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ["--policy", str(policy), "--per-hop", "1", *TINY, "solver.limits.prompt_tokens=2"]
-    assert evaluate.main(flags) == 0
-    assert "set solver.limits.prompt_tokens=" in capsys.readouterr().err
 
 
 def test_a_void_is_a_row_with_its_cause_and_in_no_estimate(
@@ -213,9 +188,7 @@ def test_the_judge_has_a_column_and_its_failures_too(
     few = ["--policy", str(scripted), "--per-hop", "1", "--data", "world:heldout", "--out", str(out)]
     assert evaluate.main([*few, *settings]) == 0 and stub.checked == 1
     heading = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("set"))
-    assert [word for word in heading.split() if word in ("EM", "F1", "judge", "failures")] == [
-        "EM", "F1", "judge", "failures"
-    ]  # fmt: skip
+    assert {"EM", "F1", "judge", "failures"} <= set(heading.split())
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["judge"], row["judge_failure"]) for row in rows[:3]] == [
         (True, ""), (None, "judge_timeout"), (False, "")
@@ -248,7 +221,7 @@ def test_predictions_are_scored_without_playing(tmp_path: Path, capsys: pytest.C
         (["--policy", "solver@nowhere"], "existing folder"),
         (["--policy", "solver@."], "goes before a run"),
         (["--policy", "http://127.0.0.1:1/v1"], "--model and --tokenizer"),
-        (["--model", "x"], "belong to a server"),
+        (["--model", "x"], "it alone, comes with"),
         (["--out", "no/such/folder/rows"], "--out"),
         (["--data", "a/x.jsonl", "b/x.jsonl"], "different names"),
         (["stepz=3"], "steps"),
@@ -257,19 +230,15 @@ def test_predictions_are_scored_without_playing(tmp_path: Path, capsys: pytest.C
         (["--method", "magic"], "iter-retgen"),
         (["--samples", "4"], "greedy samples"),
         (["--samples", "4", "--k", "8"], "--k goes up to"),
-        (["--samples", "0"], "at least 1"),
-        (["--temperature=-1"], "at least 0"),
+        (["--samples", "0"], "from 1 to"),
+        (["--temperature=-1"], "from 0 to"),
+        (["--out", "/dev/null"], "new files"),
+        (["--out", "./x", "--summary", "x"], "new files"),
     ],
 )
 def test_eval_refuses(arguments: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         evaluate.main(arguments)
-
-
-@pytest.mark.parametrize("method", methods.METHODS)
-def test_a_baseline_is_refused_where_its_prompt_has_no_tokens(policy: Path, method: str) -> None:
-    with pytest.raises(InputError, match="--method agent"):
-        evaluate.main(["--policy", str(policy), "--per-hop", "1", "--method", method, *TINY])
 
 
 def test_a_baseline_is_played_over_the_same_engine(
@@ -355,16 +324,8 @@ def test_ask_refuses_words_that_the_policy_does_not_know(policy: Path) -> None:
     with pytest.raises(InputError, match="one question"):
         ask.main(["pota", "seat", "?", "--policy", str(policy)])
     for wrong in ("-1", "nan", "hot", "1e-300"):
-        with pytest.raises(InputError, match="at least 0"):
+        with pytest.raises(InputError, match="--temperature"):
             ask.main(["pota seat ?", f"--temperature={wrong}"])
-
-
-def test_eval_refuses_words_that_the_policy_does_not_know(policy: Path, tmp_path: Path) -> None:
-    """It would read `<unk>`, and every answer would be wrong."""
-    data = tmp_path / "natural.jsonl"
-    data.write_text('{"id": "1", "question": "Who wrote Dracula ?", "golden_answers": ["Stoker"]}\n')
-    with pytest.raises(InputError, match="Who, wrote, Dracula"):
-        evaluate.main(["--policy", str(policy), "--data", str(data), "--corpus", "world:heldout"])
 
 
 def test_a_transcript_has_a_colour_for_each_segment_and_says_how_it_ended() -> None:
@@ -382,65 +343,12 @@ def test_a_transcript_has_a_colour_for_each_segment_and_says_how_it_ended() -> N
 
 
 def test_a_policy_of_another_protocol_is_refused(policy: Path, tmp_path: Path) -> None:
-    (tmp_path / "ssp.json").write_text(json.dumps({"protocol": "other"}))
-    with pytest.raises(InputError, match="other"):
-        build.check_protocol(tmp_path, "mini")
-    for text in ("{}", "[]", "{"):
+    for text in ('{"protocol": "other"}', "{}", "{"):
         (tmp_path / "ssp.json").write_text(text)
-        with pytest.raises(InputError, match=r"ssp\.json"):
+        with pytest.raises(InputError, match=r"ssp\.json|other"):
             build.check_protocol(tmp_path, "mini")
     build.check_protocol(policy, "mini")
     shutil.copytree(policy, tmp_path / "newer")
     (tmp_path / "newer" / "ssp.json").write_text(json.dumps({"protocol": "mini", "protocol_version": 2}))
     with pytest.raises(InputError, match="version 2"):
         evaluate.main(["--policy", str(tmp_path / "newer"), *TINY])
-
-
-def test_a_run_folder_means_its_newest_solver(policy: Path, tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "state.json").write_text(json.dumps({"folders": {"solver": "checkpoints/v1"}}))
-    (tmp_path / "checkpoints" / "v1").symlink_to(policy)
-    assert build.policy_dir(Config(), tmp_path).resolve() == policy
-    assert build.policy_dir(Config(), policy) == policy
-    for state in ({}, {"folders": {}}, {"folders": []}, {"folders": {"solver": 3}}):
-        (tmp_path / "checkpoints" / "state.json").write_text(json.dumps(state))
-        with pytest.raises(InputError, match=r"state\.json"):
-            build.policy_dir(Config(), tmp_path)
-
-
-def test_corpora_are_named_once_and_none_has_no_file() -> None:
-    cfg = Config()
-    assert set(corpora.named(cfg)) == {"train", "world:heldout", "world:train"}
-    assert corpora.named(cfg, ["none", "world:heldout"]).keys() == {"world:heldout"}
-    cfg.data.eval = [EvalSet("a", "a.jsonl", "wiki.jsonl")]
-    assert corpora.named(cfg)["wiki.jsonl"] == Path("wiki.jsonl")
-
-
-def test_search_finds_an_entity_and_nothing_when_switched_off() -> None:
-    cfg = Config()
-    search = corpora.search(cfg, ["world:heldout"])
-    entity = question_of(cfg).split()[0]
-    ((first, *_),) = search.search([entity], 3, "world:heldout")
-    assert isinstance(first, Document) and first.text.startswith(entity)
-    assert search.search([entity], 3, "none") == [[]]
-    with pytest.raises(InputError):
-        search.search([entity], 3, "train")
-
-
-def test_a_policy_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="tokenizer"):
-        build.tokenizer(tmp_path)
-
-
-def test_results_go_to_files_of_their_own(scripted: Path, tmp_path: Path) -> None:
-    """Neither over each other, nor over what is read, nor in the place of a device."""
-    data, out = tmp_path / "q.jsonl", tmp_path / "out"
-    data.write_text(json.dumps({"question": "who ?", "answer": "x"}))
-    (tmp_path / "link.jsonl").symlink_to(data)
-    asked = ["--policy", str(scripted), "--data", str(data)]
-    for wrong in (["--out", str(out), "--summary", str(out)], ["--out", str(tmp_path / "link.jsonl")]):
-        with pytest.raises(InputError, match="files of their own"):
-            evaluate.main([*asked, *wrong])
-    with pytest.raises(InputError, match="are files in existing folders"):
-        evaluate.main([*asked, "--out", "/dev/null"])
-    assert not out.exists() and "who" in data.read_text()

@@ -121,16 +121,14 @@ def test_without_a_terminal_a_line_comes_now_and_then(
     ]
 
 
-def test_questions_at_once_are_bounded_by_the_free_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_questions_at_once_are_bounded_by_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = load("quickstart", ["solver.limits.total_tokens=4096"])
     folder = build.policy_dir(cfg, None)
     monkeypatch.setattr(machine, "free_bytes", lambda: 100_000 * MB)
-    assert evaluate._batch(cfg, folder) == evaluate.BATCH and capsys.readouterr().err == ""
+    assert evaluate._batch(cfg, folder) == evaluate.BATCH
     monkeypatch.setattr(machine, "free_bytes", lambda: 128 * MB)
     few = evaluate._batch(cfg, folder)
-    assert 1 <= few < evaluate.BATCH and f"{few} questions at once" in capsys.readouterr().err
+    assert 1 <= few < evaluate.BATCH
     longer = load("quickstart", ["solver.limits.total_tokens=8192"])
     assert evaluate._batch(longer, folder) == pytest.approx(few / 2, abs=1)
     monkeypatch.setattr(machine, "free_bytes", lambda: 0)

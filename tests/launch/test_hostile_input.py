@@ -137,7 +137,7 @@ def test_a_dry_run_refuses_the_folder_that_a_run_would(
     ):
         assert console.main([*DRY, word]) == 2
         shown = capsys.readouterr()
-        assert "Actor graph" in shown.out and shown.err.count("\n") == 1, "the plan first, then why it would not start"
+        assert "# Placement" in shown.out and shown.err.count("\n") == 1, "the plan first, then why it would not start"
 
 
 @pytest.mark.parametrize("bound", ["nan", "inf", "-1", "x"])

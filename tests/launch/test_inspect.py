@@ -219,7 +219,7 @@ def test_rewards_that_are_not_due_are_none(run: Path, capsys: pytest.CaptureFixt
 
 def test_all_of_nothing_is_refused(run: Path) -> None:
     """0 of 0 the same would be a check that did not run."""
-    with pytest.raises(InputError, match="has none of role eval"):
+    with pytest.raises(InputError, match="0 episodes"):
         replay.main([str(run), "--all", "--role", "eval"])
 
 

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from actors.program import needed_cpus
 from launch import main as console
-from launch.checks.dryrun import describe
 from launch.cli import Parser, parse
-from ssp import __version__
+from launch.dryrun import describe
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.capacity.memory import processes
-from ssp.capacity.memory.processes import BASE_MB
-from ssp.capacity.placement import machine, make, short
 from ssp.config.load import to_yaml
-from ssp.search.index.builder import IndexPlan, build_index
 from ssp.selfplay.settings import load
 
 
@@ -39,11 +35,6 @@ def test_help_lists_every_command(argv: list[str], capsys: pytest.CaptureFixture
     assert console.main(argv) == 0
     shown = capsys.readouterr().out
     assert all(f"\n  {name}" in shown for name in console.COMMANDS)
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert console.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"ssp {__version__}\n"
 
 
 def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,37 +66,19 @@ def test_failures_become_one_paragraph_and_an_exit_code(
     assert capsys.readouterr().err == said + "\n"
 
 
-@pytest.mark.parametrize(
-    "error", [InvariantError("created != sum"), ZeroDivisionError("a\nb\x1b[2J"), RecursionError()]
-)
-def test_a_bug_is_exit_1_one_line_and_a_file_with_its_traceback(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+@pytest.mark.parametrize("error", [InvariantError("created != sum"), ZeroDivisionError("a\nb\x1b[2J"), OSError(5, "x")])
+def test_a_bug_is_exit_1_and_its_traceback(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     assert console.run(raising(error), []) == 1
-    (kept,) = tmp_path.iterdir()
     shown = capsys.readouterr().err
-    assert shown.count("\n") == 1 and "\x1b" not in shown and type(error).__name__ in shown and str(kept) in shown
-    assert kept.read_text().startswith("Traceback") and f"{error}" in kept.read_text()
+    assert "Traceback" in shown and type(error).__name__ in shown and "\x1b" not in shown
 
 
-def test_a_bug_shows_its_traceback_where_no_file_can_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    assert console.run(raising(ZeroDivisionError("\x1b[2J")), []) == 1
-    shown = capsys.readouterr().err
-    assert "Traceback" in shown and "\\x1b[2J" in shown and "\x1b" not in shown
-
-
-def test_on_a_terminal_the_paragraph_is_wrapped(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    console.run(raising(InputError("a rule " * 10, "x" * 60, "y")), [])
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) > 2 and all(len(line) <= 40 or "x" * 60 in line for line in lines)
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), sqlite3.OperationalError("disk is full")])
+def test_a_full_disk_is_one_paragraph(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    later = OSError("while closing")
+    later.__context__ = error
+    assert console.run(raising(later), []) == 2
+    assert "resume=auto" in capsys.readouterr().err
 
 
 def flags(parser: Parser) -> None:
@@ -119,62 +92,22 @@ def test_settings_and_options_mix() -> None:
     assert (parsed.flags.dry_run, parsed.flags.port) == (True, 5)
 
 
-def test_the_default_config_is_the_quickstart() -> None:
-    assert parse([], "train", "").load() == load("quickstart")
-
-
 @pytest.mark.parametrize("argv", [["--no-such"], ["--port", "x"], ["--conf", "a"], ["--steps=3"]])
 def test_wrong_arguments_are_bad_input(argv: list[str]) -> None:
     with pytest.raises(InputError, match="--help"):
         parse(argv, "train", "", flags)
 
 
-def test_the_dry_run_shows_config_graph_resources_and_memory() -> None:
-    cfg = load("quickstart", ["game.attempts=4", "placement.solvers=3", "proposer.policy=frozen"])
+def test_the_dry_run_shows_config_actors_placement_and_memory() -> None:
+    cfg = load("quickstart", ["retriever.replicas=2", "retriever.shards=3", "proposer.policy=frozen"])
     text = "".join(describe(cfg))
-    assert to_yaml(cfg) in text
-    assert "solver x3" in text and "4 attempts a question" in text and "kept: the policy is frozen" in text
+    assert to_yaml(cfg) in text and re.search(r"retriever +6 ", text)
     assert "updates the solver's policy" in text and "holds the frozen policy" in text
     assert "total" in text.split("# Memory")[1] and "Every process computes on CPUs" in text.split("# Placement")[1]
-
-
-def test_the_dry_run_counts_replicas_encoders_and_what_they_load(tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_bytes(b" " * 2**20)
-    few = ["retriever.shards=3", f"data.corpus={corpus}"]
-    plain = {part.name: part for part in processes(load("quickstart", few))}
-    cfg = load("quickstart", [*few, "retriever.replicas=2", "retriever.encoders=2", f"retriever.reranker={tmp_path}"])
-    parts = {part.name: part for part in processes(cfg)}
-    assert plain["retriever"].count == 3 and "encoder" not in plain
-    assert parts["retriever"].count == 6 and parts["encoder"].count == 2
-    assert parts["retriever"].megabytes == plain["retriever"].megabytes == BASE_MB["search"] + 7.5
-    assert "retriever x3 x2" in "".join(describe(cfg))
-    from actors.program import needed_cpus
-
-    assert needed_cpus(cfg) == pytest.approx(sum(part.count * part.cpus for part in parts.values()))
-
-
-def test_the_dry_run_counts_the_arrays_of_an_index_folder(tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(f'{{"id": "{i}", "contents": "word{i} town"}}\n' for i in range(2000)))
-    build_index(corpus, tmp_path / "index", IndexPlan())
-
-    def arrays(shards: int) -> float:
-        cfg = load("quickstart", [f"retriever.shards={shards}", f"data.corpus={tmp_path / 'index'}"])
-        return next(part.megabytes for part in processes(cfg) if part.name == "retriever") - BASE_MB["search"]
-
-    assert arrays(1) == pytest.approx(4 * arrays(4), rel=1e-3) and arrays(1) > 0.02
-
-
-def test_the_dry_run_of_given_questions_has_no_proposer() -> None:
-    cfg = load("quickstart", ["game.questions=dataset", "data.questions=world:train"])
-    plan = "".join(describe(cfg)).split("# Actor graph")[1]
-    assert "proposer" not in plan and "dataset: world:train" in plan and "Staleness bound: solver 0" in plan
-    duel = {part.name: part for part in processes(load("quickstart"))}
-    alone = {part.name: part for part in processes(cfg)}
-    assert set(duel) - set(alone) == {"proposer", "learner-proposer"}
-    assert alone["queue"].count == duel["queue"].count - 1
-    assert alone["judge"].megabytes < duel["judge"].megabytes  # it holds no verifier
+    assert needed_cpus(cfg) == pytest.approx(sum(part.count * part.cpus for part in processes(cfg)))
+    given = processes(load("quickstart", ["game.questions=dataset", "data.questions=world:train"]))
+    duel = processes(load("quickstart"))
+    assert {part.name for part in duel} - {part.name for part in given} == {"proposer", "learner-proposer"}
 
 
 def test_the_default_duel_is_planned_where_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,17 +115,6 @@ def test_the_default_duel_is_planned_where_it_runs(capsys: pytest.CaptureFixture
     assert console.main(["train", "--dry-run", "placement.nodes=1x0x0x4"]) == 0
     assert console.main(["train", "--dry-run", "placement.nodes=1x0x0x3.6"]) == 0
     assert "warning" not in capsys.readouterr().out
-
-
-def test_free_memory_that_is_short_is_a_warning_behind_the_plan(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(machine, "free_bytes", lambda: 2 * 2**30)
-    assert console.main(["train", "--dry-run"]) == 0
-    plan, _, said = capsys.readouterr().out.partition("warning: this machine needs")
-    assert "# Memory of the hosts" in plan
-    assert "close programs, or set placement.solvers=1 placement.proposers=1" in said
-    assert short(load("quickstart"), make(load("quickstart"), [machine.here()]))
 
 
 @pytest.mark.parametrize(
@@ -225,19 +147,6 @@ def test_help_imports_nothing_heavy() -> None:
     )
     loaded = [line for line in done.stdout.splitlines() if line.startswith("loaded ")]
     assert done.returncode == 0 and loaded == [f"loaded {command} []" for command in console.COMMANDS], done.stderr
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), sqlite3.OperationalError("disk is full")])
-def test_a_full_disk_is_one_paragraph(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    later = OSError("while closing")
-    later.__context__ = error
-    assert console.run(raising(later), []) == 2
-    assert "resume=auto" in capsys.readouterr().err
-
-
-def test_another_error_of_the_system_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
-    assert console.run(raising(OSError(5, "Input/output error")), []) == 1
-    assert "Input/output" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENAMETOOLONG])

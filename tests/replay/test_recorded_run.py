@@ -10,7 +10,7 @@ import pytest
 from recorded import expected, unpack
 from test_forced_replay import all_same
 
-from launch.records import compared
+from launch import compare as compared
 from ssp.base.episode import EVAL, PROPOSER, SOLVER
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder

@@ -6,16 +6,11 @@ from rich.text import Text
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.tokenlog import Kind
-from ssp.game.protocols import Protocol, Segment
+from ssp.game.protocols import Protocol
 
-OBSERVED = "dim"
 COLOURS = {
-    Kind.PROMPT: "bold",
-    Kind.MODEL: "",
-    Kind.OBSERVATION: OBSERVED,
-    Kind.TEMPLATE: OBSERVED,
-    Kind.RECALLED: "dim cyan",
-}
+    Kind.PROMPT: "bold", Kind.MODEL: "", Kind.OBSERVATION: "dim", Kind.TEMPLATE: "dim", Kind.RECALLED: "dim cyan",
+}  # fmt: skip
 """Who wrote it → rich style, where no tag says more."""
 
 
@@ -23,8 +18,17 @@ def piece(protocol: Protocol, role: str, kind: Kind, text: str) -> Text:
     """One piece of an episode's text, as it went into the log: a line a segment. A prompt stays one piece."""
     if kind is Kind.PROMPT:
         return _line("prompt", text.strip(), COLOURS[kind])
-    lines = [_segment(protocol, role, kind, segment) for segment in protocol.parse(text)]
+    tags = {protocol.role(role).final: "bold green", protocol.search.tag: "cyan", "think": "yellow"}
+    lines = []
+    for segment in protocol.parse(text):
+        style = tags.get(segment.kind, "") if kind is Kind.MODEL else COLOURS[kind]
+        lines.append(_line(segment.kind, segment.text + ("" if segment.closed else "  (not closed)"), style))
     return Text("\n").join(lines)
+
+
+def _line(label: str, text: str, style: str) -> Text:
+    """A label, and the text with its further lines set in below it."""
+    return Text(f"{label:>11}  ", style="dim").append(text.replace("\n", "\n" + 13 * " "), style=style)
 
 
 def outcome(episode: Episode) -> Text:
@@ -35,14 +39,3 @@ def outcome(episode: Episode) -> Text:
     if episode.final is None:
         return Text(f"no answer ({episode.stopped}), {searches}", style="bold red")
     return Text(f"answer: {episode.final} ({searches})", style="bold green")
-
-
-def _segment(protocol: Protocol, role: str, kind: Kind, segment: Segment) -> Text:
-    styles = {protocol.role(role).final: "bold green", protocol.search.tag: "cyan", "think": "yellow"}
-    style = styles.get(segment.kind, "") if kind is Kind.MODEL else COLOURS[kind]
-    return _line(segment.kind, segment.text + ("" if segment.closed else "  (not closed)"), style)
-
-
-def _line(label: str, text: str, style: str) -> Text:
-    """A label, and the text with its further lines set in below it."""
-    return Text(f"{label:>11}  ", style="dim").append(text.replace("\n", "\n" + 13 * " "), style=style)

@@ -1,7 +1,4 @@
-"""The tables of `ssp eval`, on the console and as JSON.
-
-Promises that equal scores give equal bytes (no times, no paths) and tables that fit on 80 columns.
-"""
+"""The tables of `ssp eval`, on the console and as JSON. Equal scores give equal bytes: no times, no paths."""
 
 from __future__ import annotations
 
@@ -10,13 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from ssp.base.files import whole
 from ssp.game import evaluation
 from ssp.game.evaluation import DRAWS, Estimate, Line, Row
+from ssp.telemetry.terminal import table
 
 SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge"}
 WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}
@@ -28,12 +24,24 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
     """Print one line a set (after one a hop count), the macro average over several, and what went wrong."""
     shown = _all(sets)
     counts = {"rows": [line.rows for line in shown], "void": [line.void for line in shown]}
-    judged = any("judge" in line.estimates or line.failures for line in shown)
-    failures = {"failures": [line.failures for line in shown]} if judged else {}
-    _table(console, shown, SCORES, counts, failures)
-    _table(console, shown, {name: heading.format(k=topk) for name, heading in WORK.items()})
-    for kind in ("pass", "mean", "maj"):
-        _table(console, shown, {name: name for name in shown[-1].estimates if name.startswith(f"{kind}@")})
+    if any("judge" in line.estimates or line.failures for line in shown):
+        counts["failures"] = [line.failures for line in shown]
+    samples = [
+        {name: name for name in shown[-1].estimates if name.startswith(f"{kind}@")} for kind in ("pass", "mean", "maj")
+    ]
+    for headings in (SCORES, WORK, *samples):
+        names = [name for name in headings if any(name in line.estimates for line in shown)]
+        before = counts if headings is SCORES else {}
+        cells = [
+            (
+                line.label,
+                *(str(n[at]) for n in before.values()),
+                *(_cell(name, line.estimates.get(name)) for name in names),
+            )
+            for at, line in enumerate(shown)
+        ]
+        if names or before:
+            console.print(table(("set", *before, *(headings[name].format(k=topk) for name in names)), cells))
     console.print(f"± is half of the 95 % interval ({DRAWS} bootstrap draws of questions); a void is in no estimate")
     for name, found in rows.items():
         _causes(console, f"{name}: episodes ended by", [row.stopped for row in found if row.scored])
@@ -41,18 +49,16 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
         _causes(console, f"{name}: judge failures", [row.judge_failure for row in found])
 
 
-def write(path: str | Path, sets: Mapping[str, Sequence[Line]]) -> None:
+def write(path: Path, sets: Mapping[str, Sequence[Line]]) -> None:
     """The table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
     found = {
         line.label: {
-            "rows": line.rows,
-            "void": line.void,
-            "failures": line.failures,
+            **{"rows": line.rows, "void": line.void, "failures": line.failures},
             **{name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in line.estimates.items()},
         }
         for line in _all(sets)
     }
-    with whole(Path(path)) as aside:
+    with whole(path) as aside:
         aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -61,30 +67,8 @@ def _all(sets: Mapping[str, Sequence[Line]]) -> list[Line]:
     return [*shown, evaluation.macro({name: lines[-1] for name, lines in sets.items()})] if len(sets) > 1 else shown
 
 
-def _table(
-    console: Console,
-    shown: Sequence[Line],
-    headings: Mapping[str, str],
-    before: Mapping[str, Sequence[int]] | None = None,
-    after: Mapping[str, Sequence[int]] | None = None,
-) -> None:
-    """The metrics of `headings` that any line has, between columns of counts; nothing when there is no column."""
-    before, after = before or {}, after or {}
-    names = [name for name in headings if any(name in line.estimates for line in shown)]
-    if not names and not before:
-        return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("set", *before, *(headings[name] for name in names), *after):
-        table.add_column(heading, justify="left" if heading == "set" else "right", no_wrap=heading != "set")
-    for at, line in enumerate(shown):
-        cells = [_cell(name, line.estimates.get(name)) for name in names]
-        table.add_row(line.label, *(str(n[at]) for n in before.values()), *cells, *(str(n[at]) for n in after.values()))
-    console.print(table)
-
-
 def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
-    counted = Counter(filter(None, causes))
-    if counted:
+    if counted := Counter(filter(None, causes)):
         console.print(f"{what}: " + ", ".join(f"{cause} {n}" for cause, n in sorted(counted.items())))
 
 

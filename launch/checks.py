@@ -1,0 +1,213 @@
+"""What `ssp doctor` looks at on this machine, a row each, with what to do. Starts, ends and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from launch.nodes import raynode
+from ssp.base import models
+from ssp.base.episode import PROPOSER
+from ssp.base.errors import InputError
+from ssp.base.models import resolve
+from ssp.capacity.memory import size, threads
+from ssp.capacity.memory.learner import width
+from ssp.capacity.memory.shapes import find
+from ssp.capacity.placement import beside, machine, make, short
+from ssp.config.crews import learners
+from ssp.config.schema import Config
+from ssp.game import corpora
+from ssp.game.world.files import world_seed
+from ssp.record.ledger.home import file_system, shared
+from ssp.record.runfolder import START_BYTES
+from ssp.selfplay.workers import build
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+SHM = Path("/dev/shm")
+SECONDS = 5.0
+"""How long a judge may think."""
+GET = "see Getting the data in docs/recipes.md"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, `ok`, `warn` or `fail`, what was found, and what to do about it."""
+
+    what: str
+    status: str
+    found: str
+    next_step: str = ""
+
+
+def examine(cfg: Config) -> Iterator[Check]:
+    """Every check of this machine for a run of `cfg`."""
+    yield from packages()
+    cores = threads.cores()
+    yield Check("cores", OK if cores >= 2 else WARN, str(cores), "" if cores >= 2 else "a run is slow below 2")
+    yield gpus(cfg)
+    yield memory(cfg)
+    yield shared_memory(cfg)
+    yield from run_folder(cfg)
+    yield from needs(cfg)
+    yield cluster(os.environ.get("RAY_ADDRESS", ""))
+    yield from leftovers()
+
+
+def packages() -> Iterator[Check]:
+    """Python, and the packages that setup.cfg asks for which are not there in that version."""
+    good = (3, 11) <= sys.version_info[:2] < (3, 13)
+    yield Check(
+        "python", OK if good else FAIL, platform.python_version(), "" if good else "install Python 3.11 or 3.12"
+    )
+    try:
+        listed = [Requirement(line) for line in metadata.requires("ssp") or []]
+    except metadata.PackageNotFoundError:
+        yield Check("ssp", FAIL, "not installed", "run pip install . in this environment")
+        return
+    asked = [one for one in listed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    for one in asked:
+        try:
+            found = metadata.version(one.name)
+        except metadata.PackageNotFoundError:
+            found = ""
+        if not (found and one.specifier.contains(found, prereleases=True)):
+            yield Check(one.name, FAIL, found or "not installed", f"run pip install '{one.name}{one.specifier}'")
+    yield Check("packages", OK, f"looked for {len(asked)}")
+
+
+def planning(cfg: Config) -> bool:
+    """Whether `placement.nodes` describes another machine than this: what is lacking here may be there."""
+    return bool(cfg.placement.nodes) and _asks(cfg) and not machine.gpu_bytes()
+
+
+def _asks(cfg: Config) -> bool:
+    place = cfg.placement
+    return bool(place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus)
+
+
+def gpus(cfg: Config) -> Check:
+    """What nvidia-smi shows, against what the config asks for on this machine."""
+    found = machine.gpu_bytes()
+    if planning(cfg):
+        return Check("GPUs", WARN, "none here; the rest is planned for placement.nodes", "run it again on that machine")
+    if not found and _asks(cfg):
+        next_step = "check the driver, or set placement.nodes to plan for another machine"
+        return Check("GPUs", FAIL, "none, and the config asks for some", next_step)
+    listed = f"{len(found)} with {size(min(found))}" if found else "none here; the run computes on CPUs"
+    if found and not _asks(cfg):
+        return Check(
+            "GPUs", WARN, f"{listed}, unused", "set placement.engine_gpus and learner_gpus, see docs/placement.md"
+        )
+    return Check("GPUs", OK, listed)
+
+
+def memory(cfg: Config) -> Check:
+    """Whether the run fits this machine, or the nodes that `placement.nodes` describes."""
+    try:
+        plan = make(cfg, machine.nodes(cfg))
+    except InputError as error:
+        return Check("memory", FAIL, f"{error.rule}: {error.found}", error.next_step)
+    tables = "ssp train --dry-run has the tables"
+    if few := short(cfg, plan):
+        return Check("memory", WARN, few[0], tables)
+    fullest = f"; the fullest GPU takes {size(max(plan.used().values()))}" if plan.placed else ""
+    return Check("memory", OK, f"the first node takes {size(plan.host(0, cfg))}{fullest}; {tables}")
+
+
+def shared_memory(cfg: Config) -> Check:
+    """/dev/shm against Ray's object store and the weights that this config publishes through it."""
+    needed = sum(count for name, count in beside(cfg).items() if "store" in name or "weights" in name)
+    if not SHM.is_dir():
+        return Check("/dev/shm", WARN, "there is none", "Ray keeps its store on the disk, which is slower")
+    return _room("/dev/shm", SHM, needed, WARN, "mount it larger (docker run --shm-size), or lower ray.object_store_mb")
+
+
+def run_folder(cfg: Config) -> Iterator[Check]:
+    """Room for the run's files and checkpoints (weights and two moments each), and the kind of file system."""
+    place = resolve(cfg.run.dir or "runs")
+    while not place.exists():
+        place = place.parent
+    blocks = [cfg.block(name) for name in learners(cfg)]
+    saved = sum(3 * find(block.model).parameters * width("float32") for block in blocks if block.policy != "frozen")
+    needed = START_BYTES + saved * (cfg.save.keep + cfg.save.best + 1)
+    next_step = "free some space, lower save.keep, set save.best=false, or set run.dir"
+    yield _room(f"disk at {place}", place, needed, WARN if planning(cfg) else FAIL, next_step)
+    kind = file_system(place)
+    if shared(kind):
+        found = f"{kind}: the ledger is written in the temporary folder, and copied here at each checkpoint"
+        next_step = "one node: set run.dir to a local disk; several: see Folders in docs/cluster.md"
+        yield Check("run folder and ledger", WARN, found, next_step)
+
+
+def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> Check:
+    """Bytes that are free against bytes that are wanted; `status` where they do not suffice."""
+    free = shutil.disk_usage(place).free
+    found = f"{free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB wanted"
+    return Check(what, OK, found) if free >= needed else Check(what, status, found, next_step)
+
+
+def needs(cfg: Config) -> Iterator[Check]:
+    """A row for software that is not installed, the data, the models, and each server that the configuration names."""
+    lacking = WARN if planning(cfg) else FAIL
+    for lack in build.missing(cfg):
+        yield Check("software", lacking, f"{lack.rule}: {lack.found}", lack.next_step)
+    asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
+    files = [*corpora.named(cfg).values(), Path(asked), *(Path(item.file) for item in cfg.data.eval)]
+    paths = [path for path in dict.fromkeys(map(str, files)) if path and world_seed(path) is None]
+    named = {cfg.block(role).model: f"{role}.model" for role in cfg.roles}
+    looks: dict[str, list[Callable[[], object]]] = {
+        "data": [partial(_there, path) for path in paths],
+        "models": [partial(models.folder, *one) for one in named.items() if one[0] != "coldstart"],
+    }
+    if cfg.retriever.url or cfg.retriever.online.engine:
+        looks["search server"] = [partial(corpora.check_remote, cfg)]
+    if cfg.judge.kind == "llm" or (PROPOSER in cfg.roles and cfg.referee.verifier == "judge"):
+        looks["judge"] = [partial(build.check_judge, cfg, SECONDS)]
+    for what, each in looks.items():
+        wrong = []
+        for look in each:
+            try:
+                look()
+            except InputError as error:
+                wrong.append(error)
+        found = "; ".join(str(error.found) for error in wrong) or ("all there" if each else "none needed")
+        yield Check(what, lacking, found, wrong[0].next_step) if wrong else Check(what, OK, found)
+
+
+def _there(path: str) -> None:
+    if not resolve(path, "data").exists():
+        raise InputError("a file or folder of `data` exists", path, GET)
+
+
+def cluster(given: str) -> Check:
+    """The cluster that a run would join: RAY_ADDRESS, or none."""
+    if not given:
+        return Check("ray cluster", OK, "RAY_ADDRESS is not set; train starts its own")
+    host, _, port = given.removeprefix("ray://").rpartition(":")
+    try:
+        if host and port.isdigit():
+            socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError:
+        return Check(
+            "ray cluster", FAIL, f"RAY_ADDRESS={given} does not answer", "start that cluster, or unset RAY_ADDRESS"
+        )
+    return Check("ray cluster", OK, f"train joins RAY_ADDRESS={given}")
+
+
+def leftovers() -> Iterator[Check]:
+    """What launchers that are gone have left: processes, and folders of their sessions."""
+    left = {"processes": [str(process.pid) for process, _ in raynode.left_behind()]}
+    left["sessions"] = [str(folder) for folder in raynode.stale_folders()]
+    for what, found in left.items():
+        next_step = "ssp cluster removes them at its start" if found else ""
+        yield Check(f"stale {what}", WARN if found else OK, " ".join(found) or "none", next_step)

@@ -1,0 +1,53 @@
+"""What `ssp train --dry-run` prints: the resolved config, the actors, where each process goes, what it needs.
+
+It starts nothing, imports neither Ray nor torch, and shows the plan before it refuses what would not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ssp.capacity.memory import Process, notes, processes
+from ssp.capacity.placement import beside, fits, lay, machine, short, tables
+from ssp.config.load import to_yaml
+from ssp.config.nodes import smallest_gpu
+from ssp.config.schema import Config
+from ssp.game import corpora
+from ssp.game.world import files
+from ssp.selfplay.workers import build
+
+
+def describe(cfg: Config) -> Iterator[str]:
+    """The text, section by section, for the cluster that `placement.nodes` describes, or for this machine.
+
+    InputError where a corpus that is here does not fit the settings, and, behind the sections, where the plan does not fit
+    the nodes; `cfg` itself was checked.
+    """
+    for path in corpora.paths(cfg):
+        if path.exists() or files.world_seed(str(path)) is not None:
+            corpora.fits(path, cfg.retriever, cfg.retriever.shards)
+    nodes = machine.nodes(cfg)
+    yield f"# Configuration\n{to_yaml(cfg).rstrip()}"
+    yield f"\n# Actors\n{_actors(processes(cfg, smallest_gpu(nodes)))}"
+    plan = lay(cfg, nodes)
+    yield f"\n# Placement\n{tables.placement(cfg, plan)}"
+    if plan.placed:
+        parts = tables.gpu_memory(process for process in plan.processes if process.gpus)
+        yield f"\n# GPU memory, by the formulas of docs/placement.md\n{parts}"
+    said = [f"{process.name}: {process.note}." for process in plan.processes if process.note]
+    host = "\n".join([tables.host_memory(plan, beside(cfg)), *said, *notes(cfg)])
+    yield f"\n# Memory of the hosts, estimated\n{host}"
+    fits(cfg, plan)
+    yield from (f"\nwarning: {line}" for line in short(cfg, plan))
+    for lack in build.missing(cfg):
+        yield f"\nwarning: {lack.rule}: {lack.found} on this machine. Next, where it runs: {lack.next_step}"
+    yield "\nNothing was started. Leave out --dry-run to train."
+
+
+def _actors(parts: Sequence[Process]) -> str:
+    """CPUs and GPUs are what Ray reserves; threads are torch's, on this machine."""
+    numbers = [(part.cpus, part.gpus * part.spread, part.threads, round(part.megabytes)) for part in parts]
+    rows = [(p.name, str(p.count), *(f"{n:.9g}" for n in each), p.task) for p, each in zip(parts, numbers, strict=True)]
+    sums = [sum(p.count * each[i] for p, each in zip(parts, numbers, strict=True)) for i in range(4)]
+    rows.append(("all", str(sum(p.count for p in parts)), *(f"{total:.9g}" for total in sums), ""))
+    return tables.table(("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each", ""), rows)

@@ -1,1 +1,0 @@
-"""What `ssp bank` shows of questions, and how it asks one again."""

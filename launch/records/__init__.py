@@ -1,1 +1,0 @@
-"""What `ssp eval`, `inspect`, `replay` and `compare` show of episodes and runs."""
