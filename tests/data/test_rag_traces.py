@@ -118,11 +118,10 @@ def test_options_of_traces_alone(tmp_path: Path) -> None:
     reply = written(tmp_path / "found.json", {"results": []})
     out = ["convert", str(source), "--out", str(tmp_path / "out.jsonl"), "--to"]
     for words, said in (
-        (["plain", "--protocol", "mini"], "--protocol is for --to traces"),
-        (["plain", "--topk", "0"], "--topk is for --to traces"),
-        (["traces", "--protocol", "mini"], "needs --found"),
-        (["traces", "--found", str(reply)], "needs --protocol"),
-        (["traces", "--found", str(reply), "--protocol", "mini", "--topk", "0"], "at least 1"),
+        (["plain", "--protocol", "mini"], "it alone, takes"),
+        (["traces", "--protocol", "mini"], "takes --found"),
+        (["traces", "--found", str(reply)], "takes --found"),
+        (["traces", "--found", str(reply), "--protocol", "mini", "--topk", "0"], "from 1 to"),
         (["traces", "--found", str(reply), "--protocol", "none"], "protocol must be"),
         (["traces", "--found", str(reply), "--protocol", "mini"], "reply of /retrieve"),
         (["traces", "--found", str(tmp_path / "no.json"), "--protocol", "mini"], "no.json"),
