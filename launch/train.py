@@ -16,6 +16,7 @@ from ssp.base.printable import say
 from ssp.capacity.memory import threads
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.schema import Config
+from ssp.record.runfolder import RunFolder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +72,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
         scene = read_scene(cfg, console.progress)
     finally:
         console.stop()
-    here = runfolder.RunFolder(place.path)
+    here = RunFolder(place.path)
     if place.resumes or here.ledger.is_file():
         _warn(check_resumable(here, scene.cfg, scene.targets()))
     _warn([*warnings(cfg), *scene.notes])
@@ -82,16 +83,12 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     from actors import metrics, placement
     from actors.program import needed_cpus
 
-    folder: runfolder.RunFolder | None = None
+    folder: RunFolder | None = None
 
     def gone() -> str:
-        """What the run has saved, and how to continue it."""
         console.stop()
         lost()
-        if folder is None or not folder.has_state:
-            return "Nothing was saved. Next: start again"
-        step = json.loads(folder.state.read_text(encoding="utf-8"))["step"]
-        return f"Step {step} is saved. Next: the same command with run.dir={folder.path} resume=auto"
+        return _what_is_left(folder)
 
     connection = cluster.connect(cfg.ray, needed_cpus(cfg), gone)
     try:
@@ -114,6 +111,14 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     finally:
         console.stop()
         cluster.disconnect()
+
+
+def _what_is_left(folder: RunFolder | None) -> str:
+    """What the run has saved, and how to continue it."""
+    if folder is None or not folder.has_state:
+        return "Nothing was saved. Next: start again"
+    step = json.loads(folder.state.read_text(encoding="utf-8"))["step"]
+    return f"Step {step} is saved. Next: the same command with run.dir={folder.path} resume=auto"
 
 
 @contextmanager
