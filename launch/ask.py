@@ -6,8 +6,9 @@ import re
 import sys
 from collections.abc import Sequence
 
-from launch import policy, transcript
+from launch import policy
 from launch.cli import Parser, parse, run, temperature
+from launch.shown import transcript
 from ssp.base.episode import SOLVER, Episode, Outcome, Task
 from ssp.base.errors import InputError
 from ssp.base.printable import say

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.export is not None and args.export.exists():
         raise InputError("an export is a new file or folder", args.export, "remove it or choose another")
     # Here, because --help needs none of it.
-    from launch import questions
+    from launch.shown import questions
     from ssp.selfplay.questions import files, reader
     from ssp.selfplay.questions.records import Filter
 

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _machine(cfg: Config) -> int:
-    from launch import checks  # what --help does without
+    from launch.shown import checks  # what --help does without
     from ssp.capacity.placement import beside, make, tables
     from ssp.capacity.placement.machine import nodes
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launch import evaltable, policy
+from launch import policy
 from launch.cli import Parsed, Parser, number, parse, run, temperature, whole
+from launch.shown import evaltable
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
 from ssp.base.printable import say

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from launch import policy, transcript
+from launch import policy
 from launch.cli import Parser, run
+from launch.shown import transcript
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.base.tokenlog import Kind, TokenLog

@@ -1,8 +1,6 @@
 """`ssp serve`: a search server that speaks Search-R1's `/retrieve` and ReSearch's `/search` and `/batch_search`.
 
-Owns the command's flags, the load of what is served, and the life of the process. Promises that a corpus is searched
-exactly as training searches it, that SIGTERM and Ctrl-C finish what is under way, and that a taken port, a bad corpus
-and bad flags are InputError. Refuses to know the HTTP forms (`ssp.search.serving`).
+A corpus is searched exactly as training searches it; SIGTERM and Ctrl-C finish what is under way.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from launch.cli import Parser, bind, run, whole
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.config import rules, tables
-from ssp.config.schema import Config
+from ssp.config.schema import Config, RetrieverConfig
 from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
 from ssp.search.serving.connection import Connection
@@ -38,26 +37,8 @@ KEEP_ALIVE = 75
 OVER_RAY = 8
 """Searches under way at once where shards are actors: this process only waits for them."""
 
-FLAGS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
-    ("kind", "KIND", str, "bm25, dense or hybrid (default: what the index holds)"),
-    ("shards", "K", int, "shards; above 1 they are Ray actors (default 1)"),
-    ("replicas", "R", int, "of each shard; above 1 they are Ray actors (default 1)"),
-    ("encoder", "FOLDER", str, "of the query encoder, where the one that the index names lies elsewhere"),
-    ("dtype", "TYPE", str, "of the models' weights: float32, float16 or bfloat16 (default float32)"),
-    ("gpus", "G", float, "GPUs for the models and each shard; 0: the CPU (default 0)"),
-    ("ef-search", "N", int, "candidates that HNSW keeps (default: as built)"),
-    ("nprobe", "N", int, "lists that IVF visits (default: as built)"),
-    ("reranker", "FOLDER", str, "of a cross-encoder, for reranking and for POST /rerank"),
-    ("rerank", "N", int, "candidates a query that the cross-encoder reads (default 10)"),
-    ("min-coverage", "X", float, "share of the corpus below which there is no answer (default 1)"),
-    ("timeout", "S", float, "seconds that a request may take (default 20)"),
-    ("hedge", "S", float, "seconds after which a second replica is asked too (default 0: never)"),
-    ("window", "S", float, "seconds that a query waits for others while there are some (default 0.002)"),
-    ("max-batch", "N", int, "queries that are searched together (default 64)"),
-    ("cache", "N", int, "answers that are kept (default 8192)"),
-    ("memory-mb", "MB", int, "memory that may be loaded (default: what is free)"),
-)
-"""Flag, name of its value, type, help. Each is the setting `retriever.<flag>`."""
+FLAGS = [one.name for one in fields(RetrieverConfig) if one.name not in ("url", "topk", "encoders", "online")]
+"""Settings `retriever.<name>` that are flags of the command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,8 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Each worker's share of the cores; read when torch and faiss are first imported.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     with bind(args.host, args.port) as listener, ExitStack() as end:
-        if _actors(cfg):
-            _join(cfg, end)
+        if _actors(cfg):  # joined before the server: Ray takes over the signals
+            from actors import cluster
+            from ssp.game import corpora
+
+            corpora.check(cfg, [CORPUS])
+            cluster.environment(cfg.ray)  # before Ray is imported
+            from actors import fleet
+
+            cluster.connect(cfg.ray, cfg.placement.cpus * fleet.size(cfg))
+            end.callback(cluster.disconnect)
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
         host = f"[{args.host}]" if ":" in args.host else args.host
         address = f"http://{host}:{listener.getsockname()[1]}"
@@ -143,17 +132,15 @@ def configured(args: argparse.Namespace) -> Config:
     if args.index and not args.index.is_dir():
         raise InputError("an index is a folder", args.index, "build one: ssp index; or serve a file with --corpus")
     block = cfg.retriever
-    block.shards, block.topk = 1, args.topk
-    for flag, *_ in FLAGS:
-        key = flag.replace("-", "_")
-        if getattr(args, key) is not None:
-            setattr(block, key, getattr(args, key))
-    for key, (low, high) in tables.ranges().items():
-        if key.startswith("retriever."):
-            rules.check_range(key, rules.get(cfg, key), low, high)
-    for key, known in tables.choices().items():
-        if key.startswith("retriever."):
-            rules.check_choice(key, rules.get(cfg, key), known)
+    block.topk = args.topk
+    for name in FLAGS:
+        setattr(block, name, getattr(args, name))
+    ranges, choices = tables.ranges(), tables.choices()
+    for key in (f"retriever.{name}" for name in FLAGS):
+        if key in ranges:
+            rules.check_range(key, rules.get(cfg, key), *ranges[key])
+        if key in choices:
+            rules.check_choice(key, rules.get(cfg, key), choices[key])
     hedges_have_a_replica(cfg)
     return cfg
 
@@ -178,30 +165,11 @@ def loaded(cfg: Config, end: ExitStack) -> Served:
     return _served(cfg, router, lambda: [reached.up[i] for i in range(len(reached.spans))])
 
 
-def _join(cfg: Config, end: ExitStack) -> None:
-    """Join the Ray cluster that the environment names, or start one. Before the server: Ray takes over the signals."""
-    from ssp.game import corpora
-
-    corpora.check(cfg, [CORPUS])
-    from actors import cluster
-
-    cluster.environment(cfg.ray)  # before Ray is imported
-    from actors import fleet
-
-    cluster.connect(cfg.ray, cfg.placement.cpus * fleet.size(cfg))
-    end.callback(cluster.disconnect)
-
-
 def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Served:
     """`up`: living replicas of each shard."""
     corpus = router.corpora[CORPUS]
-    about = {
-        "corpus": cfg.data.corpus,
-        "documents": corpus.total,
-        "kind": corpus.options.kind,
-        "retriever": corpus.retriever,
-        "reranker": cfg.retriever.reranker,
-    }
+    about = {"corpus": cfg.data.corpus, "documents": corpus.total, "kind": corpus.options.kind}
+    about |= {"retriever": corpus.retriever, "reranker": cfg.retriever.reranker}
 
     def shards() -> list[dict[str, Any]]:
         return [
@@ -235,8 +203,11 @@ def _parser() -> Parser:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=whole(0, 65535), default=8000, help="0 takes a free port (default 8000)")
     parser.add_argument("--topk", type=whole(1, MAX_TOPK), default=3, help="documents a query by default (3)")
-    for flag, metavar, kind, words in FLAGS:
-        parser.add_argument(f"--{flag}", metavar=metavar, type=kind, help=words)
+    defaults = RetrieverConfig(shards=1)
+    for name in FLAGS:
+        usual = getattr(defaults, name)
+        said = f"retriever.{name} of docs/settings.md" + (f" (default {usual})" if usual else "")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", type=type(usual), default=usual, help=said)
     parser.add_argument("--workers", type=whole(1, 256), help="searches at once (default: by what is served)")
     return parser
 

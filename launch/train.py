@@ -43,7 +43,7 @@ def configured(parsed: Parsed) -> Config:
 
 def dry_run(cfg: Config, config_name: str) -> int:
     """Print what would start, and start nothing. InputError for a run folder that `train` would refuse."""
-    from launch.dryrun import describe
+    from launch.shown.dryrun import describe
     from ssp.record import runfolder
     from ssp.selfplay.settings import warnings
 

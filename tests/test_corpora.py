@@ -7,7 +7,7 @@ from pathlib import Path
 import folders
 import pytest
 
-from launch.dryrun import describe
+from launch.shown.dryrun import describe
 from ssp.base.errors import InputError
 from ssp.game import corpora
 from ssp.search.index.builder import build_index

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch import checks, doctor
+from launch import doctor
 from launch.nodes import raynode
+from launch.shown import checks
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.record.ledger.book import Ledger

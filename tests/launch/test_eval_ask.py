@@ -15,8 +15,9 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from launch import ask, transcript
+from launch import ask
 from launch import eval as evaluate
+from launch.shown import transcript
 from ssp.base.episode import SOLVER, Episode, Grade, Task
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind

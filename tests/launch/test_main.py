@@ -16,7 +16,7 @@ import pytest
 from actors.program import needed_cpus
 from launch import main as console
 from launch.cli import Parser, parse
-from launch.dryrun import describe
+from launch.shown.dryrun import describe
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.capacity.memory import processes
 from ssp.config.load import to_yaml

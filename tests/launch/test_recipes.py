@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from launch import dryrun
 from launch import main as console
+from launch.shown import dryrun
 from ssp.base import models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError

@@ -11,8 +11,9 @@ import ray
 from trainruns import POLICY
 
 from actors.cluster import connect
-from launch import checks, train
 from launch import main as console
+from launch import train
+from launch.shown import checks
 from ssp.base.errors import SspError
 from ssp.capacity.placement import DoesNotFit
 from ssp.selfplay.settings import load
