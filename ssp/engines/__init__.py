@@ -1,8 +1,4 @@
-"""Engines: what turns token ids into sampled token ids.
-
-Owns the choice by configuration. Promises that importing this package imports neither torch nor vLLM.
-Refuses to know text, roles, rewards.
-"""
+"""Engines: what turns token ids into sampled token ids. Importing this package imports neither torch nor vLLM."""
 
 from __future__ import annotations
 
@@ -28,9 +24,7 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
         from ssp.engines.vllm.engine import VllmEngine
 
         return VllmEngine(model_dir, config, sleeps=sleeps)
-    raise InputError(
-        "an engine is made from a folder for engine.kind=torch or vllm", config.kind, "set engine.kind=torch"
-    )
+    raise InputError("a folder's engine is engine.kind=torch or vllm", config.kind, "set engine.kind=torch")
 
 
 def faces(

@@ -1,6 +1,5 @@
 """What an engine is: slots that remember, segments that are sampled, versions that are stamped.
 
-Owns the interface that every generator fulfils (embedded torch, scripted, later vLLM).
 Promises, for every implementation: a generation carries exactly the ids that were sampled, their log-probs, and the
 version that drew each; `load` forgets every slot, so that no cache outlives its version (law 1), except in flight.
 Refuses to know text, tags, roles, rewards.
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 class StopWords:
     """Strings that end a segment wherever the tokens' borders lie; the token that completes one is the last.
 
-    `decode`: ids → text. No stop string lies in more than `window` tokens, since a token has at least one byte.
+    `decode`: ids → text. No stop string lies in more than `window` tokens: each has at least one byte.
     """
 
     def __init__(self, strings: Sequence[str], decode: Callable[[Sequence[int]], str]) -> None:
@@ -104,7 +103,7 @@ class FreeEngine(Engine, Protocol):
     """An engine that takes each slot's turn by itself (a server, continuous batching)."""
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
-        """Like `step` for one slot, at once; the future gives its generation, or raises Fault."""
+        """`step` for one slot, at once; the future gives its generation, or raises Fault."""
 
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
         """One turn of each slot, all at once; waits for all, then raises the first error."""
@@ -136,19 +135,11 @@ class Sleeper(Protocol):
 
 
 @runtime_checkable
-class Readable(Protocol):
-    """An engine that can tell what weights it computes with (`transfer.verify`)."""
-
-    def weights(self) -> dict[str, np.ndarray]:
-        """Every parameter under its HF name, float32 (those of a narrower dtype widened); tied ones under both names."""
-
-
-@runtime_checkable
 class Comparable(Protocol):
-    """An engine that packs its weights so that they cannot be read back, and compares packed ones (`transfer.verify`)."""
+    """An engine that compares what it computes with (`transfer.verify`)."""
 
     def differs(self, weights: dict[str, np.ndarray]) -> str:
-        """The first parameter, or pack of them, with which it does not compute as `weights` would have it; "" for none."""
+        """The first parameter, or pack of them, that is not what `weights` would make it; "" for none."""
 
 
 @runtime_checkable
@@ -156,7 +147,7 @@ class DeviceEngine(Protocol):
     """An engine that takes weights which are on its GPU already."""
 
     def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None:
-        """`Engine.load` from torch tensors on the device, whose memory belongs to another process: copies them."""
+        """`Engine.load` from torch tensors of another process on the device: copies them."""
 
 
 def drawn_by(marks: Sequence[tuple[int, int]], tokens: int) -> tuple[int, list[int] | None]:

@@ -1,10 +1,8 @@
 """The decoder of the families for inference: weights packed for speed, one forward over a KV cache.
 
-Owns the arithmetic. Promises the same function as the stock model (to float32 rounding): RMSNorm, rotary positions,
-grouped-query attention with or without QKV bias and norms of queries and keys, SwiGLU, tied or own output matrix.
-Rewrites, exact in real numbers: norm weights and 1/sqrt(head_dim) are multiplied into what comes behind them, and without
-norms of queries and keys "rotate half" is a second projection.
-Refuses to know slots' owners, sampling, versions.
+Promises the same function as the stock model (to float32 rounding). Rewrites, exact in real numbers: norm weights and
+1/sqrt(head_dim) are multiplied into what comes behind them, and without norms of queries and keys "rotate half" is a second
+projection.
 """
 
 from __future__ import annotations
@@ -57,10 +55,8 @@ def _unseen(positions: Tensor, length: int) -> Tensor:
 
 
 class Cache:
-    """Keys and values, a layer each: float32 [rows, kv_heads, length, head_dim]. It only grows; unused places are finite.
-
-    float32 whatever the weights are in: the products of one query with many keys gain nothing from a narrower type here.
-    """
+    """Keys and values, a layer each: float32 [rows, kv_heads, length, head_dim], whatever the weights are in. It only grows;
+    unused places are finite."""
 
     STEP = 64
 
@@ -91,18 +87,10 @@ class Cache:
         self._allocate(max(rows, self.rows), max(length, self.length))
 
     def copy(self, here: Tensor, there: Tensor, length: int) -> None:
-        """Make rows `there[i]` those of `here[i]` (int64), positions below `length`."""
+        """Make rows `there[i]` what `here[i]` (int64) were before, positions below `length`."""
         for tensor in (*self.keys, *self.values):
             used = tensor[:, :, :length]
             used[there] = used[here]
-
-    def swap(self, here: Tensor, there: Tensor, length: int) -> None:
-        """Exchange rows `here[i]` and `there[i]` (int64, all distinct), positions below `length`."""
-        for tensor in (*self.keys, *self.values):
-            used = tensor[:, :, :length]
-            kept = used[here]
-            used[here] = used[there]
-            used[there] = kept
 
 
 class Decoder:
@@ -112,7 +100,15 @@ class Decoder:
         self, shape: Architecture, weights: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float32
     ) -> None:
         self.shape, self.dtype = shape, dtype
-        take = _Reader(shape, weights)
+        for name, size in shape.tensors().items():
+            if name not in weights or tuple(weights[name].shape) != size:
+                found = tuple(weights[name].shape) if name in weights else "nothing"
+                step = "load weights of the model that the engine was made for"
+                raise InputError(f"weights must hold {name} of shape {size}", found, step)
+
+        def take(name: str) -> Tensor:
+            return torch.from_numpy(np.array(weights[name], dtype=np.float32))
+
         self.embed = take("model.embed_tokens.weight").to(dtype)
         self.layers = [self._pack(take, layer) for layer in range(shape.layers)]
         head = take("model.embed_tokens.weight" if shape.tied else "lm_head.weight")
@@ -121,34 +117,28 @@ class Decoder:
 
     def differs(self, weights: Mapping[str, np.ndarray]) -> str:
         """The first pack that is not, bit for bit, the one that `weights` give; "" for none."""
-        other = Decoder(self.shape, weights, self.dtype)
-        pairs: list[tuple[str, Tensor | None, Tensor | None]] = [("model.embed_tokens", self.embed, other.embed)]
-        for index, (mine, theirs) in enumerate(zip(self.layers, other.layers, strict=True)):
-            pairs += [(f"model.layers.{index}.{k}", getattr(mine, k), getattr(theirs, k)) for k in vars(mine)]
-        for name, one, two in [*pairs, ("lm_head", self.head, other.head)]:
-            if one is not None and two is not None and not torch.equal(one, two):
-                return name
-        return ""
+        mine, theirs = self._packs(), Decoder(self.shape, weights, self.dtype)._packs()
+        return next((name for name in mine if not torch.equal(mine[name], theirs[name])), "")
 
-    def _pack(self, take: _Reader, index: int) -> _Layer:
+    def _packs(self) -> dict[str, Tensor]:
+        parts = [
+            (f"model.layers.{i}.{k}", pack) for i, layer in enumerate(self.layers) for k, pack in vars(layer).items()
+        ]
+        packs = {name: pack for name, pack in parts if pack is not None}
+        return {"model.embed_tokens": self.embed, **packs, "lm_head": self.head}
+
+    def _pack(self, take: Callable[[str], Tensor], index: int) -> _Layer:
         prefix, shape = f"model.layers.{index}.", self.shape
         before = take(prefix + "input_layernorm.weight")
         after = take(prefix + "post_attention_layernorm.weight")
         scale = shape.head_dim**-0.5
 
-        def bias(of: str) -> Tensor:
-            return (take(of + ".bias") if shape.bias else torch.zeros(shape.tensors()[of + ".weight"][0]))[:, None]
+        def project(x: str) -> Tensor:  # weight and bias
+            weight = take(f"{prefix}self_attn.{x}_proj.weight") * before
+            bias = take(f"{prefix}self_attn.{x}_proj.bias") if shape.bias else torch.zeros(len(weight))
+            return torch.cat([weight, bias[:, None]], 1)
 
-        q, k, v = (
-            torch.cat(
-                [
-                    take(f"{prefix}self_attn.{x}_proj.weight") * before,
-                    bias(f"{prefix}self_attn.{x}_proj"),
-                ],
-                1,
-            )
-            for x in "qkv"
-        )
+        q, k, v = map(project, "qkv")
         qk_norm = None
         if shape.qk_norm:  # the rows' norms are needed before they turn, and take the scale of q away
             norms = [take(f"{prefix}self_attn.{x}_norm.weight") for x in "qk"]
@@ -171,11 +161,9 @@ class Decoder:
 
     def _rotary(self, length: int) -> None:
         if len(self._cos) < length:
-            angle = torch.arange(length, dtype=torch.float32)[:, None] * self.shape.rope.frequencies(
-                self.shape.head_dim
-            )
-            self._cos = torch.cat([angle.cos()] * 2, 1)
-            self._sin = torch.cat([angle.sin()] * 2, 1)
+            places = torch.arange(length, dtype=torch.float32)[:, None]
+            angle = (places * self.shape.rope.frequencies(self.shape.head_dim)).repeat(1, 2)
+            self._cos, self._sin = angle.cos(), angle.sin()
 
     def _unit(self, x: Tensor) -> Tensor:
         return x * (x.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt_()
@@ -271,21 +259,3 @@ class Decoder:
     def logits(self, x: Tensor) -> Tensor:
         """float32 [n, vocab] from hidden states [n, hidden]."""
         return (self._norm(x) @ self.head).float()
-
-
-class _Reader:
-    """Checked access to HF-named arrays; every read is a fresh float32 tensor."""
-
-    def __init__(self, shape: Architecture, weights: Mapping[str, np.ndarray]) -> None:
-        self.sizes, self.weights = shape.tensors(), weights
-        for name, size in self.sizes.items():
-            found = tuple(weights[name].shape) if name in weights else "nothing"
-            if found != size:
-                raise InputError(
-                    f"weights must hold {name} of shape {size}",
-                    found,
-                    "load weights of the model that the engine was made for",
-                )
-
-    def __call__(self, name: str) -> Tensor:
-        return torch.from_numpy(np.array(self.weights[name], dtype=np.float32))

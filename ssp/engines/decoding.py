@@ -1,9 +1,7 @@
-"""What decoding costs, as a model: how long a batch of sequences takes of which each wants so many tokens.
+"""What decoding costs, as a model: a step of `running` sequences takes `base + each * running` seconds and gives each one
+token; at most `sequences` run at once, the others wait in the order in which they came.
 
-Owns the arithmetic, in seconds of whoever's clock. A step of `running` sequences takes `base + each * running` seconds and
-gives each of them one token (docs/plan.md: decoding is bound by the weights' bandwidth, and each sequence adds its
-keys and values). Promises that at most `sequences` run at once, that the others wait in the order in which they came, and
-that between two events nothing has to be computed. Refuses to know threads, clocks and what a token is.
+In seconds of whoever's clock; between two events nothing has to be computed.
 """
 
 from __future__ import annotations
@@ -45,17 +43,11 @@ class Decoding(Generic[Item]):
     def __init__(self, pace: Pace, started: Callable[[Item], None] = lambda item: None) -> None:
         self.pace = pace
         self._started = started
-        self._now = 0.0
-        self._steps = 0.0
+        self._now = self._steps = 0.0  # an item of n tokens ends n steps after its start
         self._count = 0
         self._running: list[tuple[float, int, float, Item]] = []
         self._waiting: deque[tuple[int, Item]] = deque()
         self.busy = self.tokens = self.slots = 0.0
-
-    @property
-    def steps(self) -> float:
-        """Steps taken so far; an item of n tokens ends n of them after its start."""
-        return self._steps
 
     def add(self, now: float, tokens: int, item: Item) -> None:
         """`item` wants `tokens` tokens, at least one. What ends up to `now` was taken by `advance` before."""

@@ -1,9 +1,8 @@
 """An engine behind HTTP: an OpenAI-compatible completion server that takes and returns token ids (vLLM's, for one).
 
-Owns the requests and the ids of each slot. Promises token in, token out (law 1): a server that does not say which ids it
-sampled is refused at the start; a server's failure is a Fault `engine_down`, a request that it refuses and an answer that
-is not the contract `engine_refused`; and the key leaves in the Authorization header only: no message holds it.
-Refuses to load weights: the server's are what they are, so this engine evaluates and never trains.
+Promises token in, token out (law 1): a server that does not say which ids it sampled is refused at the start. A server's
+failure is a Fault `engine_down`, a request that it refuses and an answer that is not the contract `engine_refused`; the key
+leaves in the Authorization header only. It loads no weights, so it evaluates and never trains.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import Service
-from ssp.engines.base import FreeEngine, Generation, Sampling, StopWords, check_step
+from ssp.engines.base import FreeEngine, Generation, Sampling, check_step
 
 DOWN, REFUSED = "engine_down", "engine_refused"
 _LARGEST_ID = 2**31
@@ -38,8 +37,7 @@ class _Slot:
 class EndpointEngine(FreeEngine):
     """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1.
 
-    `key`: the server's API key, "" = none; never logged. `timeout`: seconds for one turn, the answer included.
-    `concurrency`: requests at once.
+    `key`: the server's API key, "" = none; never logged. `timeout`: seconds for one turn. `concurrency`: requests at once.
     InputError when the server cannot be reached, does not know `model`, or returns no token ids.
     """
 
@@ -54,11 +52,10 @@ class EndpointEngine(FreeEngine):
             raise InputError("an endpoint is an http(s) address", url, "e.g. http://127.0.0.1:8000/v1")
         self._service = Service((DOWN, REFUSED), timeout, secret=key, headers=headers, limits=limits)
         try:
-            self._probe()
+            self._complete({"prompt": [0], "max_tokens": 1, "temperature": 0.0})
         except Fault as fault:
-            raise InputError(
-                f"the endpoint {url} answers for model {model} with token ids", fault, "start the server, or check both"
-            ) from fault
+            rule = f"the endpoint {url} answers for model {model} with token ids"
+            raise InputError(rule, fault, "start the server, or check both") from fault
         self._pool = ThreadPoolExecutor(concurrency)
         self._slots: dict[int, _Slot] = {}
         self._next = 0
@@ -87,7 +84,7 @@ class EndpointEngine(FreeEngine):
     def _turn(self, slot: _Slot, pending: Sequence[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
         words = sampling.stop_words
-        generation = self._complete(
+        made = self._complete(
             {
                 "prompt": slot.ids,
                 "max_tokens": sampling.max_tokens,
@@ -98,20 +95,26 @@ class EndpointEngine(FreeEngine):
                 "seed": (slot.seed + slot.turns) % 2**31,
             }
         )
-        if words:
-            generation = _until(words, generation)
-        slot.ids.extend(generation.ids)
+        if words:  # a server that puts tokens together to another text than ours goes on behind a stop string
+            end = next((n for n in range(1, len(made.ids) + 1) if words.hit(made.ids[:n])), 0)
+            made = Generation(made.ids[:end], made.logprobs[:end], made.version, True) if end else made
+        slot.ids.extend(made.ids)
         slot.turns += 1
-        return generation
-
-    def _probe(self) -> None:
-        """One token, to see that the server is there, knows the model and returns ids."""
-        self._complete({"prompt": [0], "max_tokens": 1, "temperature": 0.0})
+        return made
 
     def _complete(self, body: dict[str, Any]) -> Generation:
         asked = {"model": self._model, "logprobs": 0, "return_token_ids": True, "skip_special_tokens": False, **body}
-        choice = _choice(self._post(asked))
-        ids, logprobs = choice.get("token_ids"), choice.get("logprobs")
+        status, content = self._service.ask("POST", f"{self._url}/completions", json=asked)
+        if status >= 300:
+            raise Fault(REFUSED, f"status {status}: {self._service.said(content)}")
+        try:
+            reply = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise Fault(REFUSED, "the answer is not JSON") from error
+        choices = reply.get("choices") if isinstance(reply, dict) else None
+        if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+            raise Fault(REFUSED, "the answer does not hold one choice")
+        ids, logprobs = choices[0].get("token_ids"), choices[0].get("logprobs")
         if not isinstance(ids, list) or not all(type(id_) is int and 0 <= id_ < _LARGEST_ID for id_ in ids):
             raise Fault(REFUSED, "the server returns no token ids (vLLM does, with return_token_ids)")
         if len(ids) > body["max_tokens"]:
@@ -119,32 +122,7 @@ class EndpointEngine(FreeEngine):
         probs = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
         if not isinstance(probs, list) or len(probs) != len(ids) or not all(map(_finite, probs)):
             raise Fault(REFUSED, "the server returns no log-prob for each token")
-        return Generation(ids, [float(value) for value in probs], self.version, choice.get("finish_reason") == "stop")
-
-    def _post(self, body: dict[str, Any]) -> Any:
-        status, content = self._service.ask("POST", f"{self._url}/completions", json=body)
-        if status >= 300:
-            raise Fault(REFUSED, f"status {status}: {self._service.said(content)}")
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise Fault(REFUSED, "the answer is not JSON") from error
-
-
-def _until(words: StopWords, generation: Generation) -> Generation:
-    """The generation up to the token that completes a stop string: a server that puts tokens together to another text
-    than ours goes on."""
-    for count in range(1, len(generation.ids) + 1):
-        if words.hit(generation.ids[:count]):
-            return Generation(generation.ids[:count], generation.logprobs[:count], generation.version, True)
-    return generation
-
-
-def _choice(reply: Any) -> dict[str, Any]:
-    choices = reply.get("choices") if isinstance(reply, dict) else None
-    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        raise Fault(REFUSED, "the answer does not hold one choice")
-    return choices[0]
+        return Generation(ids, [float(p) for p in probs], self.version, choices[0].get("finish_reason") == "stop")
 
 
 def _finite(value: Any) -> bool:

@@ -1,9 +1,5 @@
-"""The families of models that the embedded engine computes, read from a Hugging Face configuration.
-
-Owns what tells them apart beside their sizes (`ssp.base.shape`): norms, rotary frequencies, contexts.
-Promises Llama (llama3 rope scaling too), Qwen2 and Qwen3, with tied or own output matrix; anything else is an InputError.
-Refuses to compute.
-"""
+"""The families of models that the embedded engine computes: Llama (llama3 rope scaling too), Qwen2 and Qwen3, with tied or
+own output matrix. Anything else is an InputError."""
 
 from __future__ import annotations
 
@@ -60,9 +56,8 @@ class Architecture(Shape):
         """From an HF config as a mapping. InputError for anything that the engine does not compute."""
         family = config.get("model_type")
         if family not in FAMILIES:
-            raise InputError(
-                f"the torch engine computes {', '.join(FAMILIES.values())} models", f"model_type = {family}", _NEXT
-            )
+            rule = f"the torch engine computes {', '.join(FAMILIES.values())} models"
+            raise InputError(rule, f"model_type = {family}", _NEXT)
         _check(config, FAMILIES[family])
         return cls(
             **vars(Shape.of(config)),
@@ -85,9 +80,8 @@ def _check(config: Mapping[str, Any], family: str) -> None:
         facts["attention_bias"] = (bool(config.get("attention_bias", False)), False)
     for name, (found, supported) in facts.items():
         if found != supported:
-            raise InputError(
-                f"the torch engine computes {family} models with {name} = {supported}", f"{name} = {found}", _NEXT
-            )
+            rule = f"the torch engine computes {family} models with {name} = {supported}"
+            raise InputError(rule, f"{name} = {found}", _NEXT)
     needed = ("num_attention_heads", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
     for name in needed:
         if not isinstance(config.get(name), int):
@@ -101,20 +95,12 @@ def _rope(config: Mapping[str, Any], family: str) -> Rope:
     theta = float(given.get("rope_theta", config.get("rope_theta", 10000.0)))
     partial = float(given.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)))
     if kind not in ("default", "llama3") or partial != 1.0:
-        raise InputError(
-            f"the torch engine computes {family} models with rope type default or llama3 over whole heads",
-            f"rope type = {kind}, partial_rotary_factor = {partial}",
-            _NEXT,
-        )
+        rule = f"the torch engine computes {family} models with rope type default or llama3 over whole heads"
+        raise InputError(rule, f"rope type = {kind}, partial_rotary_factor = {partial}", _NEXT)
     if kind == "default":
         return Rope(theta)
     try:
-        return Rope(
-            theta,
-            float(given["factor"]),
-            float(given["low_freq_factor"]),
-            float(given["high_freq_factor"]),
-            int(given["original_max_position_embeddings"]),
-        )
+        factor, low, high = (float(given[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+        return Rope(theta, factor, low, high, int(given["original_max_position_embeddings"]))
     except KeyError as error:
         raise InputError(f"rope type llama3 gives {error.args[0]}", dict(given), "save the model again") from error

@@ -1,7 +1,7 @@
 """A thread that alone touches something: it works in rounds, and does what others order between two rounds.
 
-Owns the queue of orders, and how the thread ends. Promises that whoever waits for an answer gets one: the result, the
-error, or the Fault that ended the thread; after that nothing is done any more. Refuses to know what is worked on.
+Promises that whoever waits for an answer gets one: the result, the error, or the Fault that ended the thread; after that
+nothing is done any more.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ T = TypeVar("T")
 Order = Callable[[Fault | None], None]
 """Called once, on the thread: with None, or instead of being done with the Fault that ended the thread."""
 
-
-def _nothing(error: BaseException) -> None:
-    """The engine ends alone."""
-
-
-on_error: Callable[[BaseException], None] = _nothing
+on_error: Callable[[BaseException], None] = lambda error: None  # noqa: E731
 """Called on a thread that an error ends, first of all: an engine's own process sets it, to end too."""
 
 
@@ -62,11 +57,10 @@ class OrderThread:
                 return
             try:
                 answer.set_result(work())
-            except SspError as error:
-                answer.set_exception(error)
             except BaseException as error:
-                answer.set_exception(_down(error))
-                raise
+                answer.set_exception(error if isinstance(error, SspError) else _down(error))
+                if not isinstance(error, SspError):
+                    raise
 
         self.order(told)
         return answer.result()

@@ -1,8 +1,7 @@
 """The rows of the embedded engine's cache: which slot has which, how far it is filled, what it still owes.
 
-Owns the cache, the model that fills it, and each row's length, random stream and sampled token that is not fed yet.
 Promises that a row's keys and values are its slot's ids and nothing else's, and that a prompt which several slots share is
-read once by each version (`prefix`). Refuses to sample, and to know text.
+read once by each version (`prefix`).
 """
 
 from __future__ import annotations
@@ -102,9 +101,8 @@ class Rows:
                 self._unshare(slot)
 
     def _unshare(self, slot: int) -> None:
-        prompt = self._prompt.pop(slot, None)
-        if prompt is not None:
-            del self._holder[prompt]
+        if slot in self._prompt:
+            del self._holder[self._prompt.pop(slot)]
 
     def mark(self, slot: int) -> Mark:
         """Where the slot stands, for `back`."""
@@ -141,12 +139,12 @@ class Rows:
         """Exchange rows, cache (positions below `length`) and bookkeeping alike."""
         if not len(here):
             return
-        both = np.concatenate([here, there])
+        both, other = np.concatenate([here, there]), np.concatenate([there, here])
         if length:
             self.cache.reserve(len(self.slot), length)
-            self.cache.swap(torch.from_numpy(here), torch.from_numpy(there), length)
+            self.cache.copy(torch.from_numpy(other), torch.from_numpy(both), length)
         for array in (self.slot, self.length, self.seed, self.drawn, self.owed):
-            array[both] = array[np.concatenate([there, here])]
+            array[both] = array[other]
         for row in both.tolist():
             if self.slot[row] >= 0:
                 self.row[int(self.slot[row])] = row
@@ -154,10 +152,13 @@ class Rows:
     def feed(self, first: int, pending: list[list[int]], most: int) -> tuple[Tensor, list[int]]:
         """Read ragged ids into the rows from `first` on, and make room for `most` more.
 
-        Returns the hidden state of each row's last id, [n, hidden], and that id. InputError for a slot without any.
+        Returns the hidden state of each row's last id, [n, hidden], and that id.
         """
-        feeds = self._feeds(first, pending)
-        rows = range(first, first + len(feeds))
+        # What a row sampled last comes in front: its keys are not in the cache yet.
+        rows = range(first, first + len(pending))
+        feeds = [
+            ([int(self.owed[row])] if self.owed[row] >= 0 else []) + ids for row, ids in zip(rows, pending, strict=True)
+        ]
         longest = int(self.length[first : first + len(feeds)].max()) + max(map(len, feeds))
         self.cache.reserve(len(self.slot), longest + most)
         sources = self._shared(first, feeds) if self.prefix else list(rows)
@@ -172,18 +173,6 @@ class Rows:
             place = {row: i for i, row in enumerate(read)}
             hidden = hidden.index_select(0, torch.tensor([place[source] for source in sources]))
         return hidden, [ids[-1] for ids in feeds]
-
-    def _feeds(self, first: int, pending: list[list[int]]) -> list[list[int]]:
-        """Pending ids by row, with the token that the row sampled last in front: its keys are not in the cache yet."""
-        feeds = []
-        for row, ids in enumerate(pending, first):
-            owed = int(self.owed[row])
-            feeds.append([owed, *ids] if owed >= 0 else list(ids))
-            if not feeds[-1]:
-                raise InputError(
-                    "a new slot needs at least one token before it can sample", "no tokens", "give a prompt"
-                )
-        return feeds
 
     def _shared(self, first: int, feeds: list[list[int]]) -> list[int]:
         """For each row the row that reads its feed, itself or an earlier one with the same prompt.

@@ -1,16 +1,12 @@
 """Engines without a model: they play a script, in no time or in the time that a model of costs gives.
 
-Owns the ids of each slot, and the thread that waits until the next turn ends. Promises the engine interface with the
-script's ids and log-prob 0.0 for each of them (a script is certain of what it says); and of the one that takes time a live
-engine (`LiveEngine`) that sleeps between two ends of turns, whatever their number of tokens.
-Refuses to know what the ids mean.
+Log-probs are 0.0: a script is certain of what it says. Refuses to know what the ids mean.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -38,10 +34,9 @@ class _Slot:
 class _Turn:
     slot: int
     said: Generation
-    future: Future[Generation]
     before: _Slot
-    marks: list[tuple[int, int]] = field(default_factory=list)
-    """(tokens drawn before, version that draws from there on)."""
+    future: Future[Generation] = field(default_factory=Future)
+    marks: list[tuple[int, int]] = field(default_factory=list)  # (tokens drawn before, version that draws from there)
 
 
 class ScriptedEngine:
@@ -72,24 +67,18 @@ class ScriptedEngine:
         check_step(slots, pending, self._slots)
         return [self._say(self._slots[slot], ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
 
-    def _say(self, slot: _Slot, pending: list[int], samplings: Sampling) -> Generation:
+    def _say(self, slot: _Slot, pending: list[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
-        ids = list(self._script(list(slot.ids), slot.seed, slot.turn))[: samplings.max_tokens]
-        words = samplings.stop_words
-        end = next(
-            (
-                at
-                for at, id in enumerate(ids)
-                if id in samplings.stop_ids
-                or (words is not None and words.may_end(id) and words.hit(ids[max(0, at + 1 - words.window) : at + 1]))
-            ),
-            None,
-        )
-        ids = ids if end is None else ids[: end + 1]
+        words, ids, stopped = sampling.stop_words, list[int](), False
+        for id in self._script(list(slot.ids), slot.seed, slot.turn)[: sampling.max_tokens]:
+            ids.append(id)
+            stopped = id in sampling.stop_ids or (words is not None and words.may_end(id) and words.hit(ids))
+            if stopped:
+                break
         slot.ids.extend(ids)
         slot.turn += 1
-        entropies = [0.0] * len(ids) if samplings.entropy else None
-        return Generation(ids, [0.0] * len(ids), self.version, end is not None, entropies)
+        entropies = [0.0] * len(ids) if sampling.entropy else None
+        return Generation(ids, [0.0] * len(ids), self.version, stopped, entropies)
 
     def close(self, slots: list[int]) -> None:
         """Forget slots."""
@@ -98,117 +87,87 @@ class ScriptedEngine:
 
 
 class SimulatedEngine(ScriptedEngine):
-    """Plays `script` at `pace`. Threads: any; each slot has one turn at a time."""
+    """Plays `script` at `pace`, as a live engine (`LiveEngine`) whose thread sleeps between two ends of turns. Threads: any;
+    each slot has one turn at a time."""
 
     def __init__(self, script: Script, pace: Pace, version: int = 0) -> None:
         super().__init__(script, version)
-        self._clock = _Clock(pace, version)
-        weakref.finalize(self, self._clock.stop)
+        self._moved = threading.Condition(threading.RLock())
+        self._turns: dict[int, _Turn] = {}
+        self._decoding: Decoding[_Turn] = Decoding(pace, lambda turn: turn.marks.append((0, self.version)))
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="simulated-engine", daemon=True)
+        self._thread.start()
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """Take the version; without `keep` every slot is forgotten and turns under way are aborted. The weights are not
-        looked at."""
-        with self._clock.moved:
+        """Take the version; without `keep` every slot is forgotten and turns under way are aborted."""
+        with self._moved:
+            self._end_turns()
             self.version = version
-            self._clock.switch(version)
+            for turn in self._turns.values():
+                if turn.marks:
+                    turn.marks.append((self._decoding.drawn(turn), version))
             if not keep:
-                self._clock.abort(list(self._clock.turns), "load() forgot its slot")
+                self.abort(list(self._turns))
                 self._slots.clear()
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots."""
-        with self._clock.moved:
+        with self._moved:
             return super().open(seeds)
 
     def close(self, slots: list[int]) -> None:
         """Forget slots; a turn under way there is aborted."""
-        with self._clock.moved:
-            self._clock.abort(slots, "its slot was closed")
+        with self._moved:
+            self.abort(slots)
             super().close(slots)
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         """One turn of one slot. The future raises Fault `aborted` when the turn, its slot or the engine ends before it."""
-        with self._clock.moved:
-            if slot in self._clock.turns:
+        with self._moved:
+            if slot in self._turns:
                 raise InvariantError(f"slot {slot} has a turn under way")
             check_step([slot], [pending], self._slots)
             held = self._slots[slot]
             before = replace(held, ids=list(held.ids))
-            return self._clock.begin(_Turn(slot, self._say(held, pending, sampling), Future(), before))
+            turn = self._turns[slot] = _Turn(slot, self._say(held, pending, sampling), before)
+            if self._over:
+                self.abort([slot])
+            else:
+                self._decoding.add(self._end_turns(), len(turn.said.ids), turn)
+                self._moved.notify_all()
+            return turn.future
 
     step = FreeEngine.step
 
     def abort(self, slots: list[int]) -> None:
         """End the turns of these slots: their futures raise Fault `aborted`, and each slot is as it was before the turn."""
-        with self._clock.moved:
-            for turn in self._clock.abort(slots, "the turn was aborted"):
+        with self._moved:
+            for turn in [self._turns.pop(slot) for slot in slots if slot in self._turns]:
+                self._decoding.drop(turn)
                 self._slots[turn.slot] = turn.before
+                turn.future.set_exception(Fault("aborted", "the turn was aborted"))
 
     def stop(self) -> None:
         """End the thread; turns under way are aborted."""
-        self._clock.stop()
-
-
-class _Clock:
-    """What the thread works on, guarded by `moved`. It does not hold the engine, so that one nobody uses ends."""
-
-    def __init__(self, pace: Pace, version: int) -> None:
-        self.version = version
-        self.moved = threading.Condition(threading.RLock())
-        self.turns: dict[int, _Turn] = {}
-        self._decoding: Decoding[_Turn] = Decoding(pace, lambda turn: turn.marks.append((0, self.version)))
-        self._over = False
-        self._thread: threading.Thread | None = None
-
-    def begin(self, turn: _Turn) -> Future[Generation]:
-        """The future of a turn."""
-        self.turns[turn.slot] = turn
-        if self._over:
-            self.abort([turn.slot], "the engine was stopped")
-            return turn.future
-        now = time.monotonic()
-        self._end(now)
-        self._decoding.add(now, len(turn.said.ids), turn)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="simulated-engine", daemon=True)
-            self._thread.start()
-        self.moved.notify_all()
-        return turn.future
-
-    def switch(self, version: int) -> None:
-        """Tokens from here on are of `version`."""
-        self._end(time.monotonic())
-        self.version = version
-        for turn in self.turns.values():
-            if turn.marks:
-                turn.marks.append((self._decoding.drawn(turn), version))
-
-    def abort(self, slots: list[int], why: str) -> list[_Turn]:
-        """End the turns of `slots`; gives those that there were."""
-        found = [self.turns.pop(slot) for slot in slots if slot in self.turns]
-        for turn in found:
-            self._decoding.drop(turn)
-            turn.future.set_exception(Fault("aborted", why))
-        return found
-
-    def stop(self) -> None:
-        """End the thread."""
-        with self.moved:
+        with self._moved:
             self._over = True
-            self.abort(list(self.turns), "the engine was stopped")
-            self.moved.notify_all()
+            self.abort(list(self._turns))
+            self._moved.notify_all()
 
     def _run(self) -> None:
-        with self.moved:
+        with self._moved:
             while not self._over:
                 left = self._decoding.next() - time.monotonic()
                 if left > 0:
-                    self.moved.wait(None if left == float("inf") else left)
-                self._end(time.monotonic())
+                    self._moved.wait(None if left == float("inf") else left)
+                self._end_turns()
 
-    def _end(self, now: float) -> None:
-        """Give what ended up to now."""
+    def _end_turns(self) -> float:
+        """Give what has ended by now, which it returns."""
+        now = time.monotonic()
         for turn in self._decoding.advance(now):
-            del self.turns[turn.slot]
+            del self._turns[turn.slot]
             turn.said.version, turn.said.versions = drawn_by(turn.marks, len(turn.said.ids))
             turn.future.set_result(turn.said)
+        return now

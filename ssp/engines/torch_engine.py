@@ -1,9 +1,8 @@
 """The embedded torch engine: many slots, one KV cache, exact log-probs.
 
-Owns the turns under way. In lock step a call takes its turns in and runs until none is left: the same bits for the same
-calls. Free-running, a thread of its own runs as long as there is a turn, and takes orders between two tokens: which turns
-share a forward depends on when they come, so results are equal up to rounding, and not the same bits twice (law 7).
-Refuses to know text. It uses the process's torch threads as they are: set one thread a process.
+In lock step a call takes its turns in and runs until none is left: the same bits for the same calls. Free-running, a thread
+of its own runs as long as there is a turn, and takes orders between two tokens: which turns share a forward depends on when
+they come, so results are equal up to rounding, and not the same bits twice (law 7).
 """
 
 from __future__ import annotations
@@ -105,12 +104,9 @@ class TorchEngine:
             self._fail(slot, over.__cause__ or over)
         elif slot not in self.rows.row:
             self._fail(slot, Fault("aborted", "its slot was closed, or forgotten by load()"))
-        elif self.rows.model is None:
-            rule = "the engine needs weights before its first step"
-            self._fail(slot, InputError(rule, "none", "call load(weights, version)"))
-        elif not pending and self.rows.mark(slot) == NOTHING:
-            rule = "a new slot needs at least one token before it can sample"
-            self._fail(slot, InputError(rule, "no tokens", "give a prompt"))
+        elif self.rows.model is None or (not pending and self.rows.mark(slot) == NOTHING):
+            rule = "an engine needs weights before its first step, and a new slot a prompt of at least one token"
+            self._fail(slot, InputError(rule, "none", "call load(weights, version), and give a prompt"))
         elif (room := self.rows.room(slot, pending, sampling.max_tokens)) > 0:
             self._new.append(Turn(slot, pending, sampling, room, self.version))
         else:
@@ -192,7 +188,7 @@ class ContinuousEngine(LiveEngine):
         self.version = version
 
     def differs(self, weights: dict[str, np.ndarray]) -> str:
-        """See `TorchEngine.differs`."""
+        """See `Comparable.differs`."""
         return self._inner.differs(weights)
 
     def open(self, seeds: list[int]) -> list[int]:

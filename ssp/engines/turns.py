@@ -1,8 +1,7 @@
 """Turns under way: rows are added, all advance by one token together, each finishes by itself.
 
-Owns the decode batch, which is rows 0 .. n-1 of the cache, so that the hot loop reads views, never copies. Promises exact
-log-probs of what was drawn, the version that drew each token, and that a row which finished leaves the batch as soon as
-moving it pays. Refuses to know who asks, and when rows come.
+The decode batch is rows 0 .. n-1 of the cache, so that the hot loop reads views, never copies. Promises exact log-probs of
+what was drawn, the version that drew each token, and that a row which finished leaves the batch as soon as moving it pays.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from ssp.engines.rows import NOTHING, Mark, Rows
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _COMPACT_SHARE = 0.25  # finished share of the decode batch from which moving rows pays
+_COLUMNS = ("count", "limit", "place", "fed", "stop", "temperature", "numbers", "ids", "logprobs", "entropies")
 
 
 @dataclass
@@ -63,11 +63,6 @@ class Turns:
         """Turns that go on."""
         return int(self._alive.sum())
 
-    @property
-    def slots(self) -> list[int]:
-        """Their slots."""
-        return [turn.slot for turn, alive in zip(self._turns, self._alive.tolist(), strict=True) if alive]
-
     def _look(self) -> None:
         """What the turns of the batch want, once for all their tokens."""
         samplings = [turn.sampling for turn in self._turns]
@@ -79,33 +74,34 @@ class Turns:
     @torch.inference_mode()
     def add(self, turns: list[Turn]) -> None:
         """Read what is pending, and sample from the next `advance` on."""
-        rows, was = self._rows, len(self._turns)
-        if was:
-            self._squeeze()
-            was = len(self._turns)
+        rows = self._rows
+        self._squeeze()
+        was, n = len(self._turns), len(turns)
+        here = slice(was, was + n)
         for turn in turns:
             turn.before = rows.mark(turn.slot)
         who = rows.gather([turn.slot for turn in turns], was, self._longest())
         turns = [turns[i] for i in who.tolist()]
         most = max(turn.sampling.max_tokens for turn in turns)
         hidden, fed = rows.feed(was, [turn.pending for turn in turns], most)
-        n, here = len(turns), slice(was, was + len(turns))
         width = max(turn.budget for turn in turns) + 1  # a row that has finished writes beyond its last token
-        numbers = uniforms(rows.seed[here], rows.drawn[here], width).t()
+        blank = torch.zeros(n, width)
+        new = (
+            torch.zeros(n, dtype=torch.int64),
+            torch.tensor([turn.budget for turn in turns]),
+            torch.from_numpy(rows.length[here].copy()),
+            torch.tensor(fed),
+            torch.tensor([self._stop_row(turn.sampling) for turn in turns]),
+            torch.tensor([float(turn.sampling.temperature) for turn in turns]),
+            uniforms(rows.seed[here], rows.drawn[here], width).t(),
+            blank.long(),
+            blank,
+            blank,
+        )
+        for name, column in zip(_COLUMNS, new, strict=True):
+            setattr(self, f"_{name}", _stack(getattr(self, f"_{name}"), column))
         self._turns = self._turns + turns
         self._alive = torch.cat([self._alive, torch.ones(n, dtype=torch.bool)])
-        self._count = torch.cat([self._count, torch.zeros(n, dtype=torch.int64)])
-        self._limit = torch.cat([self._limit, torch.tensor([turn.budget for turn in turns])])
-        self._place = torch.cat([self._place, torch.from_numpy(rows.length[here].copy())])
-        self._fed = torch.cat([self._fed, torch.tensor(fed)])
-        self._stop = torch.cat([self._stop, torch.tensor([self._stop_row(turn.sampling) for turn in turns])])
-        self._temperature = torch.cat(
-            [self._temperature, torch.tensor([float(turn.sampling.temperature) for turn in turns])]
-        )
-        blank = torch.zeros(n, width)
-        self._numbers = _stack(self._numbers, numbers)
-        self._ids = _stack(self._ids, blank.long())
-        self._logprobs, self._entropies = _stack(self._logprobs, blank), _stack(self._entropies, blank)
         self._hidden = torch.cat([self._hidden, hidden])
         self._look()
 
@@ -141,7 +137,7 @@ class Turns:
         if finished.any():
             done = self._finish(torch.nonzero(finished)[:, 0], ended)
             self._alive = self._alive & ~finished
-            left = int(self._alive.sum())
+            left = len(self)
             if not left:
                 self.clear()
                 return done
@@ -191,18 +187,7 @@ class Turns:
         self._rows.swap(gaps.numpy(), movers.numpy(), self._longest())
         order = torch.arange(left)
         order[gaps] = movers
-        for name in (
-            "count",
-            "limit",
-            "place",
-            "fed",
-            "stop",
-            "temperature",
-            "numbers",
-            "ids",
-            "logprobs",
-            "entropies",
-        ):
+        for name in _COLUMNS:
             setattr(self, f"_{name}", getattr(self, f"_{name}")[order])
         self._turns = [self._turns[row] for row in order.tolist()]
         self._alive = torch.ones(left, dtype=torch.bool)
@@ -210,16 +195,13 @@ class Turns:
         return order
 
     @torch.inference_mode()
-    def drop(self, slots: set[int]) -> list[Turn]:
+    def drop(self, slots: set[int]) -> None:
         """End the turns of these slots without a result; the slots stand where they stood before them."""
-        gone = [row for row, turn in enumerate(self._turns) if turn.slot in slots and bool(self._alive[row])]
-        for row in gone:
-            turn = self._turns[row]
-            self._alive[row] = False
-            self._rows.back(turn.slot, turn.before)
-        turns = [self._turns[row] for row in gone]
+        for row, turn in enumerate(self._turns):
+            if turn.slot in slots and self._alive[row]:
+                self._alive[row] = False
+                self._rows.back(turn.slot, turn.before)
         self._squeeze()
-        return turns
 
     @torch.inference_mode()
     def switch(self, version: int) -> None:
@@ -237,7 +219,9 @@ class Turns:
 
 
 def _stack(above: Tensor, below: Tensor) -> Tensor:
-    """Both, one above the other, as wide as the wider one."""
+    """Both, one above the other, matrices as wide as the wider one."""
+    if above.dim() == 1:
+        return torch.cat([above, below])
     width = max(above.shape[1], below.shape[1])
     return torch.cat([F.pad(x, (0, width - x.shape[1])) for x in (above, below)])
 

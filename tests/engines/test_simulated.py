@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import threading
 import time
 
 import pytest
@@ -67,16 +65,3 @@ def test_a_load_forgets_slots_and_an_abort_keeps_them() -> None:
             future.result(5)
     with pytest.raises(InvariantError, match="not open"):
         made.submit(slot, [7], SAMPLING)
-
-
-def test_its_thread_ends_with_it() -> None:
-    before = set(threading.enumerate())
-    made = engine(tokens=5000)
-    future = made.submit(made.open([1])[0], [7], SAMPLING)
-    (thread,) = set(threading.enumerate()) - before
-    del made
-    gc.collect()
-    thread.join(5)
-    assert not thread.is_alive()
-    with pytest.raises(Fault, match="aborted"):
-        future.result(5)

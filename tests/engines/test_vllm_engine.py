@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from trainruns import REPO, until
+from trainruns import REPO
 from vllmfactory import VOCAB, arrays, engine, model, needs_vllm, saved
 
-from ssp.base.errors import Fault, InputError, InvariantError
-from ssp.engines.base import LiveEngine, Readable, Sampling
+from ssp.base.errors import Fault, InputError
+from ssp.engines.base import Comparable, LiveEngine, Sampling
 
 pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]
 
@@ -55,15 +55,14 @@ def worst(living: Any, net: torch.nn.Module) -> float:
     )
 
 
-def test_a_load_reaches_every_layer_and_can_be_read_back(made: Any) -> None:
-    assert isinstance(made, LiveEngine) and isinstance(made, Readable)
+def test_a_load_reaches_every_layer_and_is_compared(made: Any) -> None:
+    assert isinstance(made, LiveEngine) and isinstance(made, Comparable)
     for version, net in enumerate((SECOND, FIRST, SECOND, FIRST), start=10):
         made.load(arrays(net), version)
         assert worst(made, net) < 1e-4
-        held = made.weights()
-        assert np.array_equal(held.pop("lm_head.weight"), held["model.embed_tokens.weight"])
-        assert held.keys() == arrays(net).keys()
-        assert all(np.array_equal(held[name], array) for name, array in arrays(net).items())
+        assert made.differs(arrays(net)) == ""
+        for name, array in arrays(net).items():
+            assert made.differs({**arrays(net), name: array + 1}) in (name, "lm_head.weight")
 
 
 def test_without_the_repair_the_head_would_be_stale(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +72,7 @@ def test_without_the_repair_the_head_would_be_stale(made: Any, monkeypatch: pyte
         patch.setattr("ssp.engines.vllm.worker.repair_head", lambda net: None)
         made.load(arrays(SECOND), 21)
     assert worst(made, SECOND) > 0.1
-    with pytest.raises(InvariantError, match="not reloaded"):
-        made.weights()
+    assert made.differs(arrays(SECOND)) == "lm_head.weight"
     made.load(arrays(SECOND), 22)
     assert worst(made, SECOND) < 1e-4
 
@@ -157,8 +155,7 @@ def test_engines_live_side_by_side_and_a_dead_one_fails_everybody_loudly(made: A
     made.load(arrays(FIRST), 70)
     with engine(saved(SECOND, tmp_path), dtype="bfloat16", prefix_cache=False) as other:
         assert 1e-4 < worst(other, SECOND) < 0.5
-        held = other.weights()
-        assert all(np.array_equal(held[name], _rounded(array)) for name, array in arrays(SECOND).items())
+        assert other.differs(arrays(SECOND)) == ""
         slots = other.open([1, 2])
         flying = other.submit(slots[0], PROMPT, Sampling(1.0, 400))
         other._vllm.step = _broken
@@ -175,10 +172,6 @@ def _broken() -> None:
     raise RuntimeError("no such kernel")
 
 
-def _rounded(array: np.ndarray) -> np.ndarray:
-    return torch.tensor(array).bfloat16().float().numpy()
-
-
 def test_models_that_vllm_cannot_run_are_refused_at_the_start(tmp_path: Path) -> None:
     from ssp.config.role import EngineConfig
     from ssp.engines.vllm.engine import VllmEngine
@@ -192,10 +185,10 @@ def test_models_that_vllm_cannot_run_are_refused_at_the_start(tmp_path: Path) ->
 
 
 PARALLEL = """
-import sys, time
+import sys
 from vllmfactory import *
 from pathlib import Path
-import json, psutil, numpy as np
+import json
 from ssp.engines.base import Sampling
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
@@ -205,51 +198,22 @@ if __name__ == "__main__":
             made.load(arrays(net), len(drawn) + 1)
             turn = made.step(made.open([1]), [json.loads(sys.argv[2])], Sampling(1.0, 8))[0]
             drawn.append((turn.ids, turn.logprobs))
-        workers = [child.pid for child in psutil.Process().children(recursive=True)]
-        print(json.dumps({"drawn": drawn, "workers": workers}), flush=True)
-        time.sleep(600)
+        print(json.dumps({"drawn": drawn}), flush=True)
 """
 
 
 @pytest.mark.long  # three processes that import vLLM
-def test_two_ranks_are_processes_that_end_with_the_engine(tmp_path: Path) -> None:
-    """Tensor parallel with a head of the tied model on each rank; then the engine's process is killed without a word."""
-    import json
-
+def test_two_ranks_have_a_head_of_the_tied_model_each(tmp_path: Path) -> None:
     nets = [model(seed, num_key_value_heads=2) for seed in (1, 2)]
     folder, script = saved(nets[0], tmp_path / "model"), tmp_path / "parallel.py"
     script.write_text(PARALLEL)
     path = os.pathsep.join([str(REPO), str(REPO / "tests" / "engines")])
-    before = set(os.listdir("/dev/shm"))
-    program = subprocess.Popen(
-        [sys.executable, str(script), str(folder), json.dumps(PROMPT)],
-        env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=(tmp_path / "errors").open("wb"),
-        text=True,
-    )
-    try:
-        assert program.stdout is not None
-        lines = (line for line in program.stdout if line.startswith("{"))
-        told = json.loads(next(lines, "null"))
-        assert told is not None, (tmp_path / "errors").read_text()[-3000:]
-        for net, (ids, logprobs) in zip(nets, told["drawn"], strict=True):
-            assert np.abs(np.array(logprobs) - full_logprobs(net, PROMPT + ids, 8)).max() < 1e-4
-        assert len(told["workers"]) >= 2
-    finally:
-        program.send_signal(signal.SIGKILL)
-        program.wait()
-    until("the workers have ended", lambda: not any(map(_lives, told["workers"])), 30.0)
-    for name in set(os.listdir("/dev/shm")) - before:
-        if name.startswith("vllm_dist_"):  # vLLM leaves 4 MB a rank there, on CPUs only
-            os.unlink(f"/dev/shm/{name}")
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
-    except OSError:
-        return False
+    typed = [sys.executable, str(script), str(folder), json.dumps(PROMPT)]
+    done = subprocess.run(typed, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    for net, (ids, logprobs) in zip(nets, told["drawn"], strict=True):
+        assert np.abs(np.array(logprobs) - full_logprobs(net, PROMPT + ids, 8)).max() < 1e-4
 
 
 def test_stopping_gives_the_turns_back_and_is_final(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from vllmfactory import needs_vllm
 
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.role import EngineConfig, LoraConfig
-from ssp.engines.base import Comparable, FreeEngine, LiveEngine, Sampling, Sleeper
+from ssp.engines.base import FreeEngine, LiveEngine, Sampling, Sleeper
 
 pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]
 
@@ -99,12 +99,11 @@ def test_a_turn_is_that_of_the_embedded_engine_with_the_merged_weights(
     embedded = TorchEngine(BASE)
     drawn = []
     for role, face in engine.faces.items():
-        assert isinstance(face, FreeEngine) and isinstance(face, Comparable) and isinstance(face, Sleeper)
+        assert isinstance(face, FreeEngine) and isinstance(face, Sleeper)
         assert not isinstance(face, LiveEngine)  # nothing is in flight
         for version, net in enumerate(trained[role], start=1):
             face.load(net.adapter, version)
             embedded.load(net.merged, version)
-            assert face.differs(net.adapter) == "" and "lora_" in face.differs(trained[role][version % 2].adapter)
             ours, theirs = (e.step(e.open([3]), [PROMPT], GREEDY)[0] for e in (face, embedded))
             assert ours.ids == theirs.ids and ours.version == theirs.version == version
             assert np.allclose(ours.logprobs, theirs.logprobs, atol=CLOSE, rtol=0)

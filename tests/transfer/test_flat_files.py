@@ -15,7 +15,7 @@ import safetensors.numpy
 from ssp.base import shared
 from ssp.base.errors import Fault, InvariantError, SspError
 from ssp.base.shared import sweep
-from ssp.engines.vllm.records import folder_in_memory
+from ssp.engines.vllm.worker import folder_in_memory
 from ssp.selfplay.transfer import flat
 from ssp.selfplay.transfer.files import DiskShelf, MemoryShelf
 
@@ -121,7 +121,7 @@ import sys, time
 from pathlib import Path
 from ssp.base import shared
 shared.SHARED_MEMORY = Path(sys.argv[1])
-from ssp.engines.vllm.records import folder_in_memory
+from ssp.engines.vllm.worker import folder_in_memory
 with folder_in_memory({"adapter_config.json": {"r": 8}}) as folder:
     print(folder, flush=True)
     sys.stdin.read()

