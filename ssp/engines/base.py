@@ -95,7 +95,7 @@ class Engine(Protocol):
         """Append `pending[i]` to slot i, then sample until a stop id or `max_tokens`; one `Sampling` for all slots."""
 
     def close(self, slots: list[int]) -> None:
-        """Forget slots. Slots that `load` already forgot, or closed ones, are fine."""
+        """Forget slots, and abort their turns: the futures raise Fault `aborted`. Forgotten or closed ones are fine."""
 
 
 @runtime_checkable
@@ -115,9 +115,6 @@ class FreeEngine(Engine, Protocol):
 @runtime_checkable
 class LiveEngine(FreeEngine, Protocol):
     """A free-running engine of our own: its weights can be replaced in the middle of a turn (`load` with `keep`)."""
-
-    def abort(self, slots: list[int]) -> None:
-        """End the turns of these slots that are under way: their futures raise Fault `aborted`. The slots stay open."""
 
     def stop(self) -> None:
         """End the engine's thread and give its memory back; turns under way are aborted."""

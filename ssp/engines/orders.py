@@ -71,11 +71,6 @@ class OrderThread:
         self.order(lambda over: None)
         self._thread.join()
 
-    def leave(self) -> None:
-        """`stop` without waiting, for an engine that is collected: takes no lock."""
-        self._stopping = True
-        self._orders.put(lambda over: None)
-
     def _run(self) -> None:
         over = Fault("aborted", "the engine was stopped")
         try:

@@ -24,12 +24,6 @@ _PREFILL_TOKENS = 512  # tokens in one prefill call, about: large enough for the
 _PIECE = 128  # tokens of one row in one product: longer ones waste work on keys that come later
 
 
-Mark = tuple[int, int]
-"""Where a slot stood: positions filled, token owed (-1: none)."""
-NOTHING: Mark = (0, -1)
-"""Of a new slot."""
-
-
 class Rows:
     """`model`: an HF folder, or its configuration as a mapping. InputError for another architecture or dtype."""
 
@@ -98,29 +92,13 @@ class Rows:
             row = self.row.pop(slot, None)
             if row is not None:
                 self.slot[row] = -1
-                self._unshare(slot)
+                if slot in self._prompt:
+                    del self._holder[self._prompt.pop(slot)]
 
-    def _unshare(self, slot: int) -> None:
-        if slot in self._prompt:
-            del self._holder[self._prompt.pop(slot)]
-
-    def mark(self, slot: int) -> Mark:
-        """Where the slot stands, for `back`."""
+    def filled(self, slot: int) -> int:
+        """Tokens that the slot has read and sampled."""
         row = self.row[slot]
-        return int(self.length[row]), int(self.owed[row])
-
-    def back(self, slot: int, mark: Mark) -> None:
-        """Undo what was fed since `mark`."""
-        row = self.row[slot]
-        self.length[row], self.owed[row] = mark
-        if mark[0] == 0:
-            self._unshare(slot)
-
-    def room(self, slot: int, ids: list[int], most: int) -> int:
-        """Tokens that a slot may sample after `ids`, `most` at most; 0 where the context is full."""
-        row = self.row[slot]
-        fed = int(self.length[row]) + int(self.owed[row] >= 0) + len(ids)
-        return max(0, min(most, self.shape.context - fed))
+        return int(self.length[row]) + int(self.owed[row] >= 0)
 
     def gather(self, slots: list[int], first: int, length: int = 0) -> np.ndarray:
         """Move the slots' rows to `first` and up; returns which of `slots` is in each, int64 [n].

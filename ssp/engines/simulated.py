@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ssp.base.errors import Fault, InvariantError
@@ -34,7 +34,6 @@ class _Slot:
 class _Turn:
     slot: int
     said: Generation
-    before: _Slot
     future: Future[Generation] = field(default_factory=Future)
     marks: list[tuple[int, int]] = field(default_factory=list)  # (tokens drawn before, version that draws from there)
 
@@ -108,7 +107,7 @@ class SimulatedEngine(ScriptedEngine):
                 if turn.marks:
                     turn.marks.append((self._decoding.drawn(turn), version))
             if not keep:
-                self.abort(list(self._turns))
+                self._abort(list(self._turns))
                 self._slots.clear()
 
     def open(self, seeds: list[int]) -> list[int]:
@@ -119,20 +118,18 @@ class SimulatedEngine(ScriptedEngine):
     def close(self, slots: list[int]) -> None:
         """Forget slots; a turn under way there is aborted."""
         with self._moved:
-            self.abort(slots)
+            self._abort(slots)
             super().close(slots)
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
-        """One turn of one slot. The future raises Fault `aborted` when the turn, its slot or the engine ends before it."""
+        """One turn of one slot. The future raises Fault `aborted` when its slot or the engine ends before it."""
         with self._moved:
             if slot in self._turns:
                 raise InvariantError(f"slot {slot} has a turn under way")
             check_step([slot], [pending], self._slots)
-            held = self._slots[slot]
-            before = replace(held, ids=list(held.ids))
-            turn = self._turns[slot] = _Turn(slot, self._say(held, pending, sampling), before)
+            turn = self._turns[slot] = _Turn(slot, self._say(self._slots[slot], pending, sampling))
             if self._over:
-                self.abort([slot])
+                self._abort([slot])
             else:
                 self._decoding.add(self._end_turns(), len(turn.said.ids), turn)
                 self._moved.notify_all()
@@ -140,19 +137,16 @@ class SimulatedEngine(ScriptedEngine):
 
     step = FreeEngine.step
 
-    def abort(self, slots: list[int]) -> None:
-        """End the turns of these slots: their futures raise Fault `aborted`, and each slot is as it was before the turn."""
-        with self._moved:
-            for turn in [self._turns.pop(slot) for slot in slots if slot in self._turns]:
-                self._decoding.drop(turn)
-                self._slots[turn.slot] = turn.before
-                turn.future.set_exception(Fault("aborted", "the turn was aborted"))
+    def _abort(self, slots: list[int]) -> None:
+        for turn in [self._turns.pop(slot) for slot in slots if slot in self._turns]:
+            self._decoding.drop(turn)
+            turn.future.set_exception(Fault("aborted", "the turn was aborted"))
 
     def stop(self) -> None:
         """End the thread; turns under way are aborted."""
         with self._moved:
             self._over = True
-            self.abort(list(self._turns))
+            self._abort(list(self._turns))
             self._moved.notify_all()
 
     def _run(self) -> None:

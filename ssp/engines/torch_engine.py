@@ -8,7 +8,6 @@ they come, so results are equal up to rounding, and not the same bits twice (law
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -22,7 +21,7 @@ from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
 from ssp.engines.decoder import Decoder
 from ssp.engines.folder import read_weights
 from ssp.engines.orders import OrderThread
-from ssp.engines.rows import NOTHING, Rows
+from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
 
 
@@ -68,7 +67,7 @@ class TorchEngine:
 
     def close(self, slots: list[int]) -> None:
         """Forget slots, and abort their turns; closed or forgotten ones are fine."""
-        self.abort(slots)
+        self._abort(slots)
         self.rows.close(slots)
 
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
@@ -104,11 +103,11 @@ class TorchEngine:
             self._fail(slot, over.__cause__ or over)
         elif slot not in self.rows.row:
             self._fail(slot, Fault("aborted", "its slot was closed, or forgotten by load()"))
-        elif self.rows.model is None or (not pending and self.rows.mark(slot) == NOTHING):
+        elif self.rows.model is None or not (pending or self.rows.filled(slot)):
             rule = "an engine needs weights before its first step, and a new slot a prompt of at least one token"
             self._fail(slot, InputError(rule, "none", "call load(weights, version), and give a prompt"))
-        elif (room := self.rows.room(slot, pending, sampling.max_tokens)) > 0:
-            self._new.append(Turn(slot, pending, sampling, room, self.version))
+        elif (room := self.rows.shape.context - self.rows.filled(slot) - len(pending)) > 0:
+            self._new.append(Turn(slot, pending, sampling, min(room, sampling.max_tokens), self.version))
         else:
             self._futures.pop(slot).set_result(Generation([], [], self.version, False))
 
@@ -130,15 +129,14 @@ class TorchEngine:
     def replace(self, model: Decoder, version: int, keep: bool) -> None:
         """Compute with `model` from now on. Without `keep` every slot is forgotten and turns under way are aborted."""
         if not keep:
-            self.abort(list(self._futures))
+            self._abort(list(self._futures))
         self.rows.replace(model, keep)
         self.version = version
         for turn in self._new:
             turn.version = version
         self._turns.switch(version)
 
-    def abort(self, slots: Sequence[int]) -> None:
-        """End the turns of these slots: their futures raise Fault `aborted`, and each slot is as it was before the turn."""
+    def _abort(self, slots: Sequence[int]) -> None:
         gone = set(slots) & set(self._futures)
         if gone:
             self._turns.drop(gone)
@@ -176,7 +174,6 @@ class ContinuousEngine(LiveEngine):
         self._thread = OrderThread("torch-engine", inner.busy, inner.advance, inner.end)
         threads = torch.get_num_threads()  # a thread's own setting
         self._thread.order(lambda over: torch.set_num_threads(threads))
-        weakref.finalize(self, self._thread.leave)
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the weights. Without `keep` every slot is forgotten and turns under way are aborted; with it they go on.
@@ -208,10 +205,6 @@ class ContinuousEngine(LiveEngine):
         future = inner.claim(slot)
         self._thread.order(lambda over: inner.admit(slot, pending, sampling, future, over))
         return future
-
-    def abort(self, slots: list[int]) -> None:
-        """End the turns of these slots: their futures raise Fault `aborted`, and each slot is as it was before the turn."""
-        self._thread.ask(lambda: self._inner.abort(slots))
 
     def stop(self) -> None:
         """End the thread; turns under way are aborted."""

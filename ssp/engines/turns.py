@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ssp.engines.base import Generation, Sampling, drawn_by
-from ssp.engines.rows import NOTHING, Mark, Rows
+from ssp.engines.rows import Rows
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _COMPACT_SHARE = 0.25  # finished share of the decode batch from which moving rows pays
@@ -25,7 +25,7 @@ _COLUMNS = ("count", "limit", "place", "fed", "stop", "temperature", "numbers", 
 class Turn:
     """One slot's turn: ids to read first, how to sample, tokens that it may sample at most.
 
-    `before`: where the slot stood. `switches`: (tokens sampled before it, version) of each change of weights within.
+    `switches`: (tokens sampled before it, version) of each change of weights within.
     """
 
     slot: int
@@ -33,7 +33,6 @@ class Turn:
     sampling: Sampling
     budget: int
     version: int
-    before: Mark = NOTHING
     switches: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -78,8 +77,6 @@ class Turns:
         self._squeeze()
         was, n = len(self._turns), len(turns)
         here = slice(was, was + n)
-        for turn in turns:
-            turn.before = rows.mark(turn.slot)
         who = rows.gather([turn.slot for turn in turns], was, self._longest())
         turns = [turns[i] for i in who.tolist()]
         most = max(turn.sampling.max_tokens for turn in turns)
@@ -196,11 +193,10 @@ class Turns:
 
     @torch.inference_mode()
     def drop(self, slots: set[int]) -> None:
-        """End the turns of these slots without a result; the slots stand where they stood before them."""
+        """End the turns of these slots, which are closed next, without a result."""
         for row, turn in enumerate(self._turns):
-            if turn.slot in slots and self._alive[row]:
+            if turn.slot in slots:
                 self._alive[row] = False
-                self._rows.back(turn.slot, turn.before)
         self._squeeze()
 
     @torch.inference_mode()

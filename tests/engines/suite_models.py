@@ -34,17 +34,17 @@ KINDS: dict[str, tuple[type[Any], type[Any], dict[str, Any]]] = {
 }
 
 
-def network(name: str, seed: int = 0) -> PreTrainedModel:
-    """A random model; `name`: family and `tied` or `own`, e.g. qwen3-tied. Norms and biases are not what they start as."""
+def network(name: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
+    """A random model; `name`: family and `tied` or `own`, e.g. qwen3-tied; `changes` of its configuration. Norms and biases
+    are not what they start as."""
     family, head = name.split("-")
     config, model, more = KINDS[family]
     torch.manual_seed(seed)
     sizes = {"vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 32}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": CONTEXT}
     ends: dict[str, Any] = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": 0}
-    net: PreTrainedModel = model(
-        config(**sizes, **heads, **ends, tie_word_embeddings=head == "tied", initializer_range=0.15, **more)
-    ).eval()
+    more = {"tie_word_embeddings": head == "tied", "initializer_range": 0.15, **more, **changes}
+    net: PreTrainedModel = model(config(**{**sizes, **heads, **ends, **more})).eval()
     with torch.no_grad():
         for key, parameter in net.named_parameters():
             if key.endswith(("norm.weight", "bias")):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import numpy as np
@@ -13,7 +11,6 @@ from suite_models import STOP, VOCAB, arrays, logprobs, network
 
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.engines import Generation, Sampling
-from ssp.engines.base import LiveEngine
 from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
 
 MODEL = "qwen2-tied"
@@ -29,12 +26,6 @@ def made(version: int = 0) -> ContinuousEngine:
 def words(seed: int, turn: int) -> list[int]:
     rng = np.random.default_rng((seed, turn))
     return rng.integers(8, VOCAB, int(rng.integers(1, 30))).tolist()
-
-
-def test_it_is_a_live_engine() -> None:
-    engine = made(4)
-    assert isinstance(engine, LiveEngine) and engine.version == 4
-    engine.stop()
 
 
 def test_turns_that_come_and_go_equal_the_lock_step_engine() -> None:
@@ -64,14 +55,6 @@ def test_turns_that_come_and_go_equal_the_lock_step_engine() -> None:
             assert np.allclose(generation.logprobs, expected.logprobs, atol=2e-5, rtol=0)
             assert (generation.entropies is None) == (expected.entropies is None)
             assert np.allclose(generation.entropies or [], expected.entropies or [], atol=2e-5, rtol=0)
-    engine.stop()
-
-
-def test_a_full_context_ends_a_turn() -> None:
-    engine = made()
-    slots = engine.open([1, 2])
-    over, full = engine.step(slots, [[20] * 512, [20] * 505], Sampling(1.0, 20, ()))
-    assert (over.ids, over.stopped, len(full.ids), full.stopped) == ([], False, 7, False)
     engine.stop()
 
 
@@ -139,16 +122,6 @@ def test_stop_aborts_and_ends_the_thread() -> None:
     engine.stop()
     with pytest.raises(Fault, match="aborted"):
         future.result(60)
-    assert threading.active_count() == before
-
-
-def test_an_engine_that_nobody_has_leaves_no_thread() -> None:
-    before = threading.active_count()
-    made()
-    gc.collect()
-    deadline = time.monotonic() + 20
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
     assert threading.active_count() == before
 
 

@@ -123,14 +123,6 @@ def test_failures_are_faults_and_passing_ones_are_tried_again(server: Server, mo
         engine.load({}, 1)
 
 
-def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_KEY", "SENTINEL")
-    assert key_from("SOME_KEY") == "SENTINEL" and key_from("") == ""
-    monkeypatch.delenv("SOME_KEY")
-    with pytest.raises(InputError, match="SOME_KEY"):
-        key_from("SOME_KEY")
-
-
 def choice(ids: object, logprobs: object) -> dict[str, Any]:
     return {"choices": [{"token_ids": ids, "logprobs": logprobs, "finish_reason": "stop"}]}
 
@@ -140,12 +132,9 @@ def choice(ids: object, logprobs: object) -> dict[str, Any]:
     [
         ([-1], {"token_logprobs": [0.0]}),
         ([10**12], {"token_logprobs": [0.0]}),
-        ([True], {"token_logprobs": [0.0]}),
         ([5, 5, 5], {"token_logprobs": [0.0] * 3}),
         ([5], {"token_logprobs": [None]}),
-        ([5], {"token_logprobs": ["0"]}),
         ([5], {"token_logprobs": [float("nan")]}),
-        ([5], {"token_logprobs": 3}),
         ([5], 3),
     ],
 )
@@ -174,4 +163,7 @@ def test_a_key_that_no_header_can_hold_is_refused_without_showing_it(
         key_from("SOME_KEY")
     assert "SENTINEL" not in str(caught.value)
     monkeypatch.setenv("SOME_KEY", "SENTINEL\r\n")
-    assert key_from("SOME_KEY") == "SENTINEL"
+    assert key_from("SOME_KEY") == "SENTINEL" and key_from("") == ""
+    monkeypatch.delenv("SOME_KEY")
+    with pytest.raises(InputError, match="SOME_KEY"):
+        key_from("SOME_KEY")

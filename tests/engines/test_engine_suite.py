@@ -237,25 +237,6 @@ def test_new_weights_in_the_middle_of_a_turn(garage: Garage, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LIVE)
-def test_an_aborted_turn_leaves_its_slot_as_it_was(garage: Garage, kind: str) -> None:
-    engine, net = garage.live(kind), network(MODEL)
-    slots = engine.open([1, 2])
-    begun = engine.step(slots, [[20, 21], [22, 23]], Sampling(1.0, 6, ()))
-    progress = Progress()
-    gone = engine.submit(slots[0], [30], Sampling(1.0, 300, (), progress.words))
-    stays = engine.submit(slots[1], [31], Sampling(1.0, 60, ()))
-    assert progress.reached.wait(60)
-    engine.abort([slots[0]])
-    with pytest.raises(Fault, match="aborted"):
-        gone.result(60)
-    assert len(stays.result(60).ids) == 60
-    (turn,) = engine.step([slots[0]], [[40, 41]], Sampling(1.0, 9, ()))
-    whole = [20, 21, *begun[0].ids, 40, 41, *turn.ids]
-    assert close_to(turn.logprobs, logprobs(net, whole)[-9:])
-    engine.abort(slots)
-
-
-@pytest.mark.parametrize("kind", LIVE)
 def test_a_plain_load_aborts_what_is_under_way(garage: Garage, kind: str) -> None:
     engine, progress = garage.live(kind), Progress()
     slots = engine.open([1])

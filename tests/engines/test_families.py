@@ -37,11 +37,6 @@ def test_older_configurations_say_the_same() -> None:
     assert Architecture.of(older | {"rope_theta": 500.0, "rope_scaling": None}).rope == Rope(500.0)
 
 
-def test_heads_of_their_own_width() -> None:
-    qwen3 = Architecture.of(network("qwen3-tied").config.to_dict())
-    assert (qwen3.head_dim, qwen3.heads, qwen3.hidden, qwen3.qk_norm, qwen3.bias) == (32, 4, 64, True, False)
-
-
 @pytest.mark.covers("SR-11")
 @pytest.mark.parametrize(
     ("change", "named"),

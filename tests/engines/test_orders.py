@@ -72,11 +72,3 @@ def test_whoever_asked_hears_at_once_of_an_error_that_ends_a_thread_and_of_no_ot
     with pytest.raises(Fault, match="engine_down"):  # answered after the end only
         work.thread.ask(lambda: None)
     assert heard == ["list index out of range"]
-
-
-def test_an_order_with_an_unknown_error_ends_the_thread() -> None:
-    work = Work()
-    with pytest.raises(Fault, match="engine_down: ZeroDivisionError"):
-        work.thread.ask(lambda: 1 // 0)
-    with pytest.raises(Fault, match="engine_down: ZeroDivisionError"):
-        work.thread.ask(lambda: 1)

@@ -49,16 +49,15 @@ def test_weights_in_flight_mark_the_tokens_that_they_draw() -> None:
     assert (again.version, again.versions) == (4, None)
 
 
-def test_a_load_forgets_slots_and_an_abort_keeps_them() -> None:
+def test_a_load_and_a_close_abort_turns() -> None:
     made = engine(tokens=5000)
     slot, other = made.open([1, 2])
     futures = [made.submit(slot, [7], SAMPLING), made.submit(other, [7], SAMPLING)]
     with pytest.raises(InvariantError, match="turn under way"):
         made.submit(slot, [7], SAMPLING)
-    made.abort([slot])
+    made.close([slot])
     with pytest.raises(Fault, match="aborted"):
         futures[0].result(5)
-    futures[0] = made.submit(slot, [7], SAMPLING)  # as before the turn
     made.load({}, 1)
     for future in futures:
         with pytest.raises(Fault, match="aborted"):

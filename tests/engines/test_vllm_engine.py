@@ -96,27 +96,6 @@ def test_either_guard_keeps_old_blocks_from_new_turns_and_one_is_needed(
     made.load(arrays(FIRST), 32)
 
 
-def test_the_prefix_cache_is_hit_within_a_version(made: Any) -> None:
-    pool = made._vllm.engine_core.engine_core.scheduler.kv_cache_manager
-    hits: list[int] = []
-    asked = pool.get_computed_blocks
-
-    def noted(request: Any) -> Any:
-        blocks = asked(request)
-        hits.append(blocks[1])
-        return blocks
-
-    pool.get_computed_blocks = noted
-    try:
-        slots = made.open([1, 2])
-        made.step(slots[:1], [PROMPT], Sampling(1.0, 4))
-        made.step(slots[1:], [PROMPT], Sampling(1.0, 4))
-        made.step(slots[:1], [[9]], Sampling(1.0, 4))
-    finally:
-        pool.get_computed_blocks = asked
-    assert hits[1:] == [64, 64]
-
-
 def test_weights_that_are_not_this_models_are_refused_and_nothing_changes(made: Any) -> None:
     made.load(arrays(FIRST), 50)
     weights = arrays(SECOND)

@@ -206,17 +206,3 @@ def test_asleep_it_takes_no_turns_and_no_weights(engine: Any, trained: dict[str,
     engine.wake()
     engine.wake()
     assert worst([(face, net)], [PROMPT]) < CLOSE and face.version == 60
-
-
-def test_numbers_that_are_none_void_one_role_only(engine: Any, trained: dict[str, list[Trained]]) -> None:
-    proposer, solver = engine.faces["proposer"], engine.faces["solver"]
-    broken = {name: np.full_like(array, np.nan) for name, array in trained["proposer"][0].adapter.items()}
-    solver.load(trained["solver"][0].adapter, 70)
-    proposer.load(broken, 70)
-    (slot,) = proposer.open([1])
-    flying = proposer.submit(slot, PROMPT, SAMPLED)
-    assert worst([(solver, trained["solver"][0])], [PROMPT]) < CLOSE
-    with pytest.raises(Fault, match="engine_nonfinite: version 70"):
-        flying.result()
-    proposer.load(trained["proposer"][0].adapter, 71)
-    assert worst([(proposer, trained["proposer"][0]), (solver, trained["solver"][0])], [PROMPT, PROMPT]) < CLOSE

@@ -65,7 +65,6 @@ class _Turn:
     sampling: Sampling
     most: int
     seed: int
-    begin: int
     future: Future[Generation] = field(default_factory=Future)
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -152,9 +151,10 @@ class VllmEngine(LiveEngine):
 
     def close(self, slots: list[int]) -> None:
         """Forget slots; a turn under way there is aborted."""
-        self.abort(slots)
-        for slot in slots:
-            self._slots.pop(slot, None)
+        states = [state for slot in slots if (state := self._slots.pop(slot, None))]
+        turns = [state.turn for state in states if state.turn is not None]
+        if turns:
+            self._thread.ask(lambda: self._abort(turns))
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         """One turn of one slot; see `FreeEngine.submit`. The whole context goes along: the prefix cache knows it."""
@@ -168,12 +168,11 @@ class VllmEngine(LiveEngine):
         if pending and not 0 <= min(pending) <= max(pending) < self._vocabulary:
             rule = f"ids lie in the model's vocabulary of {self._vocabulary}"
             raise InputError(rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model")
-        begin = len(state.ids)
         state.ids.extend(pending)
         if not state.ids:
             raise InputError("a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
         most = min(sampling.max_tokens, self.context - len(state.ids))
-        turn = _Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns), begin)
+        turn = _Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns))
         if most <= 0:
             turn.future.set_result(Generation([], [], state.source.version, False))
             return turn.future
@@ -181,12 +180,6 @@ class VllmEngine(LiveEngine):
         state.turn = turn
         self._thread.order(lambda over: self._begin(turn, over))
         return turn.future
-
-    def abort(self, slots: list[int]) -> None:
-        """End these slots' turns: their futures raise Fault `aborted`, and each slot is as it was before the turn."""
-        turns = [state.turn for slot in slots if (state := self._slots.get(slot)) and state.turn is not None]
-        if turns:
-            self._thread.ask(lambda: self._abort(turns))
 
     def sleep(self) -> None:
         """Empty the caches and take no turns until `wake`. On GPUs the memory of weights and cache is given back, which was
@@ -272,7 +265,6 @@ class VllmEngine(LiveEngine):
     def _fail(self, turn: _Turn, fault: Fault) -> None:
         self._turns.pop(turn.name, None)
         turn.slot.turn = None
-        del turn.slot.ids[turn.begin :]
         turn.future.set_exception(fault)
 
     def _abort(self, turns: list[_Turn]) -> None:
