@@ -50,13 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     console, kept = Terminal(), Kept(None, "")
     if args.predictions:
         asked = {one.name: _questions(cfg, one, True, None) for one in _sets(args.data, None, "")}
-        rows = predictions.read(args.predictions, asked, cfg.judge.fold)
+        rows = predictions.read(args.predictions, asked)
     else:
         rows, kept = _play(cfg, args, named, console)
     if judge is not None:
         rows = {name: _judged(judge, found) for name, found in rows.items()}
     ks = args.k or ([1, args.samples] if args.samples > 1 else [])
-    lines = {name: evaluation.lines(name, found, cfg.seed, ks, cfg.judge.fold) for name, found in rows.items()}
+    lines = {name: evaluation.lines(name, found, cfg.seed, ks) for name, found in rows.items()}
     evaltable.show(console, lines, rows, cfg.retriever.topk)
     if args.out:
         evaluation.write_rows(args.out, rows)
@@ -81,7 +81,7 @@ def _play(
     folder, corpus_names = named.folder(cfg), [item.corpus for item in sets]
     options = args.method, args.temperature, args.samples, args.replay, named.url, named.model
     places = [folder, *corpora.named(cfg, [corpora.TRAIN, *corpus_names]).values()]
-    kept = Kept(args.out, evaluation.mark((to_yaml(cfg), options, questions), places), cfg.judge.fold)
+    kept = Kept(args.out, evaluation.mark((to_yaml(cfg), options, questions), places))
     if kept.rows:
         say(f"{kept.path}: {len(kept.rows)} rows are there already", file=sys.stderr)
     search = _search(cfg, args, corpus_names)

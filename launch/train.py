@@ -36,8 +36,6 @@ def configured(parsed: Parsed) -> Config:
     from ssp.selfplay.settings.tiny import shrunk  # costs what --help does without
 
     cfg = shrunk(parsed.config, parsed.overrides) if parsed.flags.tiny else parsed.load()
-    if parsed.flags.from_scratch:
-        cfg.coldstart.from_scratch = True
     return cfg
 
 
@@ -201,9 +199,6 @@ def flags(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print config, actors and a memory estimate, and exit")
     parser.add_argument(
         "--tiny", action="store_true", help="the recipe in small: a tiny policy, a generated world, 2 steps"
-    )
-    parser.add_argument(
-        "--from-scratch", action="store_true", help="train the cold start anew, even if a shipped one fits"
     )
 
 

@@ -139,8 +139,8 @@ def run_folder(cfg: Config) -> Iterator[Check]:
         place = place.parent
     blocks = [cfg.block(name) for name in learners(cfg)]
     saved = sum(3 * find(block.model).parameters * width("float32") for block in blocks if block.policy != "frozen")
-    needed = START_BYTES + saved * (cfg.save.keep + cfg.save.best + 1)
-    next_step = "free some space, lower save.keep, set save.best=false, or set run.dir"
+    needed = START_BYTES + saved * (cfg.save.keep + 2)
+    next_step = "free some space, lower save.keep, or set run.dir"
     yield _room(f"disk at {place}", place, needed, WARN if planning(cfg) else FAIL, next_step)
     kind = file_system(place)
     if shared(kind):

@@ -106,5 +106,7 @@ class Shape:
         """
         if missing := [name for name in targets if name not in self.linears]:
             known = ", ".join(self.linears)
-            raise InputError(f"learner.lora.targets names linear layers: {known}", missing[0], "leave it out")
+            raise InputError(
+                f"adapters lie on linear layers of the model: {known}", missing[0], "leave learner.lora.rank at 0"
+            )
         return self.layers * sum(rank * sum(self.linears[name]) for name in targets)

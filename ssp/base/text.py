@@ -24,18 +24,15 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def plain(text: str, fold: bool = True) -> str:
-    """`text` without accents, all its apostrophes alike (`judge.fold`), so that São Paulo is Sao Paulo and every spelling of
-    Nuku'alofa one; as it is without `fold`."""
-    if not fold or text.isascii():
+def plain(text: str) -> str:
+    """`text` without accents, all its apostrophes alike: São Paulo is Sao Paulo, every spelling of Nuku'alofa one."""
+    if text.isascii():
         return text
     return unicodedata.normalize("NFC", _MARKS.sub("", unicodedata.normalize("NFD", text.translate(_PLAIN))))
 
 
-def same(answer: str, golds: Sequence[str], fold: bool = False) -> bool:
-    """True when `answer` equals any gold answer after normalisation, or with `fold` after `plain` too. InputError for a
-    gold that leaves nothing."""
-    answer, golds = plain(answer, fold), [plain(gold, fold) for gold in golds]
+def same(answer: str, golds: Sequence[str]) -> bool:
+    """True when `answer` equals any gold answer after normalisation. InputError for a gold that leaves nothing."""
     wanted = [normalise(gold) for gold in golds]
     if not wanted or not all(wanted):
         raise InputError(

@@ -40,7 +40,7 @@ class PlacementConfig:
     proposers: int = number(2, 1, 1024)
     solvers: int = number(2, 1, 1024)
     judges: int = number(2, 1, 1024)
-    cpus: float = number(0.1, 0)
+    cpus: ClassVar[float] = 0.1
     threads: int = number(0, 0, 1024)
     restarts: int = number(10, 0)
     call_timeout: float = number(300.0, 0.001)
@@ -69,6 +69,6 @@ class RayConfig:
 class QueueConfig:
     """Budget of each queue: `items` (episodes) and `bytes`. A put waits for room, up to `timeout` seconds."""
 
-    items: int = number(4096, 1)
+    items: ClassVar[int] = 65_536
     bytes: int = number(256_000_000, 1)
     timeout: ClassVar[float] = 600.0

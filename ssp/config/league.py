@@ -32,7 +32,7 @@ class LeagueConfig:
     power: ClassVar[float] = 4.0
     every: int = number(10, 1)
     margin: ClassVar[float] = 100.0
-    size: int = number(16, 3, 1000)
+    size: ClassVar[int] = 16
 
     @property
     def past(self) -> float:

@@ -7,7 +7,7 @@ combinations (`ssp.config.rules`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ssp.config.fields import INF, choice, number
 
@@ -30,48 +30,46 @@ class EngineConfig:
     `ssp ask`). Without a model: scripted (takes no time) and simulated (takes time as `simulated` says), which test
     everything else.
 
-    `dtype`: of the weights. `lanes`: groups of episodes that take turns, so that one generates while another searches.
+    `dtype`: of the weights.
     `continuous` (torch): every episode runs on its own, which hides waits and is not bit for bit repeatable.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
     For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take. `kv_mb`: its KV cache
-    (0 = what `memory` leaves; on a CPU 256); `sequences`: most that run at once (simulated too); `eager`: no compiled
-    graphs (on a CPU never any).
+    (0 = what `memory` leaves; on a CPU 256); `sequences`: most that run at once (simulated too).
     For endpoint. `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
     """
 
     kind: str = choice("torch", "torch vllm endpoint scripted simulated")
     dtype: str = choice("float32", "float32 bfloat16")
-    lanes: int = number(1, 1, 1024)
     continuous: bool = False
     tensor_parallel: int = number(1, 1, 64)
     memory: float = number(0.85, 0.01, 1)
     kv_mb: int = number(0, 0)
     sequences: int = number(256, 1)
-    prefix_cache: bool = True
-    eager: bool = False
+    prefix_cache: ClassVar[bool] = True
     url: str = ""
     model: str = ""
     key_env: str = ""
     simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
 
 
+LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
 @dataclass
 class LoraConfig:
     """Low-rank adapters in place of full training. `rank`: 0 = none. The adapter's update is scaled by `alpha` /
-    `rank`. `targets`: the linear layers that get one."""
+    `rank`."""
 
     rank: int = number(0, 0, 4096)
     alpha: float = number(32.0, 0.001)
-    targets: list[str] = field(
-        default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    )
+    targets: ClassVar[tuple[str, ...]] = LINEAR
 
 
 @dataclass
 class LearnerConfig:
     """`kind`, what trains: torch; deepspeed (`zero`: stage 1 to 3; `offload` to the host: none, optimizer or all);
     simulated, which waits `token_ms` milliseconds for each trained token, divided by `ranks`, and learns nothing. AdamW
-    with `beta1`, `beta2` and `weight_decay`; gradients are clipped to the norm `max_grad_norm`. The rate `lr` is
+    with betas 0.9 and `beta2` and `weight_decay`; gradients are clipped to the norm `max_grad_norm`. The rate `lr` is
     reached linearly over `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at `steps`).
 
     `ranks`: processes that share each update, with deepspeed. `dtype`: of the computation; master weights are float32.
@@ -93,7 +91,6 @@ class LearnerConfig:
     warmup_steps: int = number(0, 0)
     schedule: str = choice("constant", "constant cosine")
     minibatch: int = number(0, 0)
-    beta1: float = number(0.9, 0, 0.999999)
     beta2: float = number(0.95, 0, 0.999999)
     weight_decay: float = number(0.0, 0)
     max_grad_norm: float = number(1.0, 0.001)
@@ -107,7 +104,7 @@ class CriticConfig:
     `warmup_steps`: updates that train it alone, before the policy learns."""
 
     lr: float = number(1e-5, 0)
-    value_clip: float = number(0.5, 0.001)
+    value_clip: ClassVar[float] = 0.5
     warmup_steps: int = number(0, 0)
 
 
@@ -129,10 +126,10 @@ class KlConfig:
     topk: int = number(32, 1)
     variant: str = choice("exact", "exact paper")
     weight: bool = False
-    weight_low: float = number(0.0, 0)
-    weight_high: float = number(0.0, 0)
+    weight_low: ClassVar[float] = 0.0
+    weight_high: ClassVar[float] = 0.0
     target: float = number(0.0, 0)
-    horizon: float = number(10_000.0, 1)
+    horizon: ClassVar[float] = 10_000.0
     ema_tau: float = number(1.0, 0, 1)
     ema_every: int = number(10, 1)
 
@@ -143,8 +140,8 @@ class CorrectionConfig:
     `high`] (IcePop). sequence: whole episodes, by the geometric mean of their ratios. none: no token."""
 
     mask: str = choice("none", "none token sequence")
-    low: float = number(0.5, 0)
-    high: float = number(5.0, 0)
+    low: ClassVar[float] = 0.5
+    high: ClassVar[float] = 5.0
 
 
 @dataclass
@@ -204,12 +201,11 @@ class LimitsConfig:
 class SourceConfig:
     """`kind`, who answers a policy's searches: retriever; self (the policy writes its own information, and no request
     leaves); first_k (the first `real` searches are real, later ones its own); entropy (the first is real, a later one
-    only when the entropy of its query tokens has risen since the search before). `entropy` is measured by the sampled
-    tokens (sampled: -p log2 p) or the whole distribution (full). `train_recalled`: train self-written information."""
+    only when the mean of -p log2 p over its query's sampled tokens has risen since the search before).
+    `train_recalled`: train self-written information."""
 
     kind: str = choice("retriever", "retriever self first_k entropy")
     real: int = number(1, 0)
-    entropy: str = choice("sampled", "sampled full")
     train_recalled: bool = False
 
 
@@ -223,7 +219,6 @@ class RoleConfig:
     questions a round.
     `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
     gets `reward_options`. `invalid_reward`: of an invalid question, or an attempt without an answer.
-    `target_difficulty`: the share of wrong attempts for which reward=target_difficulty pays most.
     `algorithm` and `loss`: see docs/algorithms.md. `baseline` of algorithm=reinforce: batch, running (fading mean of
     earlier batches), or none. `group` of questions that a proposer's baseline compares: target (questions to one drawn
     target), hops (after as many searches), seed (about one answer, of any row). `gamma` and `lam` (gae) discount a
@@ -249,12 +244,11 @@ class RoleConfig:
     clip_low: float = number(0.2, 0, 1)
     clip_high: float = number(0.28, 0)
     clip_dual: float = number(0.0, 0)
-    tis_cap: float = number(2.0, 0.001)
+    tis_cap: ClassVar[float] = 2.0
     aggregate: str = choice("token-mean", "token-mean sequence-mean fixed-length")
     entropy_coef: float = number(0.0, 0)
     gamma: float = number(1.0, 0, 1)
     lam: float = number(1.0, 0, 1)
-    target_difficulty: float = number(0.5, 0, 1)
     engine: EngineConfig = field(default_factory=EngineConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)

@@ -29,17 +29,14 @@ class RunConfig:
 @dataclass
 class EvalConfig:
     """The solver is evaluated at the start, at the end, and `every` so many steps between (0 = never). An evaluation
-    between asks `questions_per_hop` questions of each hop count; the first, the last and `ssp eval` ask
-    `final_questions_per_hop`. Questions that state their hops (1 to 4) are asked only where `hops` has them; others
-    always. `temperature`: 0 (greedy) or at least 0.01. `anchor_every`: steps between evaluations of the solver's moving
-    KL reference (0 = never)."""
+    between asks `questions_per_hop` questions of each of `hops`, and of those that state none; the first, the last and
+    `ssp eval` ask `final_questions_per_hop`. `temperature`: 0 (greedy) or at least 0.01."""
 
     every: int = number(10, 0)
-    anchor_every: int = number(0, 0)
     questions_per_hop: int = number(64, 1)
     final_questions_per_hop: int = number(128, 1)
     temperature: float = number(1.0, 0)
-    hops: list[int] = field(default_factory=lambda: [1, 2, 3])
+    hops: ClassVar[tuple[int, ...]] = (1, 2, 3)
 
 
 @dataclass
@@ -49,7 +46,7 @@ class SaveConfig:
 
     every: int = number(10, 1)
     keep: int = number(2, 1)
-    best: bool = True
+    best: ClassVar[bool] = True
 
 
 @dataclass
@@ -59,7 +56,7 @@ class VoidConfig:
 
     limit: float = number(0.05, 0, 1)
     window: ClassVar[int] = 200
-    probe_every: float = number(10.0, 0)
+    probe_every: ClassVar[float] = 10.0
     give_up_after: ClassVar[float] = 1800.0
 
 
@@ -88,8 +85,8 @@ class HealthConfig:
     watched.
 
     `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest distance of the mean importance ratio from 1.
-    `samples`: smallest effective share of the tokens. `grad_norm`: largest multiple of its running median. `entropy`:
-    smallest share of its first value. `flat`: largest share of groups without spread. `collapse`: the solver's reward,
+    `samples`: smallest effective share of the tokens. `grad_norm`: largest multiple of its running median.
+    `collapse`: the solver's reward,
     or a role's number of searches, falls to this share of its best running mean.
     `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most `rollbacks` times).
     """
@@ -100,8 +97,6 @@ class HealthConfig:
     ratio: ClassVar[float] = 0.5
     samples: ClassVar[float] = 0.1
     grad_norm: ClassVar[float] = 100.0
-    entropy: float = number(0.0, 0, 1)
-    flat: float = number(0.0, 0, 1)
     collapse: ClassVar[float] = 0.1
     rollbacks: ClassVar[int] = 2
 
@@ -113,8 +108,8 @@ class GameConfig:
 
     `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets, in at most
     `resample_attempts` extra proposer batches, until the share `resample_min_valid` of the slots is valid. replay and
-    replay_reset: earlier questions of a pool of 4096 whose last win rate was at most `replay_max_win_rate`;
-    replay_reset cuts the pool to its newest share `replay_keep` every `replay_reset_every` rounds."""
+    replay_reset: earlier questions of a pool of 4096; replay_reset
+    empties the pool every `replay_reset_every` rounds."""
 
     questions: str = choice("proposer", "proposer dataset bank")
     proposals: int = number(1, 1, 64)
@@ -123,8 +118,6 @@ class GameConfig:
     resample_attempts: ClassVar[int] = 5
     resample_min_valid: ClassVar[float] = 1.0
     replay_reset_every: int = number(10, 1)
-    replay_keep: float = number(0.0, 0, 1)
-    replay_max_win_rate: float = number(1.0, 0, 1)
 
 
 @dataclass
@@ -138,9 +131,9 @@ class RefereeConfig:
     Noise beside the evidence: `noise_documents` single documents, or the whole material of `noise_trajectories` other
     proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut first), its answer `answer_tokens`.
     Rules that count: no_search (`min_searches` searches that showed a document), too_many_relations (`max_relations`),
-    too_short, too_long (`min_chars`, `max_chars`), too_few_words (`min_words`). The junk alarm ends the run when for
-    `alarm_patience` rounds in a row the solver won at most 10 % of its attempts and at least 60 % of the questions were
-    accepted."""
+    too_short, too_long (`min_chars`, `max_chars`), too_few_words (`min_words`). The junk alarm ends the run (with
+    health.on_collapse=warn it is only said) when for `alarm_patience` rounds in a row the solver won at most 10 % of its
+    attempts and at least 60 % of the questions were accepted."""
 
     rules: list[str] = field(
         default_factory=lambda: ["malformed", "empty", "not_a_question", "too_many_relations", "leakage", "no_search"]
@@ -156,13 +149,12 @@ class RefereeConfig:
     min_chars: ClassVar[int] = 10
     max_chars: ClassVar[int] = 1000
     min_words: ClassVar[int] = 10
-    alarm_patience: int = number(5, 1)
+    alarm_patience: ClassVar[int] = 5
 
 
 @dataclass
 class JudgeConfig:
-    """Who decides whether an answer is right. An exact match after normalisation is always right (`fold`: accents and
-    kinds of apostrophes do not count in it). `kind` decides the rest:
+    """Who decides whether an answer is right. An exact match after normalisation is always right. `kind` decides the rest:
 
     exact (all wrong), llm (`model` of an OpenAI-compatible endpoint), engine (a model of our own, in the folder
     `model`).
@@ -172,7 +164,6 @@ class JudgeConfig:
     After `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept."""
 
     kind: str = choice("exact", "exact llm engine")
-    fold: bool = False
     url: str = ""
     model: str = ""
     key_env: str = "OPENAI_API_KEY"
@@ -180,8 +171,8 @@ class JudgeConfig:
     max_tokens: int = number(16, 1)
     timeout: float = number(30.0, 0.001)
     retries: int = number(4, 0, 100)
-    concurrency: int = number(32, 1, 1024)
-    breaker: int = number(8, 1)
+    concurrency: ClassVar[int] = 32
+    breaker: ClassVar[int] = 8
     breaker_seconds: ClassVar[float] = 10.0
     cache: ClassVar[int] = 100_000
 
@@ -257,13 +248,13 @@ class RetrieverConfig:
     url: str = ""
     topk: int = number(3, 1)
     kind: str = choice("", "bm25 dense hybrid")
-    k1: float = number(1.2, 0)
-    b: float = number(0.25, 0, 1)
+    k1: ClassVar[float] = 1.2
+    b: ClassVar[float] = 0.25
     timeout: float = number(20.0, 0.001)
     hedge: float = number(0.0, 0)
     min_coverage: float = number(1.0, 0, 1)
-    window: float = number(0.002, 0, 1)
-    max_batch: int = number(64, 1)
+    window: ClassVar[float] = 0.002
+    max_batch: ClassVar[int] = 64
     cache: int = number(8192, 0)
     encoders: int = number(1, 1, 1024)
     encoder: str = ""
@@ -272,20 +263,19 @@ class RetrieverConfig:
     nprobe: int = number(0, 0)
     depth: ClassVar[int] = 100
     reranker: str = ""
-    rerank: int = number(10, 1)
+    rerank: ClassVar[int] = 10
     gpus: float = number(0.0, 0)
-    memory_mb: int = number(0, 0)
+    memory_mb: ClassVar[int] = 0
     online: OnlineConfig = field(default_factory=OnlineConfig)
 
 
 @dataclass
 class ColdStartConfig:
     """The embedded policy of model=coldstart is taught by SFT from `seed`, until it answers well enough or for about
-    `max_seconds` of the CPU. `from_scratch`: even if the shipped one has these settings."""
+    `max_seconds` of the CPU."""
 
     seed: int = number(0, 0, 2**63 - 1)
-    max_seconds: float = number(130.0, 1)
-    from_scratch: bool = False
+    max_seconds: ClassVar[float] = 130.0
 
 
 @dataclass
@@ -299,7 +289,7 @@ class WarmupConfig:
     least_reward: ClassVar[float] = 1.0
     epochs: int = number(1, 1)
     batch: int = number(32, 1)
-    heldout: float = number(0.05, 0, 0.5)
+    heldout: ClassVar[float] = 0.05
 
 
 @dataclass

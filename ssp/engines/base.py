@@ -47,32 +47,27 @@ class StopWords:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one segment is drawn: temperature (0 = greedy), most new tokens, ids and strings that end it.
-
-    `entropy`: whether the engine also gives the entropy of each token's distribution.
-    """
+    """How one segment is drawn: temperature (0 = greedy), most new tokens, ids and strings that end it."""
 
     temperature: float
     max_tokens: int
     stop_ids: tuple[int, ...] = ()
     stop_words: StopWords | None = None
-    entropy: bool = False
 
 
 @dataclass
 class Generation:
     """One sampled segment, the stop id included. `stopped` is False when it hit `max_tokens` or the context's end.
 
-    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1);
-    `entropies`, in nats under the same distribution, are there when they were asked for. `version` drew the last token;
-    `versions`, one a token, are there where weights changed in the middle (`Engine.load` with `keep`).
+    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1).
+    `version` drew the last token; `versions`, one a token, are there where weights changed in the middle (`Engine.load`
+    with `keep`).
     """
 
     ids: list[int]
     logprobs: list[float]
     version: int
     stopped: bool
-    entropies: list[float] | None = None
     versions: list[int] | None = None
 
 

@@ -14,14 +14,11 @@ from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 
 KEYS = {
-    "lanes": ("torch",),
     "continuous": ("torch",),
     "tensor_parallel": ("vllm",),
     "memory": ("vllm",),
     "kv_mb": ("vllm",),
     "sequences": ("vllm", "simulated"),
-    "prefix_cache": ("torch", "vllm"),
-    "eager": ("vllm",),
     "url": ("endpoint",),
     "model": ("endpoint",),
     "key_env": ("endpoint",),
@@ -66,12 +63,6 @@ def scripts_are_not_learned_from(cfg: Config) -> None:
 
 def asked_is_given(cfg: Config) -> None:
     """What an engine cannot give is refused where somebody asks for it."""
-    for role in _ROLES:
-        block = cfg.block(role)
-        kind = block.engine.kind
-        if kind != "torch" and block.search.kind == "entropy" and block.search.entropy == "full":
-            rule = f"{role}.search.entropy is sampled with {role}.engine.kind={kind}"
-            raise InputError(rule, "full", f"set {role}.search.entropy=sampled, or {role}.engine.kind=torch")
     widest = max(cfg.block(role).engine.tensor_parallel for role in _ROLES)
     if cfg.transfer.verify and (widest > 1 or cfg.placement.layout == "shared-base"):
         rule = "transfer.verify reads whole models back, from engines of one rank"
@@ -80,17 +71,13 @@ def asked_is_given(cfg: Config) -> None:
 
 
 def free_running_is_not_repeatable(cfg: Config) -> None:
-    """Law 7: with both bounds 0 a run is repeatable, which turns that meet in a batch by chance are not; and episodes that
-    run on their own have no lanes."""
+    """Law 7: with both bounds 0 a run is repeatable, which turns that meet in a batch by chance are not."""
     bounds = cfg.schedule.max_staleness
     for role in _ROLES:
         engine = cfg.block(role).engine
         if engine.continuous and bounds.proposer == 0 and bounds.solver == 0:
             rule = f"{role}.engine.continuous needs a staleness bound above 0: with both at 0 a run is repeatable"
             raise InputError(rule, "schedule.max_staleness=0, 0", "set schedule.preset=one-step-off, or leave it out")
-        if engine.continuous and engine.lanes > 1:
-            rule = f"{role}.engine.lanes belongs to lock-step engines (continuous=false)"
-            raise InputError(rule, engine.lanes, f"set {role}.engine.lanes=1")
 
 
 def engines_have_an_address(cfg: Config) -> None:

@@ -76,8 +76,7 @@ class ScriptedEngine:
                 break
         slot.ids.extend(ids)
         slot.turn += 1
-        entropies = [0.0] * len(ids) if sampling.entropy else None
-        return Generation(ids, [0.0] * len(ids), self.version, stopped, entropies)
+        return Generation(ids, [0.0] * len(ids), self.version, stopped)
 
     def close(self, slots: list[int]) -> None:
         """Forget slots."""

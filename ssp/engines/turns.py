@@ -18,7 +18,7 @@ from ssp.engines.rows import Rows
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _COMPACT_SHARE = 0.25  # finished share of the decode batch from which moving rows pays
-_COLUMNS = ("count", "limit", "place", "fed", "stop", "temperature", "numbers", "ids", "logprobs", "entropies")
+_COLUMNS = ("count", "limit", "place", "fed", "stop", "temperature", "numbers", "ids", "logprobs")
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Turns:
         # tokens sampled, most of them, place of the next in the cache, token fed last, row of the table of stop ids
         self._count = self._limit = self._place = self._fed = self._stop = none
         self._temperature = torch.zeros(0)
-        self._numbers = self._logprobs = self._entropies = torch.zeros(0, 0)  # [n, width]
+        self._numbers = self._logprobs = torch.zeros(0, 0)  # [n, width]
         self._ids = torch.zeros(0, 0, dtype=torch.int64)
         self._hidden = torch.zeros(0, self._rows.shape.hidden, dtype=self._rows.dtype)
         self._look()
@@ -67,7 +67,6 @@ class Turns:
         samplings = [turn.sampling for turn in self._turns]
         temperatures = {sampling.temperature for sampling in samplings}
         self._alike: float | None = temperatures.pop() if len(temperatures) == 1 else None
-        self._wants_entropy = any(sampling.entropy for sampling in samplings)
         self._has_words = any(sampling.stop_words is not None for sampling in samplings)
 
     @torch.inference_mode()
@@ -92,7 +91,6 @@ class Turns:
             torch.tensor([float(turn.sampling.temperature) for turn in turns]),
             uniforms(rows.seed[here], rows.drawn[here], width).t(),
             blank.long(),
-            blank,
             blank,
         )
         for name, column in zip(_COLUMNS, new, strict=True):
@@ -123,8 +121,6 @@ class Turns:
         drawn, logprobs = draw(logits, temperature, self._numbers.view(-1).index_select(0, at))
         self._ids.view(-1).index_copy_(0, at, drawn)
         self._logprobs.view(-1).index_copy_(0, at, logprobs)
-        if self._wants_entropy:
-            self._entropies.view(-1).index_copy_(0, at, entropy(logits, temperature))
         self._count = self._count + self._alive
         ended = self._table.view(-1).index_select(0, self._stop * self._table.shape[1] + drawn)
         if self._has_words:
@@ -157,15 +153,13 @@ class Turns:
 
     def _finish(self, rows: Tensor, ended: Tensor) -> list[tuple[Turn, Generation]]:
         """Cut each to what was sampled, and book it."""
-        columns = (self._ids, self._logprobs, self._entropies)
-        ids, logprobs, entropies = (column.index_select(0, rows).tolist() for column in columns)
+        ids, logprobs = (column.index_select(0, rows).tolist() for column in (self._ids, self._logprobs))
         done = []
         for i, row in enumerate(rows.tolist()):
             turn, count = self._turns[row], int(self._count[row])
             self._rows.book(row, ids[i][:count])
             version, versions = drawn_by([(0, turn.version), *turn.switches], count)
-            entropy = entropies[i][:count] if turn.sampling.entropy else None
-            said = Generation(ids[i][:count], logprobs[i][:count], version, bool(ended[row]), entropy, versions)
+            said = Generation(ids[i][:count], logprobs[i][:count], version, bool(ended[row]), versions)
             done.append((turn, said))
         return done
 
@@ -262,12 +256,6 @@ def draw(logits: Tensor, temperature: float | Tensor, uniform: Tensor) -> tuple[
             ids = torch.where(temperature == 0.0, best, ids)
     logprobs = logits.gather(1, ids) - top - total.log()
     return ids[:, 0], logprobs[:, 0]
-
-
-def entropy(logits: Tensor, temperature: float | Tensor) -> Tensor:
-    """Entropy in nats, float32 [n], of the distribution that `draw` gives log-probs of; logits float32 [n, V]."""
-    logprobs = torch.log_softmax(_tempered(logits, temperature), dim=-1)
-    return -(logprobs.exp() * logprobs).sum(dim=-1)
 
 
 def _tempered(logits: Tensor, temperature: float | Tensor) -> Tensor:

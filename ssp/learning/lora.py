@@ -51,8 +51,8 @@ def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
     }
     unknown = [name for name in config.targets if name not in there]
     if unknown or not config.targets:
-        rule = f"learner.lora.targets are linear layers of the model: {', '.join(sorted(there))}"
-        raise InputError(rule, ", ".join(unknown) or "none", "set learner.lora.targets=[q_proj,v_proj]")
+        rule = f"adapters lie on linear layers of the model: {', '.join(sorted(there))}"
+        raise InputError(rule, ", ".join(unknown) or "none", "leave learner.lora.rank at 0")
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -71,40 +71,17 @@ def kl_settings_fit(cfg: Config) -> None:
         if kl.coef == 0 and (kl.ema_tau < 1 or kl.target > 0):
             rule = f"{role}.kl.ema_tau and {role}.kl.target belong to a KL term, so {role}.kl.coef is above 0"
             raise InputError(rule, f"{role}.kl.coef=0", f"set {role}.kl.coef=0.001, or leave these alone")
-        if 0 < kl.weight_high < kl.weight_low:
-            rule = f"{role}.kl.weight_low is at most {role}.kl.weight_high"
-            raise InputError(rule, f"{kl.weight_low} against {kl.weight_high}", "raise the second, or set it to 0")
 
 
 def tokens_on_policy_are_trained(cfg: Config) -> None:
-    """Where trainer and sampler agree the ratio is 1: neither correction nor dual clip (Ye 2020) may take such tokens."""
+    """Where trainer and sampler agree the ratio is 1: dual clip (Ye 2020) may not take such tokens."""
     for role in cfg.roles:
         block = cfg.block(role)
-        low, high = block.correction.low, block.correction.high
         if block.policy == "frozen":
             continue
-        if block.correction.mask != "none" and not low <= 1.0 <= high:
-            rule = f"{role}.correction.low is at most 1 and {role}.correction.high at least 1"
-            raise InputError(rule, f"low={low}, high={high}", f"set {role}.correction.low=0.5 {role}.correction.high=5")
         if 0 < block.clip_dual <= 1:
             rule = f"{role}.clip_dual is 0 (none) or above 1, the ratio of tokens on policy"
             raise InputError(rule, f"{block.clip_dual:g}", f"set {role}.clip_dual=3")
-
-
-def anchors_that_are_evaluated_move(cfg: Config) -> None:
-    """An anchor that does not move is the start checkpoint; in flight an engine never goes back to other weights."""
-    solver, every = cfg.solver, cfg.eval.anchor_every
-    if every and (solver.policy == "frozen" or solver.kl.coef == 0 or solver.kl.ema_tau == 1):
-        rule = "eval.anchor_every evaluates the solver's KL reference where it follows the solver"
-        raise InputError(
-            rule, f"eval.anchor_every={every}", "set solver.kl.coef and solver.kl.ema_tau, or leave it at 0"
-        )
-    if every and not cfg.data.eval:
-        rule = "eval.anchor_every evaluates on the first set of data.eval"
-        raise InputError(rule, "data.eval=[]", "add a set, or set eval.anchor_every=0")
-    if every and cfg.schedule.in_flight:
-        rule = "eval.anchor_every needs engines that take turns with the anchor's weights, which none does in flight"
-        raise InputError(rule, f"eval.anchor_every={every}", "leave it at 0: the anchor is evaluated at the end")
 
 
 def dropped_context_needs_one_advantage(cfg: Config) -> None:
@@ -157,7 +134,6 @@ RULES: tuple[Callable[[Config], None], ...] = (
     stale_role_needs_trust_region,
     minibatches_need_trust_region,
     kl_settings_fit,
-    anchors_that_are_evaluated_move,
     dropped_context_needs_one_advantage,
     grpo_needs_attempts,
     proposers_are_compared,

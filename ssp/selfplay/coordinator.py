@@ -57,7 +57,7 @@ class SelfPlay:
         self._league = Matchmaker(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
         self._recovery = Recovery(cfg, cast, folder, self._batches, targets, self._league, report)
-        watches = Watch(cfg, folder, report.say), JunkWatch(cfg.referee)
+        watches = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
         self._followers = Followers(
             self._ledger, self._batches, self._league, self._recovery, *watches, report, evaluator
         )

@@ -52,7 +52,7 @@ class Evaluator:
             for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
                 found = await self._scores(step, chosen, solver, stages, final)
                 scores |= evaluation.metrics(found, chosen.name if index else "")
-        if self._anchored and step > 0 and self.due(self._cfg.eval.anchor_every, step, final):
+        if self._anchored and self._sets and step > 0 and final:
             self._runs += 1
             found = await self._scores(step, self._sets[0], await anchor(step), stages, final)
             scores |= {f"eval/anchor_{name}": value for name, value in found.items()}
@@ -73,7 +73,7 @@ class Evaluator:
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
         scored = []
         for question, brief in zip(questions, briefs, strict=True):
-            void, fold = brief.outcome is Outcome.VOID, self._cfg.judge.fold
-            right = None if void else same(brief.final or "", question.answers, fold)
+            void = brief.outcome is Outcome.VOID
+            right = None if void else same(brief.final or "", question.answers)
             scored.append(Scored(question.hops, right, brief.searches))
         return evaluation.summarise(scored)

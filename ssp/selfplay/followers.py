@@ -52,7 +52,6 @@ class Followers:
         self.report.round(this, voids)
         if this.proposer is not None:
             this.alarm = self.junk.see([game for game in this.played if game.number >= 0])
-        this.alarm = this.alarm or self.curriculum.fatal
 
     async def updated(self, update: Update) -> None:
         """An update is published and committed."""

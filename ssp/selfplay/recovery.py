@@ -167,7 +167,7 @@ class Recovery:
         self._folder.write_state(asdict(state))
         # A learner that runs ahead has saved steps that the next pairs will name: these stay too.
         waiting = [folder for waits in self._states for folder in waits.folders.values()]
-        if self._cfg.save.best and (found := best(self._folder, self._cfg.roles[-1])) is not None:
+        if (found := best(self._folder, self._cfg.roles[-1])) is not None:
             waiting.append(self._folder.relative(found))
         self._folder.prune(self._cfg.save.keep + len(self._half), waiting)
         self.saved = state.step

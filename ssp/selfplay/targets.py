@@ -7,7 +7,7 @@ a checkpoint no batch of rows is handed out twice or skipped.
 `dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot is the same
 gradient without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty
 slots are refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every `replay_reset_every`
-rounds down to its newest `replay_keep`.
+rounds.
 """
 
 from __future__ import annotations
@@ -149,10 +149,9 @@ class Batches:
                 self._pool[key] = Remembered(*key, game.win_rate, asked_by)
             elif key in self._pool:
                 self._pool[key] = replace(self._pool[key], win_rate=game.win_rate)
-        most = REPLAY_SIZE
         if self._cfg.batch == "replay_reset" and (round_ + 1) % self._cfg.replay_reset_every == 0:
-            most = min(most, int(len(self._pool) * self._cfg.replay_keep))
-        for key in list(self._pool)[: max(0, len(self._pool) - most)]:  # the newest stay
+            self._pool.clear()
+        for key in list(self._pool)[: max(0, len(self._pool) - REPLAY_SIZE)]:  # the newest stay
             del self._pool[key]
 
     def state(self) -> list[dict[str, Any]]:
@@ -165,8 +164,7 @@ class Batches:
 
     def _refill(self, round_: int, chosen: Sequence[Game], incarnation: int) -> list[Game]:
         taken = {(game.question, game.target) for game in chosen}
-        most = self._cfg.replay_max_win_rate
-        pool = [item for key, item in self._pool.items() if item.win_rate <= most and key not in taken]
+        pool = [item for key, item in self._pool.items() if key not in taken]
         picks = generator(self._seed, "replay", round_).permutation(len(pool))[: self._size - len(chosen)]
         games = []
         for slot, pick in enumerate(sorted(picks.tolist())):

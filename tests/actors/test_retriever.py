@@ -45,7 +45,8 @@ def states(handles: dict[tuple[int, int], Any]) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_shards_answer_as_the_single_index(corpus: Path, n: int) -> None:
-    cfg = configured(corpus, f"retriever.shards={n}", "retriever.max_batch=16")
+    cfg = configured(corpus, f"retriever.shards={n}")
+    cfg.retriever.max_batch = 16
     local = corpora.search(cfg)
     with shards(cfg, f"exact{n}"):
         search = connect_search(cfg, f"exact{n}")
@@ -59,7 +60,8 @@ def test_shards_answer_as_the_single_index(corpus: Path, n: int) -> None:
 
 
 def test_requests_of_many_are_merged_and_a_group_asks_once(corpus: Path) -> None:
-    cfg = configured(corpus, "retriever.window=0.2", "retriever.cache=0")
+    cfg = configured(corpus, "retriever.cache=0")
+    cfg.retriever.window = 0.2
     with shards(cfg, "merged") as handles:
         players = [connect_search(cfg, "merged") for _ in range(4)]
         players[0].search(["w1"], K, "train")

@@ -20,7 +20,7 @@ from ssp.base.errors import Fault
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
-QUICK = ["save.every=4", "void.probe_every=0.1", "void.limit=1", "placement.call_timeout=30"]
+QUICK = ["save.every=4", "void.limit=1", "placement.call_timeout=30"]
 
 
 def leftovers(name: str) -> list[str]:

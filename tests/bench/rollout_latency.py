@@ -1,6 +1,6 @@
 """Rollouts against a search service with latency: how much of it shows.
 
-    python tests/bench/rollout_latency.py --latency-ms 20 --lanes 2 --policy tiny
+    python tests/bench/rollout_latency.py --latency-ms 20 --policy tiny
 
 Starts a search server (HTTP on loopback, its answers held back by --latency-ms), plays rounds of --episodes episodes over
 it, and prints one line `RESULT {json}` with rollouts a second of wall clock (median over the rounds), its spread, and CPU
@@ -68,7 +68,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--latency-ms", type=float, default=20.0)
     parser.add_argument("--episodes", type=int, default=64)
-    parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--policy", choices=("coldstart", "tiny"), default="coldstart")
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
@@ -86,7 +85,7 @@ def main() -> None:
         server.terminate()
         server.join()
     figures = {
-        "policy": args.policy, "latency_ms": args.latency_ms, "lanes": args.lanes, "episodes": args.episodes,
+        "policy": args.policy, "latency_ms": args.latency_ms, "episodes": args.episodes,
         "rollouts_per_s": round(statistics.median(rates), 1),
         "lowest": round(min(rates), 1), "highest": round(max(rates), 1), "cpu_s": round(seconds, 2),
     }  # fmt: skip
@@ -99,7 +98,7 @@ def play(search: Search, args: argparse.Namespace) -> tuple[list[float], float]:
     folder = build.model_dir(cfg, SOLVER)
     engine, renderer = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder)
     questions = read_questions(files.resolve("world:train", "questions"))
-    settings = Settings(cfg.solver.limits, 1.0, cfg.retriever.topk, lanes=args.lanes)
+    settings = Settings(cfg.solver.limits, 1.0, cfg.retriever.topk)
     rates, cpu = [], time.process_time()
     for round_ in range(args.rounds + 2):
         tasks = [

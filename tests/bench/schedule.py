@@ -39,7 +39,6 @@ MODEL = [
     "solver.limits.searches=0",
     "solver.limits.turn_tokens=16000",
     "solver.limits.total_tokens=16100",
-    "queue.items=1000000",
     "queue.bytes=200000000000",
 ]
 

@@ -14,6 +14,7 @@ from ssp.learning.coldstart import sft, traces
 from ssp.learning.coldstart.store import GATES
 from ssp.learning.coldstart.traces import Trace
 from ssp.learning.supervised import nll
+from tests.blocks import made
 
 
 def small(monkeypatch: pytest.MonkeyPatch, steps: int = 6) -> None:
@@ -99,7 +100,7 @@ def test_the_gate_and_the_cap_begin_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sft, "COOL_DOWN", 3)
     passed = sft.train(ColdStartConfig(), dict.fromkeys(GATES, 0.0))
     assert passed.steps == 7 and passed.passed and not passed.capped
-    capped = sft.train(ColdStartConfig(max_seconds=0.01), {"1hop": 2.0})
+    capped = sft.train(made(ColdStartConfig, max_seconds=0.01), {"1hop": 2.0})
     assert capped.capped and capped.steps < 40
 
 

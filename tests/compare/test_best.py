@@ -49,13 +49,12 @@ def test_a_run_without_figures_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stays", [True, False])
-def test_a_run_keeps_it_beside_the_newest(tmp_path: Path, stays: bool) -> None:
+def test_a_run_keeps_it_beside_the_newest(tmp_path: Path) -> None:
     asked = ["steps=4", "eval.every=1", "eval.questions_per_hop=8", "eval.final_questions_per_hop=8"]
-    folder = RunFolder(play(tmp_path / "run", *asked, "save.keep=1", f"save.best={stays}", "health.on_collapse=warn"))
+    folder = RunFolder(play(tmp_path / "run", *asked, "save.keep=1", "health.on_collapse=warn"))
     scores = {line["step"]: line[METRIC] for line in read_metrics(folder.metrics) if METRIC in line and line["step"]}
     first = max(scores, key=lambda step: (scores[step], -step))
     assert len(scores) == 4 and first < 4, "else the newest one is the best, and this shows nothing"
     steps = {read_record(path)["run_step"] for path in folder.versions("solver")}
-    assert steps == ({first, 4} if stays else {4})
+    assert steps == {first, 4}
     assert len(folder.versions("proposer")) == 1

@@ -57,7 +57,7 @@ def test_every_choice_belongs_to_a_key() -> None:
         ("void.limit=.nan", "void.limit is from 0 to 1"),
         ("proposer.invalid_reward=.nan", "proposer.invalid_reward is a finite number"),
         ("solver.learner.lr=.inf", "solver.learner.lr is at least 0"),
-        ("proposer.learner.beta1=1", "proposer.learner.beta1 is from 0 to 0.999999"),
+        ("proposer.learner.beta2=1", "proposer.learner.beta2 is from 0 to 0.999999"),
         ("eval.temperature=1e-300", "eval.temperature is 0 (greedy) or at least 0.01"),
         ("proposer.sampling.temperature=1e-9", "proposer.sampling.temperature is 0 (greedy) or at least 0.01"),
         ("retriever.shards=100000000", "retriever.shards is from 1 to 1024"),
@@ -143,7 +143,6 @@ def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
         ),
         (["solver.kl.ema_tau=0.9"], "set solver.kl.coef=0.001"),
         (["solver.kl.target=0.1"], "set solver.kl.coef=0.001"),
-        (["solver.kl.weight_low=2", "solver.kl.weight_high=1"], "raise the second, or set it to 0"),
         (["solver.limits.overflow=drop", "solver.algorithm=gae"], "set solver.limits.overflow=stop"),
         (["solver.limits.overflow=drop", "solver.gamma=0.9"], "set solver.limits.overflow=stop"),
         (
@@ -185,11 +184,9 @@ def test_a_preset_and_other_bounds_contradict() -> None:
         (["referee.verifier=none"], "verifier"),
         (["referee.min_searches=6"], "searches"),
         (["solver.limits.total_tokens=24"], "total_tokens"),
-        (["queue.items=200"], "queue.items"),
+        (["solver.batch=20000"], "episodes"),
         (["data.eval=[{name: a}, {name: a}]"], "evaluation set"),
         (["data.eval=[]"], "evaluation set"),
-        (["eval.hops=[1,1]"], "hops"),
-        (["eval.hops=[]"], "hops"),
         (["run.name=a/b"], "run.name"),
     ],
 )
@@ -208,7 +205,6 @@ def test_combinations(typed: list[str], word: str) -> None:
         ["data.eval=[]", "eval.every=0"],
         ["game.batch=replay_reset"],
         ["defaults.kl.coef=0.01"],
-        ["queue.items=288"],
     ],
 )
 def test_what_is_allowed_beside_them(typed: list[str]) -> None:
@@ -238,8 +234,6 @@ def test_an_unknown_protocol_is_named_before_what_depends_on_it() -> None:
     [
         (["solver.engine.tensor_parallel=2"], "solver.engine.tensor_parallel belongs to engine.kind=vllm"),
         (["defaults.engine.kv_mb=64"], "proposer.engine.kv_mb belongs to engine.kind=vllm"),
-        (["solver.engine.eager=true"], "solver.engine.eager belongs to engine.kind=vllm"),
-        (["solver.engine.kind=vllm", "solver.engine.lanes=2"], "solver.engine.lanes belongs to engine.kind=torch"),
         (["solver.engine.kind=vllm", "solver.engine.continuous=true"], "solver.engine.continuous belongs to"),
         (
             ["solver.engine.kind=vllm", "solver.engine.model=m"],
@@ -253,14 +247,6 @@ def test_an_unknown_protocol_is_named_before_what_depends_on_it() -> None:
 )
 def test_a_key_of_another_kind_of_engine_is_refused(typed: list[str], rule: str) -> None:
     assert refused(*typed).rule.startswith(rule)
-
-
-def test_vllm_gives_no_whole_distributions() -> None:
-    search = ["solver.search.kind=entropy", "solver.search.entropy=full"]
-    load("ssrl-qwen2.5-7b", [*search, "solver.engine.kind=torch"])
-    with pytest.raises(InputError, match="search.entropy is sampled with solver.engine.kind=vllm"):
-        load("ssrl-qwen2.5-7b", [*search, "solver.engine.kind=vllm"])
-    load("quickstart", ["defaults.engine.kind=vllm", "defaults.engine.kv_mb=64", "defaults.engine.eager=true"])
 
 
 @pytest.mark.parametrize(

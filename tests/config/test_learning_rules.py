@@ -13,12 +13,9 @@ KL = "solver.kl.coef=0.1"
 @pytest.mark.parametrize(
     ("typed", "rule"),
     [
-        (["solver.correction.mask=token", "solver.correction.low=1.5"], "solver.correction.low is at most 1"),
-        (["solver.correction.mask=sequence", "solver.correction.high=0.9"], "solver.correction.low is at most 1"),
         ([KL, "solver.kl.kind=k1"], "solver.kl.kind=k1 has no gradient in expectation"),
         (["solver.clip_dual=0.5"], "solver.clip_dual is 0 (none) or above 1"),
         (["solver.clip_dual=1"], "solver.clip_dual is 0 (none) or above 1"),
-        ([KL, "solver.kl.ema_tau=0.9", "eval.anchor_every=2", "eval.every=0", "data.eval=[]"], "eval.anchor_every"),
     ],
 )
 def test_what_would_train_wrongly_is_refused(typed: list[str], rule: str) -> None:
@@ -30,11 +27,10 @@ def test_what_would_train_wrongly_is_refused(typed: list[str], rule: str) -> Non
 @pytest.mark.parametrize(
     "typed",
     [
-        ["solver.gamma=0.9", "solver.critic.lr=1e-4", "solver.tis_cap=3", "solver.baseline=running"],
-        ["solver.loss=tis", "solver.clip_high=0.3", "defaults.target_difficulty=0.3"],
-        [KL, "solver.kl.topk=8", "solver.kl.weight_high=2", "solver.kl.horizon=5", "solver.kl.ema_every=5"],
-        ["solver.correction.mask=token", "solver.correction.high=3"],
-        ["proposer.policy=frozen", "proposer.clip_dual=0.5", "proposer.correction.low=2"],  # nobody learns with it
+        ["solver.gamma=0.9", "solver.critic.lr=1e-4", "solver.baseline=running"],
+        ["solver.loss=tis", "solver.clip_high=0.3"],
+        [KL, "solver.kl.topk=8", "solver.kl.ema_every=5"],
+        ["proposer.policy=frozen", "proposer.clip_dual=0.5"],  # nobody learns with it
     ],
 )
 def test_what_another_setting_makes_idle_passes(typed: list[str]) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from ssp.base.episode import PROPOSED, REPLAYED, TRIED
 from ssp.base.errors import InputError
+from ssp.config.curriculum import CurriculumConfig
 from ssp.config.load import to_yaml
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import records
-from ssp.selfplay.curriculum.figures import Narrow, Watch, again
+from ssp.selfplay.curriculum.figures import Watch, again
 from ssp.selfplay.curriculum.yardstick import chosen
 from ssp.telemetry.figures import find
 from tests.board.boarded import played
@@ -29,6 +30,11 @@ ASYNC = {
     "solver__loss": "ppo_clip",
 }
 GIVEN = {"game__questions": "dataset", "data__questions": "world:train", "game__batch": "dummy"}
+
+
+@pytest.fixture(autouse=True)
+def short_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CurriculumConfig, "window", 2)
 
 
 def logged(stage: fakes.Stage) -> dict[int, dict[str, float]]:
@@ -44,7 +50,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("changes", [{}, ASYNC, GIVEN], ids=["sync", "async", "given"])
 def test_the_files_give_the_figures_that_were_logged(tmp_path: Path, scripted: None, changes: dict[str, Any]) -> None:
-    stage = played(tmp_path / "run", steps=5, curriculum__window=2, **changes)
+    stage = played(tmp_path / "run", steps=5, **changes)
     wanted = logged(stage)
     assert sorted(wanted) == [1, 2, 3, 4, 5]
     assert {step: values for step, values, _ in again(stage.folder)} == wanted
@@ -55,8 +61,8 @@ def test_the_files_give_the_figures_that_were_logged(tmp_path: Path, scripted: N
 
 def test_a_resumed_run_remembers_its_rounds(tmp_path: Path, scripted: None) -> None:
     """Played to step 3, then by another process to step 6: as if it had been one."""
-    whole = played(tmp_path / "whole", steps=6, save__every=1, curriculum__window=2)
-    stage = played(tmp_path / "parts", steps=3, save__every=1, curriculum__window=2)
+    whole = played(tmp_path / "whole", steps=6, save__every=1)
+    stage = played(tmp_path / "parts", steps=3, save__every=1)
     first = logged(stage)
     stage.cfg.steps = 6
     later = fakes.Stage(stage.cfg, stage.folder.path)
@@ -67,7 +73,7 @@ def test_a_resumed_run_remembers_its_rounds(tmp_path: Path, scripted: None) -> N
 
 def test_a_round_that_was_played_again_counts_once(tmp_path: Path, scripted: None) -> None:
     """A learner dies, and again while it comes back: the run goes back to step 2, and the rounds after it are played by another incarnation."""
-    stage = fakes.Stage(fakes.config(steps=5, save__every=2, curriculum__window=2), tmp_path / "run")
+    stage = fakes.Stage(fakes.config(steps=5, save__every=2), tmp_path / "run")
     stage.folder.config.write_text(to_yaml(stage.cfg))
     fakes.FakeLearner.fail_at = {"solver/update": {4, 5}}
     stage.play()
@@ -78,7 +84,7 @@ def test_a_round_that_was_played_again_counts_once(tmp_path: Path, scripted: Non
 
 def test_rounds_that_the_run_went_back_before_are_gone(tmp_path: Path, scripted: None) -> None:
     """Killed at step 6 with a checkpoint of step 2, then played to step 3 by another process: 4 to 6 are of no lineage."""
-    stage = played(tmp_path / "run", steps=2, save__every=2, curriculum__window=2, eval__every=0)
+    stage = played(tmp_path / "run", steps=2, save__every=2, eval__every=0)
     shutil.copytree(stage.folder.checkpoints, tmp_path / "checkpoints")
     stage.cfg.steps = 6
     fakes.Stage(stage.cfg, stage.folder.path).play()
@@ -136,7 +142,6 @@ OPEN = {
     "solver__batch": 20,
     "game__attempts": 2,
     "game__batch": "dummy",
-    "curriculum__window": WINDOW,
     "eval__every": 0,
 }
 
@@ -144,6 +149,7 @@ OPEN = {
 @pytest.fixture
 def collapsing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Once the list holds something, the scripted proposer asks one of two questions, whatever its target is."""
+    monkeypatch.setattr(CurriculumConfig, "window", WINDOW)
     fakes.scripted(monkeypatch)
     narrow: list[int] = []
     varied = fakes.proposer
@@ -188,14 +194,3 @@ def test_a_proposer_that_collapses_raises_the_alarm(tmp_path: Path, collapsing: 
     lasting = {step: values["curriculum/alarm_near_duplicates"] for step, values in logged(stage).items()}
     assert lasting[COLLAPSE - 1] == 0.0 and lasting[COLLAPSE + 2] == 1.0
     assert [step for step, _, said in again(stage.folder) if said] == steps
-
-
-def test_an_alarm_can_be_silent_and_can_end_the_run(tmp_path: Path, collapsing: list[int]) -> None:
-    silent = play(tmp_path / "silent", collapsing, curriculum__alarm="off")
-    assert alarmed(silent) == [] and logged(silent)[COLLAPSE + 2]["curriculum/alarm_near_duplicates"] == 1.0
-    collapsing.clear()
-    with pytest.raises(Narrow, match=r"at step \d+.*curriculum.alarm=stop"):
-        play(tmp_path / "stop", collapsing, curriculum__alarm="stop")
-    stopped = RunFolder(tmp_path / "stop")
-    assert max(step for step, _, _ in again(stopped)) <= COLLAPSE + 2
-    assert (stopped.read_state() or {})["step"] >= COLLAPSE, "it ends saved"

@@ -41,7 +41,7 @@ def _continuous(folder: Path, prefix_cache: bool) -> Engine:
 def _vllm(folder: Path, prefix_cache: bool) -> Engine:
     from ssp.engines.vllm.engine import VllmEngine
 
-    return VllmEngine(folder, EngineConfig(kind="vllm", kv_mb=64, sequences=64, prefix_cache=prefix_cache, eager=True))
+    return VllmEngine(folder, EngineConfig(kind="vllm", kv_mb=64, sequences=64, prefix_cache=prefix_cache))
 
 
 FACTORIES = {

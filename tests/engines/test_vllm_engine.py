@@ -120,8 +120,6 @@ def test_numbers_that_are_none_void_the_turns_and_leave_no_trace(made: Any) -> N
 
 def test_asked_for_what_it_does_not_have(made: Any) -> None:
     (slot,) = made.open([1])
-    with pytest.raises(InputError, match="entropy"):
-        made.submit(slot, PROMPT, Sampling(1.0, 4, entropy=True))
     with pytest.raises(InputError, match="stays awake"):
         made.sleep()
     with pytest.raises(InputError, match="vocabulary of 61"):  # which would end vLLM

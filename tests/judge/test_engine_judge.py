@@ -17,6 +17,7 @@ from ssp.engines import ScriptedEngine
 from ssp.game.judge import Item
 from ssp.game.judge.judges import EngineJudge
 from ssp.selfplay.workers import build
+from tests.blocks import made
 
 CHAT = "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}<s>assistant:"
 
@@ -49,7 +50,7 @@ class Reader:
 
 
 def judge(reader: Reader, **changes: Any) -> EngineJudge:
-    return EngineJudge(JudgeConfig(kind="engine", model="m", **changes), reader.engine, reader.tokenizer)
+    return EngineJudge(made(JudgeConfig, kind="engine", model="m", **changes), reader.engine, reader.tokenizer)
 
 
 def items(*answers: str) -> list[Item]:

@@ -180,7 +180,6 @@ KEYS += [
     "retriever.url",
     "data.corpus",
     "data.questions",
-    "eval.hops",
     "league",
 ]
 KEYS += [

@@ -64,7 +64,7 @@ def _over(printed: str) -> str:
             "solver.reward": "em", "steps": 1005}),
         ("ema-pg@f9b9776:search/train_grpo_ema_pg.sh", "ema-pg-qwen2.5-3b", {
             "solver.kl.kind": "topk_reverse", "solver.kl.topk": 32, "solver.kl.ema_tau": 0.9, "solver.kl.weight": True,
-            "solver.learner.beta2": 0.95, "solver.clip_high": 0.28, "eval.anchor_every": 0, "steps": 1005}),
+            "solver.learner.beta2": 0.95, "solver.clip_high": 0.28, "steps": 1005}),
         ("ema-pg@f9b9776:math/examples/deepscaler/train_deepscaler_8k_ema_pg.sh", "ema-pg-qwen2.5-3b", {
             "solver.learner.minibatch": 512, "solver.limits.searches": 0, "solver.limits.turn_tokens": 8192,
             "solver.aggregate": "sequence-mean", "solver.learner.token_budget": 30000, "seed": 6725}),

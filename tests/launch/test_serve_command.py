@@ -166,8 +166,6 @@ def test_a_taken_port_and_a_foreign_address_are_refused(corpus_file: Path) -> No
         ["--shards", "0"],
         ["--min-coverage", "1.5"],
         ["--timeout", "0"],
-        ["--window", "nan"],
-        ["--max-batch", "0"],
         ["--dtype", "int3"],
         ["--hedge", "1"],
         ["--workers", "0"],
@@ -186,9 +184,9 @@ def test_an_index_that_is_no_folder_is_refused(corpus_file: Path) -> None:
 
 
 def test_flags_are_the_settings_of_the_retriever(corpus_file: Path) -> None:
-    flags = ["--corpus", str(corpus_file), "--ef-search", "80", "--rerank", "7", "--window", "0.5", "--memory-mb", "9"]
+    flags = ["--corpus", str(corpus_file), "--ef-search", "80"]
     block = serve.configured(serve._parser().parse_args([*flags, "--topk", "4"])).retriever
-    assert (block.ef_search, block.rerank, block.window, block.memory_mb, block.topk) == (80, 7, 0.5, 9, 4)
+    assert (block.ef_search, block.topk) == (80, 4)
     assert (block.shards, block.replicas) == (1, 1)
 
 

@@ -29,7 +29,7 @@ from launch.main import main as console
 from ssp.base.errors import InputError
 from ssp.game import protocols
 
-CHEAP = [f"defaults.model={POLICY}", "warmup.batch=8", "warmup.heldout=0.2", "solver.learner.lr=2e-3"]
+CHEAP = [f"defaults.model={POLICY}", "warmup.batch=8", "solver.learner.lr=2e-3"]
 
 
 @pytest.fixture(scope="module")

@@ -377,9 +377,9 @@ def test_the_rate_warms_up_linearly_then_stays_or_falls(model_dir, make_batch, r
 @pytest.mark.covers("SR-09")
 @pytest.mark.covers("EP-11")
 def test_the_optimizer_is_adamw_with_the_configs_numbers(model_dir, role):
-    role.learner.beta1, role.learner.beta2, role.learner.weight_decay = 0.8, 0.99, 0.01
+    role.learner.beta2, role.learner.weight_decay = 0.99, 0.01
     (group,) = SoloLearner(model_dir, role).optimizer.param_groups
-    assert group["betas"] == (0.8, 0.99) and group["weight_decay"] == 0.01
+    assert group["betas"] == (0.9, 0.99) and group["weight_decay"] == 0.01
 
 
 def test_weights_are_copies_in_hugging_face_names(model_dir, make_batch, role):

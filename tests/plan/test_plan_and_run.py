@@ -35,7 +35,7 @@ SLEEPING = [
     "referee.verifier=none",
     "referee.evidence=none",
     "referee.rules=[malformed, empty, leakage]",
-    "referee.alarm_patience=1000000",
+    "health.on_collapse=warn",
     "health.on_collapse=warn",
 ]
 

@@ -15,7 +15,7 @@ from launch.main import run
 from ssp.base.episode import Episode
 from ssp.record import episodes as transcripts
 
-KEPT = ["save.every=1", "save.keep=1000", "void.limit=1.0", "referee.alarm_patience=1000"]
+KEPT = ["save.every=1", "save.keep=1000", "void.limit=1.0", "health.on_collapse=warn"]
 
 
 def alone() -> Any:

@@ -232,7 +232,7 @@ def test_what_cannot_be_compared_is_said(
     config = (folder / "config.yaml").read_text()
     monkeypatch.setattr(build, "judge", lambda *args: pytest.fail("an endpoint is asked"))
     judge = (
-        "judge:\n  kind: exact\n  fold: false\n  url: ''\n  model: ''",
+        "judge:\n  kind: exact\n  url: ''\n  model: ''",
         "judge:\n  kind: llm\n  url: http://127.0.0.1:9/v1\n  model: m",
     )
     (folder / "config.yaml").write_text(config.replace(*judge))

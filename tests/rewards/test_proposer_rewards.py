@@ -50,7 +50,7 @@ def test_an_invalid_question_earns_the_penalty_whatever_the_kind(kind: str, pena
 
 @pytest.mark.parametrize("goal", [0.0, 0.3, 0.5, 0.8, 1.0])
 def test_target_difficulty_peaks_at_its_target_and_stays_in_range(goal: float) -> None:
-    cfg = RoleConfig(target_difficulty=goal)
+    cfg = RoleConfig(reward_options={"goal": goal})
     rewards = [proposer.reward("target_difficulty", i / 10, cfg) for i in range(11)]
     assert proposer.reward("target_difficulty", 1.0 - goal, cfg) == pytest.approx(1.0)
     assert min(rewards) == pytest.approx(0.0)

@@ -86,30 +86,6 @@ def test_episodes_do_not_wait_for_each_other_and_come_out_as_in_lock_step() -> N
     assert not engine._slots and set(took) == {"generate", "search"}
 
 
-def test_two_lanes_are_one_rollout() -> None:
-    one, two, many = (
-        rollout(
-            ScriptedEngine(script, version=7), SEARCH_R1, Books(), tasks(13), Settings(LIMITS, 1.0, 3, lanes=lanes)
-        )[0]
-        for lanes in (1, 2, 20)
-    )
-    assert [told(e) for e in one] == [told(e) for e in two] == [told(e) for e in many]
-
-
-def test_the_searches_of_two_lanes_are_under_way_at_once() -> None:
-    """Else the second lane would wait for the first one's latency too."""
-    both = threading.Barrier(2, timeout=20.0)
-
-    class Together(Books):
-        def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-            both.wait()
-            return super().search(queries, k, corpus)
-
-    engine = scripted([[search("a"), ANSWER], [search("b"), ANSWER]])
-    episodes, _ = rollout(engine, SEARCH_R1, Together(), tasks(2), Settings(LIMITS, 1.0, 3, lanes=2))
-    assert [len(episode.queries) for episode in episodes] == [1, 1]
-
-
 class Flaky(ScriptedEngine):
     """Turns of episode 1 fail with a fault, or with a bug."""
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 
 import families
-import numpy as np
 import pytest
-from scripts import ANSWER, LIMITS, QWEN, Books, Chain, encode, play, tasks, with_tokens
+from scripts import ANSWER, LIMITS, QWEN, Books, encode, play
 
 from ssp.base.episode import Episode
-from ssp.base.errors import InvariantError
 from ssp.base.tokenlog import Kind
 from ssp.config.role import SourceConfig
 from ssp.engines import Generation, Sampling, ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.rollout import Settings, passages, rollout
-from ssp.game.rollout.source import Source, mean_entropy, sampled_entropy
+from ssp.game.rollout import passages
+from ssp.game.rollout.source import Source, sampled_entropy
 
 SSRL = Renderer(protocols.get("ssrl"), QWEN)
 SELF = SourceConfig(kind="self")
@@ -169,12 +167,11 @@ def logprob_of(bits: float) -> float:
 class Uncertain(ScriptedEngine):
     """Searches in each turn; its n-th query has the given uncertainty, all that surrounds it is far more uncertain."""
 
-    def __init__(self, uncertainties: list[float], true: bool) -> None:
+    def __init__(self, uncertainties: list[float]) -> None:
         super().__init__(always_searching)
-        self._bits, self._true, self.asked_entropy = uncertainties, true, []
+        self._bits = uncertainties
 
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        self.asked_entropy.append(samplings.entropy)
         generations = super().step(slots, pending, samplings)
         for generation in generations:
             text = QWEN.decode(generation.ids)
@@ -185,55 +182,17 @@ class Uncertain(ScriptedEngine):
             offsets = QWEN(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
             bits = self._bits[int(text[begin:end].strip(" q") or 0)]
             values = [bits if low < end and high > begin else None for low, high in offsets]
-            if self._true:
-                generation.entropies = [9.0 if value is None else value for value in values]
-            else:
-                generation.logprobs = [logprob_of(0.53 if value is None else value) for value in values]
+            generation.logprobs = [logprob_of(0.53 if value is None else value) for value in values]
         return generations
 
 
 @pytest.mark.covers("SS-07")
-@pytest.mark.parametrize(
-    ("kind", "uncertainties"), [("sampled", [0.5, 0.4, 0.52, 0.45, 0.45]), ("full", [0.5, 0.4, 0.7, 0.6, 0.6])]
-)
-def test_entropy_guided_search_in_a_rollout(kind: str, uncertainties: list[float]) -> None:
-    books, engine = Books(), Uncertain(uncertainties, kind == "full")
+def test_entropy_guided_search_in_a_rollout() -> None:
+    assert sampled_entropy([math.log(0.5), 0.0]) == 0.25 and sampled_entropy([]) == 0.0
+    books, engine = Books(), Uncertain([0.5, 0.4, 0.52, 0.45, 0.45])
     limits = type(LIMITS)(**{**vars(LIMITS), "searches": 9})
-    source = SourceConfig(kind="entropy", entropy=kind)
+    source = SourceConfig(kind="entropy")
     (episode,) = play([[""]], books, SSRL, limits, engine, source=source)
     assert books.calls == [["q0"], ["q2"]], "real, self, real, self, self"
     assert [f"mine {i}" in episode.response for i in range(5)] == [False, True, False, True, True]
     assert (episode.final, episode.queries) == ("Paris", ["q0", "q2"])
-    assert set(engine.asked_entropy) == {kind == "full"}
-
-
-@pytest.mark.covers("SS-07")
-def test_the_two_kinds_of_entropy() -> None:
-    assert sampled_entropy([math.log(0.5), 0.0]) == [0.5, 0.0]
-    assert mean_entropy([0.5, 0.1]) == pytest.approx(0.3) and mean_entropy([]) == 0.0
-    import torch
-
-    tokens = with_tokens("<search>", " city ", "</search>")
-    chain = Chain(tokens, {"?": "<search>", "<search>": " city ", " city ": "</search>"}, strength=16.0)
-    engine = chain.engine()
-    (slot,) = engine.open([0])
-    prompt = encode(tokens, "Which city?")
-    stop = encode(tokens, "</search>")[0]
-    (generation,) = engine.step([slot], [prompt], Sampling(1.0, 20, (stop,), entropy=True))
-    with torch.no_grad():
-        table = torch.log_softmax(chain.net(torch.tensor([prompt + generation.ids])).logits[0].double(), -1)
-    wanted = -(table.exp() * table).sum(-1)[len(prompt) - 1 : -1].numpy()
-    assert generation.entropies is not None and np.abs(np.asarray(generation.entropies) - wanted).max() < 1e-4
-
-
-def test_an_engine_that_gives_no_entropies_is_a_bug() -> None:
-    class Silent(ScriptedEngine):
-        def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-            generations = super().step(slots, pending, samplings)
-            for generation in generations:
-                generation.entropies = None
-            return generations
-
-    settings = Settings(LIMITS, 1.0, 3, SourceConfig(kind="entropy", entropy="full"))
-    with pytest.raises(InvariantError, match="gave no entropies"):
-        rollout(Silent(always_searching), SSRL, Books(), tasks(1), settings)

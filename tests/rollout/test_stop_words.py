@@ -69,14 +69,6 @@ def test_real_engine_and_script_play_the_same_episode() -> None:
         assert (one.queries, one.final, one.stopped) == (other.queries, other.final, other.stopped)
 
 
-def test_two_lanes_play_the_same_episodes_as_one() -> None:
-    limits = Settings(LIMITS, 1.0, 3), Settings(LIMITS, 1.0, 3, lanes=2)
-    for make in (lambda: engines()["scripted"], Chain(TOKENS, FOLLOWS, strength=16.0).engine):
-        one, two = (rollout(make(), RESEARCH, Books(), tasks(9), settings)[0] for settings in limits)
-        assert [e.log.ids for e in one] == [e.log.ids for e in two]
-        assert [e.id for e in two] == [f"t{i}" for i in range(9)]
-
-
 def test_a_stop_that_is_written_byte_by_byte() -> None:
     turns = [[i for c in "<search>q</search>" for i in encode(TOKENS, c)], ids(SECOND)]
     engine = ScriptedEngine(lambda history, seed, turn: [*turns[turn], *ids([" more"])])

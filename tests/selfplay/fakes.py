@@ -231,9 +231,10 @@ def config(**changes: Any) -> Config:
     """A small game; `changes` are dotted keys with `__` for the dot."""
     cfg = Config(seed=5, steps=3)
     cfg.proposer.batch, cfg.solver.batch, cfg.game.attempts = 8, 6, 4
-    cfg.save.every, cfg.eval.every, cfg.eval.hops = 1, 2, [1]
+    cfg.save.every, cfg.eval.every, cfg.eval.hops = 1, 2, (1,)
     cfg.eval.questions_per_hop, cfg.eval.final_questions_per_hop = 3, 5
-    cfg.void.limit, cfg.referee.alarm_patience = 1.0, 1000
+    cfg.void.limit = 1.0
+    cfg.referee.alarm_patience = 1000  # type: ignore[misc]
     for key, value in changes.items():
         *path, last = key.split("__")
         block: Any = cfg

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import fakes
 import numpy as np
@@ -11,9 +10,7 @@ import pytest
 from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import SOLVER
-from ssp.base.errors import InputError
 from ssp.engines import ScriptedEngine
-from ssp.learning import settings as learning_rules
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel
 from ssp.selfplay.workers import build
 from tests import local
@@ -48,29 +45,18 @@ def test_when_the_anchor_is_evaluated_and_with_what(
     monkeypatch.setattr(build, "engine", lambda *args: Told(fakes.script))
     monkeypatch.setattr(local, "Learner", Anchored)
     Told.loaded = []
-    cfg = config(
-        steps=5, eval__every=3, eval__anchor_every=2, schedule__max_staleness__solver=bounds, **GIVEN, **MOVING
-    )
+    cfg = config(steps=5, eval__every=3, schedule__max_staleness__solver=bounds, **GIVEN, **MOVING)
     stage = Stage(cfg, tmp_path / "run", jitter=1)
     stage.play()
     stage.settled()
     rows = {step: values for step, role, values in stage.sink.rows if role == "eval"}
     assert {step: sorted({"eval/accuracy", "eval/anchor_accuracy"} & set(row)) for step, row in rows.items()} == {
         0: ["eval/accuracy"],
-        2: ["eval/anchor_accuracy"],
         3: ["eval/accuracy"],
-        4: ["eval/anchor_accuracy"],
         5: ["eval/accuracy", "eval/anchor_accuracy"],
     }
     anchors = {weight for version, weight in Told.loaded if version > 2**30}
-    assert anchors == {-3.0, -5.0, -6.0} and all(weight >= 0 for version, weight in Told.loaded if version < 2**30)
+    assert anchors == {-6.0} and all(weight >= 0 for version, weight in Told.loaded if version < 2**30)
     assert not [row for row in stage.rows() if row["cause"] == "stale"]
     trained = [row for row in stage.rows() if row["role"] == SOLVER and row["policy_version_max"] > 2**30]
     assert trained == []
-
-
-@pytest.mark.parametrize("changes", [{}, {"solver__kl__coef": 0.1}, {**MOVING, "schedule__in_flight": True}])
-def test_an_evaluation_that_would_show_nothing_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="eval.anchor_every"):
-        learning_rules.anchors_that_are_evaluated_move(config(eval__anchor_every=2, **changes))
-    learning_rules.anchors_that_are_evaluated_move(config(eval__anchor_every=2, **MOVING))

@@ -21,7 +21,6 @@ from safetensors.numpy import save_file
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault, InputError
-from ssp.config.schema import RefereeConfig
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import digest
 from ssp.record.runfolder import RunFolder
@@ -317,7 +316,7 @@ def test_the_junk_alarm_sees_each_round_also_where_past_solvers_grade(
 
 def test_neither_the_junk_alarm_nor_the_length_figures_look_at_past_versions() -> None:
     """A bad member would stop the run, and a long one be told of the newest."""
-    watch = JunkWatch(RefereeConfig(alarm_patience=1))
+    watch = JunkWatch(config(referee__alarm_patience=1), print)
     graded = [game(f"g{i}", win_rate=0.0, frozen=SOLVER) for i in range(4)]
     again = [game(f"r{i}n"[:2], win_rate=0.5, proposal=None) for i in range(4)]
     asked = [game(f"g{4 + i}", win_rate=0.0, frozen=PROPOSER) for i in range(4)]

@@ -15,7 +15,6 @@ from ssp.base.crew import split
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.base.errors import InvariantError
 from ssp.base.tokenlog import Kind
-from ssp.config.schema import RefereeConfig
 from ssp.data.readers import Question
 from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
@@ -83,13 +82,16 @@ def round_of(win: float, valid: int, invalid: int = 0) -> list[Game]:
 
 
 def test_junk_alarm_needs_the_sign_several_rounds_in_a_row() -> None:
-    watch = JunkWatch(RefereeConfig(alarm_patience=3))
+    said: list[str] = []
+    watch = JunkWatch(config(referee__alarm_patience=3), said.append)
     junk, fine, picky = round_of(0.0, 8), round_of(0.5, 8), round_of(0.0, 4, 4)
     for games in (junk, junk, fine, junk, junk, picky, junk, junk):
         assert watch.see(games) is None
     assert watch.see([game("g1", valid=False)]) is None  # a round that says nothing
     alarm = watch.see(junk)
-    assert alarm is not None and "3 rounds" in str(alarm) and alarm.exit_code == 1
+    assert alarm is not None and "3 rounds" in str(alarm) and alarm.exit_code == 1 and not said
+    warned = JunkWatch(config(referee__alarm_patience=1, health__on_collapse="warn"), said.append)
+    assert warned.see(junk) is None and warned.see(junk) is None and len(said) == 1 and "1 rounds" in said[0]
 
 
 # evaluator

@@ -102,7 +102,7 @@ def crash(stage: Stage, step: int) -> None:
     [
         {"game__batch": "resample"},
         {"game__batch": "replay"},
-        {"game__batch": "replay_reset", "game__replay_reset_every": 3, "game__replay_keep": 0.5},
+        {"game__batch": "replay_reset", "game__replay_reset_every": 3},
         {"game__questions": "dataset"},
     ],
 )

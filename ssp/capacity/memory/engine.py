@@ -14,7 +14,7 @@ from ssp.config.tables import ACTED
 BATCHED = 8192
 """Tokens that vLLM computes at a time (its max_num_batched_tokens for offline use on data-centre GPUs)."""
 GRAPHS = GB
-"""CUDA graphs, which vLLM captures beside its share of the memory; none with engine.eager."""
+"""CUDA graphs, which vLLM captures beside its share of the memory."""
 PREFILL = 512
 """Tokens that the embedded engine reads at a time."""
 RESIDUE = 2 * GB
@@ -90,7 +90,7 @@ def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int
         Need("workspace", work, turn=True),
     ]
     if gpu:
-        needs += [Need("graphs", 0 if cfg.eager else GRAPHS, turn=True), Need("context", RESIDUE)]
+        needs += [Need("graphs", GRAPHS, turn=True), Need("context", RESIDUE)]
     wanted = min(episodes, cfg.sequences)
     note = f"its cache holds {cache // one} of {wanted} episodes at full length" if one and cache < wanted * one else ""
     short = f"{size(cache)} of KV cache for {size(one)} of one episode of {role.limits.longest} tokens"

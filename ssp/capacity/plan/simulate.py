@@ -82,9 +82,9 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
     most = max(getattr(cfg.schedule.max_staleness, role) for role in cfg.roles)
     edge = WARM + most + 1
     cfg.steps = 2 * edge + (rounds or max(4, 3 * (most + 1)))
-    cfg.eval.every = cfg.eval.anchor_every = 0
+    cfg.eval.every = 0
     cfg.save.every = cfg.steps + 1
-    cfg.void.limit, cfg.referee.alarm_patience = 1.0, cfg.steps + 1
+    cfg.void.limit = 1.0
     cfg.health.on_collapse = "warn"
     cfg.transfer.kind = "object_store"
     cfg.placement.layout, cfg.placement.engine_gpus = ("shared-base", 0.5) if split.shared else ("separate", 1.0)

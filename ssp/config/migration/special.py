@@ -201,9 +201,7 @@ SPECIAL: dict[str, Special] = {
     f"{ACTOR}fsdp_config.offload_policy": _offload,
     f"{ACTOR}kl_loss_type": _of_loss(_kind),
     f"{ACTOR}optim.betas": lambda value, facts: (
-        {"defaults.learner.beta1": value[0], "defaults.learner.beta2": value[-1]}
-        if isinstance(value, list) and value
-        else ""
+        {"defaults.learner.beta2": value[-1]} if isinstance(value, list) and value else ""
     ),
     f"{ACTOR}use_kl_loss": _use_kl,
     f"{ROLLOUT}search_url": _address,

@@ -162,9 +162,6 @@ class VllmEngine(LiveEngine):
         state = self._slots[slot]
         if state.turn is not None:
             raise InvariantError(f"slot {slot} has a turn under way")
-        if sampling.entropy:
-            rule = "vLLM gives no entropy of the whole distribution"
-            raise InputError(rule, "asked for", "set search.entropy=sampled, or engine.kind=torch")
         if pending and not 0 <= min(pending) <= max(pending) < self._vocabulary:
             rule = f"ids lie in the model's vocabulary of {self._vocabulary}"
             raise InputError(rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model")

@@ -91,7 +91,7 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
         "gpu_memory_utilization": config.memory,
         "logprobs_mode": "processed_logprobs",  # at the sampling temperature; of greedy tokens at temperature 1
         "async_scheduling": False,  # else a token would be under way while weights are replaced
-        "enforce_eager": config.eager or cpu,  # compiling gains nothing on a CPU and costs half a minute
+        "enforce_eager": cpu,  # compiling gains nothing on a CPU and costs half a minute
         "hf_overrides": {},
         "disable_log_stats": True,
         "use_tqdm_on_load": False,

@@ -81,12 +81,12 @@ def mark(said: object, places: Iterable[Path]) -> str:
 
 class Kept:
     """The rows so far, those of an earlier process among them. `out`: the file that they will be (None: none is written);
-    `mark` stands for all that decides them; `fold`: see `ssp.game.judge.plain`. The file is there from the first row on."""
+    `mark` stands for all that decides them; The file is there from the first row on."""
 
-    def __init__(self, out: Path | None, mark: str, fold: bool = False) -> None:
+    def __init__(self, out: Path | None, mark: str) -> None:
         self.path = None if out is None else out.with_name(f"{out.name}.part")
         self.rows: dict[Key, Row] = {}
-        self._mark, self._fold = mark, fold
+        self._mark = mark
         self._file = None if self.path is None else self._opened(self.path)
 
     def played(
@@ -112,7 +112,7 @@ class Kept:
             some = left[start : start + batch]
             episodes = play_all(play, [tasks[at] for at in some])
             pairs = zip(some, episodes, strict=True)
-            self.add(name, [played_row(*asked[at], episode, self._fold) for at, episode in pairs])
+            self.add(name, [played_row(*asked[at], episode) for at, episode in pairs])
             moved(len(keys) - len(left) + start + len(some))
         return [self.rows[key] for key in keys]
 

@@ -29,32 +29,29 @@ class _Said:
     sample: int
     cause: str
 
-    def row(self, question: Question, fold: bool = False) -> Row:
+    def row(self, question: Question) -> Row:
         """The row of this prediction."""
         if self.cause:
             return void_row(question, self.cause, self.sample)
-        return row_of(question, self.prediction, self.sample, fold)
+        return row_of(question, self.prediction, self.sample)
 
 
-def read(
-    paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]], fold: bool = False
-) -> dict[str, list[Row]]:
+def read(paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]]) -> dict[str, list[Row]]:
     """Set name → its rows. A path is a file, or a folder of them; a set is named by its file's stem.
 
-    `questions`, by set name, when the files have none of their own: of one file and one set the names may differ. `fold`:
-    see `ssp.game.judge.plain`.
+    `questions`, by set name, when the files have none of their own: of one file and one set the names may differ.
     InputError for rows that are no predictions, twice the same, too few, or of no known question.
     """
     files = _files(paths)
     if not questions:
-        return _all_own(files, fold)
+        return _all_own(files)
     if len(files) == len(questions) == 1:
         ((name, asked),) = questions.items()
-        return {name: _matched(next(iter(files.values())), asked, fold)}
+        return {name: _matched(next(iter(files.values())), asked)}
     if set(files) != set(questions):
         found = f"predictions {', '.join(files)}; questions {', '.join(questions)}"
         raise InputError("every file of --data has its predictions, under the same name", found, "rename the files")
-    return {name: _matched(files[name], asked, fold) for name, asked in questions.items()}
+    return {name: _matched(files[name], asked) for name, asked in questions.items()}
 
 
 def _files(paths: Sequence[str | Path]) -> dict[str, Path]:
@@ -71,17 +68,17 @@ def _files(paths: Sequence[str | Path]) -> dict[str, Path]:
     return files
 
 
-def _all_own(files: Mapping[str, Path], fold: bool) -> dict[str, list[Row]]:
+def _all_own(files: Mapping[str, Path]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for stem, path in files.items():
-        for name, rows in _own(path, stem, fold).items():
+        for name, rows in _own(path, stem).items():
             if name in found:
                 raise InputError("a set stands in one file of predictions", f"{name}, again in {path}", "leave one out")
             found[name] = rows
     return found
 
 
-def _own(path: Path, name: str, fold: bool) -> dict[str, list[Row]]:
+def _own(path: Path, name: str) -> dict[str, list[Row]]:
     """Rows that bring their gold answers; those that name no `set` belong to set `name`."""
     seen: dict[str, str] = {}
     found: dict[str, list[Row]] = {}
@@ -91,13 +88,13 @@ def _own(path: Path, name: str, fold: bool) -> dict[str, list[Row]]:
             row.fail("golden_answers", "a gold answer keeps a word after normalisation", data.show(golds))
         hops = row.count("hops", least=0) if row.has("hops") else 0
         said, key = _said(row, f"{row.label('set')}/{id}", seen), row.label("set") or name
-        found.setdefault(key, []).append(said.row(Question(id, row.label("question"), tuple(golds), hops), fold))
+        found.setdefault(key, []).append(said.row(Question(id, row.label("question"), tuple(golds), hops)))
     if not found:
         raise InputError("a file of predictions has at least one row", path, "check the file")
     return found
 
 
-def _matched(path: Path, questions: Sequence[Question], fold: bool) -> list[Row]:
+def _matched(path: Path, questions: Sequence[Question]) -> list[Row]:
     """Rows by id: the question's, or the one it has within its source and split."""
     ids = {question.id: question.id for question in questions}
     for question in questions:
@@ -115,7 +112,7 @@ def _matched(path: Path, questions: Sequence[Question], fold: bool) -> list[Row]
         least = min(said, key=lambda name: len(said[name]))
         found = f"{path}: {len(said[least])} of {max(counts)} for {least}; {sum(counts.values())} questions"
         raise InputError("every question has its predictions, equally many", found, "add what is missing")
-    return [one.row(question, fold) for question in questions for one in said[question.id]]
+    return [one.row(question) for question in questions for one in said[question.id]]
 
 
 def _said(row: data.Row, name: str, seen: dict[str, str]) -> _Said:

@@ -16,7 +16,6 @@ from ssp.base.files import whole
 from ssp.base.text import normalise
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
-from ssp.game.judge import plain
 from ssp.game.rewards import match
 
 
@@ -64,9 +63,9 @@ class Row:
         return len((self.prediction or "").split())
 
 
-def row_of(question: Question, prediction: str | None, sample: int = 0, fold: bool = False) -> Row:
-    """The row of a bare prediction; None: nothing was handed in, which is wrong. `fold`: see `ssp.game.judge.plain`."""
-    answer, golds = plain(prediction or "", fold), [plain(gold, fold) for gold in question.answers]
+def row_of(question: Question, prediction: str | None, sample: int = 0) -> Row:
+    """The row of a bare prediction; None: nothing was handed in, which is wrong."""
+    answer, golds = prediction or "", list(question.answers)
     return Row(
         id=question.id,
         question=question.question,
@@ -87,14 +86,14 @@ def void_row(question: Question, cause: str, sample: int = 0) -> Row:
     )
 
 
-def played_row(question: Question, sample: int, episode: Episode, fold: bool = False) -> Row:
-    """The row of a played episode. `fold`: see `ssp.game.judge.plain`."""
+def played_row(question: Question, sample: int, episode: Episode) -> Row:
+    """The row of a played episode."""
     void = episode.outcome is Outcome.VOID
-    row = void_row(question, episode.cause, sample) if void else row_of(question, episode.final, sample, fold)
-    golds, texts = question.answers, (plain(document.contents, fold) for document in episode.documents)
+    row = void_row(question, episode.cause, sample) if void else row_of(question, episode.final, sample)
+    golds, texts = question.answers, (document.contents for document in episode.documents)
     return replace(
         row,
-        recall=None if void else float(found(texts, [plain(gold, fold) for gold in golds])),
+        recall=None if void else float(found(texts, golds)),
         searches=len(episode.queries),
         turns=sum(kind is Kind.MODEL for kind, _, _ in episode.log.stretches()),
         stopped=episode.stopped,

@@ -17,7 +17,7 @@ from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
 from ssp.base.text import normalise
 from ssp.game.evaluation.rows import Row
-from ssp.game.judge import plain, same
+from ssp.game.judge import same
 
 DRAWS = 1000
 """Bootstrap samples behind an interval."""
@@ -102,21 +102,20 @@ class Line:
     estimates: dict[str, Estimate]
 
 
-def lines(name: str, rows: Sequence[Row], seed: int, ks: Sequence[int] = (), fold: bool = False) -> list[Line]:
-    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k;
-    `fold`: see `ssp.game.judge.plain`."""
+def lines(name: str, rows: Sequence[Row], seed: int, ks: Sequence[int] = ()) -> list[Line]:
+    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k;"""
     hops = sorted({row.hops for row in rows} - {0})
     parts = [(f"{name} {hop}hop", [row for row in rows if row.hops == hop]) for hop in hops] if len(hops) > 1 else []
-    return [_line(label, part, seed, ks, fold) for label, part in [*parts, (name, list(rows))]]
+    return [_line(label, part, seed, ks) for label, part in [*parts, (name, list(rows))]]
 
 
-def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int], fold: bool) -> Line:
+def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int]) -> Line:
     questions: dict[str, list[Row]] = {}
     for row in rows:
         questions.setdefault(row.id, []).append(row)
     values: dict[str, list[float]] = {}
     for samples in questions.values():
-        for metric, value in question_values([row for row in samples if row.scored], ks, fold).items():
+        for metric, value in question_values([row for row in samples if row.scored], ks).items():
             values.setdefault(metric, []).append(value)
     return Line(
         label,
@@ -145,7 +144,7 @@ def majority(answers: Sequence[str | None]) -> str | None:
     return first[max(votes, key=votes.__getitem__)] if votes else None
 
 
-def question_values(samples: Sequence[Row], ks: Sequence[int] = (), fold: bool = False) -> dict[str, float]:
+def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str, float]:
     """What one question adds to each metric, by its scored samples; a metric that it cannot tell is absent.
 
     `pass@k` (see `pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by EM, with k samples.
@@ -167,10 +166,10 @@ def question_values(samples: Sequence[Row], ks: Sequence[int] = (), fold: bool =
     right = known["em"]
     for k in ks:
         if k <= len(right):
-            vote = majority([row.prediction and plain(row.prediction, fold) for row in samples[:k]])
+            vote = majority([row.prediction for row in samples[:k]])
             values[f"pass@{k}"] = pass_at(len(right), int(sum(right)), k)
             values[f"mean@{k}"] = sum(right[:k]) / k
-            values[f"maj@{k}"] = float(same(vote or "", samples[0].golden_answers, fold))
+            values[f"maj@{k}"] = float(same(vote or "", samples[0].golden_answers))
     return values
 
 

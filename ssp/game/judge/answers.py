@@ -41,10 +41,10 @@ class Further(Protocol):
 
 class AnswerJudge:
     """The whole judge. `further` None: what does not match exactly is wrong. `cache`: verdicts kept, oldest use first
-    to go (0: none); `fold`: accents and kinds of apostrophes do not count."""
+    to go (0: none)."""
 
-    def __init__(self, further: Further | None = None, cache: int = 0, fold: bool = False) -> None:
-        self._further, self._most, self._fold = further, cache, fold
+    def __init__(self, further: Further | None = None, cache: int = 0) -> None:
+        self._further, self._most = further, cache
         self._known: OrderedDict[Key, Grade] = OrderedDict()
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
@@ -70,7 +70,7 @@ class AnswerJudge:
             self._further.check()
 
     def _without_asking(self, item: Item) -> Grade | None:
-        if same(item.answer or "", item.golds, self._fold):
+        if same(item.answer or "", item.golds):
             return Grade(True)
         if not (item.answer or "").strip():
             return Grade(False, by=RULE)

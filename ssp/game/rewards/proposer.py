@@ -40,9 +40,8 @@ def _intermediate(rate: float, cfg: RoleConfig, left: float = 0.0, right: float 
     return 4.0 * (left + rate) * (right - rate) if 0.0 < rate < 1.0 else 0.0
 
 
-def _target(rate: float, cfg: RoleConfig) -> float:
-    """1 at difficulty 1 - s = `target_difficulty`, falling linearly to 0 at the farther end of [0, 1]."""
-    goal = cfg.target_difficulty
+def _target(rate: float, cfg: RoleConfig, goal: float = 0.5) -> float:
+    """1 at difficulty 1 - s = `goal`, falling linearly to 0 at the farther end of [0, 1]."""
     return 1.0 - abs((1.0 - rate) - goal) / max(goal, 1.0 - goal)
 
 

@@ -10,7 +10,6 @@ from ssp.base.episode import Episode, Grade
 from ssp.base.errors import Fault
 from ssp.config.role import RoleConfig
 from ssp.game import rewards
-from ssp.game.judge import plain
 from ssp.game.rewards.match import OBSERVATIONS
 from ssp.game.rewards.options import number, takes
 
@@ -39,10 +38,9 @@ def score(
     golds: Sequence[str],
     right: bool,
     observed: Sequence[str] = OBSERVATIONS,
-    fold: bool = False,
 ) -> float:
     """The reward called `name` on the episode's response. `right`: the judge's word; `observed`: the protocol's tags of
-    observations; `fold`: response, answer and golds are compared without accents (`ssp.game.judge.plain`).
+    observations.
 
     A function that has a parameter `answer`, `judged`, `ended` or `observed` gets the answer handed in ("" when there is
     none), the judge's word, whether the policy ended by itself, or these tags. InputError for a result that is not a
@@ -50,11 +48,9 @@ def score(
     """
     function = rewards.get(name)
     ended = episode.stopped != CUT_OFF
-    known = {"answer": plain(episode.final or "", fold), "judged": right, "ended": ended, "observed": tuple(observed)}
+    known = {"answer": episode.final or "", "judged": right, "ended": ended, "observed": tuple(observed)}
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
-    return number(
-        name, lambda: function(plain(episode.response, fold), [plain(gold, fold) for gold in golds], **given, **options)
-    )
+    return number(name, lambda: function(episode.response, golds, **given, **options))
 
 
 def penalty(tokens: int, most: int, buffer: int) -> float:

@@ -7,7 +7,6 @@ that with a lock-step engine the batch of every step is fixed by the tasks alone
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -48,28 +47,20 @@ def rollout(
         if isinstance(engine, FreeEngine):
             _free(engine, table)
         else:
-            _lock_step(engine, table, settings.lanes)
+            _lock_step(engine, table)
     finally:
         table.close()
     return table.episodes(), table.seconds
 
 
-def _lock_step(engine: Engine, table: Table, lanes: int) -> None:
-    """Lane after lane takes one turn; while a lane's searches are under way, the next lane generates."""
-    size = -(-len(table.seats) // lanes)
-    waiting: deque[tuple[list[Seat], list[Seat], Future[Found] | None]] = deque(
-        (table.seats[at : at + size], [], None) for at in range(0, len(table.seats), size)
-    )
-    with ThreadPoolExecutor(lanes) as pool:
-        while waiting:
-            going, asking, found = waiting.popleft()
-            if found is not None:
-                going = sorted([*going, *table.show(asking, found.result())], key=lambda seat: seat.place)
-            going = _generate(engine, table, [seat for seat in going if table.may_go_on(seat)])
-            asking = [seat for seat in going if seat.asked]
-            if going:
-                rest = [seat for seat in going if not seat.asked]
-                waiting.append((rest, asking, pool.submit(table.find, asking) if asking else None))
+def _lock_step(engine: Engine, table: Table) -> None:
+    """All that go on take one turn; then their searches go out together."""
+    going = table.seats
+    while going := _generate(engine, table, [seat for seat in going if table.may_go_on(seat)]):
+        asking = [seat for seat in going if seat.asked]
+        if asking:
+            shown = table.show(asking, table.find(asking))
+            going = sorted([*(seat for seat in going if not seat.asked), *shown], key=lambda seat: seat.place)
 
 
 def _generate(engine: Engine, table: Table, seats: list[Seat]) -> list[Seat]:

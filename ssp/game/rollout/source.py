@@ -28,27 +28,17 @@ class Source:
 
     @property
     def measures(self) -> bool:
-        """Whether `real` wants the entropies of the query's tokens."""
+        """Whether `real` wants the log-probs of the query's tokens."""
         return self._cfg.kind == "entropy"
 
-    @property
-    def true_entropy(self) -> bool:
-        """Whether these are of the whole distribution, which the engine must give."""
-        return self.measures and self._cfg.entropy == "full"
-
     def real(self, uncertainty: float = 0.0) -> bool:
-        """Whether this search goes out. `uncertainty`: `mean_entropy` of its query; a tie is not a rise."""
+        """Whether this search goes out. `uncertainty`: `sampled_entropy` of its query; a tie is not a rise."""
         first, risen = self._asked == 0, uncertainty > self._before
         self._asked += 1
         self._before = uncertainty
         return not self.measures or first or risen
 
 
-def sampled_entropy(logprobs: Sequence[float]) -> list[float]:
-    """-p log2 p of each sampled token, in bits: what SSRL calls entropy; it only sees the token that was drawn."""
-    return [-math.exp(logprob) * logprob / math.log(2) for logprob in logprobs]
-
-
-def mean_entropy(entropies: Sequence[float]) -> float:
-    """Mean over the query's tokens; 0 for none."""
-    return sum(entropies) / len(entropies) if entropies else 0.0
+def sampled_entropy(logprobs: Sequence[float]) -> float:
+    """Mean of -p log2 p over sampled tokens, in bits, 0 for none: what SSRL calls entropy; it only sees what was drawn."""
+    return sum(-math.exp(logprob) * logprob for logprob in logprobs) / math.log(2) / max(1, len(logprobs))

@@ -20,7 +20,7 @@ from ssp.config.role import LimitsConfig, SourceConfig
 from ssp.engines.base import Engine, Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import passages
-from ssp.game.rollout.source import Source, mean_entropy, sampled_entropy
+from ssp.game.rollout.source import Source, sampled_entropy
 from ssp.search.hits import Answers, Search
 
 Told = Callable[[Episode, Kind, str], None]
@@ -29,16 +29,12 @@ Told = Callable[[Episode, Kind, str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """How a role plays: its limits, who answers its searches, sampling temperature, documents a query.
-
-    `lanes`: a lock-step engine's episodes in this many groups, so that one generates while another searches.
-    """
+    """How a role plays: its limits, who answers its searches, sampling temperature, documents a query."""
 
     limits: LimitsConfig
     temperature: float
     topk: int
     source: SourceConfig = field(default_factory=SourceConfig)
-    lanes: int = 1
 
 
 @dataclass
@@ -108,7 +104,7 @@ class Table:
     def sampling(self, seat: Seat) -> Sampling:
         """How the seat's next turn is drawn."""
         ids, words = self._stops[seat.source.searching]
-        return Sampling(self._settings.temperature, self._limits.turn_tokens, ids, words, seat.source.true_entropy)
+        return Sampling(self._settings.temperature, self._limits.turn_tokens, ids, words)
 
     def may_go_on(self, seat: Seat) -> bool:
         """Whether the next turn fits in time and context; with overflow=drop the oldest observations make room."""
@@ -199,7 +195,7 @@ class Table:
             found[corpus] = dict(zip(queries, answers, strict=True))
             if isinstance(answers, Answers):
                 stages.append(answers)
-        with self._adding:  # lanes search in threads of their own
+        with self._adding:
             self.seconds["search"] += time.perf_counter() - began
             for answers in stages:
                 self.seconds[COVERAGE] = min(self.seconds.get(COVERAGE, 1.0), answers.coverage)
@@ -276,10 +272,7 @@ class Table:
         search = self._protocol.last_search(turn)
         place = search.inner if search is not None else (0, len(turn))
         first, last = passages.tokens(self._places(generation.ids), *place)
-        if seat.source.true_entropy and generation.entropies is None:
-            raise InvariantError("an engine gave no entropies although they were asked for")
-        each = generation.entropies if seat.source.true_entropy else sampled_entropy(generation.logprobs)
-        return mean_entropy((each or [])[first:last])
+        return sampled_entropy(generation.logprobs[first:last])
 
     def close(self) -> None:
         """Give every slot back."""

@@ -125,5 +125,5 @@ class Backend:
     def _adamw(self, fused: bool) -> torch.optim.AdamW:
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         config = self._config
-        betas = (config.beta1, config.beta2)
+        betas = (0.9, config.beta2)
         return torch.optim.AdamW(parameters, self._lr, betas=betas, weight_decay=config.weight_decay, fused=fused)

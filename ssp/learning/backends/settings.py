@@ -53,8 +53,8 @@ def adapters_fit(cfg: Config) -> None:
     standard = LoraConfig()
     for role, block in _learning(cfg):
         lora = block.learner.lora
-        if not lora.rank and (lora.alpha, list(lora.targets)) != (standard.alpha, list(standard.targets)):
-            rule = f"{role}.learner.lora.alpha and targets count only with a rank above 0"
+        if not lora.rank and lora.alpha != standard.alpha:
+            rule = f"{role}.learner.lora.alpha counts only with a rank above 0"
             raise InputError(rule, "rank=0", f"set {role}.learner.lora.rank=16, or leave these alone")
         if lora.rank and block.kl.ema_tau < 1:
             rule = f"the KL reference of {role}'s adapter is its base, which does not move"

@@ -43,16 +43,16 @@ def recipe_hash(cfg: ColdStartConfig) -> str:
     return hashlib.sha256(json.dumps(recipe(cfg), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None = None) -> Path:
+def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None = None, scratch: bool = False) -> Path:
     """The folder of the cold-started policy, under `cache_root/coldstart`; trained there when it is not yet.
 
     The shipped artefact serves its own recipe (copied into the cache, so that the path outlives this installation)
-    unless `cfg.from_scratch`; what was trained on this machine is used again in any case. `progress(done, message)`
+    unless `scratch`; what was trained on this machine is used again in any case. `progress(done, message)`
     hears of training, done in 0..1. InputError when the shipped artefact is altered.
     """
     name = recipe_hash(cfg)
     trained, copied = cache_root / "coldstart" / name, cache_root / "coldstart" / f"{name}-shipped"
-    if cfg.from_scratch or not (ARTEFACT.is_dir() and _record(ARTEFACT).get("recipe", name) == name):
+    if scratch or not (ARTEFACT.is_dir() and _record(ARTEFACT).get("recipe", name) == name):
         if not sound(trained, recipe=name):
             cache.put(trained, lambda folder: _train(cfg, folder, progress), lambda folder: sound(folder, recipe=name))
         return trained
@@ -61,7 +61,7 @@ def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None
             raise InputError(
                 "the shipped cold start must be as it was built",
                 f"an altered file in {ARTEFACT}",
-                "install again, or set coldstart.from_scratch=true",
+                "install again, or set another coldstart.seed",
             )
         cache.put(copied, _copy_artefact, lambda folder: sound(folder, recipe=name))
     return copied

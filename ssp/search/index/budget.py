@@ -39,7 +39,7 @@ def check(loaded: Mapping[str, float], mapped: Mapping[str, float], memory_mb: i
     if needed > free:
         parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
         found = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"
-        step = "take more retriever.shards, a smaller index (--faiss IVF4096,SQ8), or raise retriever.memory_mb"
+        step = "take more retriever.shards, a smaller index (--faiss IVF4096,SQ8)"
         raise InputError("what a process loads fits its memory", found, step)
     if needed + cache <= free:
         return ""

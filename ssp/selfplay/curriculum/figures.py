@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 
 from ssp.base.episode import PROPOSED, PROPOSER
-from ssp.base.errors import SspError
 from ssp.config.schema import Config
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
@@ -33,10 +32,6 @@ NEXT = (
     "read the newest questions (ssp board RUN, Questions); more entropy or KL for the proposer, several proposals a "
     "target, or rules for near-duplicates"
 )
-
-
-class Narrow(SspError):
-    """Diversity collapsed, and `curriculum.alarm` is stop."""
 
 
 def band(rate: float) -> str:
@@ -120,8 +115,6 @@ class Watch:
     def restart(self, step: int) -> None:
         """The run (re)starts after `step`: earlier rounds are read from its files."""
         self._curriculum = _begun(self._cfg)
-        self.fatal: Narrow | None = None
-        """Why the run is to end."""
         try:
             for number, asked in read(self._run, step) if step > 0 else ():
                 self._curriculum.round(number, asked)
@@ -132,10 +125,8 @@ class Watch:
     def round(self, step: int, games: Sequence[Game]) -> dict[str, float]:
         """The figures of a settled round; its alarm is said."""
         values = self._curriculum.round(step, live(games))
-        said, alarm = self._curriculum.said, self._cfg.curriculum.alarm
-        if said and alarm != "off":
-            self._say(said)
-            self.fatal = Narrow(f"{said} (curriculum.alarm=stop)") if alarm == "stop" else None
+        if self._curriculum.said:
+            self._say(self._curriculum.said)
         return values
 
 

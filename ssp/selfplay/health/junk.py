@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import SspError
-from ssp.config.schema import RefereeConfig
+from ssp.config.schema import Config
 from ssp.selfplay.records import Game
 
 WIN_RATE, VALID_RATE = 0.1, 0.6
@@ -18,10 +18,11 @@ class JunkAlarm(SspError):
 
 
 class JunkWatch:
-    """Sees every round's games; answers with an alarm when the sign has held for `alarm_patience` rounds."""
+    """Sees every round's games; answers with an alarm when the sign has held for `alarm_patience` rounds. With
+    `health.on_collapse=warn` it only says so."""
 
-    def __init__(self, cfg: RefereeConfig) -> None:
-        self._cfg = cfg
+    def __init__(self, cfg: Config, say: Callable[[str], None]) -> None:
+        self._patience, self._warns, self._say = cfg.referee.alarm_patience, cfg.health.on_collapse == "warn", say
         self._rounds = 0
 
     def see(self, games: Sequence[Game]) -> JunkAlarm | None:
@@ -35,11 +36,14 @@ class JunkWatch:
         win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
         collapsed = win <= WIN_RATE and valid >= VALID_RATE
         self._rounds = self._rounds + 1 if collapsed else 0
-        if self._rounds < self._cfg.alarm_patience:
+        if self._rounds != self._patience:
             return None
-        return JunkAlarm(
+        alarm = JunkAlarm(
             f"junk alarm: for {self._rounds} rounds the solver won at most {WIN_RATE:.0%} of its games "
             f"while the referee passed at least {VALID_RATE:.0%} of the questions (now {win:.0%} and "
             f"{valid:.0%}). The referee accepts questions without an answer. Next: set referee.evidence=chain, or a "
             "stronger verifier, and start again from a checkpoint before the win rate fell."
         )
+        if self._warns:
+            self._say(str(alarm))
+        return None if self._warns else alarm

@@ -44,7 +44,6 @@ class Memory:
 
     breaches: dict[str, int] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
     recent: dict[str, list[float]] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
 
@@ -133,20 +132,6 @@ class HealthWatch:
             yield "grad_norm", Finding("health.grad_norm", _over(norm, cfg.grad_norm * usual), says, step)
             if math.isfinite(norm):
                 memory.norms = [*memory.norms, norm][-REMEMBERED:]
-        entropy = figures.get("entropy")
-        if cfg.entropy and entropy is not None:
-            known = len(memory.entropies) >= cfg.patience
-            first = fmean(memory.entropies) if known else 0.0
-            says = f"the entropy is {entropy:.3g} nats, at first {first:.3g}"
-            step = "set {role}.entropy_coef, a KL term ({role}.kl.coef), or {role}.clip_high higher"
-            yield "entropy", Finding("health.entropy", known and _under(entropy, cfg.entropy * first), says, step)
-            if not known and math.isfinite(entropy):
-                memory.entropies.append(entropy)
-        flat = figures.get("groups/flat")
-        if cfg.flat and flat is not None:
-            says = f"{flat:.0%} of the groups have one reward throughout"
-            step = "ask harder or easier questions, or set game.attempts higher"
-            yield "flat", Finding("health.flat", _over(flat, cfg.flat), says, step)
 
     def _sign(self, cause: str, name: str, memory: Memory, value: float) -> Iterator[tuple[str, Finding]]:
         """A figure that fell to a share of its best running mean (over `patience` updates)."""

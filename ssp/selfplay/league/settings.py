@@ -7,7 +7,6 @@ not give its players past weights is refused before it starts. Refuses to know m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 
 from ssp.base.errors import InputError
 from ssp.config.league import LeagueConfig
@@ -16,15 +15,9 @@ from ssp.config.schema import Config
 
 def settings_belong_to_a_kind(cfg: Config) -> None:
     """Without a league its settings do nothing."""
-    block, standard = cfg.league, asdict(LeagueConfig())
-    needs = {
-        **dict.fromkeys(("every", "size"), ("mix", "past", "prioritised", "best")),
-    }
-    for key, kinds in needs.items():
-        value = asdict(block)[key]
-        if value != standard[key] and block.match not in kinds:
-            rule = f"league.{key} counts only with league.match={' or '.join(kinds)}"
-            raise InputError(rule, f"{value} with league.match={block.match}", f"set league.match={kinds[0]}")
+    if cfg.league.match == "self" and cfg.league.every != LeagueConfig.every:
+        rule = "league.every counts only with league.match=mix, past, prioritised or best"
+        raise InputError(rule, f"{cfg.league.every} with league.match=self", "set league.match=mix")
 
 
 def two_roles_learn(cfg: Config) -> None:

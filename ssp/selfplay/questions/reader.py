@@ -258,7 +258,7 @@ class _Reader:
     def _attempt(self, game: GameRow, entry: EpisodeRow, golds: Sequence[str]) -> Attempt:
         said = self._texts.get(entry["id"], {})
         answer = said.get("final")
-        exact = answer is not None and same(answer, golds, self._cfg.judge.fold)
+        exact = answer is not None and same(answer, golds)
         decided = exact or answer is None or self._cfg.judge.kind == "exact"
         return Attempt(
             episode=entry["id"],

@@ -195,7 +195,7 @@ def renderer(cfg: Config, role: str, folder: Path | str) -> Renderer:
 def settings(cfg: Config, role: str, temperature: float, step: int | None = None) -> Settings:
     """How `role` plays at this temperature, for its update `step`; None: as in the last stage of its limits."""
     block = cfg.block(role)
-    return Settings(block.limits.at(step), temperature, cfg.retriever.topk, block.search, block.engine.lanes)
+    return Settings(block.limits.at(step), temperature, cfg.retriever.topk, block.search)
 
 
 def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
@@ -208,14 +208,14 @@ def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
 def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
     """Who decides right or wrong. InputError for a key or a model folder that is missing."""
     if cfg.judge.kind == "exact":
-        return AnswerJudge(fold=cfg.judge.fold)
+        return AnswerJudge()
     from ssp.game.judge.judges import EngineJudge, LlmJudge
 
     if cfg.judge.kind == "llm":
-        return AnswerJudge(LlmJudge(cfg.judge, endpoint(cfg, seconds)), cfg.judge.cache, cfg.judge.fold)
+        return AnswerJudge(LlmJudge(cfg.judge, endpoint(cfg, seconds)), cfg.judge.cache)
     folder = models.folder(cfg.judge.model, "judge.model")
     further = EngineJudge(cfg.judge, engine(cfg.solver, folder), tokenizer(folder))
-    return AnswerJudge(further, cfg.judge.cache, cfg.judge.fold)
+    return AnswerJudge(further, cfg.judge.cache)
 
 
 def check_judge(cfg: Config, seconds: float = math.inf) -> None:

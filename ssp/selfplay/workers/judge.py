@@ -52,7 +52,7 @@ class Judge:
         """A grade for each (row of the block, question, gold answers), and the seconds it took."""
         started = time.perf_counter()
         decisions = self._judge.decide([Item(question, golds, block[row].final) for row, question, golds in items])
-        facts = {"observed": (protocols.get(self._cfg.protocol).observation_form.tag,), "fold": self._cfg.judge.fold}
+        facts = {"observed": (protocols.get(self._cfg.protocol).observation_form.tag,)}
         grades = [
             graded(self._cfg.solver, block[row], golds, decision, **facts)
             for (row, _, golds), decision in zip(items, decisions, strict=True)

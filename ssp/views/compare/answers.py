@@ -62,7 +62,7 @@ class Answers:
         for file, rows in files.items():
             said = self._records.reader.columns(file, ["final"])
             for place, id in rows.items():
-                right = same(said[place]["final"] or "", asked[id].answers, self._records.cfg.judge.fold)
+                right = same(said[place]["final"] or "", asked[id].answers)
                 answers[id] = Answer(asked[id].hops, right)
         return answers
 

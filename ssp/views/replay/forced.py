@@ -77,8 +77,6 @@ class Forced:
         if record.outcome is Outcome.VOID:
             return [*compared, Untold("turns", f"the episode is void: {record.cause}")]
         settings = build.settings(cfg, found.policy, found.temperature(cfg), update)
-        if settings.source.kind == "entropy" and settings.source.entropy == "full":
-            return [*compared, Untold("turns", "the entropies that decided its searches are not on record")]
         now = along(record, self._records.task(found), renderer, settings)
         return [
             *compared,

@@ -128,11 +128,11 @@ def _words(episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str,
     if episode.final is None:
         return [cfg.solver.invalid_reward]
     golds = _golds(cfg, game)
-    right = same(episode.final, golds, cfg.judge.fold)
+    right = same(episode.final, golds)
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
     asked = cfg.solver.reward, cfg.solver.reward_options, episode, golds
     observed = (protocols.get(cfg.protocol).observation_form.tag,)
-    return [score(*asked, word, observed, cfg.judge.fold) for word in words]
+    return [score(*asked, word, observed) for word in words]
 
 
 def _golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:

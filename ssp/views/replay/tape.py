@@ -60,7 +60,7 @@ class _Tape:
                 break
         drawn = slice(start, self.at)
         versions = log.versions[drawn]
-        return [Generation(log.ids[drawn], log.logprobs[drawn], self.version, stopped, None, versions)]
+        return [Generation(log.ids[drawn], log.logprobs[drawn], self.version, stopped, versions)]
 
     @property
     def unread(self) -> int:

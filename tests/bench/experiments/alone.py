@@ -69,12 +69,16 @@ def play(parsed: Parsed, services: ExitStack) -> int:
     from tests.local import local_cast
 
     cfg = parsed.load()
+    if cfg.coldstart.seed:  # ended by the gate it is the seed's alone; by the cap on CPU seconds also a busy machine's
+        cfg.coldstart.max_seconds = 900.0
     outages = None
     world = files.oracle(cfg.data.corpus)
     if cfg.judge.kind == "llm" and world is not None:
         ways = parsed.flags.outages
         outages = Outages(cfg.seed, ways == "ssp", parsed.flags.services.split(",") if ways else ())
         cfg.judge.url = services.enter_context(judge(outages, world))
+        # as many as the small server takes at once; every failure is the outage's
+        cfg.judge.concurrency, cfg.judge.breaker, cfg.void.probe_every = 4, 10**6, 0.01
     console = Console()
     scene = read_scene(cfg, console.progress)
     cfg = scene.cfg
