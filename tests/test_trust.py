@@ -188,6 +188,16 @@ def test_typed_settings_are_trusted_over_a_sealed_file(tmp_path: Path) -> None:
     assert (cfg.solver.reward, cfg.solver.loss) == ("ssp.game.rewards.match:em", "pg")
 
 
+def test_a_run_of_an_earlier_version_is_read_without_settings_that_are_gone(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    gone = "league: {shares: {newest: 1.0}, match: mix, every: 3}\nsolver:\n  kl: {horizon: 7.0}\n  reward_options: {}\njudge: {fold: true}\n"
+    path.write_text(gone)
+    cfg = load(str(path), trusted=False)
+    assert (cfg.league.every, cfg.solver.kl.horizon, cfg.solver.reward_options) == (3, 10_000.0, {})
+    with pytest.raises(InputError, match="judge.fold is gone"):
+        load(str(path))
+
+
 def test_secrets_of_the_environment_are_not_read_into_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "hunter2")
     path = tmp_path / "config.yaml"

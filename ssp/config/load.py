@@ -47,13 +47,15 @@ def load(
     `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
 
     `overrides`: `key=value` texts, values as in YAML. `trusted`: False for the config.yaml of a run that is looked at, of
-    which nothing is executed or sent: its places of code and of keys are sealed, interpolations refused. Raises
-    InputError for a missing file, broken YAML, an unknown key, a wrong type or range, and values that contradict each other.
+    which nothing is executed or sent: its places of code and of keys are sealed, interpolations refused, settings that are
+    gone left out. Raises InputError for a missing file, broken YAML, an unknown key, a wrong type or range, and values that
+    contradict each other.
     """
     path = find(name_or_file)
     file, typed = _read(path), _parse_overrides(overrides)
     if not trusted:
         _seal(file, path)
+        file = _without_gone(file)
     for raw, source in ((file, str(path)), (typed, _COMMAND_LINE)):
         _refuse_foreign(raw, source)
         _check_keys(raw, Config, "", source)
@@ -157,6 +159,16 @@ def _seal(file: Raw, path: Path) -> None:
     retriever = file.get("retriever")
     if isinstance(retriever, dict):
         _seal_key(retriever.get("online"), "url")
+
+
+def _without_gone(block: Raw, prefix: str = "") -> Raw:
+    """The settings of a run that an earlier version played, without those that are gone since."""
+    kept: Raw = {}
+    for key, value in block.items():
+        below = _without_gone(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        if below == value or below:
+            kept |= {} if migration.gone(f"{prefix}{key}") else {key: below}
+    return kept
 
 
 def _seal_key(block: object, key: str = "key_env") -> None:

@@ -90,6 +90,11 @@ def advice(names: Collection[str]) -> str:
     return f"{said} (values: {PAGE})" if said else ""
 
 
+def gone(name: str) -> bool:
+    """Whether it was a setting of ours."""
+    return find(name) in sections()["gone"].keys
+
+
 def _word(key: Key) -> str:
     if key in sections()["gone"].keys:
         return f"is gone: {key.note}"
