@@ -66,9 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _flags(parser: Parser) -> None:
     policy.add_flags(parser)
-    parser.add_argument(
-        "--corpus", help="corpus to search in; default: that of the first evaluation set, else data.corpus"
-    )
+    parser.add_argument("--corpus", help="to search in; default: that of the first evaluation set, else data.corpus")
     parser.add_argument("--temperature", type=temperature, help="0 is greedy; default: eval.temperature")
 
 

@@ -1,7 +1,4 @@
-"""`ssp bank RUN`: the questions of a run, searched, shown with all that came of them, and exported.
-
-Changes nothing in a run (--yardstick adds a file).
-"""
+"""`ssp bank RUN`: the questions of a run, searched, shown with all that came of them, exported. The run is only read."""
 
 from __future__ import annotations
 
@@ -64,10 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.show:
         record = _named(found.records, args.show)
         return questions.show(console, record if folder is None else reader.told(folder, [record])[0])
-    wanted = Filter(
-        valid=args.valid, rule=args.rule, min_difficulty=args.min_difficulty, max_difficulty=args.max_difficulty,
-        contains=args.contains,
-    )  # fmt: skip
+    names = ("valid", "rule", "min_difficulty", "max_difficulty", "contains")
+    wanted = Filter(**{name: getattr(args, name) for name in names})
     records = [record for record in found.records if wanted(record)]
     if args.export is None:
         return questions.summary(console, found, records, args.limit)
@@ -151,11 +146,7 @@ def _ask(console: Console, args: Namespace, folder: RunFolder, record: Record) -
 
 def _parser() -> Parser:
     parser = Parser("bank", "Search, show and export the questions of a run.")
-    parser.add_argument(
-        "bank",
-        metavar="RUN|FILE.parquet|DIR",
-        help="a run (its folder, or its name below runs/), or what was exported of one",
-    )
+    parser.add_argument("bank", metavar="RUN|FILE.parquet|DIR", help="a run, or what was exported of one")
     only = parser.add_argument_group("which questions, in the table and the export")
     only.add_argument("--valid", action="store_true", help="only those that the referee accepted")
     only.add_argument("--rule", default="", metavar="RULE", help="only those that this rule rejected")
@@ -165,9 +156,7 @@ def _parser() -> Parser:
     only.add_argument("--limit", type=whole(0), default=20, metavar="N", help="lines of a table (default 20)")
     tasks = parser.add_argument_group("what to do with them, in place of a table").add_mutually_exclusive_group()
     tasks.add_argument("--show", default="", metavar="QUESTION", help="one question, all attempts and transcripts")
-    tasks.add_argument(
-        "--ask", default="", metavar="QUESTION", help="of --policy (default: the run's): how often right"
-    )
+    tasks.add_argument("--ask", default="", metavar="QUESTION", help="how often --policy (default: the run's) is right")
     tasks.add_argument("--episodes", action="store_true", help="ids of all episodes, newest first, evaluations last")
     tasks.add_argument("--curriculum", action="store_true", help="the rounds: how hard, how far, how many different")
     tasks.add_argument("--yardstick", type=whole(1), metavar="K", help="ask the solver's start of every K-th round")

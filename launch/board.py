@@ -1,8 +1,4 @@
-"""`ssp board RUN`: a run as a page in the browser, while it plays and afterwards; or as one HTML file. `ssp board --grafana
-FILE`: the dashboard of all figures that Ray's metrics hold.
-
-A run is only read, and nobody but this machine is answered.
-"""
+"""`ssp board RUN`: a run as a page in the browser, which only this machine is shown, or as one file; Grafana's dashboard."""
 
 from __future__ import annotations
 
@@ -23,10 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until Ctrl-C, or write the file. Raises InputError for what is no run, and for a taken port."""
     parser = Parser("board", "Show a run in the browser: curves, versions, duels, questions, who waits for whom.")
     parser.add_argument("run", metavar="RUN", nargs="?", default="", help="a run's folder, or its name below runs/")
-    parser.add_argument(
-        "--save", type=Path, metavar="FILE.html", help="write one file that needs nothing else, and end"
-    )
-    parser.add_argument("--grafana", type=Path, metavar="FILE.json", help="write a dashboard for Grafana, and end")
+    parser.add_argument("--save", type=Path, metavar="FILE.html", help="write one file that needs nothing else")
+    parser.add_argument("--grafana", type=Path, metavar="FILE.json", help="write a dashboard for Grafana")
     parser.add_argument("--port", type=whole(0, 65535), default=PORT, help=f"0 takes a free one (default {PORT})")
     args = parser.parse_args(argv)
     if not args.run and args.grafana is None:

@@ -100,9 +100,7 @@ class Parsed:
 
     def load(self) -> Config:
         """The checked configuration (InputError when it is wrong). What variables of SSP's set is said on stderr."""
-        from ssp.selfplay.settings import load
-
-        return load(self.config, [*from_environment(self.config, self.overrides), *self.overrides])
+        return load(self.config, self.overrides)
 
 
 def parse(
@@ -113,11 +111,8 @@ def parse(
     Options and settings may stand in any order.
     """
     parser = Parser(command, summary)
-    parser.add_argument(
-        "--config",
-        metavar="NAME|FILE",
-        help=f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's own)",
-    )
+    said = f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's own)"
+    parser.add_argument("--config", metavar="NAME|FILE", help=said)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
     if flags is not None:
         flags(parser)
@@ -125,17 +120,19 @@ def parse(
     return Parsed(found.config or DEFAULT_CONFIG, found.overrides, found)
 
 
-def from_environment(config: str, overrides: Sequence[str]) -> tuple[str, ...]:
-    """Settings that SSP's environment variables make, each said on stderr; they go below what is typed."""
+def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
+    """As `ssp.selfplay.settings.load`; what SSP's environment variables set, below what is typed, is said on stderr."""
     from ssp.config import migration
     from ssp.config.load import stated
+    from ssp.selfplay import settings
 
-    if not any(os.environ.get(name) for name in migration.VARIABLES):
-        return ()
-    found = migration.environment(os.environ, stated(config, overrides))
-    for note in found.notes:
-        say(f"note: {note}", file=sys.stderr)
-    return found.settings
+    below: tuple[str, ...] = ()
+    if any(os.environ.get(name) for name in migration.VARIABLES):
+        found = migration.environment(os.environ, stated(config, overrides))
+        below = found.settings
+        for note in found.notes:
+            say(f"note: {note}", file=sys.stderr)
+    return settings.load(config, [*below, *overrides], trusted)
 
 
 def end_politely() -> None:
@@ -176,6 +173,11 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def address(host: str, port: int) -> str:
+    """The URL of a server."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def number(least: float, most: float = math.inf) -> Callable[[str], float]:
     """A finite number in a range, for argparse."""
 
@@ -208,3 +210,8 @@ def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def wholes(most: float = math.inf) -> Callable[[str], list[int]]:
+    """Numbers from 1 with commas between, for argparse."""
+    return lambda text: sorted({whole(1, most)(word) for word in text.split(",")})

@@ -1,7 +1,4 @@
-"""`ssp compare RUN...`: runs beside each other, differences of pairs, and each run's best checkpoint.
-
-What is shown is what --json says; the figures come from `ssp.views.compare`.
-"""
+"""`ssp compare RUN...`: runs beside each other, differences of pairs, each run's best checkpoint; --json says the same."""
 
 from __future__ import annotations
 
@@ -64,41 +61,28 @@ def figures(runs: Sequence[Run], versus: Sequence[Versus]) -> Data:
 
     differences = []
     for one in versus:
-        pairs = [
-            {
-                **{"ours": pair.ours.name, "theirs": pair.theirs.name},
-                "ends": [pair.ours.end.step, pair.theirs.end.step],
-                **{"questions": pair.questions, "difference": _interval(pair.estimate)},
-            }
-            for pair in one.pairs
-        ]
+        pairs: list[Data] = []
+        for pair in one.pairs:
+            ends = [pair.ours.end.step, pair.theirs.end.step]
+            found = {"ends": ends, "questions": pair.questions, "difference": _interval(pair.estimate)}
+            pairs.append({"ours": pair.ours.name, "theirs": pair.theirs.name, **found})
         differences.append({"pairs": pairs, "mean": _interval(one.estimate)})
-    return {
-        "metric": runs[0].metric,
-        "runs": [_run(one) for one in runs],
-        "settings": differing(runs, HIDDEN),
-        "differences": differences,
-        "left_out": [{"name": run.name, "same_as": one.name} for run, one in repeated(runs)],
-    }
+    left_out = [{"name": run.name, "same_as": one.name} for run, one in repeated(runs)]
+    told = {"metric": runs[0].metric, "runs": [_run(one) for one in runs], "settings": differing(runs, HIDDEN)}
+    return {**told, "differences": differences, "left_out": left_out}
 
 
 def _run(run: Run) -> Data:
-    best, kept = run.best, run.nearest(run.best.step)
-    return {
-        **{name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")},
-        "folder": str(run.folder.path),
-        "evaluations": len(run.values),
-        **{"start": _point(run.start), "end": _point(run.end), "best": _point(best)},
-        "checkpoint": kept
-        and {
-            **{"step": kept.step, "version": kept.version, "folder": str(kept.folder)},
-            "is_best": kept.step == best.step,
-        },
-    }
-
-
-def _point(point: Point) -> Data:
-    return {"step": point.step, "value": point.value, "interval": _interval(point.estimate)}
+    kept, best = run.nearest(run.best.step), run.best.step
+    found: Data = {name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")}
+    found |= {"folder": str(run.folder.path), "evaluations": len(run.values), "checkpoint": None}
+    for name in ("start", "end", "best"):
+        point: Point = getattr(run, name)
+        found[name] = {"step": point.step, "value": point.value, "interval": _interval(point.estimate)}
+    if kept is not None:
+        place = {"step": kept.step, "version": kept.version, "folder": str(kept.folder)}
+        found["checkpoint"] = {**place, "is_best": kept.step == best}
+    return found
 
 
 def _interval(estimate: Estimate | None) -> Data | None:

@@ -85,9 +85,7 @@ def _prove(ledger: Ledger) -> int:
 
 
 def _flags(parser: Parser) -> None:
-    parser.add_argument(
-        "--ledger", metavar="RUN|FILE", help="prove a run's ledger.db, and its checkpoint and transcripts by it"
-    )
+    parser.add_argument("--ledger", metavar="RUN|FILE", help="prove a run's ledger, checkpoint and transcripts")
     parser.add_argument("--digest", action="store_true", help="with --ledger: print only the hash of its rows")
 
 

@@ -1,8 +1,4 @@
-"""`ssp eval`: scores of a policy, or of a file of predictions, on evaluation sets, in one process.
-
-Every question is scored exactly once; the same command prints and writes the same bytes again (greedy, or from the seed); an
-evaluation which was ended goes on where it was.
-"""
+"""`ssp eval`: scores of a policy, or of a file of predictions, on evaluation sets; each question once, in one process."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from launch import policy
-from launch.cli import Parsed, Parser, number, parse, run, temperature, whole
+from launch.cli import Parsed, Parser, number, parse, run, temperature, whole, wholes
 from launch.shown import evaltable
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
@@ -84,7 +80,11 @@ def _play(
     kept = Kept(args.out, evaluation.mark((to_yaml(cfg), options, questions), places))
     if kept.rows:
         say(f"{kept.path}: {len(kept.rows)} rows are there already", file=sys.stderr)
-    search = _search(cfg, args, corpus_names)
+    search: Search
+    if record := args.record or args.replay:
+        search = corpora.recorded(cfg, corpus_names, record, args.cache_ttl, bool(args.replay))
+    else:
+        search = corpora.search(cfg, corpus_names)
     said = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
     console.print(f"policy {named.shown(folder)}, {said}", soft_wrap=True)
     asked = [question.question for found in questions.values() for question in found]
@@ -108,7 +108,8 @@ def _play(
     finally:
         kept.close()
     if isinstance(search, RecordedSearch):
-        console.print(f"searches: {search.hits + search.misses}, from the record {search.hits}")
+        searches = search.hits + search.misses
+        console.print(f"searches: {searches}, from the record {search.hits} ({search.hits / max(searches, 1):.1%})")
         search.close()
     return rows, kept
 
@@ -121,12 +122,6 @@ def _warn(cfg: Config, folder: Path, questions: Sequence[str], names: list[str])
     prompts = [{"question": question} for question in corpora.spread(questions)]
     for note in lengths.notes(SOLVER, cfg.solver, build.renderer(cfg, SOLVER, folder), prompts, passages):
         say(f"warning: {note}", file=sys.stderr)
-
-
-def _search(cfg: Config, args: argparse.Namespace, names: list[str]) -> Search:
-    if not (args.record or args.replay):
-        return corpora.search(cfg, names)
-    return corpora.recorded(cfg, names, args.record or args.replay, args.cache_ttl, bool(args.replay))
 
 
 def _batch(cfg: Config, folder: Path) -> int:
@@ -199,21 +194,15 @@ def _flags(parser: Parser) -> None:
     parser.add_argument("--method", default=methods.AGENT, help=f"{', '.join((methods.AGENT, *methods.METHODS))}")
     parser.add_argument("--temperature", type=temperature, default=0.0, help="0 is greedy (default)")
     parser.add_argument("--samples", type=whole(1), default=1, help="samples a question, for pass@k")
-    parser.add_argument("--k", type=_counts, default=[], metavar="1,2,4", help="the k of pass@k; default: 1 and all")
+    parser.add_argument("--k", type=wholes(), default=[], metavar="1,2,4", help="the k of pass@k; default: 1 and all")
     parser.add_argument("--batch", type=whole(1), default=0, help="questions at once; default: by free memory")
     records = parser.add_mutually_exclusive_group()
     records.add_argument("--record", type=Path, metavar="FILE", help="keep every search's answer, ask nothing twice")
-    records.add_argument(
-        "--replay", type=Path, metavar="FILE", help="take every search's answer from here, ask nothing"
-    )
+    records.add_argument("--replay", type=Path, metavar="FILE", help="take every search's answer from here")
     parser.add_argument("--cache-ttl", type=number(0), default=0.0, metavar="SECONDS", help="until one is too old")
     parser.add_argument("--predictions", nargs="+", default=[], metavar="FILE", help="score these; nothing is played")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON line a question and sample here")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="write the table as JSON here, with its intervals")
-
-
-def _counts(text: str) -> list[int]:
-    return sorted({whole(1)(part) for part in text.split(",")})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""`ssp index`: a corpus file becomes an index folder, or a folder is checked.
-
-The folder is complete or not there; the same command goes on where a killed one was; no folder that exists is replaced.
-"""
+"""`ssp index`: a corpus file becomes an index folder, which is complete or not there; or a folder is checked."""
 
 from __future__ import annotations
 

@@ -31,9 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when --check finds another parse or reward than the one on record."""
     parser = Parser("inspect", "Show an episode of a run, with its mask.")
     parser.add_argument("episode", metavar="RUN:EPISODE|FILE.parquet:ROW", help="an episode's id, or its row of a file")
-    parser.add_argument(
-        "--tokens", action="store_true", help="list every token: id, text, kind, mask, log-prob, version"
-    )
+    parser.add_argument("--tokens", action="store_true", help="list every token: id, kind, mask, log-prob, version")
     parser.add_argument("--check", action="store_true", help="parse and price it again, and compare with the record")
     policy.trust_flag(parser)
     parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="default: that of the run's checkpoint")

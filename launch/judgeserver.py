@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from launch.cli import Parser, bind, end_politely, whole
+from launch.cli import Parser, address, bind, end_politely, whole
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
 
@@ -53,8 +53,8 @@ def main(argv: Sequence[str]) -> int:
     # A session of its own, so that Ctrl-C reaches only us; its output is a log, ours holds the address.
     child = subprocess.Popen(command, env=os.environ | ({KEY: key} if key else {}), stdout=2, start_new_session=True)
     try:
-        model = _served(child, f"http://{_address(_EVERYWHERE.get(args.host, args.host))}:{port}", key, args.wait)
-        url = f"http://{_address(socket.gethostname() if args.host in _EVERYWHERE else args.host)}:{port}/v1"
+        model = _served(child, address(_EVERYWHERE.get(args.host, args.host), port), key, args.wait)
+        url = address(socket.gethostname() if args.host in _EVERYWHERE else args.host, port) + "/v1"
         settings = {"kind": "llm", "url": url, "model": model, "key_env": (args.key_env or KEY) if key else ""}
         say(f"judge {model} on {url}")
         say("use it with: " + shlex.join(f"judge.{name}={value}" for name, value in settings.items()))
@@ -96,10 +96,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         except ProcessLookupError:
             pass
         child.wait()
-
-
-def _address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _parser() -> Parser:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
-from launch.cli import Parser, parse, run
+from launch.cli import Parser, parse, run, wholes
 from ssp.base.printable import say
 
 MOST = 4096
@@ -24,25 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _counts(text: str) -> list[int]:
-    """Numbers of GPUs, for argparse."""
-    words = text.split(",")
-    if not all(word.isdecimal() and 1 <= int(word) <= MOST for word in words):
-        raise argparse.ArgumentTypeError(f"whole numbers from 1 to {MOST} with commas between, not {text!r}")
-    return [int(word) for word in words]
-
-
 def _flags(parser: Parser) -> None:
-    parser.add_argument(
-        "--gpus", type=_counts, default=[], metavar="1,8,64", help="GPUs to plan for (default: what placement.* says)"
-    )
-    parser.add_argument(
-        "--assume",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an input that nobody measured; may be repeated",
-    )
+    said = "GPUs to plan for (default: what placement.* says)"
+    parser.add_argument("--gpus", type=wholes(MOST), default=[], metavar="1,8,64", help=said)
+    said = "an input that nobody measured; may be repeated"
+    parser.add_argument("--assume", action="append", default=[], metavar="KEY=VALUE", help=said)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.cli import DEFAULT_CONFIG, Parser, from_environment
+from launch.cli import DEFAULT_CONFIG, Parser, load
 from ssp.base.episode import ROLES, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.models import existing
@@ -54,9 +54,7 @@ class Policy:
         server = {"kind": "endpoint", "url": self.url, "model": self.model} if self.url else {}
         settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
         trusted = self.trusted or bool(typed) or self.run is None
-        from ssp.selfplay.settings import load  # costs what --help does without
-
-        return load(typed or own, [*from_environment(typed or own, overrides), *overrides, *settings], trusted)
+        return load(typed or own, [*overrides, *settings], trusted)
 
     def folder(self, cfg: Config) -> Path:
         """The policy's folder, of a server its tokenizer's. InputError for one of another protocol than the config's."""

@@ -108,9 +108,7 @@ def _line(one: Found, compared: Sequence[Result]) -> tuple[str, ...]:
 
 def _parser() -> Parser:
     parser = Parser("replay", "Play an episode of a run again from its record, and compare.")
-    parser.add_argument(
-        "episodes", nargs="+", metavar="RUN:EPISODE", help="an episode's id, or FILE.parquet:ROW; with --all the RUN"
-    )
+    parser.add_argument("episodes", nargs="+", metavar="RUN:EPISODE", help="or FILE.parquet:ROW; with --all the RUN")
     policy.trust_flag(parser)
     said = ", ".join(f"{bound:g} for {dtype}" for dtype, bound in BOUNDS.items())
     parser.add_argument("--bound", type=number(0), metavar="X", help=f"of log-probs (default by engine.dtype: {said})")

@@ -12,15 +12,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from launch.cli import Parser, bind, run, whole
+from launch.cli import Parser, address, bind, run, whole
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.config import rules, tables
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Each worker's share of the cores; read when torch and faiss are first imported.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     with bind(args.host, args.port) as listener, ExitStack() as end:
-        if _actors(cfg):  # joined before the server: Ray takes over the signals
+        if max(block.shards, block.replicas) > 1:  # joined before the server: Ray takes over the signals
             from actors import cluster
             from ssp.game import corpora
 
@@ -66,12 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             cluster.connect(cfg.ray, cfg.placement.cpus * fleet.size(cfg))
             end.callback(cluster.disconnect)
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
-        host = f"[{args.host}]" if ":" in args.host else args.host
-        address = f"http://{host}:{listener.getsockname()[1]}"
-        return running(app, listener, lambda: loaded(cfg, end), address)
+        where = address(args.host, listener.getsockname()[1])
+        return running(app, listener, lambda: loaded(cfg, end), where)
 
 
-def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], address: str) -> int:
+def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], where: str) -> int:
     """Serve `app` until a signal; it answers /health at once, and searches when `load` is done. Raises what that raises."""
     server = uvicorn.Server(settings(app))
     trouble: list[BaseException] = []
@@ -80,14 +79,20 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
         try:
             served = load()
             app.open(served)
-            say(f"serving {served.about['documents']:,} documents on {address}")
+            say(f"serving {served.about['documents']:,} documents on {where}")
         except BaseException as error:  # noqa: BLE001 (the command raises it)
             trouble.append(error)
             server.should_exit = True
 
-    with _terminated(lambda: setattr(server, "should_exit", True)):
+    ours = threading.current_thread() is threading.main_thread()
+    # uvicorn ends in good order on SIGTERM and then raises it again, which is to be no death.
+    before = signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True)) if ours else None
+    try:
         threading.Thread(target=opened, daemon=True, name="load").start()
         server.run(sockets=[listener])
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, before)
     if trouble:
         raise trouble[0]
     return 0
@@ -109,19 +114,6 @@ def settings(app: SearchApi) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(app.timeout) + 1,
     )
-
-
-@contextmanager
-def _terminated(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM calls `stop`: uvicorn ends in good order on it and then raises it again, which is to be no death."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: stop())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def configured(args: argparse.Namespace) -> Config:
@@ -149,7 +141,7 @@ def loaded(cfg: Config, end: ExitStack) -> Served:
     """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus."""
     from ssp.game import corpora
 
-    if not _actors(cfg):
+    if not max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
         return _served(cfg, search, lambda: [1])
@@ -182,13 +174,9 @@ def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Ser
     return Served(router, corpus.options, reranker, about, shards, cfg.retriever.min_coverage)
 
 
-def _actors(cfg: Config) -> bool:
-    return cfg.retriever.shards > 1 or cfg.retriever.replicas > 1
-
-
 def _workers(cfg: Config) -> int:
     """Searches at once: BM25 holds Python's lock, so one; models and faiss let it go, so two share the cores."""
-    if _actors(cfg):
+    if max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
         return OVER_RAY
     dense = Path(cfg.data.corpus).is_dir() and cfg.retriever.kind != BM25
     return min(2, os.cpu_count() or 1) if dense or cfg.retriever.reranker else 1

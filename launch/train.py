@@ -197,9 +197,7 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
 def flags(parser: Parser) -> None:
     """The options of `ssp train`."""
     parser.add_argument("--dry-run", action="store_true", help="print config, actors and a memory estimate, and exit")
-    parser.add_argument(
-        "--tiny", action="store_true", help="the recipe in small: a tiny policy, a generated world, 2 steps"
-    )
+    parser.add_argument("--tiny", action="store_true", help="the recipe in small: a tiny policy and world, 2 steps")
 
 
 if __name__ == "__main__":

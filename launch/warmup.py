@@ -1,8 +1,7 @@
 """`ssp warmup`: teach a policy from traces before it plays (supervised fine-tuning), and write it as a model folder.
 
-Owns the command's order: read and check everything, then start the learner, then train, then write. Promises that
-nothing is started for input that will be refused, that the folder is whole at every moment, and that Ctrl-C and SIGTERM
-end what was started and leave the policy as it is by then, from which the same command goes on.
+All is checked before anything starts; the folder is whole at every moment; Ctrl-C and SIGTERM leave the policy as it is by
+then, from which the same command goes on.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.capacity.memory import threads
@@ -36,9 +35,6 @@ COPIES = 6
 UNUSED = ("referee.verifier=none", "referee.evidence=none", "referee.rules=[]")
 """A warm start asks no referee, so nothing of it can be wrong."""
 
-if TYPE_CHECKING:
-    from ssp.base.episode import Episode
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit code."""
@@ -48,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise InputError("--role is one that plays", f"{role}, but game.questions={cfg.game.questions}", "leave it out")
     if not cfg.warmup.data:
         raise InputError("warmup.data names traces (jsonl) or a run's folder", "''", "set warmup.data=FILE")
-    out = _out(parsed.flags.out, role)
+    out = models.resolve(parsed.flags.out or f"runs/warmup-{role}", "--out")
+    if out.exists():
+        began(out)  # InputError unless it is an interrupted warm start's
+    out.parent.mkdir(parents=True, exist_ok=True)
     # What sets no number of its own computes on one thread; before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     cfg.placement.threads = threads.alone(cfg, role, cfg.block(role).learner.ranks)
@@ -64,9 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = replace(cfg, **taught)
     runfolder.check_space(out, whole * (2 if cfg.block(role).learner.lora.rank else COPIES))
     goes_on = "" if begun is None else f"; it goes on from update {begun[0]}, in {out}"
-    say(
-        f"{len(episodes)} episodes of {loop.tokens(episodes)} tokens, {cfg.steps} updates{goes_on}; starting the learner"
-    )
+    say(f"{len(episodes)} episodes of {loop.tokens(episodes)} tokens, {cfg.steps} updates{goes_on}")
     summary = _run(cfg, role, folder, episodes, saves)
     heldout = "" if summary.before is None else f"; held-out {summary.before:.4f} -> {summary.after:.4f} nats a token"
     say(f"{summary.steps} updates on {summary.learned} episodes{heldout}")
@@ -96,12 +93,6 @@ def _run(cfg: Config, role: str, folder: Path, episodes: list[Episode], saves: S
     cluster.connect(cfg.ray, cfg.placement.cpus * learner.ranks)
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
-        import ray
-
-        there = ray.cluster_resources().get("GPU", 0)
-        if there < gpus * learner.ranks:
-            rule = f"the cluster has a GPU for each rank of the {role}'s learner, {gpus * learner.ranks}"
-            raise InputError(rule, f"{there:g}", f"set placement.learner_gpus=0, or lower {role}.learner.ranks")
         return asyncio.run(_train(cfg, role, folder, episodes, saves, gpus))
     finally:
         cluster.disconnect()
@@ -134,15 +125,6 @@ async def _train(
         raise
     finally:
         console.stop()
-
-
-def _out(typed: str, role: str) -> Path:
-    """Where the policy goes: a folder that is not there yet, or an interrupted warm start's."""
-    out = models.resolve(typed or f"runs/warmup-{role}", "--out")
-    if out.exists():
-        began(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    return out
 
 
 def _flags(parser: Parser) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from ssp.base import models
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
 from ssp.base.models import resolve
-from ssp.capacity.memory import size, threads
+from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
 from ssp.capacity.memory.shapes import find
 from ssp.capacity.placement import beside, machine, make, short
@@ -52,14 +50,11 @@ class Check:
 def examine(cfg: Config) -> Iterator[Check]:
     """Every check of this machine for a run of `cfg`."""
     yield from packages()
-    cores = threads.cores()
-    yield Check("cores", OK if cores >= 2 else WARN, str(cores), "" if cores >= 2 else "a run is slow below 2")
     yield gpus(cfg)
     yield memory(cfg)
     yield shared_memory(cfg)
     yield from run_folder(cfg)
     yield from needs(cfg)
-    yield cluster(os.environ.get("RAY_ADDRESS", ""))
     yield from leftovers()
 
 
@@ -85,26 +80,14 @@ def packages() -> Iterator[Check]:
     yield Check("packages", OK, f"looked for {len(asked)}")
 
 
-def planning(cfg: Config) -> bool:
-    """Whether `placement.nodes` describes another machine than this: what is lacking here may be there."""
-    return bool(cfg.placement.nodes) and _asks(cfg) and not machine.gpu_bytes()
-
-
-def _asks(cfg: Config) -> bool:
-    place = cfg.placement
-    return bool(place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus)
-
-
 def gpus(cfg: Config) -> Check:
-    """What nvidia-smi shows, against what the config asks for on this machine."""
-    found = machine.gpu_bytes()
-    if planning(cfg):
-        return Check("GPUs", WARN, "none here; the rest is planned for placement.nodes", "run it again on that machine")
-    if not found and _asks(cfg):
-        next_step = "check the driver, or set placement.nodes to plan for another machine"
-        return Check("GPUs", FAIL, "none, and the config asks for some", next_step)
-    listed = f"{len(found)} with {size(min(found))}" if found else "none here; the run computes on CPUs"
-    if found and not _asks(cfg):
+    """What nvidia-smi shows, against what the config asks for."""
+    found, place = machine.gpu_bytes(), cfg.placement
+    asks = bool(place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus)
+    listed = f"{len(found)} with {size(min(found))}" if found else "none here"
+    if asks and not found:
+        return Check("GPUs", FAIL, listed, "check the driver, or run this on the machine with GPUs")
+    if found and not asks:
         return Check(
             "GPUs", WARN, f"{listed}, unused", "set placement.engine_gpus and learner_gpus, see docs/placement.md"
         )
@@ -141,7 +124,7 @@ def run_folder(cfg: Config) -> Iterator[Check]:
     saved = sum(3 * find(block.model).parameters * width("float32") for block in blocks if block.policy != "frozen")
     needed = START_BYTES + saved * (cfg.save.keep + 2)
     next_step = "free some space, lower save.keep, or set run.dir"
-    yield _room(f"disk at {place}", place, needed, WARN if planning(cfg) else FAIL, next_step)
+    yield _room(f"disk at {place}", place, needed, FAIL, next_step)
     kind = file_system(place)
     if shared(kind):
         found = f"{kind}: the ledger is written in the temporary folder, and copied here at each checkpoint"
@@ -158,9 +141,8 @@ def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> C
 
 def needs(cfg: Config) -> Iterator[Check]:
     """A row for software that is not installed, the data, the models, and each server that the configuration names."""
-    lacking = WARN if planning(cfg) else FAIL
     for lack in build.missing(cfg):
-        yield Check("software", lacking, f"{lack.rule}: {lack.found}", lack.next_step)
+        yield Check("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
     asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
     files = [*corpora.named(cfg).values(), Path(asked), *(Path(item.file) for item in cfg.data.eval)]
     paths = [path for path in dict.fromkeys(map(str, files)) if path and world_seed(path) is None]
@@ -181,27 +163,12 @@ def needs(cfg: Config) -> Iterator[Check]:
             except InputError as error:
                 wrong.append(error)
         found = "; ".join(str(error.found) for error in wrong) or ("all there" if each else "none needed")
-        yield Check(what, lacking, found, wrong[0].next_step) if wrong else Check(what, OK, found)
+        yield Check(what, FAIL, found, wrong[0].next_step) if wrong else Check(what, OK, found)
 
 
 def _there(path: str) -> None:
     if not resolve(path, "data").exists():
         raise InputError("a file or folder of `data` exists", path, GET)
-
-
-def cluster(given: str) -> Check:
-    """The cluster that a run would join: RAY_ADDRESS, or none."""
-    if not given:
-        return Check("ray cluster", OK, "RAY_ADDRESS is not set; train starts its own")
-    host, _, port = given.removeprefix("ray://").rpartition(":")
-    try:
-        if host and port.isdigit():
-            socket.create_connection((host, int(port)), timeout=1.0).close()
-    except OSError:
-        return Check(
-            "ray cluster", FAIL, f"RAY_ADDRESS={given} does not answer", "start that cluster, or unset RAY_ADDRESS"
-        )
-    return Check("ray cluster", OK, f"train joins RAY_ADDRESS={given}")
 
 
 def leftovers() -> Iterator[Check]:

@@ -1,7 +1,4 @@
-"""What `ssp train --dry-run` prints: the resolved config, the actors, where each process goes, what it needs.
-
-It starts nothing, imports neither Ray nor torch, and shows the plan before it refuses what would not fit.
-"""
+"""What `ssp train --dry-run` prints: config, actors, placement, memory. It imports neither Ray nor torch."""
 
 from __future__ import annotations
 

@@ -89,16 +89,12 @@ def show(console: Console, record: Record) -> int:
     }
     _lines(console, lines)
     for play in record.plays:
-        _told(console, _heading(play), play)
-        for attempt in (attempt for attempt in record.attempts if attempt.game == play.game):
-            _told(console, _tried(attempt), attempt)
+        tried = [(_tried(one), one.transcript) for one in record.attempts if one.game == play.game]
+        for heading, transcript in [(_heading(play), play.transcript), *tried]:
+            console.print(heading)
+            if transcript is not None:
+                console.print(Text(transcript))
     return 0
-
-
-def _told(console: Console, heading: Text, one: Play | Attempt) -> None:
-    console.print(heading)
-    if one.transcript is not None:
-        console.print(Text(one.transcript))
 
 
 def _heading(play: Play) -> Text:

@@ -186,14 +186,6 @@ def test_resume_without_a_sound_ledger(capsys, home, tmp_path):
     assert "ledger" in refused(capsys, home, *settings)
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_needs_its_ledger_too(capsys, home, tmp_path):
-    """It goes on counting there."""
-    folder, settings = resumable(tmp_path)
-    folder.ledger.write_bytes(os.urandom(8192))
-    shutil.rmtree(folder.checkpoints)
-    assert "restore it, or start a new run" in refused(capsys, home, MODEL, *settings)
-
-
 @pytest.mark.parametrize("content", [b"{: [", b"\xff\xfe\x00", b"a: ${"])
 def test_resume_with_a_broken_config(capsys, home, tmp_path, content):
     folder, settings = resumable(tmp_path)

@@ -99,9 +99,7 @@ def test_searches_by_entropy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (["--record", "a.db", "--replay", "a.db"], "leave one of them out"),
-        (["--cache-ttl", "5"], "neither --record nor --replay"),
-        (["--cache-ttl", "-5", "--record", "a.db"], "above 0"),
+        (["--record", "a.db", "--replay", "a.db"], "not allowed with"),
         (["--replay", "nowhere.db"], "record one first"),
         (["--record", "nowhere/a.db"], "a.db"),
     ],
@@ -109,15 +107,3 @@ def test_searches_by_entropy(tmp_path: Path) -> None:
 def test_records_that_cannot_be(typed: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert play("search-r1-qwen2.5-3b-ppo", *typed) == 2
     assert said in capsys.readouterr().err
-
-
-def test_predictions_are_not_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert console.main(["eval", "--predictions", str(tmp_path), "--record", str(tmp_path / "r.db")]) == 2
-    assert "--predictions" in capsys.readouterr().err
-
-
-def test_a_time_to_live_is_of_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = str(tmp_path / "r.db")
-    assert play("search-r1-qwen2.5-3b-ppo", "--record", record) == 0
-    assert play("search-r1-qwen2.5-3b-ppo", "--record", record, "--cache-ttl", "3600") == 0
-    assert "(100.0%)" in capsys.readouterr().out

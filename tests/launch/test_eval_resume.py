@@ -14,7 +14,7 @@ from ssp.base.errors import InputError
 from ssp.capacity.memory import MB
 from ssp.capacity.placement import machine
 from ssp.data.readers import Question
-from ssp.game.evaluation import Kept, Play, row_of
+from ssp.game.evaluation import Play
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.telemetry import terminal
@@ -85,28 +85,6 @@ def test_rows_of_other_settings_are_not_taken_up(tmp_path: Path, script: Script,
     with pytest.raises(InputError, match="same policy, data and settings"):
         run(tmp_path, *more)
     assert kept.read_text() == '{"mark": "another"}\n' and not script.asked
-
-
-@pytest.mark.parametrize(
-    "text", ["[]\n", "{\n", '{"mark": "m"}\n7\n', '{"mark": "m"}\n{"set": "s", "who": 1}\n', "\xff\n"]
-)
-def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "rows.part").write_text(text)
-    with pytest.raises(InputError, match=r"rows\.part"):
-        Kept(tmp_path / "rows", "m")
-    assert (tmp_path / "rows.part").read_text() == text
-
-
-def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
-    rows = [
-        row_of(question, "a\u2028\n\ud83d\ude42".encode("utf-16", "surrogatepass").decode("utf-16"))
-        for question in QUESTIONS
-    ]
-    first = Kept(tmp_path / "rows", "m")
-    assert not list(tmp_path.iterdir()), "nothing is written before the first row"
-    first.add("s", rows)
-    first.close()
-    assert list(Kept(tmp_path / "rows", "m").rows.values()) == rows
 
 
 def test_without_a_terminal_a_line_comes_now_and_then(

@@ -39,7 +39,7 @@ from ssp.selfplay.questions import files as bank
 from ssp.selfplay.settings import load
 from ssp.telemetry import queuelog, runlog, timeline
 
-FILES, COMMANDS = 1500, 700
+FILES = 1500
 """Inputs of the long layer; the fast one draws a few."""
 
 QUESTION = '{"id": "a", "question": "who ?", "golden_answers": ["b"], "metadata": {"hops": 2}}\n'
@@ -161,69 +161,6 @@ def reads(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, draw(contents(READERS[name][1]))
 
 
-KEYS = [
-    "steps",
-    "seed",
-    "run.name",
-    "run.dir",
-    "resume",
-    "protocol",
-    "solver.model",
-    "solver.loss",
-    "solver.reward",
-    "data.eval",
-]
-KEYS += [
-    "solver.reward_options",
-    "game.attempts",
-    "judge.url",
-    "retriever.url",
-    "data.corpus",
-    "data.questions",
-    "league",
-]
-KEYS += [
-    "solver.limits.stages",
-    "placement.nodes",
-    "schedule.preset",
-    "solver.engine.kind",
-    "ray.node_ports",
-    "defaults",
-    "x.y",
-]
-SETTINGS = st.builds(lambda key, value: f"{key}={value}", st.sampled_from(KEYS) | TEXTS, WORDS)
-PLACES = (
-    st.sampled_from(["{file}", "{folder}", "{run}", "gone", "/dev/null", "/proc/x", "", "\udcff", "{file}/x"]) | TEXTS
-)
-FLAGS: dict[str, list[list[str]]] = {
-    "train": [["--dry-run"], ["--dry-run", "--tiny"], ["--dry-run", "--config", "{place}"]],
-    "plan": [["--gpus", "{word}"], ["--assume", "{word}"], ["--config", "{place}"]],
-    "eval": [["--predictions", "{place}", "--data", "{file}"], ["--policy", "{place}", "--data", "{place}"], ["--out", "{place}", "--predictions", "{file}", "--data", "{file}"]],
-    "ask": [["--policy", "{place}", "{word}"], ["--temperature", "{word}", "x ?"]],
-    "inspect": [["{place}:{word}"], ["{run}:x"], ["{file}.parquet:{word}"]],
-    "replay": [["{place}:{word}"], ["{run}:x", "--bound", "{word}"], ["--all", "{place}"]],
-    "compare": [["{place}"], ["{run}", "{place}"], ["{run}", "--metric", "{word}"]],
-    "bank": [["{place}"], ["{place}", "--show", "{word}"], ["{place}", "--export", "{place}"], ["{run}", "--limit", "{word}"]],
-    "board": [["{place}", "--save", "{place}.html"], ["{run}", "--save", "{word}.html"]],
-    "index": [["--corpus", "{place}", "--out", "{place}"], ["--check", "{place}"], ["--corpus", "{file}", "--out", "new", "--k1", "{word}"]],
-    "data": [["convert", "{place}", "--to", "plain", "--out", "new.jsonl"], ["merge", "{place}", "--out", "{place}"], ["{word}"]],
-    "doctor": [["--ledger", "{place}"], ["--digest"]],
-    "warmup": [["warmup.data={place}"], ["--role", "{word}"]],
-    "download": [["{word}"]],
-    "serve": [["--corpus", "{place}", "--topk", "{word}", "--port", "-1"], ["--index", "gone", "--topk", "{word}"]],
-}  # fmt: skip
-
-
-@st.composite
-def lines(draw: st.DrawFn) -> tuple[list[str], bytes, bytes]:
-    """A command line, and what the file and the run's config.yaml hold that it may name."""
-    command = draw(st.sampled_from([*FLAGS, "train", "train", "plan"]))
-    words = draw(st.sampled_from(FLAGS[command])) + draw(st.lists(SETTINGS, max_size=2))
-    typed = [word.replace("{place}", draw(PLACES)).replace("{word}", draw(WORDS)) for word in words]
-    good = draw(st.sampled_from([QUESTION, CONFIG, DOCUMENT, TRACE]))
-    return [command, *typed], draw(contents(good)), draw(contents(CONFIG) | st.just(CONFIG.encode()))
-
-
 def run(argv: list[str], raw: bytes, config: bytes) -> int:
     """One command line; its exit code."""
     with workplace() as place:
@@ -291,11 +228,3 @@ def test_a_command_line_ends_well(argv: list[str]) -> None:
 @given(reads())
 def test_many_files_are_read_or_refused(case: tuple[str, bytes]) -> None:
     read(*case)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@settings(SLOW, max_examples=COMMANDS, derandomize=False)
-@given(lines())
-def test_many_command_lines_end_well(case: tuple[list[str], bytes, bytes]) -> None:
-    run(*case)

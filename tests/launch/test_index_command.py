@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import signal
@@ -60,14 +59,6 @@ def test_a_bm25_folder_answers_as_the_corpus_does(corpus, tmp_path, capsys):
         made(corpus, out)
 
 
-def test_a_packed_corpus_makes_the_same_index(corpus, tmp_path):
-    packed = tmp_path / "corpus.jsonl.gz"
-    packed.write_bytes(gzip.compress(corpus.read_bytes()))
-    made(corpus, tmp_path / "plain")
-    made(packed, tmp_path / "packed")
-    assert store.read_manifest(tmp_path / "plain") == store.read_manifest(tmp_path / "packed")
-
-
 def test_check_reads_everything(corpus, tmp_path, capsys):
     made(corpus, tmp_path / "index")
     assert index.main(["--check", str(tmp_path / "index")]) == 0
@@ -113,12 +104,6 @@ def test_bad_arguments_are_refused(corpus, tmp_path, monkeypatch, flags, word):
     assert [p.name for p in tmp_path.iterdir()] == ["corpus.jsonl"]
 
 
-def test_a_corpus_and_a_folder_are_needed(corpus):
-    for flags in ([], ["--corpus", str(corpus)], ["--out", "x"]):
-        with pytest.raises(InputError, match="--corpus FILE"):
-            index.main(flags)
-
-
 @pytest.mark.slow
 @pytest.mark.covers("SR-50")
 def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, monkeypatch):
@@ -156,17 +141,8 @@ def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(corpus, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def run(how):
-        command = [
-            sys.executable,
-            "-c",
-            script,
-            how,
-            "index",
-            "--corpus",
-            str(corpus),
-            "--out",
-            str(tmp_path / "index"),
-        ]
+        made = ["--corpus", str(corpus), "--out", str(tmp_path / "index")]
+        command = [sys.executable, "-c", script, how, "index", *made]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

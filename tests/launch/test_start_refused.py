@@ -62,16 +62,13 @@ def test_what_is_not_installed_here_is_said_by_the_dry_run_and_the_doctor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     package: str, settings: list[str], rule: str,
 ) -> None:  # fmt: skip
-    """A plan can be made anywhere; the doctor fails where the run would be, and warns where nodes are described; `train`
-    refuses before it starts anything."""
+    """A plan can be made anywhere; the doctor fails, and `train` refuses before it starts anything."""
     missing(monkeypatch, package)
     typed = ["--config", "quickstart", f"defaults.model={POLICY}", f"data.corpus={tmp_path / 'index'}", *settings]
     assert console.main(["train", *typed, "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "# Placement" in printed and f"warning: {rule}: not installed on this machine" in printed
-    for elsewhere, status in ((False, "fail"), (True, "warn")):
-        monkeypatch.setattr(checks, "planning", lambda cfg, elsewhere=elsewhere: elsewhere)
-        [check] = [check for check in checks.needs(load("quickstart", typed[2:])) if rule in check.found]
-        assert (check.what, check.status) == ("software", status)
+    [check] = [check for check in checks.needs(load("quickstart", typed[2:])) if rule in check.found]
+    assert (check.what, check.status) == ("software", "fail")
     assert console.main(["train", *typed, f"run.dir={tmp_path / 'run'}"]) == 2
     assert rule in capsys.readouterr().err and not (tmp_path / "run").exists()

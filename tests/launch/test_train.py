@@ -68,18 +68,10 @@ def _listeners(mark: str) -> list[tuple[str, int]]:
 
 def test_a_run_leaves_the_whole_run_folder(whole):
     folder = whole.folder
-    names = {path.name for path in folder.iterdir()}
-    assert names >= {
-        "config.yaml",
-        "metrics.jsonl",
-        "ledger.db",
-        "episodes",
-        "tensorboard",
-        "timeline.json",
-        "queues.jsonl",
-        "checkpoints",
-        "report.html",
-    }
+    files = (
+        "config.yaml metrics.jsonl ledger.db episodes tensorboard timeline.json queues.jsonl checkpoints report.html"
+    )
+    assert {path.name for path in folder.iterdir()} >= set(files.split())
     assert {row["step"] for row in whole.rows("solver")} == {1, 2, 3, 4} == {row["step"] for row in whole.rows("game")}
     assert [row["step"] for row in whole.rows("eval")] == [0, 2, 4]
     assert list((folder / "tensorboard").rglob("events.out.tfevents.*"))
@@ -194,30 +186,16 @@ def test_a_job_runs_a_recipe_in_a_copy_and_writes_to_ssp_home(ray_cluster, tmp_p
     assert carried >= {"ssp", "actors", "launch", "configs"} and not carried & kept
 
 
-@pytest.mark.nightly
-def test_a_job_without_ssp_home_is_refused(ray_cluster):
-    done = _submit(
-        ray_cluster, {"SSP_HOME": ""}, ["-m", "launch.train", "--config", "configs/quickstart.yaml", "steps=2"]
-    )
-    assert done.returncode != 0
-    assert "SSP_HOME" in done.stdout + done.stderr and "exit code 2" in done.stdout + done.stderr
-
-
 def _submit(cluster, env_vars: dict[str, str], command: list[str]) -> subprocess.CompletedProcess[str]:
     ray = str(Path(sys.executable).parent / "ray")
     environment = json.dumps({"env_vars": {**env_vars, "SSP_CACHE": os.environ["SSP_CACHE"]}})
-    submit = [
-        ray,
-        "job",
-        "submit",
-        "--address",
-        cluster.dashboard,
-        "--working-dir",
-        ".",
-        "--runtime-env-json",
-        environment,
-    ]
+    submit = [ray, "job", "submit", "--address", cluster.dashboard, "--working-dir", ".", "--runtime-env-json"]
     repo = Path(__file__).parent.parent.parent
     return subprocess.run(
-        [*submit, "--", sys.executable, *command], cwd=repo, capture_output=True, text=True, timeout=400, check=False
+        [*submit, environment, "--", sys.executable, *command],
+        cwd=repo,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
     )

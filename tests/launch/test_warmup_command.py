@@ -11,22 +11,17 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import lessons
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from trainruns import MARK, PATIENCE, POLICY, REPO, Cluster, end_marked, run, until
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from launch import eval as evaluate
 from launch import warmup
-from launch.cli import Parsed
 from launch.main import COMMANDS
 from launch.main import main as console
-from ssp.base.errors import InputError
 from ssp.game import protocols
 
 CHEAP = [f"defaults.model={POLICY}", "warmup.batch=8", "solver.learner.lr=2e-3"]
@@ -86,19 +81,6 @@ def test_an_evaluation_and_a_run_start_from_the_written_folder(
     with run(tmp_path / "run", "steps=1", f"solver.model={policy}", env=ray_cluster.env) as made:
         made.ends_well()
         assert made.steps() == 1
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_two_ranks_of_deepspeed_teach_the_same(policy: Path, data: Path, ray_cluster: Cluster, tmp_path: Path) -> None:
-    block = ["solver.learner.kind=deepspeed", "solver.learner.zero=2", "solver.learner.ranks=2"]
-    taught(ray_cluster, data, tmp_path / "deepspeed", *block)
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (policy, tmp_path / "deepspeed"))
-    start = load_file(POLICY / "model.safetensors")
-    assert ours.keys() == theirs.keys()
-    assert any(np.abs(ours[name] - start[name]).max() > 1e-3 for name in ours)
-    for name, tensor in ours.items():
-        np.testing.assert_allclose(theirs[name], tensor, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.ray
@@ -162,15 +144,3 @@ def test_what_it_refuses_before_anything_starts(
         assert console(["warmup", *words]) == 2, words
         assert said in capsys.readouterr().err
     assert "warmup" in COMMANDS and not (tmp_path / "warm").exists()
-
-
-def test_one_role_only_where_questions_are_given(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Parsed.load
-
-    def given(self: Parsed) -> object:
-        cfg = whole(self)
-        return replace(cfg, game=replace(cfg.game, questions="data"))
-
-    monkeypatch.setattr(Parsed, "load", given)
-    with pytest.raises(InputError, match="one that plays"):
-        warmup.main([*CHEAP, f"warmup.data={data}", "--role", "proposer", "--out", str(tmp_path / "warm")])

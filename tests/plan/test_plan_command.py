@@ -22,7 +22,7 @@ def test_it_prints_a_row_for_each_number_of_gpus(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (["--gpus", "0"], "whole numbers from 1"),
+        (["--gpus", "0"], "whole number from 1"),
         (["--assume", "luck=1"], "--assume takes one of"),
         (["--assume", "tokens=many"], "--assume takes one of"),
         (["--gpus", "1", "defaults.engine.kind=vllm", "defaults.learner.kind=torch"], ""),
