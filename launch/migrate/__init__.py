@@ -20,7 +20,7 @@ from ssp.base.files import whole
 from ssp.base.printable import printable, say
 from ssp.config.load import dotted, layered
 from ssp.config.migration import environment, script, sections, values
-from ssp.config.migration.facts import recipe, system
+from ssp.config.migration.script import recipe, system
 from ssp.selfplay.settings import load
 
 ABOUT = """The script is read, never run; its variables are filled in from its own lines alone. The settings lie over

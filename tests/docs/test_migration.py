@@ -11,9 +11,9 @@ from launch.main import main
 from ssp.base.errors import InputError
 from ssp.config import migration
 from ssp.config.load import _all_keys, stated
-from ssp.config.migration import page
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
+from tests import migration as tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / migration.PAGE
@@ -37,8 +37,8 @@ def test_every_key_of_ours_is_in_the_schema() -> None:
 
 def test_the_page_has_the_tables() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert page.page(text) == text, "python -m ssp.config.migration.page"
-    assert page.tables() in text
+    assert tables.page(text) == text, "python tests/migration.py"
+    assert tables.tables() in text
 
 
 def test_the_overrides_of_a_launch_script_are_in_the_table() -> None:

@@ -14,7 +14,7 @@ from ssp.base.errors import InputError
 from ssp.config import migration
 from ssp.config.load import dotted
 from ssp.config.load import stated as stated_in
-from ssp.config.migration import facts, script, special, values
+from ssp.config.migration import script, special, values
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 
@@ -26,7 +26,7 @@ def test_every_key_of_a_published_script_has_a_row_and_what_comes_of_it_loads(na
     assert [row.key for row in given if not row.known] == []
     assert all(row.settings or row.note for row in given)
     assert sum(bool(row.settings) for row in given) >= len(given) / 3
-    base = facts.recipe(facts.system(overrides), overrides)
+    base = script.recipe(script.system(overrides), overrides)
     load(base, [f"{key}={json.dumps(value)}" for key, value in values.merged(given).items()])
 
 
@@ -40,7 +40,7 @@ def test_the_whole_table_is_printed_and_the_file_loads(
     printed = capsys.readouterr().out
     assert ", 0 unknown" in printed and "UNKNOWN" not in printed
     assert all(f"  {word}  ->  " in printed for word in words)
-    wanted = values.merged(values.rows(script.typed(words), facts.system(script.typed(words)), recipe(_over(printed))))
+    wanted = values.merged(values.rows(script.typed(words), script.system(script.typed(words)), recipe(_over(printed))))
     got = dotted(load(str(out)))
     assert {key: got[key] for key in wanted if key in got} == {key: wanted[key] for key in wanted if key in got}
 
@@ -80,7 +80,7 @@ def _over(printed: str) -> str:
 def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: dict[str, object]) -> None:
     full = next(found for found in PUBLISHED if found.endswith(name))
     overrides = PUBLISHED[full]
-    assert facts.recipe(facts.system(overrides), overrides) == base
+    assert script.recipe(script.system(overrides), overrides) == base
     got = values.merged(rows(full))
     assert {key: got.get(key) for key in settings} == settings
 
@@ -251,5 +251,5 @@ def test_odd_texts_are_read_and_odd_values_have_rows() -> None:
     for _ in range(400):
         script.read("".join(rng.choices(BITS, k=rng.randint(1, 60))), ["--lr"])
         odd = [script.Override(rng.choice(keys), rng.choice([*ODD, None])) for _ in range(20)]
-        whose = facts.system(odd)
-        assert len(values.rows(odd, whose, recipe(facts.recipe(whose, odd)))) >= 20
+        whose = script.system(odd)
+        assert len(values.rows(odd, whose, recipe(script.recipe(whose, odd)))) >= 20

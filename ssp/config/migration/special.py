@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ssp.config.migration.facts import Facts, Settings
+from ssp.config.migration.script import Facts, Settings
 
 Made = Settings | str
 Special = Callable[[Any, Facts], Made]

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.config import migration
-from ssp.config.migration.facts import Facts, Settings, is_number, parsed
-from ssp.config.migration.script import Override
+from ssp.config.migration.script import Facts, Override, Settings, is_number, parsed
 from ssp.config.migration.special import NUMBERS, RECIPES, SPECIAL
 
 SECRET = ("api_key", "secret", "password", "access_token")

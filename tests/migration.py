@@ -1,14 +1,13 @@
-"""The tables of docs/migration.md: `python -m ssp.config.migration.page` writes them between the page's two marks."""
+"""The tables of docs/migration.md: `python tests/migration.py` writes them between the page's two marks."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from ssp.config.migration import PAGE, TOLD, VARIABLES, sections
 
-MARKS = ("<!-- tables: made by python -m ssp.config.migration.page -->", "<!-- end of tables -->")
+MARKS = ("<!-- tables: made by python tests/migration.py -->", "<!-- end of tables -->")
 
 
 def tables() -> str:
@@ -30,9 +29,9 @@ def page(text: str) -> str:
     return f"{before}{MARKS[0]}\n\n{tables()}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page of the repository in the working folder. Returns the exit code."""
-    path = Path(PAGE)
+def main() -> int:
+    """Write the page. Returns the exit code."""
+    path = Path(__file__).parent.parent / PAGE
     path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
