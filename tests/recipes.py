@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ssp.config.load import dotted  # noqa: E402
-from ssp.config.migration import facts, values  # noqa: E402
+from ssp.config.migration import script, values  # noqa: E402
 from ssp.config.migration.script import Override  # noqa: E402
 from ssp.selfplay.settings import load  # noqa: E402
 
@@ -69,8 +69,8 @@ def recipe(name: str) -> dict[str, object]:
 
 def rows(source: str) -> list[values.Row]:
     """What `ssp migrate` makes of a published script."""
-    kind = facts.system(PUBLISHED[source])
-    return values.rows(PUBLISHED[source], kind, recipe(facts.recipe(kind, PUBLISHED[source])))
+    kind = script.system(PUBLISHED[source])
+    return values.rows(PUBLISHED[source], kind, recipe(script.recipe(kind, PUBLISHED[source])))
 
 
 def differences(name: str) -> dict[str, tuple[object, object]]:
@@ -80,7 +80,7 @@ def differences(name: str) -> dict[str, tuple[object, object]]:
     effective = {o.key: o for o in [*below, *PUBLISHED[script]] if o.value is not None}
     overrides, ours = list(effective.values()), recipe(name)
     wanted: dict[str, object] = {}
-    for key, value in values.merged(values.rows(overrides, facts.system(overrides), ours)).items():
+    for key, value in values.merged(values.rows(overrides, script.system(overrides), ours)).items():
         roles = ("proposer", "solver") if key.startswith("defaults.") else ("",)
         wanted |= {key.replace("defaults.", f"{role}.", 1): value for role in roles}
     return {

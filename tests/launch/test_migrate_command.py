@@ -15,6 +15,7 @@ from ssp.config import migration
 from ssp.config.load import dotted
 from ssp.config.load import stated as stated_in
 from ssp.config.migration import script, special, values
+from ssp.config.migration import script as reading
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 
@@ -80,7 +81,7 @@ def _over(printed: str) -> str:
 def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: dict[str, object]) -> None:
     full = next(found for found in PUBLISHED if found.endswith(name))
     overrides = PUBLISHED[full]
-    assert script.recipe(script.system(overrides), overrides) == base
+    assert reading.recipe(reading.system(overrides), overrides) == base
     got = values.merged(rows(full))
     assert {key: got.get(key) for key in settings} == settings
 
