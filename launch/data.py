@@ -12,7 +12,7 @@ from typing import Any
 from launch.cli import Parser, run, whole
 from ssp.base.errors import InputError
 from ssp.base.printable import say
-from ssp.data import merge, writers
+from ssp.data import readers, writers
 from ssp.game import protocols
 from ssp.learning.warmup import rag
 
@@ -34,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if {bool(args.found), bool(args.protocol)} != {args.to == TRACES}:
         rule = "--to traces, and it alone, takes --found and --protocol"
         raise InputError(rule, f"--to {args.to}", "see ssp data --help")
-    parts = merge.parts(args.src, _names(args.source), _names(args.split))
+    parts = readers.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
     ssp = args.to == "ssp"
     read: Sequence[Sequence[Any]]
-    read = [merge.targets(part, dropped) for part in parts] if ssp else merge.merge(parts, dropped)
+    read = [readers.targets(part, dropped) for part in parts] if ssp else readers.merge(parts, dropped)
     for part, rows in zip(parts, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""

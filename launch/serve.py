@@ -27,7 +27,6 @@ from ssp.config import rules, tables
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
-from ssp.search.serving.connection import Connection
 from ssp.search.serving.forms import MAX_TOPK
 from ssp.search.settings import hedges_have_a_replica
 from ssp.search.shard import BM25
@@ -91,6 +90,7 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
         threading.Thread(target=opened, daemon=True, name="load").start()
         server.run(sockets=[listener])
     finally:
+        app.close()
         if ours:
             signal.signal(signal.SIGTERM, before)
     if trouble:
@@ -103,9 +103,9 @@ def settings(app: SearchApi) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http=Connection,
+        http="httptools",
         ws="none",
-        lifespan="on",
+        lifespan="off",
         log_level="warning",
         access_log=False,
         proxy_headers=False,

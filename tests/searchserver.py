@@ -71,6 +71,7 @@ def running(app: SearchApi) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(20)
+            app.close()
     assert not thread.is_alive()
 
 

@@ -81,11 +81,9 @@ def save(folder: Path, family: str, **more: Any) -> Path:
     return folder
 
 
-def sentence_transformer(folder: Path, pooling: dict[str, Any], dense: int = 0, normalise: bool = True) -> Path:
+def sentence_transformer(folder: Path, pooling: dict[str, Any], normalise: bool = True) -> Path:
     """Make the folder of a bert a sentence-transformers one: modules.json and what it names."""
-    from safetensors.torch import save_file
-
-    kinds = ["Transformer", "Pooling", *(["Dense"] if dense else []), *(["Normalize"] if normalise else [])]
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalise else [])]
     modules = []
     for i, kind in enumerate(kinds):
         path = f"{i}_{kind}" if i else ""
@@ -94,13 +92,6 @@ def sentence_transformer(folder: Path, pooling: dict[str, Any], dense: int = 0, 
     write(folder / "modules.json", modules)
     write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 32, **pooling})
     write(folder / "sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": False})
-    if dense:
-        activation = "torch.nn.modules.activation.Tanh"
-        config = {"in_features": 32, "out_features": dense, "bias": True, "activation_function": activation}
-        write(folder / "2_Dense" / "config.json", config)
-        torch.manual_seed(7)
-        weights = {"linear.weight": torch.randn(dense, 32), "linear.bias": torch.randn(dense)}
-        save_file(weights, folder / "2_Dense" / "model.safetensors")
     return folder
 
 

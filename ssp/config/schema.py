@@ -232,7 +232,7 @@ class RetrieverConfig:
 
     A corpus is a file (BM25 in memory, with `k1` and `b`) or an index folder of `ssp index`. `kind`: bm25, dense,
     hybrid ("" = hybrid where the folder holds both, else what it holds). `url`: a search server in place of
-    data.corpus; several, with blanks between, are its shards.
+    data.corpus.
     `timeout`: seconds that one search may take (of a `url` or an engine: one request). `hedge`: seconds after which
     another replica is asked too (0 = only when one fails). `min_coverage`: an answer from a smaller share of the corpus
     is void. Requests that come within `window` seconds are merged, up to `max_batch` queries. `cache`: answers that

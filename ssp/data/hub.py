@@ -1,7 +1,6 @@
-"""Downloads from the Hugging Face hub into a folder of their own: resumed, checked, joined and unpacked.
-
-The hub's client lists the files and moves the bytes. It keeps no partial file between processes, so that one is ours; a
-file has its final name only when its checksum is right. No message holds a token, a header or what a server sent.
+"""Downloads from the Hugging Face hub into a folder of their own. The hub's client moves the bytes; since it keeps no
+partial file between processes, that one is ours. A file has its final name only when its checksum is right, and no
+message holds a token, a header or what a server sent.
 """
 
 from __future__ import annotations
@@ -154,10 +153,10 @@ def _claimed(folder: Path, item: Published, commit: str) -> Iterator[None]:
 
 
 def _check_space(item: Published, files: list[HubFile], folder: Path, unpack: bool) -> None:
-    needed = 0
-    for file in files:
-        here = [path.stat().st_size for path in (folder / file.name, file.part(folder)) if path.is_file()]
-        needed += max(0, file.size - max(here, default=0))
+    def here(path: Path) -> int:
+        return path.stat().st_size if path.is_file() else 0
+
+    needed = sum(max(0, f.size - here(folder / f.name) - here(f.part(folder))) for f in files)
     if unpack and item.join and not (folder / item.join).exists():
         needed += sum(file.size for file in files)
     if unpack and any(not (folder / file.name).with_suffix("").exists() for file in files):

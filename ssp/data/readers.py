@@ -1,13 +1,10 @@
-"""Readers of the files that users bring: corpora, targets, and questions with their answers.
-
-The row formats are Search-R1's (jsonl corpora, parquet questions), SSP's (source, processed and evaluation rows),
-FlashRAG's and plain jsonl. Every row has an id of its own, and a bad row is refused with file, place and column; so is a
-gold answer that normalises to nothing, which every empty answer would match.
+"""Readers of the files that users bring: corpora, targets, questions with their answers. A bad row is refused with file,
+place and column, and so is a gold answer that normalises to nothing, which every empty answer would match.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -52,10 +49,7 @@ class Question:
 
 
 def read_corpus(path: str | Path) -> list[Document]:
-    """Documents of a file in row order: `{id, contents}` or `{id, title, text}`.
-
-    A title goes in as Search-R1 writes it: `"Title"`, newline, text.
-    """
+    """Documents of a file in row order: `{id, contents}` or `{id, title, text}`."""
     seen: dict[str, str] = {}
     return _not_empty(path, [Document(row.claim(row.key("id"), seen), _contents(row)) for row in rows(path)])
 
@@ -231,3 +225,63 @@ def _not_empty(path: str | Path, read: list[T]) -> list[T]:
     if not read:
         raise InputError("a data file has at least one row", f"{path} has none", "check the file")
     return read
+
+
+SPLITS = ("test", "dev", "train")
+"""The order in which a test set is looked for (reference seeds.md 1.1.5)."""
+
+ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One source file: its path, the names of rows that say none, and the preferred splits that it does not have."""
+
+    path: Path
+    source: str = ""
+    split: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()) -> list[Part]:
+    """One part a path: a file, or a folder of split files, of which the first of `splits` that exists is taken.
+
+    `sources`: a name a path; default: a folder's own name, for a file none. A file's rows take at most one split name.
+    """
+    if sources and len(sources) != len(paths):
+        found = f"{len(sources)} for {len(paths)}"
+        raise InputError("--source has one name for each file", found, "name them in order")
+    taken = []
+    for number, path in enumerate(map(Path, paths)):
+        source = sources[number] if sources else ""
+        if not path.is_dir():
+            if len(splits) > 1:
+                rule = "rows of one file have one split; several are a folder's"
+                raise InputError(rule, ", ".join(splits), "name one")
+            taken.append(Part(path, source, "".join(splits)))
+            continue
+        wanted = tuple(splits) or SPLITS
+        held = [
+            (split, path / (split + end)) for split in wanted for end in ENDINGS if (path / (split + end)).is_file()
+        ]
+        if not held:
+            names = ", ".join(f"{split}.jsonl" for split in wanted)
+            raise InputError(f"a folder of questions holds one of {names}", path, "check the folder, or name --split")
+        split, file = held[0]
+        taken.append(Part(file, source or path.resolve().name, split, wanted[: wanted.index(split)]))
+    return taken
+
+
+def merge(sources: Sequence[Part], dropped: list[str] | None = None) -> list[list[Question]]:
+    """The questions of each part. InputError when two of all rows share an id. `dropped`: see `read_questions`."""
+    seen: dict[str, str] = {}
+    return [read_questions(part.path, part.source, part.split, seen, dropped) for part in sources]
+
+
+def targets(part: Part, dropped: list[str] | None = None) -> list[Target]:
+    """Targets of SSP's rows; of questions, the first right answer of each."""
+    first = next(rows(part.path), None)
+    if first is not None and (first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"):
+        return read_targets(part.path)
+    read = read_questions(part.path, part.source, part.split, dropped=dropped)
+    return [Target(question.id, question.answers[0]) for question in read]

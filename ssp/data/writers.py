@@ -1,7 +1,5 @@
-"""Writers of question and target files, in the formats that `ssp.data.readers` reads.
-
-A file appears whole or not at all, and reads back with the same questions, answers, sources and splits (and, but for
-Search-R1's five columns, ids and hops); a row that would read back as another one is refused.
+"""Writers of question and target files. A file appears whole or not at all; a row that `ssp.data.readers` would read as
+another one is refused.
 """
 
 from __future__ import annotations

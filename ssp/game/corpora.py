@@ -20,15 +20,14 @@ from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
 from ssp.search import documents
-from ssp.search.encoders.encoder import TextEncoder
-from ssp.search.encoders.reranker import CrossEncoder
+from ssp.search.encoders.encoder import CrossEncoder, TextEncoder
 from ssp.search.hits import Knobs, Search
 from ssp.search.index import store
 from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
 from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, in_memory
-from ssp.search.source import PROBE, Elsewhere, remote
+from ssp.search.source import PROBE, Elsewhere, HttpSearch
 
 if TYPE_CHECKING:
     from ssp.search.online.search import OnlineSearch
@@ -229,7 +228,7 @@ def with_remote(cfg: Config, otherwise: Search) -> Search:
     block = cfg.retriever
     if not (block.url or block.online.engine):
         return otherwise
-    there = remote(block.url, block.timeout, block.min_coverage) if block.url else _engine(cfg)
+    there = HttpSearch(block.url, block.timeout) if block.url else _engine(cfg)
     return Elsewhere(there, (TRAIN, cfg.data.corpus), otherwise)
 
 

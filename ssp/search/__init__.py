@@ -1,9 +1,4 @@
-"""Retrieval: ranking a corpus, its shards, and the sources that a rollout asks.
-
-bm25.py and dense.py rank; shard.py is one part, router.py makes an answer of all; batcher.py merges requests, known.py asks
-nothing twice; source.py asks other servers, recorded.py remembers. Index folders are in index/, models in encoders/,
-engines of the web in online/.
-"""
+"""Retrieval: ranking a corpus, its shards, and the sources that a rollout asks."""
 
 from ssp.search.bm25 import fingerprint
 from ssp.search.hits import Answers, Hits, Knobs

@@ -1,9 +1,5 @@
-"""BM25 over one corpus, and exact shards of it.
-
-Owns the scored sparse matrix (tokens x documents; bm25s's score with statistics of the whole corpus) and its queries.
-Promises that a shard is a row slice of that matrix: merged shards give the ids, scores and ties (by row) of the whole,
-and that what a query skips could not have been among its best.
-Refuses to know files (`index.store`), other corpora, and who asks.
+"""BM25 over one corpus. A shard is a row slice of its scored matrix (tokens x documents): merged shards give the ids, scores
+and ties (by row) of the whole.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.search import postings
 from ssp.search.hits import Hits, Rows, printed
-from ssp.search.tokens import tokenise
+from ssp.search.postings import tokenise
 
 Scores = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int32]
@@ -79,8 +75,6 @@ class Bm25Index:
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """Best `k` rows for each query, best first, ties by row. Only scores above 0; a repeated word counts twice."""
-        if k < 1:
-            raise InputError("documents a query (k) must be at least 1", k, "set retriever.topk to 1 or more")
         return Hits.of([self._compute(query, k) for query in queries], k)
 
     def _compute(self, query: str, k: int) -> tuple[Rows, Scores]:
@@ -144,7 +138,6 @@ class Bm25Index:
         return rows
 
     def _column(self, column: int) -> tuple[Places, Scores]:
-        """Rows (ascending) that contain the token, and its score there."""
         span = slice(int(self.indptr[column]), int(self.indptr[column + 1]))
         return self.local[span], self.data[span]
 

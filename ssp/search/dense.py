@@ -1,8 +1,5 @@
-"""Dense indexes: exact inner product over plain vectors, and any index that faiss made.
-
-Owns the exact search, the knobs of an approximate one, and the way into faiss's files. Promises that `FlatIndex` gives the
-bits of a brute force in double precision, so that merged shards equal the single index; that knobs of one request never
-reach another. Refuses distances (L2), and to know texts.
+"""Dense indexes: exact inner product over plain vectors, with the bits of a brute force in double precision, and any index
+that faiss made. Knobs of one request never reach another.
 """
 
 from __future__ import annotations
@@ -37,30 +34,25 @@ faiss.cvar.distance_compute_blas_threshold = 2400
 
 
 def exact_scores(vectors: Vectors, queries: Vectors) -> npt.NDArray[np.float32]:
-    """Inner products `[..., m] float32` of `vectors [..., m, d]` and `queries [..., d]`, the same bits in any company.
-
-    Products of float32 are exact in float64, and each row is summed alone, in one order.
-    """
+    """Inner products `[..., m] float32` of `vectors [..., m, d]` and `queries [..., d]`, the same bits in any company."""
     return np.multiply(vectors, queries[..., None, :], dtype=np.float64).sum(axis=-1).astype(np.float32)
 
 
 def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
     """The best `k` of each line of `rows [n, m]` and `scores [n, m]`, ties by row, filled up to `k`. `NO_ROW` goes last."""
-    if (absent := rows == NO_ROW).any():
-        scores = np.where(absent, np.float32(-np.inf), scores)
+    absent = rows == NO_ROW
+    scores = np.where(absent, np.float32(-np.inf), scores)
     order = np.lexsort((rows, absent, -scores), axis=-1)[:, :k]
-    line = np.arange(len(rows))[:, None]
-    best = Hits(np.full((len(rows), k), NO_ROW, np.int64), np.full((len(rows), k), -np.inf, np.float32))
-    best.rows[:, : order.shape[1]], best.scores[:, : order.shape[1]] = rows[line, order], scores[line, order]
-    return best
+    line, room = np.arange(len(rows))[:, None], ((0, 0), (0, k - order.shape[1]))
+    filled = np.pad(rows[line, order].astype(np.int64), room, constant_values=NO_ROW)
+    return Hits(filled, np.pad(scores[line, order], room, constant_values=-np.inf))
 
 
 class FlatIndex:
     """Exact inner product over `vectors [rows, d]` (float32, may be memory-mapped), rows `first` and on.
 
-    faiss finds candidates in float32, whose last bits differ with the shape of the batch and of the slice;
-    `exact_scores` of these decide. Where a row that is no candidate could still belong to the best `k`, within the error
-    bound of float32, all rows above that bound are scored.
+    faiss finds candidates in float32; `exact_scores` of these decide. Where a row that is no candidate could still belong
+    to the best `k`, within the error bound of float32, all rows above that bound are scored.
     """
 
     knobs: tuple[str, ...] = ()
@@ -73,11 +65,6 @@ class FlatIndex:
         self.first = first
         self._norm: float | None = None
 
-    @property
-    def rows(self) -> int:
-        """Rows that are held."""
-        return len(self.vectors)
-
     def warm(self) -> float:
         """Read all rows once; the largest Euclidean norm of one. InputError for a vector that is not finite."""
         if self._norm is None:
@@ -89,17 +76,18 @@ class FlatIndex:
         return self._norm
 
     def search(self, vectors: Vectors, k: int, knobs: Knobs = AS_BUILT) -> Hits:
-        """Best `k` rows of each of `vectors [n, d]`. InputError for k < 1, another width, a value that is not finite,
+        """Best `k` rows of each of `vectors [n, d]`. InputError for another width, a value that is not finite,
         any knob."""
-        queries = _check(vectors, k, self.vectors.shape[1])
-        refuse_knobs(self.knobs, knobs)
-        if not len(queries) or not self.rows:
+        queries = _check(vectors, self.vectors.shape[1], self.knobs, knobs)
+        if not len(queries) or not len(self.vectors):
             return top_rows(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32), k)
-        count = min(k + SLACK, self.rows)
+        count = min(k + SLACK, len(self.vectors))
         rough, local = faiss.knn(queries, self.vectors, count, metric=faiss.METRIC_INNER_PRODUCT)
         hits = top_rows(local, self._scores(local, queries), k)
-        if local.shape[1] < self.rows:
-            error = self._error(queries)
+        if local.shape[1] < len(self.vectors):
+            # How far a float32 score and the exact one may be apart, in any order of summation (Higham, 3.5).
+            width, norms = queries.shape[1] + 4, np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
+            error = width * UNIT / (1 - width * UNIT) * norms * self.warm() * 1.001 + width * 2.0**-149
             doubtful = np.flatnonzero(~(rough[:, -1].astype(np.float64) + error < hits.scores[:, k - 1]))
             if len(doubtful):
                 again = self._scan(queries[doubtful], k, hits.scores[doubtful, k - 1] - error[doubtful])
@@ -107,16 +95,10 @@ class FlatIndex:
         hits.rows[hits.rows != NO_ROW] += self.first
         return hits
 
-    def _error(self, queries: Vectors) -> npt.NDArray[np.float64]:
-        """How far a float32 score and the exact one, rounded, may be apart, in any order of summation (Higham, 3.5)."""
-        width = queries.shape[1] + 4
-        norms = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
-        return width * UNIT / (1 - width * UNIT) * norms * self.warm() * 1.001 + width * 2.0**-149
-
     def _blocks(self) -> Iterator[tuple[int, Vectors]]:
         """First row and rows, block by block."""
         step = max(1, BLOCK // (4 * max(1, self.vectors.shape[1])))
-        for start in range(0, self.rows, step):
+        for start in range(0, len(self.vectors), step):
             yield start, self.vectors[start : start + step]
 
     def _scores(self, local: Rows, queries: Vectors) -> npt.NDArray[np.float32]:
@@ -140,10 +122,7 @@ class FlatIndex:
 
 
 class FaissIndex:
-    """Faiss indexes over consecutive rows as one: row = the part's first row + the part's own id.
-
-    InputError for a part that ranks by another measure than the inner product.
-    """
+    """Faiss indexes over consecutive rows as one. InputError for one that ranks by another measure than inner product."""
 
     def __init__(self, parts: Sequence[Any], firsts: Sequence[int]) -> None:
         self._owners = list(parts)  # the others are views: faiss frees an index with the object that made it
@@ -154,16 +133,10 @@ class FaissIndex:
                 raise InputError("a dense index ranks by inner product", found, "build it again: ssp index")
         self.knobs = knobs_of(self.parts[0])
 
-    @property
-    def rows(self) -> int:
-        """Rows that are held."""
-        return sum(part.ntotal for part in self.parts)
-
     def search(self, vectors: Vectors, k: int, knobs: Knobs = AS_BUILT) -> Hits:
         """Best `k` rows of each of `vectors [n, d]`, as far as the index finds them. InputError as `FlatIndex.search`, and
         for a knob that the index has not."""
-        queries = _check(vectors, k, self.parts[0].d)
-        refuse_knobs(self.knobs, knobs)
+        queries = _check(vectors, self.parts[0].d, self.knobs, knobs)
         found = []
         for part, first in zip(self.parts, self.firsts, strict=True):
             scores, local = part.search(queries, max(1, min(k, part.ntotal)), params=parameters(part, knobs))
@@ -171,24 +144,18 @@ class FaissIndex:
         return merge(found, k)
 
 
-def _check(vectors: Vectors, k: int, width: int) -> Vectors:
-    if k < 1:
-        raise InputError("documents a query (k) must be at least 1", k, "set retriever.topk to 1 or more")
+def _check(vectors: Vectors, width: int, held: Sequence[str], knobs: Knobs) -> Vectors:
     queries = np.ascontiguousarray(vectors, dtype=np.float32)
     if queries.ndim != 2 or queries.shape[1] != width:
         found = f"shape {queries.shape} for an index of width {width}"
         raise InputError("queries are encoded by the index's own encoder", found, "check retriever.encoder")
     if not np.isfinite(queries).all():
         raise InputError("query vectors are finite", "nan or infinity", "check retriever.encoder and retriever.dtype")
-    return queries
-
-
-def refuse_knobs(held: Sequence[str], knobs: Knobs) -> None:
-    """InputError when `knobs` sets one that is not in `held`."""
-    for name in ("ef_search", "nprobe"):
-        if getattr(knobs, name) and name not in held:
-            found = f"{name}={getattr(knobs, name)} for an index that has {' and '.join(held) or 'none'}"
+    for name, value in vars(knobs).items():
+        if value and name not in held:
+            found = f"{name}={value} for an index that has {' and '.join(held) or 'none'}"
             raise InputError("a request sets knobs that the index has", found, f"leave {name} at 0")
+    return queries
 
 
 def knobs_of(index: Any) -> tuple[str, ...]:
@@ -241,10 +208,7 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
 
 
 def open_index(path: Path, mapped: bool = True) -> Any:
-    """The faiss index in a file; `mapped`: its vectors, codes, lists and graph stay there until they are touched.
-
-    InputError when it cannot be read.
-    """
+    """The faiss index in a file, `mapped` or loaded. InputError when it cannot be read."""
     try:
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
     except RuntimeError as error:
@@ -253,11 +217,8 @@ def open_index(path: Path, mapped: bool = True) -> Any:
 
 
 def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
-    """The vectors `[rows, d]` inside a faiss file, mapped: a flat index, or one of HNSW over a flat one.
-
-    So a shard of a file larger than memory touches its own rows only. InputError as of `open_index`, for another kind of
-    index and for one built for L2.
-    """
+    """The vectors `[rows, d]` inside a faiss file, mapped: a flat index, or one of HNSW over a flat one. InputError as of
+    `open_index`, for another kind of index and for one built for L2."""
     index = open_index(path)
     flat = faiss.downcast_index(index.storage if isinstance(index, faiss.IndexHNSW) else index)
     if not isinstance(flat, faiss.IndexFlat):
@@ -273,10 +234,7 @@ def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
 
 def to_gpu(index: Any, fp16: bool = True, gpus: int = 0) -> Any:
     """`index` on `gpus` GPUs (0 = all that are visible), its rows divided among them, stored in 16 bits with `fp16`.
-
-    Scores are then the GPU's, not those of `FlatIndex`. InputError without a faiss that can, without a GPU, and for an
-    index that has no GPU form (HNSW).
-    """
+    InputError without a faiss that can, without a GPU, and for an index that has no GPU form (HNSW)."""
     if not getattr(faiss, "get_num_gpus", int)() or not hasattr(faiss, "StandardGpuResources"):
         found = f"faiss {faiss.__version__} without a GPU"
         raise InputError("an index on a GPU needs faiss-gpu and a GPU", found, "install faiss-gpu, or retriever.gpus=0")

@@ -1,9 +1,4 @@
-"""The documents of a corpus on disk: one file of rows and where each begins.
-
-Owns the memory-mapped reading of documents and the pass over a corpus file that makes them so. Promises that a gather of
-a batch touches only the pages of its rows, and that no bad row and no id that comes twice gets in. Refuses to hold a
-corpus in memory.
-"""
+"""The documents of a corpus on disk: one file of rows and where each begins, memory-mapped."""
 
 from __future__ import annotations
 
@@ -26,7 +21,6 @@ from ssp.search.hits import Rows, printed
 
 PACKED = (".gz", ".zst", ".parquet")
 """Corpus files that are unpacked; the bytes of others are their rows, so they can serve in place."""
-_CHUNK = 2**24
 
 Progress = Callable[[str, int, int], None]
 """Stage, rows done, rows in all (0: not known yet)."""
@@ -65,23 +59,10 @@ class MappedDocuments:
                 for start, stop in pairwise(places):
                     yield decode(raw[start - places[0] : stop - places[0]], self._path)
 
-    def warm(self, limit_bytes: int) -> int:
-        """Read these rows into the page cache, at most `limit_bytes` of them from the first row on; bytes read."""
-        start, end = int(self._offsets[self.first]), int(self._offsets[self.first + self.rows])
-        end = min(end, start + limit_bytes)
-        with self._path.open("rb", buffering=0) as stream:
-            for at in range(start, end, _CHUNK):
-                os.pread(stream.fileno(), min(_CHUNK, end - at), at)
-        return max(0, end - start)
-
 
 def store(corpus: Path, blob: Path, offsets: Path, link_from: int, progress: Progress) -> tuple[int, str]:
-    """Check every row of `corpus`, and make `blob` (its rows) and `offsets` (.npy). The number of rows, and the
-    fingerprint of the corpus (`ssp.search.bm25.fingerprint`).
-
-    A plain file of `link_from` bytes or more becomes the blob itself, by a link. InputError for a bad row, an id that
-    comes twice, an empty file.
-    """
+    """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `link_from` bytes or more) and
+    `offsets` (.npy). The number of rows, and `bm25.fingerprint`. InputError for a bad row, an id twice, an empty file."""
     size = 0 if corpus.suffix in PACKED else corpus.stat().st_size
     linked = size >= max(1, link_from)
     starts, hashes = array("q"), array("Q")
@@ -127,11 +108,8 @@ def _unique(corpus: Path, hashes: np.ndarray) -> None:
     """InputError when two ids are the same. A second pass looks at those of equal hash."""
     ordered = np.sort(hashes)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    if not len(twice):
-        return
     suspects, seen = set(np.flatnonzero(np.isin(hashes, twice)).tolist()), dict[str, str]()
-    for row, (document, number, _, _) in enumerate(stream_corpus(corpus)):
+    kind = "row" if corpus.suffix == ".parquet" else "line"
+    for row, (document, number, _, _) in enumerate(stream_corpus(corpus) if suspects else ()):
         if row in suspects:
-            Row(corpus, f"{'row' if corpus.suffix == '.parquet' else 'line'} {number}", row, {}).claim(
-                document.id, seen
-            )
+            Row(corpus, f"{kind} {number}", row, {}).claim(document.id, seen)

@@ -1,12 +1,8 @@
-"""What an index answers, and how the answers of several become one.
-
-Owns the arrays of hits, the merge of shards (higher score first, ties by row) and the fusion of rankings.
-Promises that merged hits of exact shards are those of the whole index. Refuses to know what a score means.
-"""
+"""What an index answers, and how the answers of several become one (higher score first, ties by row)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,10 +23,7 @@ RRF = 60
 
 @dataclass(frozen=True)
 class Knobs:
-    """What a request may set of an approximate index; 0 = what the index was built with.
-
-    `ef_search`: candidates that HNSW keeps; `nprobe`: inverted lists that IVF visits.
-    """
+    """What a request may set of an approximate index (0: as built): candidates that HNSW keeps, lists that IVF visits."""
 
     ef_search: int = 0
     nprobe: int = 0
@@ -80,10 +73,7 @@ def merge(parts: Sequence[Hits], k: int) -> Hits:
 
 
 def fuse(rankings: Sequence[Hits], k: int) -> Hits:
-    """Best `k` by reciprocal rank fusion: a row's score is the sum over rankings of 1 / (60 + its rank from 1).
-
-    A row that a ranking does not hold gets nothing from it. Ties by row.
-    """
+    """Best `k` by reciprocal rank fusion: a row's score is the sum over rankings of 1 / (60 + its rank from 1)."""
     fused = []
     for query in range(len(rankings[0])):
         scores: dict[int, float] = {}
@@ -91,10 +81,8 @@ def fuse(rankings: Sequence[Hits], k: int) -> Hits:
             for rank, row in enumerate(ranking.rows[query].tolist(), start=1):
                 if row != NO_ROW:
                     scores[row] = scores.get(row, 0.0) + 1.0 / (RRF + rank)
-        best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
-        fused.append(
-            (np.array([row for row, _ in best], np.int64), np.array([score for _, score in best], dtype=np.float32))
-        )
+        best = sorted(scores, key=lambda row: (-scores[row], row))[:k]
+        fused.append((np.array(best, np.int64), np.array([scores[row] for row in best], np.float32)))
     return Hits.of(fused, k)
 
 
@@ -103,7 +91,7 @@ class Answers(list[list[Document]]):
 
     `coverage`: the share of the corpus's rows that were searched (1.0: all). `seconds` by stage of the batch that the
     queries were answered in: tokenise, encode, search, merge, fetch, rerank (those that there were), wait. `known`: how
-    many of the queries were answered from the cache. `ranked`: the scores are 1 / rank, of a server that sends none.
+    many of the queries were answered from the cache.
     """
 
     def __init__(
@@ -112,10 +100,18 @@ class Answers(list[list[Document]]):
         coverage: float = 1.0,
         seconds: Mapping[str, float] | None = None,
         known: int = 0,
-        ranked: bool = False,
     ) -> None:
         super().__init__(documents)
-        self.coverage, self.seconds, self.known, self.ranked = coverage, dict(seconds or {}), known, ranked
+        self.coverage, self.seconds, self.known = coverage, dict(seconds or {}), known
+
+
+def added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Seconds by stage of several answers, added up."""
+    seconds: dict[str, float] = {}
+    for part in parts:
+        for stage, spent in part.items():
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+    return seconds
 
 
 class Search(Protocol):

@@ -1,7 +1,5 @@
-"""Questions and their answers: what is known, or being asked, is not asked again.
-
-The one place where equal questions become one: within a call, among the threads that ask at a time, and over time (in
-memory, or in a file that any number of processes share). A failure is never kept, nor what is not worth it.
+"""The one place where equal questions become one: within a call, among the threads that ask at a time, and over time (in
+memory, or in a file that any number of processes share). A failure is never kept.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""BM25's scored matrix, made of runs of postings: in memory, or on disk for corpora whose tokens do not fit there.
-
-Both ways give the same bits, those of bm25s's "lucene".
+"""BM25's scored matrix, made of runs of postings: in memory, or on disk for corpora whose tokens do not fit there. Both give
+the bits of bm25s's "lucene".
 """
 
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -17,10 +18,37 @@ import numpy as np
 import numpy.typing as npt
 
 from ssp.base.errors import InputError
-from ssp.search.tokens import tokenise
 
 if TYPE_CHECKING:
     from ssp.search.documents import MappedDocuments, Progress
+
+TOKENISER = "nfkc-casefold-1"
+"""Name of this function's behaviour; stored with an index, so that an index of another tokeniser is refused."""
+
+
+class _Separators(dict[int, str]):
+    """Translation table, filled on demand: punctuation, symbols, separators, controls, surrogates become a blank."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        kind = unicodedata.category(char)
+        value = " " if kind[0] in "PSZ" or kind in ("Cc", "Cs") else char
+        self[code] = value
+        return value
+
+
+_SEPARATORS = _Separators()
+_ASCII = bytes(ord(_SEPARATORS[code]) if code < 128 else code for code in range(256))
+_OTHERS = re.compile(r"[^\x00-\x7f]+")
+
+
+def tokenise(text: str) -> list[str]:
+    """Index tokens of `text`, in order: NFKC, case folded, cut at white space, punctuation and symbols."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    if not folded.isascii():  # str.translate over the whole of it would take ten times as long for one accent
+        folded = _OTHERS.sub(lambda found: found[0].translate(_SEPARATORS), folded)
+    return folded.encode().translate(_ASCII).decode().split()
+
 
 RUN_TOKENS, MERGED_POSTINGS = 8_000_000, 16_000_000
 """On disk: tokens in one run (300 MB while it is sorted), and postings that are merged at a time (700 MB)."""

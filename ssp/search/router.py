@@ -1,8 +1,5 @@
-"""From queries to documents over the shards of named corpora.
-
-Owns the order of a search: what is known already, encode, ask every shard, merge, fuse, fetch, rerank; and its honesty.
-Promises the answer of the single index when every shard answered, and a Fault when less of the corpus was searched than
-`min_coverage`. Refuses to know how a shard is reached (`Fleet`).
+"""From queries to documents over the shards of named corpora: what is known already, encode, ask every shard, merge, fuse,
+fetch, rerank.
 """
 
 from __future__ import annotations
@@ -11,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -50,13 +46,7 @@ class LocalFleet:
     """The shards in this process: never one is missing."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        self.shards = list(shards)
-        self._spans = [shard.span for shard in shards]
-
-    @property
-    def spans(self) -> Sequence[tuple[int, int]]:
-        """Rows of each shard."""
-        return self._spans
+        self.shards, self.spans = list(shards), [shard.span for shard in shards]
 
     def search(
         self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
@@ -79,11 +69,6 @@ class Options:
     rerank: int = 0
     depth: int = 100
 
-    @cached_property
-    def name(self) -> str:
-        """All of it as one text, whose hash is made once."""
-        return repr(self)
-
 
 @dataclass
 class Corpus:
@@ -97,15 +82,10 @@ class Corpus:
     total: int = field(init=False)
 
     def __post_init__(self) -> None:
-        at = 0
-        for first, last in sorted(self.fleet.spans):
-            if first != at:
-                break
-            at = last
-        self.total = max((last for _, last in self.fleet.spans), default=0)
-        if not self.total or at != self.total:
-            spans = ", ".join(f"{first}..{last - 1}" for first, last in self.fleet.spans) or "no shard"
-            raise InvariantError(f"the shards of {self.retriever} do not hold each of its rows once: rows {spans}")
+        spans = sorted(self.fleet.spans)
+        self.total = max((last for _, last in spans), default=0)
+        if not self.total or [0, *(last for _, last in spans)] != [*(first for first, _ in spans), self.total]:
+            raise InvariantError(f"the shards of {self.retriever} do not hold each of its rows once: {spans}")
 
 
 class Router:
@@ -151,7 +131,7 @@ class Router:
         def small(key: tuple[str, str], answer: Found) -> bool:
             return answer[1] == 1.0 and k <= CACHED_K and len(key[1]) <= CACHED_QUERY
 
-        way = f"{known.retriever} {k} {options.name}"
+        way = f"{known.retriever} {k} {options}"
         keys = [(way, query) for query in queries]
         try:
             found, missing = self._known.ask(keys, work, small, self._patience)
@@ -166,80 +146,56 @@ class Router:
         self, corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
     ) -> tuple[list[list[Document]], float]:
         """Documents of different queries, and the coverage; `seconds` by stage are filled in."""
-        return _Search(corpus, options, seconds, self._least).run(queries, k)
-
-
-class _Search:
-    """One batch of different queries over one corpus."""
-
-    def __init__(self, corpus: Corpus, options: Options, seconds: dict[str, float], least: float) -> None:
-        self._corpus, self._options, self._seconds, self._least = corpus, options, seconds, least
-
-    def run(self, queries: list[str], k: int) -> tuple[list[list[Document]], float]:
-        """Documents a query, and the coverage."""
-        corpus, options = self._corpus, self._options
-        candidates = max(k, options.rerank)
+        fleet, candidates, vectors = corpus.fleet, max(k, options.rerank), None
         depth = max(candidates, options.depth) if options.kind == HYBRID else candidates
-        vectors = self._vectors(queries)
-        with self._stage("search"):
-            replies = corpus.fleet.search(queries, vectors, depth, options.knobs, options.kind)
+        if options.kind != BM25:
+            if corpus.encoder is None:
+                raise InputError("a dense search has an encoder", corpus.retriever, "use an index with a dense part")
+            vectors, spent = corpus.encoder.encode_queries(queries)
+            seconds.update(spent)
+        with _stage(seconds, "search"):
+            replies = fleet.search(queries, vectors, depth, options.knobs, options.kind)
         while True:
-            coverage = self._covered(replies)
-            with self._stage("merge"):
+            rows = sum(fleet.spans[i][1] - fleet.spans[i][0] for i in replies)
+            if not replies or rows / corpus.total < self._least:
+                missing = ", ".join(str(i) for i in range(len(fleet.spans)) if i not in replies)
+                found = f"{rows} of {corpus.total} rows were searched; no answer in time from shard {missing}"
+                raise Fault(PARTIAL if replies else DOWN, found)
+            with _stage(seconds, "merge"):
                 rankings = [merge(parts, depth) for parts in zip(*replies.values(), strict=True)]
                 hits = fuse(rankings, candidates) if len(rankings) > 1 else rankings[0]
-            with self._stage("fetch"):
-                documents = self._fetch(hits, replies)
+            with _stage(seconds, "fetch"):
+                documents = _fetched(fleet, hits, replies)
             if documents is not None:
                 break
-        return self._best(queries, documents, k), coverage
+        if options.rerank:
+            if corpus.reranker is None:
+                raise InputError("reranking needs a cross-encoder", corpus.retriever, "set retriever.reranker")
+            with _stage(seconds, "rerank"):
+                scores = corpus.reranker.scores(queries, documents)
+            documents = [reranked(found, values) for found, values in zip(documents, scores, strict=True)]
+        return [found[:k] for found in documents], rows / corpus.total
 
-    def _vectors(self, queries: list[str]) -> Vectors | None:
-        if self._options.kind == BM25:
-            return None
-        if self._corpus.encoder is None:
-            raise InputError("a dense search has an encoder", self._corpus.retriever, "use an index with a dense part")
-        vectors, seconds = self._corpus.encoder.encode_queries(queries)
-        self._seconds.update(seconds)
-        return vectors
 
-    def _covered(self, replies: Mapping[int, object]) -> float:
-        total, spans = self._corpus.total, self._corpus.fleet.spans
-        rows = sum(spans[i][1] - spans[i][0] for i in replies)
-        if not replies or rows / total < self._least:
-            missing = ", ".join(str(i) for i in range(len(spans)) if i not in replies)
-            cause = PARTIAL if replies else DOWN
-            raise Fault(cause, f"{rows} of {total} rows were searched; no answer in time from shard {missing}")
-        return rows / total
+def _fetched(fleet: Fleet, hits: Hits, replies: dict[int, list[Hits]]) -> list[list[Document]] | None:
+    """The documents of the hits. None when a shard was lost since it was searched; it is taken out of `replies`."""
+    wanted = np.unique(hits.rows[hits.rows != NO_ROW])
+    by_shard = {i: wanted[(wanted >= fleet.spans[i][0]) & (wanted < fleet.spans[i][1])] for i in replies}
+    by_shard = {i: rows for i, rows in by_shard.items() if len(rows)}
+    fetched = fleet.fetch(by_shard) if by_shard else {}
+    if lost := by_shard.keys() - fetched.keys():
+        for i in lost:
+            del replies[i]
+        return None
+    held = {row: d for i, rows in by_shard.items() for row, d in zip(rows.tolist(), fetched[i], strict=True)}
+    return [[Document(held[row].id, held[row].contents, score) for row, score in found] for found in hits.lists()]
 
-    def _fetch(self, hits: Hits, replies: dict[int, list[Hits]]) -> list[list[Document]] | None:
-        """The documents of the hits. None when a shard was lost since it was searched; it is taken out of `replies`."""
-        spans = self._corpus.fleet.spans
-        wanted = np.unique(hits.rows[hits.rows != NO_ROW])
-        by_shard = {i: wanted[(wanted >= spans[i][0]) & (wanted < spans[i][1])] for i in replies}
-        by_shard = {i: rows for i, rows in by_shard.items() if len(rows)}
-        fetched = self._corpus.fleet.fetch(by_shard) if by_shard else {}
-        if lost := [i for i in by_shard if i not in fetched]:
-            for i in lost:
-                del replies[i]
-            return None
-        held = {row: d for i, rows in by_shard.items() for row, d in zip(rows.tolist(), fetched[i], strict=True)}
-        return [[Document(held[row].id, held[row].contents, score) for row, score in found] for found in hits.lists()]
 
-    def _best(self, queries: list[str], documents: list[list[Document]], k: int) -> list[list[Document]]:
-        if not self._options.rerank:
-            return [found[:k] for found in documents]
-        if self._corpus.reranker is None:
-            raise InputError("reranking needs a cross-encoder", self._corpus.retriever, "set retriever.reranker")
-        with self._stage("rerank"):
-            scores = self._corpus.reranker.scores(queries, documents)
-        return [reranked(found, values)[:k] for found, values in zip(documents, scores, strict=True)]
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
+@contextmanager
+def _stage(seconds: dict[str, float], name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - began
 
 
 def reranked(documents: Sequence[Document], scores: Sequence[float]) -> list[Document]:

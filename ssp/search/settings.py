@@ -12,9 +12,10 @@ from ssp.config.schema import Config
 
 def retriever_has_an_address(cfg: Config) -> None:
     """A search server has a base address, without a password in it: run folders and messages show it."""
-    for key, url in [("retriever.url", url) for url in cfg.retriever.url.split()] + [
-        ("retriever.online.url", url) for url in [cfg.retriever.online.url] if url and not own.sealed(url)
-    ]:
+    urls = {"retriever.url": cfg.retriever.url, "retriever.online.url": cfg.retriever.online.url}
+    for key, url in urls.items():
+        if not url or own.sealed(url):
+            continue
         if not is_address(url) or "@" in urlsplit(url).netloc:
             rule = f"{key} is the http(s) address of a search server, without user and password"
             raise InputError(rule, "an @ before the host" if "@" in url else repr(url), "e.g. http://127.0.0.1:8000")

@@ -1,8 +1,4 @@
-"""One shard: consecutive rows of a corpus with their indexes and documents.
-
-Owns nothing but the three together. Promises that hits name rows of the whole corpus and that only its own documents are
-given. Refuses to know how it is reached, and the other shards.
-"""
+"""One shard: consecutive rows of a corpus with their indexes and documents. Its hits name rows of the whole corpus."""
 
 from __future__ import annotations
 

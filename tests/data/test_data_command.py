@@ -106,12 +106,3 @@ def test_what_it_refuses(tmp_path, capsys):
     assert not out.exists()
     convert(one, two, *plain, "--source", "nq, b", "--split", "test")
     assert [q.id for q in read_questions(out)] == ["nq/test/test_0", "b/test/test_0"]
-
-
-def test_a_name_or_a_place_that_cannot_be_written_is_refused(tmp_path):
-    write_flashrag(tmp_path / "q.jsonl", [Question("1", "who?", ("x",))])
-    with pytest.raises(InputError, match="valid Unicode"):
-        convert(tmp_path / "q.jsonl", "--to", "plain", "--out", tmp_path / "out.jsonl", "--source", "x\udcff")
-    with pytest.raises(InputError, match="can be written"):
-        convert(tmp_path / "q.jsonl", "--to", "plain", "--out", tmp_path / f"{'z' * 245}.jsonl")
-    assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]

@@ -11,7 +11,7 @@ import pytest
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
-from ssp.data.readers import Question, Target, asked, read_corpus, read_questions, read_targets
+from ssp.data.readers import Question, Target, read_corpus, read_questions, read_targets
 from ssp.data.rows import ROW_BYTES
 
 DOC = {"id": "d1", "contents": '"Pota"\npota a company .'}
@@ -136,25 +136,6 @@ def test_plain_rows_and_other_places_of_the_answer(tmp_path):
     ]
 
 
-def test_zstd(tmp_path):
-    with pa.output_stream(str(tmp_path / "q.jsonl.zst"), compression="zstd") as stream:
-        stream.write(json.dumps(EVAL).encode() + b"\n\n" + json.dumps({**EVAL, "id": "q2"}).encode())
-    assert [q.id for q in read_questions(tmp_path / "q.jsonl.zst")] == ["q1", "q2"]
-
-
-@pytest.mark.parametrize(
-    "prompt, question",
-    [
-        ("Question: who?", "who?"),
-        ("One. Question: a?\nQuestion:  b c? \n", "b c?"),
-        ("Question:", None),
-        ("who?", None),
-    ],
-)
-def test_the_question_in_a_prompt(prompt, question):
-    assert asked(prompt) == question
-
-
 @pytest.mark.parametrize("gold", ["The", " a.", "!?", "an, the"])
 def test_a_gold_that_normalises_to_nothing(tmp_path, gold):
     refused(
@@ -197,14 +178,6 @@ def test_a_gold_that_normalises_to_nothing(tmp_path, gold):
 def test_bad_columns_of_parquet_are_named(tmp_path, change, field):
     path = parquet(tmp_path, {**search_r1(0, "who?", ["x"]), **change})
     refused(read_questions, path, "row 0", f"field {field}")
-
-
-def test_files_that_are_read_together_share_no_id(tmp_path):
-    first, second = put(tmp_path, EVAL, name="a.jsonl"), put(tmp_path, EVAL, name="b.jsonl")
-    seen = {}
-    read_questions(first, seen=seen)
-    refused(lambda path: read_questions(path, seen=seen), second, "line 1", f"also on {first}, line 1", "--source")
-    assert read_questions(second, "b", seen=seen)[0].id == "b/q1"
 
 
 READERS = [(read_corpus, DOC), (read_targets, SOURCE), (read_questions, EVAL)]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from dataclasses import replace
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -132,32 +130,6 @@ def test_ssp_rows(tmp_path, name):
     path = tmp_path / name
     write_ssp(path, TARGETS)
     assert read_targets(path) == TARGETS
-
-
-def test_ssp_rows_have_the_keys_that_its_trainer_reads(tmp_path):
-    write_ssp(tmp_path / "t.jsonl.gz", TARGETS)
-    row = json.loads(gzip.decompress((tmp_path / "t.jsonl.gz").read_bytes()).splitlines()[0])
-    assert list(row) == ["data_source", "prompt", "ability", "reward_model", "extra_info", "metadata"]
-    assert [turn["role"] for turn in row["prompt"]] == ["system", "user"]
-    assert row["data_source"] == "quark_selfplay_en" and row["metadata"] is None
-    assert row["reward_model"] == {"style": "rule", "ground_truth": {"target": ["vure"]}}
-    extra = row["extra_info"]
-    assert (extra["index"], extra["question"], extra["split"], extra["need_tools_kwargs"]) == (
-        0,
-        "dummy",
-        "train",
-        True,
-    )
-    assert extra["tools_kwargs"]["search"]["create_kwargs"]["ground_truth"] == {"target": ["vure"]}
-
-
-@pytest.mark.parametrize(
-    "write, name",
-    [(write_plain, "q.parquet"), (write_flashrag, "q.txt"), (partial(write_search_r1, prompt=training_prompt()), "q")],
-)
-def test_an_ending_of_another_format(tmp_path, write, name):
-    with pytest.raises(InputError, match="ends in .jsonl"):
-        write(tmp_path / name, NQ)
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path):

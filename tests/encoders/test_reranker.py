@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
-from ssp.search.encoders.reranker import CrossEncoder
+from ssp.search.encoders.encoder import CrossEncoder
 
 QUERIES = ["who founded the city of pota", "vure", "a river in the city of vure , a company ?"]
 DOCUMENTS = [
@@ -72,14 +71,6 @@ def test_two_outputs_are_the_odds_of_the_second(tmp_path):
     score = CrossEncoder(folder, max_length=32).scores(["vure"], [[Document("d", "bino seat")]])[0][0]
     no, yes = plain(folder, "vure", "bino seat", 32)
     assert abs(score - (yes - no)) < 1e-5
-
-
-def test_threads_share_one(folder):
-    encoder = CrossEncoder(folder, max_length=64)
-    expected = encoder.scores(QUERIES, DOCUMENTS)
-    with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: encoder.scores(QUERIES, DOCUMENTS), range(12)):
-            assert found == expected
 
 
 def test_models_that_do_not_score_pairs_are_refused(tmp_path, folder):

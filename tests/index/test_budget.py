@@ -1,4 +1,4 @@
-"""What an index needs: refused, warned about, or let through."""
+"""What an index needs: refused or let through."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from ssp.search.index import budget
 from ssp.search.index.budget import check
 
 
-def test_what_fits_is_let_through_what_is_mapped_is_warned_about_the_rest_is_refused(monkeypatch):
+def test_what_fits_is_let_through_and_the_rest_is_refused(monkeypatch):
     monkeypatch.setattr(budget, "available_mb", lambda memory_mb=0: min(4000, memory_mb or 4000))
-    assert check({"dense": 1000}, {"documents": 2000}) == ""
-    assert "60,000 MB are memory-mapped, and 3,300 MB are free" in check({"encoder": 700}, {"dense": 60_000})
+    check({"dense": 4000})
     with pytest.raises(InputError, match=r"4,200 MB \(dense 3,500, encoder 700\), and 4,000 MB may be used"):
-        check({"dense": 3500, "encoder": 700}, {"documents": 9})
+        check({"dense": 3500, "encoder": 700})
     with pytest.raises(InputError, match="fits its memory"):
-        check({"dense": 3500}, {}, memory_mb=3000)
+        check({"dense": 3500}, memory_mb=3000)
 
 
 def test_the_free_memory_is_bounded_by_the_setting_and_by_the_groups_around_the_process(tmp_path, monkeypatch):

@@ -74,14 +74,6 @@ def test_every_kind_of_dense_index_finds_what_is_nearest(source, tmp_path, facto
     assert found.rows[:, 0].tolist() == (asked @ table(source).T).argmax(axis=1).tolist()
 
 
-def test_the_same_build_gives_the_same_files(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(vectors, "ADDED", 40)
-    faiss.omp_set_num_threads(1)
-    for name in ("one", "two"):
-        build_index(source, tmp_path / name, dense("PCA8,IVF4_HNSW8,SQ8", parts=2), encode=Encode())
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
 @pytest.mark.covers("SR-50")
 def test_a_saved_embedding_is_used_again_without_encoding(source, tmp_path):
     encode = Encode()
@@ -264,18 +256,6 @@ def test_taken_and_unwritable_folders_are_refused(source, tmp_path):
         build_index(source, source / "index", IndexPlan())
 
 
-def test_a_full_disk_is_told_and_gone_on_from(source, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(postings, "on_disk", full)
-        with pytest.raises(InputError, match="No space left"):
-            build_index(source, tmp_path / "i", IndexPlan())
-    build_index(source, tmp_path / "i", IndexPlan())
-    store.open_shard(tmp_path / "i")
-
-
 def stopped(monkeypatch, where, name, source, out, plan):
     """A build that ends at the call of `where.name`."""
 
@@ -307,29 +287,12 @@ def test_another_plan_is_refused_where_a_build_is_unfinished(source, tmp_path, m
         build_index(source, out, dense("HNSW8"), encode=Encode())
 
 
-def test_a_corpus_that_changes_meanwhile_is_refused(source, tmp_path):
-    def report(stage, done, total):
-        if stage == "bm25":
-            source.write_text('{"id": 1, "contents": "another"}')
-
-    with pytest.raises(InputError, match="stays as it is"):
-        build_index(source, tmp_path / "i", IndexPlan(), report)
-    assert not (tmp_path / "i").exists()
-
-
 def test_one_process_at_a_time(source, tmp_path):
     def report(stage, done, total):
         with pytest.raises(InputError, match="one process at a time"):
             build_index(source, tmp_path / "i", IndexPlan())
 
     build_index(source, tmp_path / "i", IndexPlan(), report)
-
-
-def test_a_finished_build_that_was_not_tidied_up(source, tmp_path, monkeypatch):
-    stopped(monkeypatch, store, "stamp", source, tmp_path / "i", IndexPlan())
-    assert (tmp_path / ".i.building").exists()
-    assert build_index(source, tmp_path / "i", IndexPlan()) == store.read_manifest(tmp_path / "i")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "i"]
 
 
 KILLED = """
@@ -342,7 +305,7 @@ from ssp.search import postings
 from ssp.search.index import builder, store, vectors
 from ssp.search import documents
 faiss.omp_set_num_threads(1)
-postings.RUN_TOKENS, vectors.SAVE_SECONDS, vectors.KEEP_SECONDS, vectors.ADDED = 120, 0, 0, 16
+postings.RUN_TOKENS, vectors.SAVE_SECONDS, vectors.ADDED = 120, 0, 16
 encode, calls = Encode(), 0
 def die(inner):
     def call(*some, **named):

@@ -68,13 +68,6 @@ def test_every_form_of_corpus_file_gives_its_documents(tmp_path, name, raw):
     assert found == (4, fingerprint(CORPUS))
 
 
-def test_a_parquet_corpus(tmp_path):
-    pyarrow.parquet.write_table(
-        pyarrow.Table.from_pylist([{"id": d.id, "contents": d.contents} for d in CORPUS]), tmp_path / "c.parquet"
-    )
-    assert stored(tmp_path / "c.parquet", tmp_path, 0)[1].gather(np.arange(4)) == CORPUS
-
-
 @pytest.mark.parametrize("raw", [TEXT.encode(), b"\xef\xbb\xbf \n" + TEXT.replace("\n", "\n \x0b\n").encode()])
 def test_a_plain_file_serves_in_place(tmp_path, raw):
     corpus = write(tmp_path / "c.jsonl", raw)
@@ -87,15 +80,6 @@ def test_a_plain_file_serves_in_place(tmp_path, raw):
     assert not (tmp_path / "blob").is_symlink() and (tmp_path / "blob").stat().st_nlink == 1
 
 
-def test_a_link_over_a_boundary_is_symbolic(tmp_path, monkeypatch):
-    def refused(*_):
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(documents.os, "link", refused)
-    held = stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path, link_from=1)[1]
-    assert (tmp_path / "blob").is_symlink() and held.gather(np.arange(4)) == CORPUS
-
-
 def test_a_slice_gives_only_its_rows(tmp_path):
     stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path)
     held = MappedDocuments(tmp_path / "blob", np.load(tmp_path / "offsets.npy"), 1, 2)
@@ -104,14 +88,6 @@ def test_a_slice_gives_only_its_rows(tmp_path):
     for row in (0, 3, -1):
         with pytest.raises(IndexError):
             held.gather(np.array([1, row]))
-
-
-def test_warming_reads_the_rows_of_the_slice_up_to_a_limit(tmp_path):
-    stored(write(tmp_path / "c.jsonl", TEXT.encode()), tmp_path)
-    offsets = np.load(tmp_path / "offsets.npy")
-    held = MappedDocuments(tmp_path / "blob", offsets, 1, 2)
-    assert held.warm(2**30) == offsets[3] - offsets[1]
-    assert held.warm(7) == 7
 
 
 BAD = [

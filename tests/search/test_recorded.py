@@ -106,12 +106,6 @@ def test_an_answer_of_part_of_the_corpus_is_given_as_such_and_not_remembered(tmp
     assert (again.coverage, again.seconds, again.known) == (1.0, {}, 1) and len(inner.asked) == 2
 
 
-def test_half_a_surrogate_pair_can_be_recorded(tmp_path: Path) -> None:
-    inner = Counting()
-    search = RecordedSearch(tmp_path / "r.db", inner, BM25)
-    assert search.search(["a \ud800"], 1, "train") == search.search(["a \ud800"], 1, "train") and len(inner.asked) == 1
-
-
 def test_a_write_that_failed_leaves_the_file_free(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "r.db", timeout=0.1, isolation_level=None)
     other.execute("CREATE TABLE answers (retriever TEXT, k INTEGER, query TEXT, at REAL, documents TEXT)")

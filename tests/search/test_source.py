@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import httpx
-import numpy as np
 import pytest
 
 from ssp.base import services
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
-from ssp.base.services import Service, asked_pause
+from ssp.base.services import Service
 from ssp.search import HttpSearch, source
 from ssp.search.router import DOWN
-from ssp.search.source import SCHEMA, Elsewhere, RemoteShards, remote
+from ssp.search.source import SCHEMA, Elsewhere
 
 ITEM = {"document": {"id": "1", "contents": "x"}, "score": 1.5}
 
@@ -126,12 +123,6 @@ def test_a_refused_query_finds_nothing_and_spares_its_neighbours():
         assert [len(documents) for documents in found] == [0 if query == "bad" else 1 for query in asked]
 
 
-def test_documents_without_id_and_surplus_documents():
-    bare = {"document": {"contents": "x", "title": "t"}, "score": 2}
-    first, second = server({"result": [[bare, bare, bare]]}).search(["a"], 2, "train")[0]
-    assert first == second and len(first.id) == 16 and first.score == 2.0
-
-
 def test_documents_that_are_plain_text():
     """As Search-R1's reranking server gives them."""
     items = [{"document": '"T"\ntext', "score": 2.0}, {"document": "other", "score": -1.0}]
@@ -149,13 +140,6 @@ def test_documents_without_scores_count_in_their_order():
         [],
         [("text", 1.0)],
     ]
-
-
-def test_servers_with_and_without_scores_are_no_parts_of_one_corpus():
-    ranks, more = (Part({str(i): 0.0 for i in some}, ranked=True) for some in ((1, 2), (3, 4)))
-    assert [d.id for d in shards([ranks, more]).search(["a"], 3, "train")[0]] == ["1", "3", "2"]
-    with pytest.raises(Fault, match="retriever_schema.*without scores"):
-        shards([ranks, Part({"5": 1.0})]).search(["a"], 3, "train")
 
 
 def test_a_dripping_server_meets_the_deadline():
@@ -180,14 +164,6 @@ def test_addresses():
     search.close()
 
 
-def test_what_a_reply_says_of_itself():
-    plain = server(good).search(["a"], 1, "train")
-    assert (plain.coverage, plain.seconds) == (1.0, {})
-    said = {"coverage": 0.75, "timings": {"search": 0.5, "note": "x"}}
-    answers = server(lambda body: {**good(body), **said}).search(["a"], 1, "train")
-    assert (answers.coverage, answers.seconds) == (0.75, {"search": 0.5})
-
-
 def test_parts_of_a_long_request_add_up(monkeypatch):
     monkeypatch.setattr(source, "BATCH", 1)
 
@@ -199,21 +175,6 @@ def test_parts_of_a_long_request_add_up(monkeypatch):
     assert (len(answers), answers.coverage, answers.seconds) == (2, 0.5, {"search": 3.0})
 
 
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [("3", 3), ("0.25", 0.25), ("", 0), ("soon", 0), ("-4", 0), ("nan", 0), ("inf", 0), ("Wed, 99 Foo 2020", 0)],
-)
-def test_retry_after_in_seconds(header, seconds):
-    assert asked_pause(header) == seconds
-
-
-def test_retry_after_as_a_date():
-    soon = datetime.now(UTC) + timedelta(seconds=90)
-    assert 80 < asked_pause(format_datetime(soon, usegmt=True)) <= 90
-    assert 80 < asked_pause(format_datetime(soon.replace(tzinfo=None))) <= 90
-    assert asked_pause("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-
-
 @pytest.mark.parametrize(("header", "pause"), [("0.5", 0.5), ("1e9", 5.0), ("", 0.25)])
 def test_pauses_are_those_asked_for_within_bounds(monkeypatch, header, pause):
     slept = []
@@ -222,118 +183,3 @@ def test_pauses_are_those_asked_for_within_bounds(monkeypatch, header, pause):
     with pytest.raises(Fault, match="2 tries"):
         Service((DOWN, SCHEMA), 1.0, tries=2, backoff=0.25, transport=busy).ask("GET", "http://h")
     assert slept == [pause]
-
-
-class Part:
-    """A server with some documents: id -> score. `down`: it answers 503. `size`: what its /status says."""
-
-    def __init__(self, scores, size=None, coverage=None, status=503, ranked=False):
-        self.ranked = ranked  # it sends no scores
-        self.scores, self.size, self.coverage, self.status = scores, size, coverage, status
-        self.down, self.asked = False, 0
-        self.search = HttpSearch("http://h/base", tries=3, backoff=0.0, transport=httpx.MockTransport(self.answer))
-
-    def answer(self, request):
-        if request.url.path == "/base/status":
-            return httpx.Response(404) if self.size is None else httpx.Response(200, json={"documents": self.size})
-        assert request.url.path == "/base/retrieve"
-        self.asked += 1
-        if self.down:
-            return httpx.Response(self.status)
-        body = json.loads(request.content)
-        best = sorted(self.scores.items(), key=lambda item: (-item[1], int(item[0])))[: body["topk"]]
-        found = [{"document": {"id": id, "contents": f"d{id}"}, "score": score} for id, score in best]
-        if self.ranked:
-            found = [{"document": item["document"]} for item in found]
-        said = {} if self.coverage is None else {"coverage": self.coverage}
-        return httpx.Response(200, json={"result": [found for _ in body["queries"]], **said})
-
-
-def shards(parts, least=1.0, clock=time.monotonic):
-    return RemoteShards([part.search for part in parts], least, clock)
-
-
-def test_several_servers_answer_as_one_of_them_with_everything():
-    scores = {str(i): float(value) for i, value in enumerate(np.random.default_rng(0).integers(0, 9, 60))}
-    parts = [Part({id: score for id, score in scores.items() if int(id) % 3 == i}, size=20) for i in range(3)]
-    for k in (1, 7, 60, 80):
-        answers = shards(parts).search(["a", "b"], k, "train")
-        assert answers == Part(scores).search.search(["a", "b"], k, "train")
-        assert answers.coverage == 1.0
-    assert shards(parts).search(["a"], 1, "none") == [[]] and shards(parts).search([], 1, "train") == []
-
-
-def test_a_lost_server_is_left_out_honestly_or_is_a_fault():
-    for status, cause in ((503, "retriever_down"), (404, "retriever_schema")):
-        parts = [Part({"1": 1.0}, 10), Part({"2": 2.0}, 30), Part({"3": 3.0}, 60, status=status)]
-        whole, some = shards(parts), shards(parts, 0.4)
-        for search in (whole, some):
-            assert [d.id for d in search.search(["a"], 3, "train")[0]] == ["3", "2", "1"]
-        parts[2].down = True
-        answers = some.search(["a"], 3, "train")
-        assert ([d.id for d in answers[0]], answers.coverage) == (["2", "1"], 0.4)
-        with pytest.raises(Fault, match=f"retriever_partial: 0.400 .*{cause}"):
-            whole.search(["a"], 3, "train")
-        parts[1].down = True
-        with pytest.raises(Fault, match="retriever_partial: 0.100"):
-            some.search(["a"], 3, "train")
-        parts[0].down = True
-        with pytest.raises(Fault) as caught:
-            whole.search(["a"], 3, "train")
-        assert caught.value.cause == "retriever_down"
-
-
-def test_shares_where_a_server_does_not_say_its_size():
-    parts = [Part({"1": 1.0}), Part({"2": 2.0}), Part({"3": 3.0})]
-    parts[0].down = True
-    assert shards(parts, 0.1).search(["a"], 1, "train").coverage == pytest.approx(2 / 3)
-    parts = [Part({"1": 1.0}, 10), Part({"2": 2.0}, 30), Part({"3": 3.0})]
-    parts[2].down = True
-    assert shards(parts, 0.1).search(["a"], 1, "train").coverage == pytest.approx(40 / 60)
-
-
-def test_a_servers_own_coverage_counts():
-    parts = [Part({"1": 1.0}, 10, coverage=0.5), Part({"2": 2.0}, 30)]
-    assert shards(parts, 0.8).search(["a"], 1, "train").coverage == pytest.approx(35 / 40)
-    with pytest.raises(Fault, match="retriever_partial: 0.875"):
-        shards(parts, 0.9).search(["a"], 1, "train")
-
-
-def test_a_server_that_is_down_is_left_alone_for_a_while_and_comes_back():
-    now = [100.0]
-    parts = [Part({"1": 1.0}, 10), Part({"2": 2.0}, 30)]
-    search = shards(parts, 0.25, lambda: now[0])
-    search.search(["a"], 2, "train")
-    parts[1].down, parts[1].asked = True, 0
-    assert search.search(["a"], 2, "train").coverage == 0.25 and parts[1].asked == 3  # all tries
-    assert search.search(["b"], 2, "train").coverage == 0.25 and parts[1].asked == 3  # left alone
-    now[0] += source.REST
-    assert search.search(["c"], 2, "train").coverage == 0.25 and parts[1].asked == 4  # one try
-    assert search.search(["c"], 2, "train").coverage == 0.25 and parts[1].asked == 4
-    parts[1].down = False
-    now[0] += source.REST
-    assert search.search(["d"], 2, "train").coverage == 1.0
-    parts[0].down = parts[1].down = True
-    with pytest.raises(Fault, match="retriever_down"):
-        search.search(["e"], 2, "train")
-    asked = parts[1].asked
-    with pytest.raises(Fault, match="retriever_down"):  # nothing is left to answer without it
-        search.search(["e"], 2, "train")
-    assert parts[1].asked == asked + 3
-
-
-def test_every_server_is_asked_each_time_when_all_of_the_corpus_must_be():
-    parts = [Part({"1": 1.0}), Part({"2": 2.0})]
-    parts[1].down = True
-    search = shards(parts)
-    for tries in (3, 6):
-        with pytest.raises(Fault):
-            search.search(["a"], 1, "train")
-        assert parts[1].asked == tries
-
-
-def test_addresses_with_blanks_between_are_parts():
-    assert isinstance(remote("http://h:1", 1.0, 1.0), HttpSearch)
-    assert isinstance(remote("http://h:1  http://h:2", 1.0, 1.0), RemoteShards)
-    with pytest.raises(InputError):
-        remote("http://h:1 ftp://h", 1.0, 1.0)

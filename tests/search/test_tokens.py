@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssp.search.tokens import tokenise
+from ssp.search.postings import tokenise
 
 
 def plainly(text):

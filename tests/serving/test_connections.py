@@ -13,7 +13,7 @@ from searchserver import create_app, get, post, running, tiny
 
 from ssp.search import Answers
 from ssp.search.router import Options
-from ssp.search.serving import api, connection
+from ssp.search.serving import api
 
 HEAD = b"POST /retrieve HTTP/1.1\r\nHost: h\r\n"
 BODY = b'{"queries": ["vure"]}'
@@ -23,7 +23,6 @@ WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server with little patience."""
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
     monkeypatch.setattr(api, "BODY_SECONDS", 0.3)
     with running(create_app(tiny(), 1)) as base:
         yield base
@@ -44,53 +43,10 @@ def until_the_end(client: socket.socket) -> bytes:
     return received
 
 
-@pytest.mark.parametrize("sent", [b"", HEAD, b"\r\n", b"POST /retr"])
-def test_a_connection_without_a_whole_head_is_closed(address: str, sent: bytes) -> None:
-    with opened(address, sent) as client:
-        assert until_the_end(client) == b""
-
-
-def test_a_second_head_that_stops_half_way_is_closed_after_the_first_reply(address: str) -> None:
-    with opened(address, WHOLE + HEAD) as client:
-        assert until_the_end(client).startswith(b"HTTP/1.1 200")
-    with opened(address, WHOLE) as client:
-        assert client.recv(65536).startswith(b"HTTP/1.1 200")
-        client.sendall(b"\r\n")
-        until_the_end(client)
-
-
 def test_a_body_that_stops_half_way_is_a_408_and_the_end(address: str) -> None:
     with opened(address, WHOLE[:-5]) as client:
         reply = until_the_end(client)
     assert reply.startswith(b"HTTP/1.1 408") and b'{"detail":' in reply
-
-
-def test_a_slow_but_whole_request_is_answered_and_the_connection_stays(address: str) -> None:
-    with opened(address) as client:
-        for _ in range(3):
-            for part in (WHOLE[:20], WHOLE[20:60], WHOLE[60:]):
-                client.sendall(part)
-            assert client.recv(65536).startswith(b"HTTP/1.1 200")
-
-
-@pytest.mark.parametrize(
-    "head",
-    [b"".join(b"X-%d: %s\r\n" % (i, b"a" * 1000) for i in range(100)), b"X: " + b"a" * 2**20, b"A: b\r\n" * 20_000],
-)
-def test_a_head_without_end_is_refused(address: str, head: bytes) -> None:
-    """Whether its lines end or not, before or after the server has closed."""
-    with opened(address) as client:
-        try:
-            client.sendall(HEAD + head)
-            reply = until_the_end(client)
-        except ConnectionError:
-            return
-    assert reply.startswith(b"HTTP/1.1 400")
-
-
-def test_a_large_body_beside_a_small_head_is_no_large_head(address: str) -> None:
-    body = BODY[:-1] + b" " * 2**20 + b"}"
-    assert post(address, content=body).status_code == 200
 
 
 def test_idle_connections_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

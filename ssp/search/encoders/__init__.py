@@ -1,2 +1,1 @@
-"""The models of retrieval: encoder.py (texts to vectors), reranker.py (a query with each document), families.py (what their
-files say), forward.py (their forward pass)."""
+"""The models of retrieval: texts to vectors, and a query with each document to a score."""

@@ -1,8 +1,4 @@
-"""Text to vectors with an encoder's own files.
-
-Owns the pooling, and the order from texts to vectors. Promises that a text has one vector, alone or in any batch (1e-5 in
-float32), in the caller's order, from any thread. Refuses what the files do not say (see families.py).
-"""
+"""Text to vectors, and a query with each document to a score: the same (1e-5 in float32) alone or in any batch."""
 
 from __future__ import annotations
 
@@ -13,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ssp.base.episode import Document
 from ssp.base.errors import InputError
-from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder, detect, read_json, read_modules
+from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder, detect, read_json
 from ssp.search.hits import Vectors
 
 if TYPE_CHECKING:
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["EncoderSpec", "TextEncoder", "detect"]
 
 _SIDES = {"DPRQuestionEncoder": "queries", "DPRContextEncoder": "passages"}
-_ACTIVATIONS = ("Identity", "Tanh", "ReLU")
 
 
 class TextEncoder:
@@ -38,7 +34,8 @@ class TextEncoder:
     def __init__(self, folder: Path, spec: EncoderSpec, dtype: str = "float32", device: str = "cpu") -> None:
         from ssp.search.encoders.forward import Forward
 
-        folder = Path(folder)
+        if spec.projection:
+            raise InputError("an encoder has no Dense modules", spec.model, "use another encoder")
         if spec.pooling not in POOLINGS:
             raise InputError("a pooling is known", spec.pooling, f"set --pooling to one of {', '.join(POOLINGS)}")
         body = body_folder(folder)
@@ -49,8 +46,6 @@ class TextEncoder:
         self._start = int(getattr(self._forward.model.config, "decoder_start_token_id", None) or 0)
         self._queries = self._forward.tokenizer(spec.max_length)
         self._passages = self._forward.tokenizer(spec.passage_length)
-        modules = (read_modules(folder) or []) if spec.projection else []
-        self._projection = [_dense(path, self._forward.device) for name, path in modules if name == "Dense"]
         try:
             self.dim = int(self._run(self._passages.encode_batch_fast(["a"]))[0].shape[0])
         except (RuntimeError, AttributeError, TypeError) as error:
@@ -71,9 +66,8 @@ class TextEncoder:
         from ssp.search.encoders.forward import clean
 
         if self._side not in ("", side):
-            raise InputError(
-                f"{side} are encoded by DPR's other model", f"{self.spec.model} takes {self._side}", "name that folder"
-            )
+            found = f"{self.spec.model} takes {self._side}"
+            raise InputError(f"{side} are encoded by DPR's other model", found, "name that folder")
         begun = time.perf_counter()
         encodings = tokenizer.encode_batch_fast([clean(prefix + text, length) for text in texts])
         tokenised = time.perf_counter()
@@ -113,8 +107,6 @@ class TextEncoder:
         else:
             weights = batch.mask[..., None].float()
             vectors = (hidden.float() * weights).sum(1) / weights.sum(1)
-        for project in self._projection:
-            vectors = project(vectors)
         return torch.nn.functional.normalize(vectors, dim=-1) if self.spec.normalise else vectors
 
 
@@ -133,24 +125,61 @@ def _kind(config: dict[str, Any], spec: EncoderSpec) -> tuple[Any, str]:
     return transformers.AutoModel, ""
 
 
-def _dense(folder: Path, device: torch.device) -> Any:
-    """A Dense module of a sentence-transformers folder: a linear layer and its activation, in float32."""
-    import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+class CrossEncoder:
+    """The cross-encoder in `folder`, on one device. Safe in several threads.
 
-    config = read_json(folder / "config.json")
-    activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
-    module = config.get("module_input_name", "sentence_embedding")
-    if activation not in _ACTIVATIONS or config.get("use_residual") or module != "sentence_embedding":
-        raise InputError(f"a Dense module ends in one of {', '.join(_ACTIVATIONS)}", config, "use another encoder")
-    layer = torch.nn.Linear(int(config["in_features"]), int(config["out_features"]), bool(config.get("bias", True)))
-    try:
-        layer.load_state_dict(
-            {k.removeprefix("linear."): v for k, v in load_file(folder / "model.safetensors").items()}
-        )
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise InputError(
-            "a Dense module's folder holds its safetensors", f"{folder}: {error}", "save it again"
-        ) from error
-    return torch.nn.Sequential(layer, getattr(torch.nn, activation)()).requires_grad_(False).to(device)
+    `batch`: most pairs a forward pass; `max_length`: tokens of a pair. The document is cut to fit; a query keeps at most
+    half of the tokens. A model with one output gives it as it is (a logit), one with two gives the second minus the first
+    (log odds of relevant). InputError for another number of outputs, and for what `Forward` refuses.
+    """
+
+    def __init__(
+        self, folder: Path, dtype: str = "float32", device: str = "cpu", batch: int = 32, max_length: int = 512
+    ) -> None:
+        from transformers import AutoModelForSequenceClassification
+
+        from ssp.search.encoders.forward import Forward
+
+        if batch < 1 or max_length < 16:
+            found = f"batch {batch}, max_length {max_length}"
+            raise InputError("a batch holds a pair or more, a pair 16 tokens or more", found, "set larger ones")
+        self._forward = Forward(Path(folder), AutoModelForSequenceClassification, dtype, device)
+        self._batch, self._length = batch, max_length
+        self._outputs = int(self._forward.model.config.num_labels)
+        if self._outputs not in (1, 2):
+            found = f"{folder}: {self._outputs} outputs"
+            rule = "a cross-encoder has one output, or two of which the second is relevant"
+            raise InputError(rule, found, "use another")
+        self._pairs = self._forward.tokenizer(max_length, "only_second")
+        self._words = self._forward.tokenizer(max_length)
+        self._words.no_truncation()
+
+    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
+        """One score a document, higher is better, in the order of `documents`."""
+        from ssp.search.encoders.forward import clean
+
+        half, words = self._length // 2, [clean(query, self._length) for query in queries]
+        encodings = self._words.encode_batch(words, add_special_tokens=False)
+        asked = [
+            query if len(encoding.ids) <= half else query[: encoding.offsets[half - 1][1]]
+            for query, encoding in zip(words, encodings, strict=True)
+        ]
+        pairs = [
+            (query, clean(document.contents, self._length))
+            for query, own in zip(asked, documents, strict=True)
+            for document in own
+        ]
+        scores = iter(self._run(self._pairs.encode_batch_fast(pairs)))
+        return [[next(scores) for _ in own] for own in documents]
+
+    def _run(self, encodings: Sequence[Any]) -> list[float]:
+        import torch
+
+        scores = np.zeros(len(encodings), dtype=np.float32)
+        with torch.inference_mode():
+            for batch in self._forward.batches(encodings, self._batch):
+                logits = self._forward(batch).logits.float()
+                score = logits[:, 0] if self._outputs == 1 else logits[:, 1] - logits[:, 0]
+                scores[batch.rows] = score.cpu().numpy()
+        found: list[float] = scores.tolist()
+        return found

@@ -1,15 +1,11 @@
-"""How an encoder turns text into a vector, read from its name and its own files.
-
-Owns the facts of the known families and the reading of a sentence-transformers folder. Promises that what the caller
-says goes before what the files say, and that before what the name suggests. Refuses to guess a pooling, and to know torch.
-"""
+"""How an encoder turns text into a vector, read from its name and its own files; a pooling is never guessed."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +47,8 @@ class EncoderSpec:
     """How texts become vectors. `model`: name or folder as given; `family`: the rule that fired (see `detect`).
 
     `pooling`: mean over the text's tokens, cls (the first), last, pooler (the model's own output), decoder (the first
-    position of an encoder-decoder's decoder). `normalise`: to length 1. `projection`: the folder's Dense modules follow
-    the pooling. Lengths in tokens, special ones included: `max_length` of queries, `passage_length`.
+    position of an encoder-decoder's decoder). `normalise`: to length 1. `projection`: always false (of older index folders).
+    Lengths in tokens, special ones included: `max_length` of queries, `passage_length`.
     """
 
     model: str
@@ -67,36 +63,23 @@ class EncoderSpec:
 
 
 def detect(folder: Path, model: str, given: Mapping[str, Any] | None = None) -> EncoderSpec:
-    """How the encoder in `folder` is used. Of each field counts what is said first by:
+    """How the encoder in `folder` is used. Of each field counts what is said first by `given` (the caller's word), the files
+    of a sentence-transformers folder (modules.json with Pooling and Normalize, prompts, lengths), and the family that a
+    word of `model`, of the folder's name or of config.json names.
 
-    1. `given`, the caller's word (names are those of `EncoderSpec`); a given `family` brings its facts with it.
-    2. The files of a sentence-transformers folder: modules.json with Pooling, Dense and Normalize (vectors are not
-       normalised without the last), prompts "query" and "passage" or "document" unless they are empty, lengths.
-    3. The family whose name is a word of `model`, of the folder's name or of config.json's `_name_or_path`: e5
-       (e5-*-instruct), bge (bge-*-zh, bge-m3), contriever, jina, dpr; else by config.json: DPR classes, the T5 kinds.
-    `family` of the result: the one given or found, or "sentence-transformers" where only 2 applied.
-
-    InputError for a folder that says nothing (set `pooling`), for modules that are not supported, for an unknown name.
+    InputError for a folder that says nothing (set `pooling`) and for modules that are not supported.
     """
-    said = dict(given or {})
-    names = {field.name for field in fields(EncoderSpec)}
-    if wrong := sorted(set(said) - names):
-        raise InputError("an encoder's settings have known names", ", ".join(wrong), ", ".join(sorted(names)))
-    folder, family = Path(folder), str(said.get("family", ""))
-    if family and family not in _FAMILIES:
-        raise InputError("an encoder's family is known", family, f"choose one of {', '.join(_FAMILIES)}")
+    said, folder = dict(given or {}), Path(folder)
     body = body_folder(folder)
     config = read_json(body / "config.json")
     files = {} if (modules := read_modules(folder)) is None else _of_files(folder, body, modules)
-    guess = _family(config, model, folder)
-    facts = {**_FAMILIES.get(guess, {}), **files, **_FAMILIES.get(family, {}), **said}
+    family = _family(config, model, folder)
+    facts: dict[str, Any] = {"family": "sentence-transformers" if files and not family else family}
+    facts |= {**_FAMILIES.get(family, {}), **files, **said}
     if "pooling" not in facts:
-        raise InputError(
-            "an encoder's pooling is known by its modules.json or its name",
-            f"{model} ({config.get('model_type', 'no model_type')}) has neither",
-            "set --pooling (mean, cls, pooler, decoder, last), and the prefixes if it has some",
-        )
-    facts["family"] = family or guess or ("sentence-transformers" if files else "")
+        found = f"{model} ({config.get('model_type', 'no model_type')}) has neither"
+        step = f"set --pooling ({', '.join(POOLINGS)}), and the prefixes if it has some"
+        raise InputError("an encoder's pooling is known by its modules.json or its name", found, step)
     limit = position_limit(body, config)
     for name, most in (("max_length", LENGTH), ("passage_length", max(LENGTH, files.get("passage_length", 0)))):
         if name not in said:
@@ -109,9 +92,8 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"a model's folder holds a readable {path.name}", f"{path}: {error}", "give the folder of a whole model"
-        ) from None
+        rule = f"a model's folder holds a readable {path.name}"
+        raise InputError(rule, f"{path}: {error}", "give the folder of a whole model") from None
 
 
 def read_modules(folder: Path) -> list[tuple[str, Path]] | None:
@@ -125,10 +107,8 @@ def read_modules(folder: Path) -> list[tuple[str, Path]] | None:
         found = f"{path}: {error!r}"
         raise InputError("modules.json lists modules with type and path", found, "save the model again") from None
     kinds = " ".join(kind for kind, _ in modules)
-    if not re.fullmatch(r"Transformer Pooling( Dense)*( Normalize)?", kinds):
-        raise InputError(
-            "an encoder's modules are Transformer, Pooling, Dense, Normalize", kinds, "use another encoder"
-        )
+    if kinds not in ("Transformer Pooling", "Transformer Pooling Normalize"):
+        raise InputError("an encoder's modules are Transformer, Pooling, Normalize", kinds, "use another encoder")
     return modules
 
 
@@ -152,9 +132,7 @@ def position_limit(body: Path, config: Mapping[str, Any]) -> int:
 
 def _of_files(folder: Path, body: Path, modules: list[tuple[str, Path]]) -> dict[str, Any]:
     """What the files of a sentence-transformers folder say."""
-    kinds = [kind for kind, _ in modules]
-    facts: dict[str, Any] = {"normalise": "Normalize" in kinds, "projection": "Dense" in kinds}
-    facts["pooling"] = _pooling(modules[1][1] / "config.json")
+    facts: dict[str, Any] = {"normalise": len(modules) > 2, "pooling": _pooling(modules[1][1] / "config.json")}
     for path in sorted(body.glob("sentence_*_config.json")):
         said = read_json(path)
         if said.get("do_lower_case"):
@@ -181,11 +159,8 @@ def _pooling(path: Path) -> str:
     ]
     modes = [modes] if isinstance(modes, str) else modes
     if len(modes) != 1 or modes[0] not in _POOLINGS or said.get("include_prompt") is False:
-        raise InputError(
-            "an encoder pools one way (mean, cls, lasttoken), prefixes included",
-            f"{path}: {said}",
-            "use another encoder",
-        )
+        rule = "an encoder pools one way (mean, cls, lasttoken), prefixes included"
+        raise InputError(rule, f"{path}: {said}", "use another encoder")
     return _POOLINGS[modes[0]]
 
 

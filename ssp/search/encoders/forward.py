@@ -1,14 +1,10 @@
-"""A transformer's own forward pass over texts of many lengths.
-
-Owns the loading of a model folder (safetensors, Rust tokenizer) and the cutting of texts into batches. Promises that every
-weight comes from the folder, that padding is masked, and thread safety: nothing changes after loading. Refuses code that
-comes with a model, and to know what the outputs mean.
+"""A transformer's forward pass over texts of many lengths. Every weight comes from the folder; code that comes with a model
+is refused.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +13,11 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError
-from torch import nn
 
 from ssp.base.errors import InputError
 from ssp.search.encoders.families import position_limit, read_json
 
+_UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _CPU_TOKENS, _GPU_TOKENS = 512, 32_768
 """Tokens of one batch: on a CPU what keeps the activations near the core, on a GPU what fills it."""
@@ -41,47 +37,22 @@ class Batch:
     types: torch.Tensor | None
 
 
-class PackedLinear(nn.Module):
-    """A linear layer with its weights in the order that oneDNN's CPU kernels read: less work a call, most on short texts.
-
-    Equal to `nn.Linear` up to rounding. `weight` keeps its name: models look at its dtype.
-    """
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), 64)
-        self.bias = None if layer.bias is None else layer.bias.detach()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """`x [..., in]` to `[..., out]`."""
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return out
-
-
-def pack(model: nn.Module) -> None:
-    """Replace the plain linear layers of `model` by packed ones, in place."""
-    for name, child in list(model.named_children()):
-        if type(child) is nn.Linear and child.weight.dtype in (torch.float32, torch.bfloat16):
-            setattr(model, name, PackedLinear(child))
-        else:
-            pack(child)
-
-
 class Forward:
     """The model of class `kind` in `folder`, on one device. `optional`: names of weights that it may lack, unused then.
-
-    `limit`: most tokens that it reads at once. InputError for a folder, dtype or device that cannot be used.
-    """
+    `limit`: most tokens that it reads at once. InputError for a folder, dtype or device that cannot be used."""
 
     def __init__(self, folder: Path, kind: Any, dtype: str, device: str, optional: tuple[str, ...] = ()) -> None:
         if dtype not in DTYPES:
             raise InputError("a model's dtype is known", dtype, f"choose one of {', '.join(DTYPES)}")
-        self.device = _device(device)
+        try:
+            self.device = torch.device(device)
+        except RuntimeError:
+            raise InputError("a device is cpu, cuda or cuda:N", device, "set another device") from None
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise InputError("device cuda needs a GPU that torch sees", device, "use cpu, or torch's CUDA build")
         config = read_json(folder / "config.json")
         self.model = _load(folder, config, kind, DTYPES[dtype], optional)
         self.limit = position_limit(folder, config)
-        if self.device.type == "cpu" and torch.backends.mkldnn.is_available():
-            pack(self.model)
         self.model.to(self.device)
         self._slow = _tokenizer(folder, config)
         self._typed = int(config.get("type_vocab_size") or 0) > 1
@@ -137,46 +108,27 @@ def clean(text: str, length: int) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError("a device is cpu, cuda or cuda:N", name, "set another device") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda needs a GPU that torch sees", name, "use cpu, or install torch's CUDA build")
-    return device
-
-
 def _load(folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, optional: tuple[str, ...]) -> Any:
     classes = config.get("architectures") or []
     if "auto_map" in config and not any(hasattr(transformers, str(name)) for name in classes):
-        raise InputError(
-            "a model runs on the library's own code", f"{folder} brings its own ({classes})", "use another model"
-        )
+        found = f"{folder} brings its own ({classes})"
+        raise InputError("a model runs on the library's own code", found, "use another model")
+    options = {"dtype": dtype, "use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
     transformers.logging.disable_progress_bar()
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # what it warns of, missing weights, is our error
     try:
-        model, info = kind.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        model, info = kind.from_pretrained(folder, output_loading_info=True, **options)
+    except _UNREADABLE as error:
         found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
         raise InputError("a model's folder holds its config and safetensors", found, "copy or save it again") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
     missing = sorted(name for name in info["missing_keys"] if not any(part in name for part in optional))
     if missing or info["mismatched_keys"]:
-        wrong = ", ".join([*missing, *(str(key) for key in info["mismatched_keys"])][:5])
-        raise InputError(
-            f"a folder holds all weights of {type(model).__name__}", f"{folder} lacks {wrong}",
-            "use a model of that kind, or another pooling",
-        )  # fmt: skip
+        found = f"{folder} lacks {', '.join([*missing, *map(str, info['mismatched_keys'])][:5])}"
+        rule = f"a folder holds all weights of {type(model).__name__}"
+        raise InputError(rule, found, "use a model of that kind, or another pooling")
     model.config.use_cache = False
     return model.eval().requires_grad_(False)
 
@@ -192,12 +144,13 @@ def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
         kind = transformers.PreTrainedTokenizerFast if exact else transformers.AutoTokenizer
         made: Any = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         words = 1 + max(made.backend_tokenizer.get_vocab().values(), default=0)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except _UNREADABLE as error:
         found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
         raise InputError("a model's folder holds a tokenizer that has a Rust form", found, "copy it again") from error
     if words > config.get("vocab_size", words):
-        raise InputError(
-            "a tokenizer's ids lie within the model's vocabulary", f"{folder}: {words} > {config['vocab_size']}",
-            "copy the tokenizer of this model",
-        )  # fmt: skip
+        rule, found = (
+            "a tokenizer's ids lie within the model's vocabulary",
+            f"{folder}: {words} > {config['vocab_size']}",
+        )
+        raise InputError(rule, found, "copy the tokenizer of this model")
     return made

@@ -1,5 +1,1 @@
-"""Index folders.
-
-documents.py and store.py hold them, builder.py makes them (vectors.py: the dense part), budget.py compares what
-they need with the memory that there is.
-"""
+"""Index folders: store.py holds them, builder.py makes them (vectors.py: the dense part)."""

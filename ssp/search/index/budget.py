@@ -30,17 +30,11 @@ def available_mb(memory_mb: int = 0) -> float:
     return min(limits)
 
 
-def check(loaded: Mapping[str, float], mapped: Mapping[str, float], memory_mb: int = 0) -> str:
-    """A warning where what is memory-mapped (name → MB: page cache) does not fit beside what is loaded; "" where all fits.
-
-    InputError when what is loaded is more than `available_mb`.
-    """
-    free, needed, cache = available_mb(memory_mb), sum(loaded.values()), sum(mapped.values())
+def check(loaded: Mapping[str, float], memory_mb: int = 0) -> None:
+    """InputError when what a process loads (name → MB) is more than `available_mb`."""
+    free, needed = available_mb(memory_mb), sum(loaded.values())
     if needed > free:
         parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
         found = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"
         step = "take more retriever.shards, a smaller index (--faiss IVF4096,SQ8)"
         raise InputError("what a process loads fits its memory", found, step)
-    if needed + cache <= free:
-        return ""
-    return f"{cache:,.0f} MB are memory-mapped, and {free - needed:,.0f} MB are free: searches will read from disk"

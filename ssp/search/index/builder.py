@@ -1,7 +1,5 @@
-"""A corpus file becomes an index folder.
-
-Its stages: documents, bm25, vectors, dense, seal. The folder is complete or not there, and the same command goes on where
-a killed one was (`.NAME.building` beside the folder says what is done); another plan is refused there.
+"""A corpus file becomes an index folder, in stages: documents, bm25, vectors, dense, seal. The folder is complete or not
+there, and the same command goes on where a killed one was (`.NAME.building` beside the folder says what is done).
 """
 
 from __future__ import annotations
@@ -66,16 +64,14 @@ class IndexPlan:
         if self.kind not in KINDS:
             raise InputError(f"an index is one of {', '.join(KINDS)}", self.kind, "set --kind")
         if (self.kind == BM25) != (self.encoder is None):
-            found = f"--kind {self.kind} and {'no' if self.encoder is None else 'an'} encoder"
-            raise InputError(
-                "a dense or hybrid index has an encoder, a BM25 index none", found, "set --kind and --encoder"
-            )
+            rule, found = "a dense or hybrid index has an encoder, a BM25 index none", f"--kind {self.kind}"
+            raise InputError(rule, found, "set --kind and --encoder")
         if self.faiss_file and (self.embedding or self.save_embedding or self.parts > 1):
             found = "--faiss-file with --embedding, --save-embedding or --parts"
             raise InputError("an index file is taken over as it is", found, "leave these out")
         if self.factory == store.FLAT and self.parts > 1:
-            rule = "only indexes other than Flat have parts"
-            raise InputError(rule, f"--parts {self.parts}", "leave it out: any number of shards share a Flat index")
+            rule = "any number of shards share a Flat index; others have parts"
+            raise InputError(rule, f"--parts {self.parts}", "leave it out")
 
     def noted(self, corpus: Path) -> dict[str, Any]:
         """All that decides the folder, with size and time of each file, as JSON. InputError for a file that is not one."""

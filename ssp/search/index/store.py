@@ -1,7 +1,5 @@
-"""An index as a folder.
-
-`manifest.json`, `documents.jsonl`, `offsets.npy`, `bm25/`, `dense/`. One whose manifest, sizes or contents disagree is
-refused: sizes at every start, contents once a machine. It is never updated: another corpus is another folder.
+"""An index as a folder. One whose manifest, sizes or contents disagree is refused: sizes at every start, contents once a
+machine.
 """
 
 from __future__ import annotations
@@ -9,7 +7,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import logging
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,8 +25,8 @@ from ssp.search.documents import MappedDocuments
 from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index import budget
 from ssp.search.index.budget import MB
+from ssp.search.postings import TOKENISER
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, retriever
-from ssp.search.tokens import TOKENISER
 
 if TYPE_CHECKING:
     from ssp.search.dense import FaissIndex, FlatIndex
@@ -40,9 +37,6 @@ WORDS = tuple(f"bm25/{name}" for name in ("data.npy", "rows.npy", "indptr.npy", 
 VECTORS, EMBEDDING = "dense/vectors.npy", "dense/embedding.npy"
 FLAT = "Flat"
 """The factory of exact search."""
-WARM = 2**30
-"""Bytes of documents that a shard reads when it is opened, at most: a second's work."""
-_log = logging.getLogger(__name__)
 _Progress = Callable[[int, int], None]
 """Bytes read, bytes in all."""
 PROCESS_MB = 300
@@ -207,10 +201,9 @@ def open_shard(
 ) -> Shard:
     """Shard `i` of `n` of an index folder, with what a search of `kind` needs.
 
-    BM25 and Flat are cut by rows, other indexes by parts. `memory_mb`: what may be loaded (0: what is free). What fits is
-    read once, so that no search waits for the disk: Flat's vectors, and documents up to `WARM`; else a warning is logged.
-    InputError for a broken folder, a kind that it has not, parts that `n` shards cannot share, too little memory, a vector
-    that is not finite.
+    BM25 and Flat are cut by rows, other indexes by parts; arrays are mapped where they can be, and Flat's vectors are read
+    once. `memory_mb`: what may be loaded (0: what is free). InputError for a broken folder, a kind that it has not, parts
+    that `n` shards cannot share, too little memory, a vector that is not finite.
     """
     folder, manifest = Path(folder), read_manifest(folder)
     if kind not in (*manifest.kinds, HYBRID) or (kind == HYBRID and len(manifest.kinds) < 2):
@@ -219,7 +212,7 @@ def open_shard(
     first, last = shard_rows(manifest.rows, i, n)
     if kind != BM25:
         check_parts(folder, manifest, n)
-    warning = budget.check(*needs(manifest, n, kind, gpu), memory_mb)
+    budget.check(needs(manifest, n, kind, gpu), memory_mb)
     verify(folder, manifest, manifest.needed(kind))
     offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
@@ -227,11 +220,7 @@ def open_shard(
     documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
     words = _words(folder, manifest.rows, first, last) if kind != DENSE else None
     dense = _dense(folder, manifest, first, last, gpu) if kind != BM25 else None
-    if warning:
-        _log.warning("%s: %s", folder, warning)
-    else:
-        documents.warm(WARM)
-        getattr(dense, "warm", lambda: None)()
+    getattr(dense, "warm", lambda: None)()
     return Shard(name_of(manifest, kind), manifest.rows, documents, words, dense)
 
 
@@ -242,20 +231,18 @@ def name_of(manifest: Manifest, kind: str) -> str:
     return f"{kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
 
 
-def needs(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> tuple[dict[str, float], dict[str, float]]:
-    """MB that one of `n` shards loads, and maps, by name."""
+def needs(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> dict[str, float]:
+    """MB that one of `n` shards loads, by name; what is memory-mapped is page cache."""
 
     def mb(*names: str) -> float:
         return sum(manifest.files[name]["bytes"] for name in names) / MB
 
-    loaded, mapped = {"process": float(PROCESS_MB)}, {"documents": mb(DOCUMENTS) / n + mb(OFFSETS)}
+    found = {"process": float(PROCESS_MB)}
     if kind != DENSE:
-        (mapped if n == 1 else loaded)["bm25"] = mb(*WORDS[:2]) / n + mb(WORDS[2])
         # a token is a string (49 bytes and its letters), its number (32) and its place in a table (about 70)
-        loaded["words"] = mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150
-    if kind != BM25:
-        (loaded if gpu else mapped)["vectors"] = mb(*manifest.vectors) / n
-    return loaded, mapped
+        found["words"] = mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150
+        found |= {"bm25": mb(*WORDS[:2]) / n + mb(WORDS[2])} if n > 1 else {}
+    return found | ({"vectors": mb(*manifest.vectors) / n} if gpu and kind != BM25 else {})
 
 
 def check_parts(folder: Path, manifest: Manifest, n: int) -> None:

@@ -1,7 +1,5 @@
-"""Vectors of a corpus and the dense index over them: made, taken over from files.
-
-A killed build goes on after what is on disk, to the same index (one thread); what is taken over fits the corpus row for
-row.
+"""Vectors of a corpus and the dense index over them, made or taken over from files. A killed build goes on after what is on
+disk, to the same index (one thread).
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ from ssp.search.index.store import FLAT, part_name
 
 SAVE_SECONDS = 10.0
 """Seconds of encoding that a kill may cost."""
-KEEP_SECONDS = 600.0
-"""Seconds of adding to an index that a kill may cost."""
 TRAIN_BYTES = 2**30
 """Vectors that an index is trained on, at most: a seeded sample of the whole corpus."""
 SEED = 20
@@ -119,29 +115,21 @@ def build_parts(
     HNSW is built with efConstruction `CONSTRUCTION`. All parts share one training, so that parts of IVF find together what
     one index finds. InputError for a factory that faiss refuses, for this width or this few rows.
     """
-    total, done = len(table), 0
+    total = len(table)
     with _refused(factory):
         if not (trained := scratch / "trained.faiss").exists():
             _write(_trained(table, factory), trained)
         for part in range(parts):
             first, last = shard_rows(total, part, parts)
-            target, partial = out / Path(part_name(part)).name, scratch / f"part-{part:04d}.partial"
-            done += last - first
-            if target.exists():
+            if (target := out / Path(part_name(part)).name).exists():
                 continue
-            index, saved = faiss.read_index(str(partial if partial.exists() else trained)), time.monotonic()
-            while (row := first + index.ntotal) < last:
-                if graph := _graph(
-                    index
-                ):  # a file does not keep its generator, and a build that goes on makes the same
+            index = faiss.read_index(str(trained))
+            for row in range(first, last, ADDED):
+                if graph := _graph(index):  # a file does not keep its generator
                     graph.rng = faiss.RandomGenerator(SEED + row)
                 index.add(np.ascontiguousarray(table[row : min(row + ADDED, last)], dtype=np.float32))
-                report(done - last + first + index.ntotal, total)
-                if time.monotonic() - saved > KEEP_SECONDS:
-                    _write(index, partial)
-                    saved = time.monotonic()
+                report(first + index.ntotal, total)
             _write(index, target)
-            partial.unlink(missing_ok=True)
 
 
 def _trained(table: npt.NDArray[np.float32], factory: str) -> Any:
@@ -180,11 +168,8 @@ def _refused(factory: str) -> Iterator[None]:
 
 
 def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:
-    """The factory and width of an index file: of Flat and HNSW what the file says, of others `factory`.
-
-    InputError unless it ranks the corpus's `rows` by inner product, in the encoder's `dim` (0: any), and `factory` makes
-    such an index.
-    """
+    """The factory and width of an index file: of Flat and HNSW what the file says, of others `factory`. InputError unless
+    it ranks the corpus's `rows` by inner product, in the encoder's `dim` (0: any), and `factory` makes such an index."""
     index = open_index(source)
     FaissIndex([index], [0])
     if index.ntotal != rows or (dim and index.d != dim):

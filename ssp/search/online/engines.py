@@ -1,8 +1,5 @@
-"""The table of web engines: how each is asked, and where its reply keeps the results.
-
-Owns one entry a engine: address, key, request form, pages, result form. Promises that a reply of another form raises
-KeyError, TypeError, AttributeError or ValueError, and that nothing here sees the key's value. Refuses to send anything.
-Forms: the engines' own API references (Serper, SerpApi, Google Custom Search JSON API v1).
+"""The table of web engines, after their own API references (Serper, SerpApi, Google Custom Search JSON API v1). A reply of
+another form raises KeyError, TypeError, AttributeError or ValueError.
 """
 
 from __future__ import annotations
@@ -32,9 +29,9 @@ class Result:
 @dataclass(frozen=True)
 class WebEngine:
     """One engine. `request`: (query, results wanted on a page, page from 0, site) → query parameters, or the JSON body of a
-    POST. `results`: a reply and its page → results, best first. `more`: whether the reply says that another page may hold
-    more. The key goes into the header `header`, or the parameter `parameter`. `most`: results on one page; `pages`: how
-    many pages there are to ask for."""
+    POST. `results`: a reply and its page → results, best first. `more`: whether another page may hold more. The key goes
+    into the header `header`, or the parameter `parameter`. `most`: results on one page; `pages`: how many there are to ask
+    for. `site`: what `retriever.online.site` is for this engine, where it must be set."""
 
     url: str
     key_env: str
@@ -47,16 +44,8 @@ class WebEngine:
     header: str = ""
     parameter: str = ""
     site: str = ""
-    """What `retriever.online.site` is for this engine, where it must be set."""
     clean: Callable[[str], str] = lambda query: query
     snippet: Callable[[str], str] = lambda snippet: snippet
-
-    def check(self, site: str) -> None:
-        """InputError where `site` is not what this engine needs."""
-        if self.site and not site:
-            found, step = f"{self.key_env} alone", "set retriever.online.site"
-            raise InputError(f"this engine needs {self.site} in retriever.online.site", found, step)
-        self.request("a", 1, 0, site)
 
 
 def sanitised(query: str) -> str:
@@ -77,10 +66,6 @@ def _all(items: Any) -> list[Result]:
     return [Result(item.get("title", ""), item.get("snippet", ""), item["link"]) for item in items]
 
 
-def _serper(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    return {"q": query, "num": count, **({"page": page + 1} if page else {})}
-
-
 _SERP = {
     "google": ("q", "start", 0),
     "google_light": ("q", "start", 0),
@@ -91,13 +76,23 @@ _SERP = {
 """SerpApi's engines: parameter of the query, of the first result's place, and the first place. Ten results a page."""
 
 
-def _serpapi(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    name = site or "google"
-    if name not in _SERP:
+def engine(name: str, site: str) -> WebEngine:
+    """The engine of this name. InputError for an unknown one, and where `site` is not what it needs."""
+    if name not in ENGINES:
+        raise InputError(f"an online engine is one of {', '.join(ENGINES)}", name, "use one of these")
+    found = ENGINES[name]
+    if found.site and not site:
+        rule = f"this engine needs {found.site} in retriever.online.site"
+        raise InputError(rule, f"{found.key_env} alone", "set retriever.online.site")
+    if name == "serpapi" and (site or "google") not in _SERP:
         rule = f"SerpApi's engine (retriever.online.site) is one of {', '.join(_SERP)}"
-        raise InputError(rule, name, "use one of these")
-    words, place, first = _SERP[name]
-    return {"engine": name, words: query, **({place: first + 10 * page} if page else {})}
+        raise InputError(rule, site, "use one of these")
+    return found
+
+
+def _serpapi(query: str, count: int, page: int, site: str) -> dict[str, Any]:
+    words, place, first = _SERP[site or "google"]
+    return {"engine": site or "google", words: query, **({place: first + 10 * page} if page else {})}
 
 
 def _serpapi_results(reply: Reply, page: int) -> list[Result]:
@@ -107,23 +102,16 @@ def _serpapi_results(reply: Reply, page: int) -> list[Result]:
     found = _all(reply.get("organic_results", []))
     if page:
         return found
-    boxes = reply.get("answer_box", [])
-    answers = [_answer(box) for box in (boxes if isinstance(boxes, list) else [boxes])]
+    boxes, answers = reply.get("answer_box", []), []
+    for box in boxes if isinstance(boxes, list) else [boxes]:
+        texts = [box[name] for name in ("snippet", "answer", "result") if isinstance(box.get(name), str)]
+        answers += [Result(box.get("title", ""), texts[0], box.get("link", ""))] if texts else []
     related = [
         Result(item.get("question", ""), item["snippet"], item.get("link", ""))
         for item in reply.get("related_questions", [])
         if item.get("snippet")
     ]
-    return [answer for answer in answers if answer.snippet] + found + related
-
-
-def _answer(box: Reply) -> Result:
-    texts = [box[name] for name in ("snippet", "answer", "result") if isinstance(box.get(name), str)]
-    return Result(box.get("title", ""), texts[0] if texts else "", box.get("link", ""))
-
-
-def _google(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    return {"cx": site, "q": query, "num": count, **({"start": 1 + count * page} if page else {})}
+    return answers + found + related
 
 
 def _google_results(reply: Reply, page: int) -> list[Result]:
@@ -135,7 +123,7 @@ ENGINES = {
     "serper": WebEngine(
         "https://google.serper.dev/search",
         "SERPER_API_KEY",
-        _serper,
+        lambda query, count, page, site: {"q": query, "num": count, **({"page": page + 1} if page else {})},
         lambda reply, page: _all(reply["organic"]),
         most=100,
         pages=10,
@@ -155,7 +143,12 @@ ENGINES = {
     "google_cse": WebEngine(
         "https://www.googleapis.com/customsearch/v1",
         "GOOGLE_API_KEY",
-        _google,
+        lambda query, count, page, site: {
+            "cx": site,
+            "q": query,
+            "num": count,
+            **({"start": 1 + count * page} if page else {}),
+        },
         _google_results,
         most=10,
         pages=10,

@@ -1,9 +1,5 @@
-"""Pages of the web: the paragraph of a page that a search engine's snippet was cut from.
-
-Owns fetching and reading. Promises that only public addresses are asked (the loopback too, for an engine on it), each
-for about `TIMEOUT` seconds and at most `LONGEST` bytes; that the time of reading grows with the length of a page alone,
-whatever it holds; and that a page which cannot be read leaves its snippet. Refuses scripts, other types than HTML, and
-other protocols than http(s).
+"""Pages of the web: the paragraph of a page that a search engine's snippet was cut from. Only public addresses are asked
+(the loopback too, for an engine on it), and reading takes time in proportion to the length of a page.
 """
 
 from __future__ import annotations
@@ -11,7 +7,6 @@ from __future__ import annotations
 import html
 import re
 import socket
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,8 +42,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Pages:
-    """Reads pages, `AT_ONCE` at a time. `loopback`: addresses of this machine may be asked too. `failed` counts the pages
-    that could not be read, `read` the others. Safe in several threads."""
+    """Reads pages, `AT_ONCE` at a time. `loopback`: addresses of this machine may be asked too. Safe in several threads."""
 
     def __init__(self, loopback: bool = False, timeout: float = TIMEOUT) -> None:
         self._loopback, self._timeout = loopback, timeout
@@ -56,8 +50,6 @@ class Pages:
         limits = httpx.Limits(max_keepalive_connections=0)
         self._client = httpx.Client(trust_env=False, headers=_HEADERS, limits=limits)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pages")
-        self._lock = threading.Lock()
-        self.read = self.failed = 0
 
     def around(self, found: Sequence[tuple[Document, str]]) -> list[tuple[Document, str]]:
         """Documents and their snippets, each with the page's paragraph as its text where there is one."""
@@ -71,17 +63,14 @@ class Pages:
     def _one(self, item: tuple[Document, str]) -> tuple[Document, str]:
         document, snippet = item
         try:
-            page = self._fetch(document.id)
+            text = paragraph(self._fetch(document.id), snippet)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError):
-            page = None
-        with self._lock:
-            self.read, self.failed = self.read + (page is not None), self.failed + (page is None)
-        text = paragraph(page, snippet) if page else ""
+            text = ""
         title = document.contents.split("\n", 1)[0]
         return (replace(document, contents=f"{title}\n{text}") if text else document), snippet
 
-    def _fetch(self, link: str) -> str | None:
-        """The page's source; None when it is no HTML. ValueError for an address that must not be asked."""
+    def _fetch(self, link: str) -> str:
+        """The first `LONGEST` bytes of the page; "" when it is no HTML. ValueError for an address that must not be asked."""
         url, deadline = httpx.URL(link), time.monotonic() + self._timeout
         for _ in range(REDIRECTS + 1):
             address = public_address(url, self._loopback)
@@ -95,23 +84,20 @@ class Pages:
                     continue
                 kind = reply.headers.get("content-type", "").split(";")[0].strip().lower()
                 plain = reply.headers.get("content-encoding", "identity").lower() == "identity"
-                return _source(reply, deadline) if reply.status_code == 200 and kind in _TYPES and plain else None
-        return None
-
-
-def _source(reply: httpx.Response, deadline: float) -> str:
-    """The first `LONGEST` bytes of the page."""
-    content = bytearray()
-    for chunk in reply.iter_raw():
-        content += chunk
-        if time.monotonic() > deadline:
-            raise httpx.ReadTimeout("page not complete in time")
-        if len(content) > LONGEST:
-            break
-    try:
-        return content[:LONGEST].decode(reply.charset_encoding or "utf-8", "replace")
-    except LookupError:
-        return content[:LONGEST].decode("utf-8", "replace")
+                if reply.status_code != 200 or kind not in _TYPES or not plain:
+                    break
+                content = bytearray()
+                for chunk in reply.iter_raw():
+                    content += chunk
+                    if time.monotonic() > deadline:
+                        raise httpx.ReadTimeout("page not complete in time")
+                    if len(content) > LONGEST:
+                        break
+                try:
+                    return content[:LONGEST].decode(reply.charset_encoding or "utf-8", "replace")
+                except LookupError:
+                    return content[:LONGEST].decode("utf-8", "replace")
+        return ""
 
 
 def public_address(url: httpx.URL, loopback: bool = False) -> str:
@@ -129,10 +115,8 @@ def public_address(url: httpx.URL, loopback: bool = False) -> str:
 
 def _is_public(address: IPv4Address | IPv6Address, loopback: bool) -> bool:
     if isinstance(address, IPv6Address):
-        teredo = address.teredo[1] if address.teredo else None
         nat64 = IPv4Address(int(address) & 0xFFFFFFFF) if int(address) >> 32 == 0x64FF9B << 64 else None
-        inner = address.ipv4_mapped or address.sixtofour or teredo or nat64
-        if inner is not None:
+        if inner := address.ipv4_mapped or address.sixtofour or nat64:
             return _is_public(inner, loopback)
     return (address.is_global and not address.is_multicast) or (loopback and address.is_loopback)
 

@@ -1,21 +1,16 @@
-"""`Search` over an engine of the web: a query goes out, titles and snippets come back.
-
-Owns the requests to one engine, their number, and what a result becomes: `"title"` newline snippet, with the link as id.
-Promises at most k documents a query, each link once, and k where the engine has them; that trouble of the service, and a
-quota that is spent, is a Fault (law 2); that the key comes from the environment and is in no message, log or repr.
-Refuses to know the engines' forms (engines.py) and to read pages (pages.py).
+"""`Search` over an engine of the web. Trouble of the service, and a quota that is spent, is a Fault (law 2); the key comes
+from the environment and is in no message, log or repr.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +24,7 @@ from ssp.base.seeds import derive
 from ssp.base.services import BACKOFF, SEALED, TRIES, Service, is_loopback, key_from, sealed
 from ssp.search.hits import Answers
 from ssp.search.known import Book, sendable
-from ssp.search.online.engines import ENGINES, Result
+from ssp.search.online.engines import engine
 from ssp.search.online.pages import Pages
 from ssp.search.router import CACHE, DOWN, NO_CORPUS
 from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
@@ -47,7 +42,6 @@ _KEY_WORDS = (b"API_KEY_INVALID", b"keyInvalid")
 _SPENT = 402
 _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 """An account that is used up is a 400 at Serper and a 403 at Google: nobody's key is wrong then."""
-_LOGGERS = ("httpcore.http11", "httpcore.connection", "httpcore.proxy")
 
 
 def connect(cfg: RetrieverConfig, seed: int) -> OnlineSearch:
@@ -70,13 +64,10 @@ def connect(cfg: RetrieverConfig, seed: int) -> OnlineSearch:
 class OnlineSearch:
     """`Search` over the engine called `name`; every corpus but `none` is the web. Safe in several threads.
 
-    `url` in place of the engine's own; `site`: what the engine needs beside its key. `quota`: requests that this object may
-    send, retries included (0 = no limit); the next one is a Fault `quota`. `pages`: the paragraph around the snippet, from
-    the page, in place of the snippet; a page that cannot be read leaves its snippet. `vary`: a seed; a random number of
-    results is kept, 1 to k, drawn from (seed, query, k). Answers are kept `ttl` seconds (0 = for ever) in the file `memory`,
-    or the latest `keep` of them in memory (None). `timeout`, `tries`, `backoff`: see `Service`.
-    InputError for an unknown engine or site, an address with a query, and a key that is not set; when searching, for one
-    that is not taken.
+    `quota`: requests that this object may send, retries included (0 = no limit). `pages`: the paragraph around the snippet,
+    from the page, in its place. `vary`: a seed, by which a random number of results (1 to k) is kept. Answers are kept
+    `ttl` seconds (0 = for ever) in the file `memory`, or the latest `keep` of them in memory (None). InputError for an
+    unknown engine or site, an address with a query, and a key that is not set or, when searching, not taken.
     """
 
     def __init__(
@@ -96,19 +87,13 @@ class OnlineSearch:
         keep: int = CACHE,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if name not in ENGINES:
-            raise InputError(f"an online engine is one of {', '.join(ENGINES)}", name, "use one of these")
-        self._engine = ENGINES[name]
-        self._engine.check(site)
+        self._engine = engine(name, site)
         self._url, self._site, self._quota, self._vary = url or self._engine.url, site, quota, vary
         if "?" in self._url:
             rule = "retriever.online.url is an address without a query"
             raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
         key = key_from((SEALED if sealed(url) else "") + self._engine.key_env)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
-        self._blot = _Blot(key)
-        for logger in _LOGGERS:
-            logging.getLogger(logger).addFilter(self._blot)
         self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport, self._count, key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
         self._pages = Pages(loopback=is_loopback(self._url)) if pages else None
@@ -137,8 +122,6 @@ class OnlineSearch:
             self._pages.close()
         self._service.close()
         self._memory.close()
-        for logger in _LOGGERS:
-            logging.getLogger(logger).removeFilter(self._blot)
 
     def _remembered(self, k: int, query: str) -> list[Document]:
         found, _ = self._memory.ask([(self._what, k, query)], lambda _: [(self._one(query, k), 1.0)])
@@ -163,9 +146,8 @@ class OnlineSearch:
                 break  # on a later page: there is none
             results, more = self._results(status, content, page)
             before = len(found)
-            for result in results:
-                document = self._document(result)
-                found.setdefault(document.id, (document, result.snippet))
+            for document, snippet in results:
+                found.setdefault(document.id, (document, snippet))
             if len(found) >= k or len(found) == before or not more:
                 break
         best = list(found.values())[:k]
@@ -174,53 +156,34 @@ class OnlineSearch:
         return [replace(document, score=1.0 / rank) for rank, (document, _) in enumerate(best, start=1)]
 
     def _send(self, words: str, count: int, page: int) -> tuple[int, bytes]:
+        """Fault `quota` when the account is used up, InputError when the key is not taken."""
         fields = self._engine.request(words, count, page, self._site)
         form: Any = {"json": fields} if self._engine.method == "POST" else {"params": fields}
         status, content = self._service.ask(self._engine.method, self._url, **form)
-        if not 200 <= status < 300:
-            self._check_account(status, content)
-        return status, content
-
-    def _check_account(self, status: int, content: bytes) -> None:
-        """Fault `quota` when the account is used up, InputError when the key is not taken."""
+        if 200 <= status < 300:
+            return status, content
         if status == _SPENT or any(word in content for word in _SPENT_WORDS):
             raise Fault(QUOTA, f"{self._url}: the account is used up (status {status})")
         if status in _KEY or any(word in content for word in _KEY_WORDS):
             variable = self._engine.key_env
             raise InputError(f"the engine takes the key in {variable}", f"status {status}", f"export {variable}=...")
+        return status, content
 
-    def _results(self, status: int, content: bytes, page: int) -> tuple[list[Result], bool]:
-        """The results, and whether another page may hold more."""
+    def _results(self, status: int, content: bytes, page: int) -> tuple[list[tuple[Document, str]], bool]:
+        """Documents with their snippets, and whether another page may hold more."""
         if not 200 <= status < 300:
             raise Fault(SCHEMA, f"{self._url}: status {status}")
         try:
-            reply = json.loads(content)
-            results = self._engine.results(reply, page)
-            if not all(isinstance(text, str) for each in results for text in vars(each).values()):
-                raise TypeError("a title, a snippet and a link are texts")
-            return results, self._engine.more(reply)
+            reply, found = json.loads(content), []
+            for title, snippet, link in map(astuple, self._engine.results(reply, page)):
+                contents = f'"{_plain(title)}"\n{_plain(self._engine.snippet(snippet))}'
+                name = _whole(link) or hashlib.sha256(contents.encode()).hexdigest()[:16]
+                found.append((Document(name, contents), snippet))
+            return found, self._engine.more(reply)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             kind = type(error).__name__
         # Outside of the handler: a decoder's error holds the reply, and a reply may hold the key.
         raise Fault(SCHEMA, f"{self._url}: the answer is not this engine's ({kind})")
-
-    def _document(self, result: Result) -> Document:
-        contents = f'"{_plain(result.title)}"\n{_plain(self._engine.snippet(result.snippet))}'
-        return Document(_whole(result.link) or hashlib.sha256(contents.encode()).hexdigest()[:16], contents)
-
-
-class _Blot(logging.Filter):
-    """Takes the key out of what the HTTP library logs at debug level: broken replies, which may hold it."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self._key = key
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if self._key in message:
-            record.msg, record.args = message.replace(self._key, "***"), ()
-        return True
 
 
 class _Keyed(httpx.BaseTransport):

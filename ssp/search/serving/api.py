@@ -1,16 +1,11 @@
-"""The search server as an ASGI app, without a web framework: a request costs tens of microseconds beside its search.
-
-Owns the routes, the merging of concurrent requests, the deadlines and the metrics. Promises that a bad body is a 400, 408,
-413 or 422 with its reason, that a fault of the search is a 503 with its cause and never an empty answer, and that an answer
-from less than the whole corpus says so. Refuses to know how documents are ranked: it asks a router.
-"""
+"""The search server as an ASGI app, without a web framework: a request costs tens of microseconds beside its search."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import REQUEST_TIMEOUT
 from typing import Any
@@ -21,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.search.batcher import Batcher, Outcome, settle
+from ssp.search.hits import added
 from ssp.search.router import DOWN, Options, Router
 from ssp.search.serving import forms
 from ssp.search.serving.forms import BatchSearch, Refused, Rerank, Retrieve, Search
@@ -34,8 +30,8 @@ MAX_REQUESTS = 512
 """Requests that are under way at once, their bodies included; connections without one do not count."""
 BODY_SECONDS = 30.0
 """In which a body arrives as a whole."""
-RETRY_AFTER = 1
-"""Seconds after which a client is told to try again."""
+RETRY_AFTER = (b"retry-after", b"1")
+"""When a client is told to try again, in seconds."""
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 Scope = Mapping[str, Any]
@@ -74,31 +70,17 @@ class Metrics:
     """The figures of one server, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "ssp_requests", "Requests by path and status", ["path", "status"], registry=self.registry
-        )
-        self.queries = Counter("ssp_queries", "Queries asked", registry=self.registry)
-        self.cached = Counter("ssp_cache_hits", "Queries answered from the cache", registry=self.registry)
-        self.faults = Counter("ssp_faults", "Requests that failed, by cause", ["cause"], registry=self.registry)
-        self.batches = Counter("ssp_batches", "Searches, each of merged queries", registry=self.registry)
-        self.stages = Counter(
-            "ssp_stage_seconds", "Seconds of the searches by stage", ["stage"], registry=self.registry
-        )
-        self.latency = Histogram(
-            "ssp_request_seconds", "Seconds from body to reply", registry=self.registry, buckets=BUCKETS
-        )
-        self.waiting = Gauge("ssp_waiting_queries", "Queries that wait", registry=self.registry)
-        self.coverage = Gauge("ssp_coverage", "Share of the corpus that is searched", registry=self.registry)
-        self.ready = Gauge("ssp_ready", "1 when /readyz says so", registry=self.registry)
-        self._children: dict[tuple[str, int], Any] = {}
-
-    def count(self, path: str, status: int) -> None:
-        """One request."""
-        child = self._children.get((path, status))
-        if child is None:
-            child = self._children[path, status] = self.requests.labels(path, str(status))
-        child.inc()
+        own = self.registry = CollectorRegistry()
+        self.requests = Counter("ssp_requests", "Requests by path and status", ["path", "status"], registry=own)
+        self.queries = Counter("ssp_queries", "Queries asked", registry=own)
+        self.cached = Counter("ssp_cache_hits", "Queries answered from the cache", registry=own)
+        self.faults = Counter("ssp_faults", "Requests that failed, by cause", ["cause"], registry=own)
+        self.batches = Counter("ssp_batches", "Searches, each of merged queries", registry=own)
+        self.stages = Counter("ssp_stage_seconds", "Seconds of the searches by stage", ["stage"], registry=own)
+        self.latency = Histogram("ssp_request_seconds", "Seconds from body to reply", registry=own, buckets=BUCKETS)
+        self.waiting = Gauge("ssp_waiting_queries", "Queries that wait", registry=own)
+        self.coverage = Gauge("ssp_coverage", "Share of the corpus that is searched", registry=own)
+        self.ready = Gauge("ssp_ready", "1 when /readyz says so", registry=own)
 
 
 class SearchApi:
@@ -139,29 +121,15 @@ class SearchApi:
         self._rerankings.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the life of the server."""
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "http":
-            status, body, headers = await self._answer(scope, receive)
-            length = (b"content-length", b"%d" % len(body))
-            await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-            await send({"type": "http.response.body", "body": body})
+        """One request."""
+        if scope["type"] != "http":
+            return
+        status, body, headers = await self._answer(scope["path"], scope["method"], receive)
+        length = (b"content-length", b"%d" % len(body))
+        await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+        await send({"type": "http.response.body", "body": body})
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            try:
-                event = (await receive())["type"]
-            except asyncio.CancelledError:  # a second Ctrl-C: uvicorn ends at once, and would print this
-                return
-            if event == "lifespan.shutdown":
-                await asyncio.to_thread(self.close)
-            await send({"type": f"{event}.complete"})
-            if event == "lifespan.shutdown":
-                return
-
-    async def _answer(self, scope: Scope, receive: Receive) -> Reply:
-        path, method = scope["path"], scope["method"]
+    async def _answer(self, path: str, method: str, receive: Receive) -> Reply:
         if path in self._gets:
             if method in ("GET", "HEAD"):
                 return self._gets[path]()
@@ -172,10 +140,12 @@ class SearchApi:
             return _json(405, {"detail": "Method Not Allowed"}, (b"allow", b"POST"))
         began = time.perf_counter()
         self._counts["requests"] += 1
+        self._busy += 1
         try:
-            with self._under_way():
-                asked: Any = forms.read(forms.FORMS[path], await _body(receive))
-                reply = await (self._reranked if isinstance(asked, Rerank) else self._retrieved)(asked)
+            if self._busy > MAX_REQUESTS:
+                raise Fault(BUSY, f"{MAX_REQUESTS} requests are under way")
+            asked: Any = forms.read(forms.FORMS[path], await _body(receive))
+            reply = await (self._reranked if isinstance(asked, Rerank) else self._retrieved)(asked)
         except Refused as refused:
             self._counts["refused"] += 1
             end = [(b"connection", b"close")] if refused.status == REQUEST_TIMEOUT else []
@@ -186,25 +156,15 @@ class SearchApi:
         except Fault as fault:
             self._counts["faults"] += 1
             self.metrics.faults.labels(fault.cause).inc()
-            after = (b"retry-after", b"%d" % RETRY_AFTER)
-            reply = _json(503, {"detail": str(fault), "cause": fault.cause}, after)
+            reply = _json(503, {"detail": str(fault), "cause": fault.cause}, RETRY_AFTER)
         except Exception:
-            self.metrics.count(path, 500)
+            self.metrics.requests.labels(path, "500").inc()
             raise
-        self.metrics.count(path, reply[0])
-        self.metrics.latency.observe(time.perf_counter() - began)
-        return reply
-
-    @contextmanager
-    def _under_way(self) -> Iterator[None]:
-        """Fault where `MAX_REQUESTS` are."""
-        if self._busy >= MAX_REQUESTS:
-            raise Fault(BUSY, f"{MAX_REQUESTS} requests are under way")
-        self._busy += 1
-        try:
-            yield
         finally:
             self._busy -= 1
+        self.metrics.requests.labels(path, str(reply[0])).inc()
+        self.metrics.latency.observe(time.perf_counter() - began)
+        return reply
 
     async def _retrieved(self, asked: Retrieve | Search | BatchSearch) -> Reply:
         served = self._open()
@@ -215,7 +175,8 @@ class SearchApi:
         found, infos = await self._soon(self._searches, (question.k, question.options), question.queries)
         content = question.render(found)
         if question.timings:
-            content["timings"] = _timings([seconds for _, seconds in infos], time.perf_counter() - began)
+            seconds, total = added(seconds for _, seconds in infos), time.perf_counter() - began
+            content["timings"] = {"wait": max(0.0, total - sum(seconds.values())), **seconds, "total": total}
         coverage = min((coverage for coverage, _ in infos), default=1.0)
         if coverage == 1.0:
             return _json(200, content)
@@ -259,11 +220,11 @@ class SearchApi:
         return scores, None
 
     def _readyz(self) -> Reply:
-        coverage = self._served.coverage if self._served else 0.0
         if self._served is None:
-            return _json(503, {"status": "loading"}, (b"retry-after", b"%d" % RETRY_AFTER))
+            return _json(503, {"status": "loading"}, RETRY_AFTER)
+        coverage = self._served.coverage
         if coverage < self._served.min_coverage or not coverage:
-            return _json(503, {"status": "partial", "coverage": coverage}, (b"retry-after", b"%d" % RETRY_AFTER))
+            return _json(503, {"status": "partial", "coverage": coverage}, RETRY_AFTER)
         return _json(200, {"status": "ready", "coverage": coverage})
 
     def status(self) -> dict[str, Any]:
@@ -281,48 +242,31 @@ class SearchApi:
         }
 
     def _metrics(self) -> Reply:
-        coverage = self._served.coverage if self._served else 0.0
         self.metrics.waiting.set(self._searches.waiting)
-        self.metrics.coverage.set(coverage)
+        self.metrics.coverage.set(self._served.coverage if self._served else 0.0)
         self.metrics.ready.set(self._readyz()[0] == 200)
         return 200, generate_latest(self.metrics.registry), [(b"content-type", b"text/plain; version=0.0.4")]
 
 
 async def _body(receive: Receive) -> bytes:
+    body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            return await _whole(receive)
+            while True:
+                event = await receive()
+                if event["type"] != "http.request":
+                    raise Refused(400, "the body is incomplete")
+                body += event.get("body", b"")
+                if len(body) > forms.MAX_BODY:
+                    raise Refused(413, f"the body is above {forms.MAX_BODY} bytes")
+                if not event.get("more_body"):
+                    return bytes(body)
     except TimeoutError:
         raise Refused(REQUEST_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:g} s") from None
 
 
-async def _whole(receive: Receive) -> bytes:
-    event = await receive()
-    if not event.get("more_body") and event["type"] == "http.request" and len(event["body"]) <= forms.MAX_BODY:
-        return bytes(event["body"])
-    body = bytearray()
-    while True:
-        if event["type"] != "http.request":
-            raise Refused(400, "the body is incomplete")
-        body += event.get("body", b"")
-        if len(body) > forms.MAX_BODY:
-            raise Refused(413, f"the body is above {forms.MAX_BODY} bytes")
-        if not event.get("more_body"):
-            return bytes(body)
-        event = await receive()
-
-
 def _json(status: int, content: Any, *headers: tuple[bytes, bytes]) -> Reply:
     return status, orjson.dumps(content), (JSON, *headers)
-
-
-def _timings(stages: Sequence[Mapping[str, float]], total: float) -> dict[str, float]:
-    """Seconds by stage over the searches that answered a request, the wait for them, and all of it."""
-    seconds: dict[str, float] = {}
-    for each in stages:
-        for stage, value in each.items():
-            seconds[stage] = seconds.get(stage, 0.0) + value
-    return {"wait": max(0.0, total - sum(seconds.values())), **seconds, "total": total}
 
 
 def _in_loop(outcomes: Sequence[Outcome]) -> None:

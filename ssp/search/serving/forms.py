@@ -1,9 +1,4 @@
-"""The bodies that a search server takes, in the words of each client, and the replies in theirs.
-
-Owns the wire forms: Search-R1's `/retrieve` and `/rerank`, FlashRAG's `/search` and `/batch_search`, and their limits.
-Promises that a body is either a question that can be searched or `Refused` with its reason and status.
-Refuses to know connections and how documents are ranked.
-"""
+"""The bodies that a search server takes, in the words of each client, and the replies in theirs."""
 
 from __future__ import annotations
 
@@ -96,14 +91,21 @@ class Retrieve(Asking):
 
     def question(self, topk: int, default: Options, reranks: bool) -> Question:
         """`topk`: documents a query when the body names none. `reranks`: whether a cross-encoder is loaded."""
-        shape = with_scores if self.return_scores else without_scores
         k, options = self.topk or topk, self.options(default)
         if self.topk_retrieval or self.topk_rerank:
             candidates = self.topk_retrieval or RETRIEVED
             k = min(self.topk_rerank or RERANKED, candidates)
             needs(reranks)
             options = replace(options, rerank=candidates)
-        return Question(self.queries, k, options, lambda found: {"result": shape(found)}, self.timings)
+
+        def render(found: Sequence[Sequence[Document]]) -> Any:
+            plain = without_scores(found)
+            if not self.return_scores:
+                return {"result": plain}
+            pairs = [zip(*both, strict=True) for both in zip(plain, found, strict=True)]
+            return {"result": [[{"document": item, "score": d.score} for item, d in some] for some in pairs]}
+
+        return Question(self.queries, k, options, render, self.timings)
 
 
 class BatchSearch(Asking):
@@ -115,26 +117,21 @@ class BatchSearch(Asking):
 
     def question(self, topk: int, default: Options, reranks: bool) -> Question:
         """See `Retrieve.question`; FlashRAG's clients have a default of their own."""
+        queries, scored = self.query if isinstance(self.query, list) else [self.query], self.return_score
 
-        def shape(found: Sequence[Sequence[Document]]) -> list[Any]:
+        def render(found: Sequence[Sequence[Document]]) -> Any:
             documents, scores = without_scores(found), [[d.score for d in some] for some in found]
-            return [documents, scores] if self.return_score else documents
+            if queries is self.query:
+                return [documents, scores] if scored else documents
+            return [documents[0], scores[0]] if scored else documents[0]
 
-        return Question(self.query, self.top_n or TOP_N, self.options(default), shape)
+        return Question(queries, self.top_n or TOP_N, self.options(default), render)
 
 
-class Search(Asking):
+class Search(BatchSearch):
     """POST /search: FlashRAG's for one query."""
 
-    query: Query
-    top_n: Top = None
-    return_score: bool | None = None
-
-    def question(self, topk: int, default: Options, reranks: bool) -> Question:
-        """See `BatchSearch.question`."""
-        many = BatchSearch.model_construct(**{**dict(self), "query": [self.query]}).question(topk, default, reranks)
-        one = (lambda pair: [pair[0][0], pair[1][0]]) if self.return_score else (lambda found: found[0])
-        return replace(many, render=lambda found: one(many.render(found)))
+    query: Query  # type: ignore[assignment]
 
 
 class Given(Form):
@@ -182,6 +179,8 @@ class Rerank(Form):
         return {"result": result}
 
 
+_CODES = {200: "answered", 400: "not JSON", 408: "too slow", 413: "too large", 422: "refused", 501: "not loaded"}
+REPLIES = {str(code): {"description": words} for code, words in (_CODES | {503: "try again"}).items()}
 F = TypeVar("F", bound=Form)
 FORMS: dict[str, type[Form]] = {
     "/retrieve": Retrieve,
@@ -213,11 +212,6 @@ def needs(reranks: bool) -> None:
         raise Refused(501, "no reranker is loaded: start the server with --reranker FOLDER")
 
 
-def with_scores(found: Sequence[Sequence[Document]]) -> list[list[dict[str, Any]]]:
-    """Search-R1's items: {document: {id, contents}, score}."""
-    return [[{"document": {"id": d.id, "contents": d.contents}, "score": d.score} for d in some] for some in found]
-
-
 def without_scores(found: Sequence[Sequence[Document]]) -> list[list[dict[str, Any]]]:
     """The documents alone: {id, contents}."""
     return [[{"id": d.id, "contents": d.contents} for d in some] for some in found]
@@ -225,10 +219,8 @@ def without_scores(found: Sequence[Sequence[Document]]) -> list[list[dict[str, A
 
 def description() -> dict[str, Any]:
     """The forms as an OpenAPI document."""
-    codes = {200: "answered", 400: "not JSON", 408: "too slow", 413: "too large", 422: "refused", 501: "not loaded"}
-    replies = {str(code): {"description": words} for code, words in (codes | {503: "try again"}).items()}
-    paths: dict[str, Any] = {}
+    paths = {}
     for path, form in FORMS.items():
         content = {"application/json": {"schema": form.model_json_schema()}}
-        paths[path] = {"post": {"requestBody": {"required": True, "content": content}, "responses": replies}}
+        paths[path] = {"post": {"requestBody": {"required": True, "content": content}, "responses": REPLIES}}
     return {"openapi": "3.1.0", "info": {"title": "ssp serve", "version": "1"}, "paths": paths}
