@@ -36,5 +36,5 @@ def check(loaded: Mapping[str, float], memory_mb: int = 0) -> None:
     if needed > free:
         parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
         found = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"
-        step = "take more retriever.shards, a smaller index (--faiss IVF4096,SQ8)"
+        step = "take more retriever.shards, or a smaller index (--faiss IVF4096,SQ8)"
         raise InputError("what a process loads fits its memory", found, step)
