@@ -70,25 +70,13 @@ class Member:
 
 
 class RayCrew(Crew[W]):
-    """A crew of actors.
-
-    `again`: starts another actor in the place of one that ended, up to `restarts` times, for actors with a state. Ray must
-    not restart these: one that it restarted between two calls would answer the next one without its state.
-    """
+    """A crew of actors without a state, which Ray restarts (those with one: `actors.learners`)."""
 
     def __init__(
-        self,
-        kind: type[W],
-        name: str,
-        handles: Sequence[Any],
-        patience: Patience,
-        say: Callable[[str], None],
-        again: Callable[[], Any] | None = None,
-        restarts: int = 0,
+        self, kind: type[W], name: str, handles: Sequence[Any], patience: Patience, say: Callable[[str], None]
     ) -> None:
         super().__init__(kind, name)
         self._patience, self._say = patience, say
-        self._again, self._left = again, restarts
         self.members = [Member(f"{name}-{i}", handle) for i, handle in enumerate(handles)]
         self.last: dict[str, Asked] = {}
 
@@ -165,16 +153,14 @@ class RayCrew(Crew[W]):
     async def _revived(self, member: Member) -> None:
         deadline = time.monotonic() + self._patience.start
         while time.monotonic() < deadline:
-            handle = member.handle
             try:
                 # Not wait_for: Python 3.11's swallows a cancellation that comes with the answer, and the caller lives on.
                 async with asyncio.timeout(min(LOOK, deadline - time.monotonic())):
-                    await handle.ping.remote()
-            except ActorDiedError as error:
-                await asyncio.sleep(0.2)
-                if not error.preempted and member.handle is handle:  # Ray restarts the first, another caller the second
-                    self._replace(member, error)
-            except (*ENDED, TimeoutError):
+                    await member.handle.ping.remote()
+            except (*ENDED, TimeoutError) as error:
+                if isinstance(error, ActorDiedError) and not error.preempted:  # else Ray starts it again elsewhere
+                    why = f"placement.restarts is used up, or it cannot start ({last_line(error)})"
+                    raise SspError(f"{member.name} died for good: {why}") from error
                 await asyncio.sleep(0.2)
             else:
                 if member.down:  # several calls may have waited for it
@@ -182,16 +168,6 @@ class RayCrew(Crew[W]):
                     self._say(f"{member.name} is back")
                 return
         raise SspError(f"{member.name} did not come back within {self._patience.start:g} s: see its log in Ray")
-
-    def _replace(self, member: Member, error: ActorDiedError) -> None:
-        """Start another actor in its place, where that is ours to do, once Ray has given its name free."""
-        if self._again is None or not self._left:
-            why = f"placement.restarts is used up, or it cannot start ({last_line(error)})"
-            raise SspError(f"{member.name} died for good: {why}") from error
-        ray.kill(member.handle, no_restart=True)  # dead as it is, it keeps its name until then
-        with suppress(ValueError):
-            member.handle = self._again()
-            self._left -= 1
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,10 +122,3 @@ async def surely(what: str, job: Awaitable[Any], say: Callable[[str], None]) -> 
         await job
     except Exception as error:
         say(f"no {what} any more: {error!r}")
-
-
-def told(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's deaths.jsonl."""
-    with suppress(FileNotFoundError):
-        return [json.loads(line) for line in (folder / "deaths.jsonl").read_text(encoding="utf-8").splitlines()]
-    return []

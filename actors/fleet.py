@@ -53,18 +53,12 @@ class RayFleet:
     """
 
     def __init__(self, members: Members, corpus: str, spans: Sequence[tuple[int, int]], least: float) -> None:
-        self._members, self._corpus, self._spans, self._least = members, corpus, list(spans), least
-        self._total = max(last for _, last in spans)
+        self._members, self._corpus, self.spans, self._least = members, corpus, list(spans), least
 
     @property
     def up(self) -> dict[int, int]:
         """Living replicas of each shard, as this process knows them now."""
         return self._members.up
-
-    @property
-    def spans(self) -> Sequence[tuple[int, int]]:
-        """Rows of each shard."""
-        return self._spans
 
     def search(
         self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
@@ -73,7 +67,7 @@ class RayFleet:
         asked, began = _ASKED.get(), time.perf_counter()
         large = vectors is not None and vectors.nbytes > INLINE
         order = (self._corpus, list(texts), ray.put(vectors) if large else vectors, k, knobs, kind)
-        parts = range(len(self._spans))
+        parts = range(len(self.spans))
         found = self._members.ask("search", dict.fromkeys(parts, order), asked.deadline, partial(self._enough, ()))
         asked.parts = list(found)
         asked.searched = max((seconds for _, seconds in found.values()), default=0.0)
@@ -92,8 +86,8 @@ class RayFleet:
         }
 
     def _enough(self, others: Collection[int], parts: Collection[int]) -> bool:
-        rows = sum(self._spans[part][1] - self._spans[part][0] for part in {*parts, *others})
-        return 0 < rows >= self._least * self._total
+        rows = sum(self.spans[part][1] - self.spans[part][0] for part in {*parts, *others})
+        return 0 < rows >= self._least * max(last for _, last in self.spans)
 
 
 class RayModels:
@@ -260,9 +254,7 @@ def leave(run: str, shard: int, replica: int, seconds: float = 60.0) -> None:
     ray.get(actor.leave.remote(), timeout=seconds)
     while ray.get(actor.state.remote(), timeout=seconds)["under_way"]:
         if time.monotonic() > deadline:
-            raise SspError(
-                f"{name} did not finish its calls within {seconds:g} s; it takes no new ones. Next: call again"
-            )
+            raise SspError(f"{name} takes no new calls, but did not finish its own in {seconds:g} s. Next: call again")
         time.sleep(0.05)
     ray.kill(actor, no_restart=True)
 

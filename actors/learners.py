@@ -1,7 +1,7 @@
-"""A learner of several ranks: one actor a rank, called together.
+"""The crew of a learner: one actor, or with DeepSpeed one a rank, called together.
 
-A call goes to all ranks and returns rank 0's answer. When a rank dies, hangs, or fails where the others do not, all ranks
-are ended and made anew at the next call, without state, which the caller hears as a `Fault`.
+A call goes to all ranks and returns rank 0's answer. When one dies, hangs, or fails where the others do not, all are ended
+and made anew at the next call, without state, which the caller hears as a `Fault`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import ObjectLostError, OwnerDiedError, RayTaskError
 
 from actors import restarts
-from actors.crew import ENDED, Asked, Patience, RayCrew, starting
+from actors.crew import ENDED, Asked, Patience, starting
 from actors.workers import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.base.crew import Call, Crew
 from ssp.base.errors import Fault, SspError
@@ -31,22 +31,26 @@ Options = Callable[[int], dict[str, Any]]
 
 
 class LearnerCrew(Crew[Learners]):
-    """A crew of one worker, which is `ranks` actors."""
+    """A crew of one worker, the learner called after `role`, which is one actor or `ranks` of them; started."""
 
     def __init__(
         self,
-        name: str,
         cfg: Config,
         role: str,
         model: Path,
+        name: str,
         options: Options,
         patience: Patience,
         say: Callable[[str], None],
     ) -> None:
         super().__init__(Learners, name)
-        self._cfg, self._role, self._model, self._options = cfg, role, model, options
-        self._patience, self._say = patience, say
-        self._restarts, self._formed = cfg.placement.restarts, False
+        kinds: dict[str, Any] = {"deepspeed": RankActor, "simulated": SimulatedLearnerActor}
+        self._cfg, self._actor = cfg, kinds.get(cfg.block(role).learner.kind, LearnerActor)
+        self._args: list[tuple[Any, ...]] = [(cfg, role, model)]
+        if self._actor is RankActor:
+            self._args = [(cfg, role, model, rank) for rank in range(cfg.block(role).learner.ranks)]
+        self._options, self._patience, self._say = options, patience, say
+        self._restarts, self._formed, self._turn = cfg.placement.restarts, False, asyncio.Lock()
         self.last: dict[str, Asked] = {}
         self._start()
 
@@ -56,30 +60,33 @@ class LearnerCrew(Crew[Learners]):
         return 1
 
     def _start(self) -> None:
-        actor: Any = RankActor
+        usual = restarts.options(self._cfg, self._actor)
         self.handles = [
-            actor.options(**restarts.options(self._cfg, RankActor), **self._options(rank)).remote(
-                self._cfg, self._role, self._model, rank
-            )
-            for rank in range(self._cfg.block(self._role).learner.ranks)
+            self._actor.options(**usual, **self._options(rank)).remote(*args) for rank, args in enumerate(self._args)
         ]
 
     async def ready(self) -> None:
-        """Wait until all ranks have met and have their model; what one of them cannot start for is raised here."""
+        """Wait until all have their model, ranks once they have met; what one of them cannot start for is raised here."""
         async with starting(self.name, self._patience.start):
-            # Rank 0 opens a port, on this machine's own network where one node has all of them.
-            places = await asyncio.gather(*[handle.node.remote() for handle in self.handles])
-            from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
+            await self.pids()
+            if self._actor is RankActor:
+                # Rank 0 opens a port, on this machine's own network where one node has all of them.
+                places = await asyncio.gather(*[handle.node.remote() for handle in self.handles])
+                from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
 
-            host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
-            address, seconds = await self.handles[0].open.remote(host), self._patience.call
-            await asyncio.gather(*[handle.form.remote(address, seconds) for handle in self.handles])
+                host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
+                address, seconds = await self.handles[0].open.remote(host), self._patience.call
+                await asyncio.gather(*[handle.form.remote(address, seconds) for handle in self.handles])
             self._formed = True
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        """One call to all ranks, or to rank 0 alone, whose answer it is."""
-        if not self._formed:
-            await self._again()
+        """One call to all ranks, or to rank 0 alone, whose answer it is; one after the other, each with its own deadline."""
+        async with self._turn:
+            if not self._formed:
+                await self._again()
+            return await self._once(call, *args)
+
+    async def _once(self, call: Call, *args: Any) -> Any:
         asked = Asked(call.name)
         self.last = {f"{self.name}-{rank}": asked for rank in range(len(self.handles))}
         payloads, waits = [], []
@@ -114,7 +121,7 @@ class LearnerCrew(Crew[Learners]):
         if late:
             raise self._lost(asked, "deadline", f"{asked.method} took longer than {self._patience.call:g} s")
         if any(isinstance(error, ENDED) for error in errors):
-            raise self._lost(asked, "died", f"the process of a rank ended during {asked.method}")
+            raise self._lost(asked, "died", f"its process ended during {asked.method}")
         if all(isinstance(error, (ObjectLostError, OwnerDiedError)) for error in errors):
             raise Fault("payload_lost", str(errors[0]).splitlines()[0]) from errors[0]
         tasks = [error for error in errors if isinstance(error, RayTaskError)]
@@ -156,18 +163,3 @@ class LearnerCrew(Crew[Learners]):
                 await asyncio.sleep(0.2)
         await self.ready()
         self._say(f"{self.name} is back")
-
-
-def make(
-    cfg: Config, role: str, model: Path, name: str, options: Options, patience: Patience, say: Callable[[str], None]
-) -> RayCrew[Learners] | LearnerCrew:
-    """The crew of the learner called after `role`, started: one actor, with DeepSpeed one a rank."""
-    learner = cfg.block(role).learner
-    if learner.kind == "deepspeed":
-        return LearnerCrew(name, cfg, role, model, options, patience, say)
-    actor: Any = SimulatedLearnerActor if learner.kind == "simulated" else LearnerActor
-
-    def start() -> Any:
-        return actor.options(**restarts.options(cfg, actor), **options(0)).remote(cfg, role, model)
-
-    return RayCrew(Learners, name, [start()], patience, say, start, cfg.placement.restarts)

@@ -52,12 +52,9 @@ def nodes(cfg: Config) -> list[Node]:
 def _gpu_bytes(node: Node) -> int:
     """Of the smallest GPU of a node, as nvidia-smi says there."""
     strategy = NodeAffinitySchedulingStrategy(node.name, soft=False)
-    probe: Any = ray.remote(num_cpus=0, max_retries=0)(machine.gpu_bytes)
+    probe: Any = ray.remote(machine.gpu_bytes).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
     try:
-        said, why = (
-            ray.get(probe.options(scheduling_strategy=strategy).remote(), timeout=PROBE_SECONDS),
-            "no nvidia-smi",
-        )
+        said, why = ray.get(probe.remote(), timeout=PROBE_SECONDS), "no nvidia-smi"
     except RayError as error:
         said, why = [], type(error).__name__
     if not said:
@@ -149,13 +146,9 @@ class Groups:
         if part.single or len(seats) == 1:
             return found
         # Ray gives one actor no parts of several GPUs: the bundles hold these for the run, and the actor is told which.
-        ask: Any = ray.remote(num_cpus=0, num_gpus=0.001, max_retries=0)(ray.get_gpu_ids)
-        asked = [ask.options(scheduling_strategy=strategy(seat)).remote() for seat in seats]
+        ask: Any = ray.remote(ray.get_gpu_ids)
+        usual = {"num_cpus": 0, "num_gpus": 0.001, "max_retries": 0}
+        asked = [ask.options(scheduling_strategy=strategy(seat), **usual).remote() for seat in seats]
         ids = [str(gpus[0]) for gpus in ray.get(asked, timeout=PROBE_SECONDS)]
         told = {"CUDA_VISIBLE_DEVICES": ",".join(ids), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", TOLD: "1"}
         return found | {"num_gpus": 0, "runtime_env": {"env_vars": told}}
-
-
-def nowhere(process: str, index: int) -> dict[str, Any]:
-    """`Where` of a run on CPUs."""
-    return {}

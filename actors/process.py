@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import ray
@@ -58,9 +59,8 @@ class Calm(Alive):
     """Mix-in before a worker that computes: its share of the cores, and the GPUs that it was given. Two OpenMP pools on one
     core make each other many times slower; one without a GPU would see, and use, everybody's."""
 
-    def share(self, *args: Any) -> int:
-        """Torch threads of a worker that is made with `args`."""
-        return 1
+    share: Callable[..., int] = staticmethod(lambda *args: 1)
+    """Torch threads of a worker that is made with these arguments."""
 
     def __init__(self, *args: Any) -> None:
         if TOLD not in os.environ and not ray.get_runtime_context().get_accelerator_ids().get("GPU"):

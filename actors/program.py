@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors import fleet, learners, restarts
 from actors.crew import Asked, Patience, RayCrew
 from actors.members import ENCODER, SHARD
-from actors.placement import Groups, nowhere
+from actors.placement import Groups, Where
 from actors.retriever import placed
 from actors.services import LedgerActor, QueueActor
 from actors.workers import PLAYERS, JudgeActor, PairActor, RoleCrew
@@ -28,7 +28,7 @@ from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players, Retriever
-from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.queues.queue import QueueWorker
 
 W = TypeVar("W")
 
@@ -70,7 +70,7 @@ class Program:
         """
         self._cfg, self._run, self._say = cfg, run, say
         self._groups = None if plan is None else Groups(plan, cfg, run)
-        self._where = nowhere if self._groups is None else self._groups.where
+        self._where: Where = (lambda process, index: {}) if self._groups is None else self._groups.where
         self._crews: list[RayCrew[Any] | learners.LearnerCrew] = []
         self._models, self._later = sites.models, takes_turns(cfg)
         self._patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
@@ -151,7 +151,7 @@ class Program:
             def options(rank: int, name: str = name) -> dict[str, Any]:
                 return {"name": f"{self._run}-{name}-{rank}", "num_cpus": place.cpus, **self._where(name, rank)}
 
-            crew = learners.make(self._cfg, role, self._models[role], name, options, self._patience, self._say)
+            crew = learners.LearnerCrew(self._cfg, role, self._models[role], name, options, self._patience, self._say)
             self._crews.append(crew)
             found |= dict.fromkeys(trained, crew)
         return found

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +32,7 @@ RERANK = ""
 """The key of the cross-encoder's batches; a corpus has a name."""
 
 _Part = TypeVar("_Part")
+T = TypeVar("T")
 _actor: Any = ray.remote(max_concurrency=CALLS, concurrency_groups={"probe": PROBES})  # type: ignore[call-overload]
 _probe: Any = ray.method(concurrency_group="probe")
 
@@ -63,8 +63,7 @@ class _Served(Alive):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._leaving = False
-        self._counts = {"calls": 0, "items": 0, "batches": 0, "computed": 0, "under_way": 0}
-        self._seconds = 0.0
+        self._counts = dict.fromkeys(("calls", "items", "batches", "computed", "under_way", "seconds"), 0.0)
 
     @_probe
     def ping(self) -> int:
@@ -74,7 +73,7 @@ class _Served(Alive):
     @_probe
     def state(self) -> dict[str, float]:
         """Calls, their items, batches made of them, different items computed, seconds of that, calls under way."""
-        return {**self._counts, "seconds": self._seconds}
+        return dict(self._counts)
 
     @_probe
     def leave(self) -> None:
@@ -82,28 +81,22 @@ class _Served(Alive):
         with self._lock:  # a call that came before is counted by now
             self._leaving = True
 
-    @contextmanager
-    def _call(self, items: int) -> Iterator[bool]:
-        """Around a call; false when it came too late."""
+    def _count(self, **more: float) -> None:
         with self._lock:
-            late = self._leaving
-            self._counts["calls"] += not late
-            self._counts["items"] += items * (not late)
-            self._counts["under_way"] += 1
-        try:
-            yield not late
-        finally:
-            with self._lock:
-                self._counts["under_way"] -= 1
+            for name, value in more.items():
+                self._counts[name] += value
 
-    @contextmanager
-    def _batch(self, computed: int) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
+    def _answered(self, items: int, answer: Callable[[], T]) -> T | None:
+        """The answer to a call of so many items; None when it came too late."""
         with self._lock:
-            self._counts["batches"] += 1
-            self._counts["computed"] += computed
-            self._seconds += time.perf_counter() - began
+            if self._leaving:
+                return None
+            self._counts["under_way"] += 1
+        self._count(calls=1, items=items)
+        try:
+            return answer()
+        finally:
+            self._count(under_way=-1)
 
 
 @_actor
@@ -131,23 +124,23 @@ class ShardActor(_Served):
         self, corpus: str, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
     ) -> tuple[list[Hits], float] | None:
         """The rankings of this shard (`ssp.search.shard.Shard.search`) and the seconds of the batches that held them."""
-        with self._call(len(texts)) as here:
-            if not here:
-                return None
+
+        def answer() -> tuple[list[Hits], float]:
             items = list(zip(texts, [None] * len(texts) if vectors is None else vectors, strict=True))
             found, seconds = self._batcher.submit((corpus, k, knobs, kind), items).result()
-            rankings = zip(*found, strict=True)
-            return [Hits(*(np.stack(part) for part in zip(*ranking, strict=True))) for ranking in rankings], sum(
-                seconds
-            )
+            rankings = [zip(*ranking, strict=True) for ranking in zip(*found, strict=True)]
+            return [Hits(*map(np.stack, ranking)) for ranking in rankings], sum(seconds)
+
+        return self._answered(len(texts), answer)
 
     def fetch(self, corpus: str, rows: Rows) -> tuple[list[str], list[str]] | None:
         """Ids and contents of the documents of `rows`, in that order."""
-        with self._call(len(rows)) as here:
-            if not here:
-                return None
+
+        def answer() -> tuple[list[str], list[str]]:
             documents = self._shards[corpus].fetch(rows)
             return [d.id for d in documents], [d.contents for d in documents]
+
+        return self._answered(len(rows), answer)
 
     def _work(self, key: Any, items: list[tuple[str, Any]]) -> tuple[list[Any], float]:
         """One (rows, scores) a ranking for each item; a query that several ask is searched once."""
@@ -156,12 +149,11 @@ class ShardActor(_Served):
         keys = [(text, None if vector is None else vector.tobytes()) for text, vector in items]
 
         def work(different: list[tuple[str, Any]]) -> list[Any]:
-            texts = [text for text, _ in different]
-            vectors = (
-                None if different[0][1] is None else np.stack([np.frombuffer(v, np.float32) for _, v in different])
-            )
-            with self._batch(len(different)):
-                rankings = self._shards[corpus].search(texts, vectors, k, knobs, kind)
+            given = [None if vector is None else np.frombuffer(vector, np.float32) for _, vector in different]
+            vectors = None if given[0] is None else np.stack(given)  # type: ignore[arg-type]
+            started = time.perf_counter()
+            rankings = self._shards[corpus].search([text for text, _ in different], vectors, k, knobs, kind)
+            self._count(batches=1, computed=len(different), seconds=time.perf_counter() - started)
             return [tuple((r.rows[i], r.scores[i]) for r in rankings) for i in range(len(different))]
 
         found, _ = Known[Any, Any]().ask(keys, work)
@@ -188,29 +180,30 @@ class EncoderActor(Calm, _Served):
 
     def encode_queries(self, corpus: str, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]] | None:
         """`[n, d] float32`, and seconds by stage of the batches that held them."""
-        with self._call(len(texts)) as here:
-            if not here:
-                return None
+
+        def answer() -> tuple[Vectors, dict[str, float]]:
             rows, infos = self._batcher.submit(corpus, list(texts)).result()
             return np.stack(rows), {stage: sum(info[stage] for info in infos) for stage in infos[0]}
 
+        return self._answered(len(texts), answer)
+
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]] | None:
         """The cross-encoder's scores, one a document."""
-        with self._call(len(queries)) as here:
-            items = [(query, tuple(found)) for query, found in zip(queries, documents, strict=True)]
-            return self._batcher.submit(RERANK, items).result()[0] if here else None
+        items = [(query, tuple(found)) for query, found in zip(queries, documents, strict=True)]
+        return self._answered(len(queries), lambda: self._batcher.submit(RERANK, items).result()[0])
 
     def _work(self, key: Hashable, items: list[Any]) -> tuple[Sequence[Any], dict[str, float]]:
         seconds: dict[str, float] = {}
 
         def work(different: list[Any]) -> Sequence[Any]:
-            with self._batch(len(different)):
-                if key == RERANK:
-                    return self._reranker.scores(
-                        [query for query, _ in different], [list(some) for _, some in different]
-                    )  # type: ignore[no-any-return]
+            started = time.perf_counter()
+            if key == RERANK:
+                queries, documents = zip(*different, strict=True)
+                found, spent = self._reranker.scores(list(queries), list(map(list, documents))), {}
+            else:
                 found, spent = self._encoders[str(key)].encode_queries(different)
             seconds.update(spent)
+            self._count(batches=1, computed=len(different), seconds=time.perf_counter() - started)
             return found  # type: ignore[no-any-return]
 
         found, _ = Known[Any, Any]().ask(items, work)

@@ -38,8 +38,7 @@ class Hosted:
 class _Player(Hosted, Guarded, Player):  # type: ignore[misc]
     """It searches over the retriever actors of `run`, and takes weights in a thread beside the one of `play`."""
 
-    def share(self, *args: Any) -> int:
-        return threads.player(*args[:2])
+    share = staticmethod(lambda cfg, role, *rest: threads.player(cfg, role))
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)
@@ -48,21 +47,7 @@ class _Player(Hosted, Guarded, Player):  # type: ignore[misc]
         threads.use(self._threads)  # with OpenMP the number belongs to the thread, which is not the constructor's
         return super().play(*args)
 
-    @_beside
-    def refresh(self, *args: Any) -> Any:
-        return super().refresh(*args)
-
-    @_beside
-    def join(self, *args: Any) -> Any:
-        return super().join(*args)
-
-    @_beside
-    def receive(self, *args: Any) -> Any:
-        return super().receive(*args)
-
-    @_beside
-    def leave(self) -> Any:
-        return super().leave()
+    refresh, join, receive, leave = map(_beside, (Player.refresh, Player.join, Player.receive, Player.leave))
 
 
 @ray.remote(concurrency_groups={"transfer": 1})  # type: ignore[call-overload]
@@ -90,9 +75,7 @@ class PairActor(Guarded, PlayerPair):
     def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, models, connect_search(cfg, run), episodes_dir, _Half)
 
-    def share(self, *args: Any) -> int:
-        """See `Calm.share`."""
-        return threads.player(args[0], SOLVER)
+    share = staticmethod(lambda cfg, *rest: threads.player(cfg, SOLVER))
 
     def play(self, *args: Any) -> Any:
         """See `PlayerPair.play`."""
@@ -128,14 +111,11 @@ class RoleCrew(Crew[Players]):
 class JudgeActor(Guarded, Judge):
     """The referee's verifier and the answer judge. Its calls are pure: they may be made again anywhere."""
 
-    def share(self, *args: Any) -> int:
-        """See `Calm.share`."""
-        return threads.judge(args[0])
+    share = staticmethod(lambda cfg, *rest: threads.judge(cfg))
 
 
 class _Learning(Hosted, Calm):
-    def share(self, *args: Any) -> int:
-        return threads.learner(*args[:2])
+    share = staticmethod(lambda cfg, role, *rest: threads.learner(cfg, role))
 
 
 @ray.remote

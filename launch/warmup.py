@@ -114,7 +114,7 @@ async def _train(
         return {"name": f"{name}-{rank}", "num_cpus": cfg.placement.cpus, "num_gpus": gpus}
 
     patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
-    made = learners.make(cfg, role, folder, name, options, patience, console.event)
+    made = learners.LearnerCrew(cfg, role, folder, name, options, patience, console.event)
     await made.ready()
     console.start(cfg.steps, began(saves.out)[0] if saves.out.exists() else 0)
     try:

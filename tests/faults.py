@@ -9,6 +9,7 @@ away waits for it. Needs no word of the program's. Refuses to judge what comes o
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -40,6 +42,12 @@ class Fault:
     do: str
     who: str
     seconds: float = 5.0
+
+
+def deaths(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's deaths.jsonl."""
+    file = folder / "deaths.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 class Faults:

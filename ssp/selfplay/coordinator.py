@@ -22,7 +22,7 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.events import Round, Update
 from ssp.selfplay.followers import Followers
-from ssp.selfplay.health.junk import JunkWatch
+from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.queues import Channel
 from ssp.selfplay.records import Game, TrainBatch

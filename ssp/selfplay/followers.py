@@ -12,7 +12,7 @@ from ssp.selfplay.checkpoint import State
 from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.events import Round, Update
-from ssp.selfplay.health.junk import JunkWatch
+from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
@@ -38,7 +38,7 @@ class Followers:
     async def started(self, state: State, versions: Mapping[str, Mapping[str, int]]) -> None:
         """Play begins after `state`, whose weights have just been published under these versions, by learner."""
         newest = {role: number for mine in versions.values() for role, number in mine.items()}
-        await self.league.begin(state.step, state.versions, state.league, state.rollbacks, newest)
+        await self.league.begin(state.versions, state.league, state.rollbacks, newest)
         for learner, mine in versions.items():
             await self.league.published(learner, state.step, mine, self.recovery.meta(learner))
         self.curriculum.restart(state.step)

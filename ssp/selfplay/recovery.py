@@ -24,7 +24,7 @@ from ssp.selfplay.best import best
 from ssp.selfplay.checkpoint import State, read
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.events import Round, Update
-from ssp.selfplay.health.limits import Collapse, HealthWatch
+from ssp.selfplay.health import Collapse, HealthWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Batches, Targets

@@ -87,45 +87,6 @@ def test_a_dead_actor_is_a_fault_and_the_next_call_waits_for_its_restart():
     assert said[:2] == ["worker-0 died: its process ended during hang", "worker-0 is back"]
 
 
-def test_a_hung_actor_is_killed_and_comes_back():
-    crew, _ = _crew(Worker.options(max_restarts=1).remote(), call=1.0)
-
-    async def play() -> None:
-        await crew.ready()
-        [pid] = await crew.pids()
-        os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(Fault, match="worker_deadline"):
-            await crew[0].add(1, 1)
-        assert await crew[0].add(1, 1) == 2 and await crew.pids() != [pid]
-
-    asyncio.run(play())
-
-
-def test_one_with_a_state_that_dies_between_two_calls_is_missed_by_the_next_one():
-    """Ray would start it again unseen, and the next call would be answered without its state."""
-
-    def start() -> object:
-        return Worker.options(name="stateful", max_restarts=0).remote()
-
-    crew = RayCrew(Work, "worker", [start()], Patience(PATIENCE, PATIENCE), print, start, restarts=1)
-
-    async def play() -> None:
-        await crew.ready()
-        for left in (True, False):
-            [pid] = await crew.pids()
-            os.kill(pid, signal.SIGKILL)
-            with pytest.raises(Fault, match="worker_died"):
-                for _ in range(100):  # until Ray has noticed
-                    await crew[0].add(1, 1)
-                    await asyncio.sleep(0.1)
-            if left:
-                assert await crew[0].add(1, 1) == 2 and await crew.pids() != [pid]
-        with pytest.raises(SspError, match="placement.restarts"):
-            await crew[0].add(1, 1)
-
-    asyncio.run(play())
-
-
 def test_a_call_that_may_be_repeated_is_made_again():
     crew, said = _crew(Worker.options(max_restarts=1).remote(), call=2.0, kind=Repeated)
 
@@ -136,12 +97,6 @@ def test_a_call_that_may_be_repeated_is_made_again():
         return await crew[0].add(1, 1)
 
     assert asyncio.run(play()) == 2 and len(said) == 2
-
-
-def test_an_actor_without_a_place_is_reported_with_the_next_step():
-    crew = RayCrew(Work, "worker", [Worker.options(num_cpus=999).remote()], Patience(1.0, 1.0), print)
-    with pytest.raises(SspError, match="ray.start_timeout"):
-        asyncio.run(crew.ready())
 
 
 def test_queue_ledger_and_shard_processes_import_neither_torch_nor_transformers(tmp_path):

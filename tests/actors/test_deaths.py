@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import ray
+from faults import deaths
 from trainruns import PATIENCE
 from works import Work
 
-from actors import deaths
 from actors.crew import Patience, RayCrew
 from actors.deaths import Deaths
 from actors.process import Alive
@@ -66,7 +66,7 @@ def test_a_death_is_told_with_what_is_known_of_it(tmp_path: Path, monkeypatch: p
 
     asyncio.run(play())
     look.close()
-    lines = deaths.told(tmp_path)
+    lines = deaths(tmp_path)
     assert len(said) == len(lines) == len({line["pid"] for line in lines}) == 3
     assert all(text.startswith("worker-0: process ") and "\n" not in text for text in said)
     assert lines[0]["last_call"].startswith("hang at ") and "its process ended during hang" in lines[0]["last_call"]

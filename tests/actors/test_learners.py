@@ -35,10 +35,9 @@ def config(*overrides: str) -> Config:
 
 def crew(cfg: Config, name: str) -> tuple[learners.LearnerCrew, list[str]]:
     said: list[str] = []
-    made = learners.make(
+    made = learners.LearnerCrew(
         cfg, "solver", POLICY, name, lambda rank: {"num_cpus": 0.1}, Patience(PATIENCE, PATIENCE), said.append
     )
-    assert isinstance(made, learners.LearnerCrew)
     return made, said
 
 
@@ -139,14 +138,24 @@ def test_memory_that_is_short_on_one_rank_ends_the_group_and_is_said(monkeypatch
         made.end()
 
 
-def test_restarts_are_counted() -> None:
-    made, _ = crew(config(*TWO, "placement.restarts=0"), "learner-solver")
+def test_one_that_dies_between_two_calls_is_missed_by_the_next_one() -> None:
+    """Ray would start it again unseen, and the next call would be answered without its state."""
+    made, said = crew(config("solver.learner.kind=simulated", "placement.restarts=1"), "learner-solver")
 
     async def play() -> None:
         await made.ready()
-        made.end()
-        with pytest.raises(SspError, match=r"placement\.restarts"):
-            await made[0].learn(PLAN, block())
+        for left in (True, False):
+            [pid] = await made.pids()
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(Fault, match="learner-solver_died"):
+                for _ in range(100):  # until Ray has noticed
+                    await made[0].place()
+                    await asyncio.sleep(0.1)
+            if left:
+                await made[0].place()
+                assert await made.pids() != [pid] and said[-1] == "learner-solver is back"
+        with pytest.raises(SspError, match="placement.restarts"):
+            await made[0].place()
 
     try:
         asyncio.run(play())

@@ -129,20 +129,6 @@ def test_engines_and_learners_share_gpus_that_an_engine_is_told(three_nodes: Non
         groups.end()
 
 
-def test_one_gpu_has_the_engine_of_both_roles_and_both_learners(three_nodes: None) -> None:
-    cfg = config(layout="shared-base", engine_gpus=0.5, learner_gpus=0.25, proposers=1)
-    for block in (cfg.proposer, cfg.solver):
-        block.policy, block.learner.ranks, block.learner.lora.rank, block.engine.tensor_parallel = "own", 1, 4, 1
-    groups = placement.Groups(make(cfg, placement.nodes(cfg)), cfg, "base")
-    try:
-        places = [asked(groups, name, 0) for name in ("engine", "learner-proposer", "learner-solver")]
-        assert len({(node, *given) for node, given, _ in places}) == 1 and len(places[0][1]) == 1
-        assert groups.where("proposer", 0) == groups.where("solver", 0) == {}, "they are in the engine's process"
-    finally:
-        KEPT.clear()
-        groups.end()
-
-
 def test_what_the_cluster_lacks_is_named(three_nodes: None) -> None:
     with pytest.raises(InputError, match=r"6 GPUs, 8 are asked for .*: 2 are missing"):
         placement.planned(config(proposers=4))

@@ -23,7 +23,7 @@ def crew(name: str, method: str, told: dict[str, float] | None) -> Any:
         return told or {}
 
     handle = SimpleNamespace(**{method: SimpleNamespace(remote=answer)})
-    return SimpleNamespace(name=name, members=[SimpleNamespace(name=f"{name}-0", handle=handle)])
+    return SimpleNamespace(name=name, handles=[handle])
 
 
 def test_what_queues_say_is_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

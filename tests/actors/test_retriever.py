@@ -7,22 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import ray
 from shardruns import K, Tally, Truth, configured, crowd, questions, shards, sound, write_corpus
 from trainruns import PATIENCE, REPO, Cluster, until
 
-from actors.fleet import connect_router, connect_search, join, leave
-from actors.members import SHARD, Members, names
+from actors.fleet import connect_search, join, leave
+from actors.members import SHARD, names
 from ssp.base.errors import Fault, InputError
 from ssp.game import corpora
 from ssp.search.encoders.families import detect
-from ssp.search.hits import Knobs
 from ssp.search.index.builder import IndexPlan, build_index
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("joined")]
@@ -85,25 +82,6 @@ def test_requests_of_many_are_merged_and_a_group_asks_once(corpus: Path) -> None
         assert len(found) == 32 and all(answers == found[0] for answers in found)
 
 
-def test_the_attempts_of_one_group_send_one_search(corpus: Path) -> None:
-    cfg = configured(corpus)
-    with shards(cfg, "group") as handles:
-        search, found = connect_search(cfg, "group"), list[Any]()
-        gate = threading.Barrier(8)
-
-        def attempt() -> None:
-            gate.wait(PATIENCE)
-            found.append(search.search(["w3 w4"], K, "train"))
-
-        threads = [threading.Thread(target=attempt) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert [state["computed"] for state in states(handles)] == [1, 1]
-        assert len(found) == 8 and all(answers == found[0] for answers in found)
-
-
 def test_a_lost_shard_is_a_fault_and_known_answers_stay(corpus: Path) -> None:
     cfg = configured(corpus, "retriever.timeout=2")
     with shards(cfg, "lost") as handles:
@@ -116,15 +94,6 @@ def test_a_lost_shard_is_a_fault_and_known_answers_stay(corpus: Path) -> None:
         with pytest.raises(Fault, match="retriever_down: 0 of 2001 rows"):
             search.search(["w6"], K, "train")
         assert search.search(["w5"], K, "train") == known == local.search(["w5"], K, "train")
-
-
-def test_the_shards_own_errors_are_raised_as_they_were(corpus: Path) -> None:
-    cfg = configured(corpus)
-    with shards(cfg, "bug"):
-        members = Members("bug", SHARD, 2, 0.0, 5.0)
-        with pytest.raises(KeyError, match="elsewhere"):
-            members.ask("fetch", {0: ("elsewhere", np.array([1]))}, time.monotonic() + PATIENCE)
-        members.close()
 
 
 @pytest.mark.covers("SR-42")
@@ -182,13 +151,6 @@ def test_a_shard_is_killed_under_load(corpus: Path, name: str) -> None:
     sound(killed(corpus, "crowd", settings, 8, 5.0), {"partial": partial})
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", VARIANTS)
-def test_a_shard_is_killed_under_the_load_of_64_clients(corpus: Path, name: str) -> None:
-    settings, partial = VARIANTS[name]
-    sound(killed(corpus, "crowd64", settings, 64, 60.0), {"partial": partial})
-
-
 def test_a_hung_replica_is_hedged_killed_and_back(corpus: Path) -> None:
     cfg = configured(corpus, "retriever.replicas=2", "retriever.hedge=0.2", "retriever.timeout=4", "retriever.cache=0")
     with shards(cfg, "hung") as handles:
@@ -231,24 +193,6 @@ def test_replicas_join_and_leave_under_load(corpus: Path) -> None:
                 pid(handles[1, 0])
 
 
-def test_a_replica_that_left_and_joined_anew_under_its_name_is_asked(corpus: Path) -> None:
-    cfg = configured(corpus, "retriever.replicas=2")
-    with shards(cfg, "anew") as handles:
-        members = Members("anew", SHARD, 2, 0.0, 5.0)
-
-        def up() -> int:
-            members.ask("fetch", {0: ("train", np.array([1]))}, time.monotonic() + PATIENCE)
-            return members.up[0]
-
-        until("both are up", lambda: up() == 2)
-        ray.get(handles[0, 0].leave.remote(), timeout=PATIENCE)
-        until("it says that it leaves", lambda: up() == 1)
-        leave("anew", 0, 0)
-        assert join(cfg, "anew", 0) == "anew-shard-0-0"
-        until("the one that joined is up", lambda: up() == 2)
-        members.close()
-
-
 def test_another_process_may_add_a_replica_that_outlives_it(corpus: Path, ray_cluster: Cluster) -> None:
     cfg = configured(corpus, "retriever.cache=0")
     program = (
@@ -286,17 +230,3 @@ def test_who_leaves_the_cluster_while_threads_look_around_leaves_in_peace(ray_cl
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["left"]), done.stderr
     assert "Exception in thread" not in done.stderr
-
-
-def test_a_restarted_player_finds_its_shards_and_describes_them(corpus: Path) -> None:
-    cfg = configured(corpus)
-    with shards(cfg, "again") as handles:
-        router = connect_router(cfg, "again")
-        assert router.corpora["train"].fleet.spans == [(0, 1000), (1000, 2001)]
-        os.kill(pid(handles[0, 0]), signal.SIGKILL)
-        again = connect_router(cfg, "again")
-        assert again.corpora["train"].total == ROWS and again.corpora["train"].retriever.startswith("bm25")
-        hits, seconds = ray.get(
-            handles[0, 0].search.remote("train", ["w1", "w1"], None, 2, Knobs(), "bm25"), timeout=PATIENCE
-        )
-        assert len(hits) == 1 and hits[0].rows.shape == (2, 2) and seconds > 0

@@ -46,25 +46,6 @@ def test_broadcasts_reach_restarted_players_again(ray_cluster, tmp_path):
     ledger_is_sound(made)
 
 
-@pytest.mark.nightly
-def test_shared_files_outlive_a_learner_and_go_with_the_run(ray_cluster, tmp_path):
-    settings = [*QUICK, LONG, "transfer.kind=shm", "transfer.verify=true"]
-    with run(tmp_path / "shared", *settings, env=ray_cluster.env) as made:
-        made.until("the first step", lambda: made.steps() >= 1)
-        assert leftovers("shared")
-        old = ray_cluster.actors("shared")["learner-solver-0"]
-        os.kill(old, signal.SIGKILL)
-        made.until("it is said", lambda: "back to the last checkpoint" in made.text())
-        made.until("the next step", lambda: made.steps() >= 5)
-        assert not [name for name in leftovers("shared") if f"-solver-{old}-" in name]
-        made.stops()
-    assert leftovers("shared") == []
-    rows = made.rows("solver")
-    published = [row for row in rows if "loss" in row]
-    assert published and all(row["sync/bytes"] > 100_000 and row["time/sync_transfer"] > 0 for row in published)
-    ledger_is_sound(made)
-
-
 def test_in_flight_episodes_have_two_versions_and_are_trained(ray_cluster, tmp_path):
     settings = [
         *QUICK, "steps=8", "schedule.preset=async", "schedule.in_flight=true", "defaults.engine.continuous=true",

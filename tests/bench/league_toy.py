@@ -3,7 +3,7 @@ pair end.
 
     python tests/bench/league_toy.py [--seeds 3] [--rounds 600]
 
-Two softmax learners with the plain policy gradient (`tests/league/toys.py`); the kinds differ in nothing but who is
+Two softmax learners with the plain policy gradient (`tests/bench/league_toys.py`); the kinds differ in nothing but who is
 met. 35/15/50 are the shares of newest, any and prioritised opponents, about AlphaStar's. 0 is the equilibrium, 1 the
 furthest. `last`: mean of the last 150 rounds; `worst`: their maximum; `average`: of the mean of all mixtures that were
 played; mean and range over seeds.
@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parents[1] / "league"), str(HERE.parents[2])]
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[2])]
 
-from toys import play, toy  # noqa: E402
+from league_toys import play, toy  # noqa: E402
 
 from ssp.config.league import LeagueConfig, LeagueShares  # noqa: E402
 

@@ -38,11 +38,10 @@ import psutil
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 import conftest  # noqa: E402, F401  (Ray as tests have it: on loopback, without tokens)
-from faults import Fault, Faults, filled, names  # noqa: E402
+from faults import Fault, Faults, deaths, filled, names  # noqa: E402
 from moments import MOMENTS, kill_at  # noqa: E402
 from trainruns import Cluster, Left, Run, ledger_is_sound, marked, run  # noqa: E402
 
-from actors import deaths  # noqa: E402
 from ssp.base.episode import ROLES  # noqa: E402
 from ssp.record.ledger import Ledger  # noqa: E402
 from ssp.selfplay.settings import load  # noqa: E402
@@ -187,7 +186,7 @@ class Soak:
 
     def deaths(self) -> list[dict[str, Any]]:
         """Killed actors, as the run's own reports tell it: a kill that a driver did not live to tell is not counted."""
-        return [line for line in deaths.told(self.made.folder) if line["pid"] in self.struck]
+        return [line for line in deaths(self.made.folder) if line["pid"] in self.struck]
 
     def kills(self) -> int:
         """SIGKILLs of drivers and actors."""

@@ -29,7 +29,7 @@ import ray
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.loader import Inbox
 from ssp.selfplay.transfer.parcel import Plan
-from ssp.selfplay.transfer.publisher import Outbox
+from ssp.selfplay.transfer.publisher import Publisher
 
 WARM = 2
 TENSORS = 50
@@ -50,11 +50,12 @@ class Learner:
         rng = np.random.default_rng(0)
         self._weights = {f"layer.{i}.weight": rng.random(each, np.float32) for i in range(TENSORS)}
         self._folder = folder
-        self._boxes: dict[str, Outbox] = {}
+        self._boxes: dict[str, Publisher] = {}
         self._count = 0
 
     def open(self, kind: str) -> None:
-        self._boxes[kind] = Outbox(Plan(kind, f"bench-{os.getpid()}", "solver", f"{self._folder}/{kind}", 2, False))
+        self._boxes[kind] = Publisher()
+        self._boxes[kind].publish_by(Plan(kind, f"bench-{os.getpid()}", "solver", f"{self._folder}/{kind}", 2, False))
 
     def listen(self, kind: str) -> int:
         return self._boxes[kind].listen("127.0.0.1")
@@ -94,7 +95,7 @@ class Engine:
         self._boxes[kind].join(call, rank, "127.0.0.1")
 
     def receive(self, kind: str, version: int, parcel: Any) -> None:
-        self._boxes[kind].receive(version, parcel)
+        self._boxes[kind].arrive(version, parcel)
 
     def take(self, kind: str, version: int, parcel: Any) -> float:
         weights = self._boxes[kind].open(version, parcel)

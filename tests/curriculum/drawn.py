@@ -6,8 +6,7 @@ import random
 from dataclasses import dataclass
 
 from ssp.base.episode import PROPOSED
-from ssp.selfplay.curriculum.figures import Curriculum
-from ssp.selfplay.curriculum.records import Asked
+from ssp.selfplay.curriculum.figures import Asked, Curriculum
 
 LATER = 24
 

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from ssp.base.episode import GIVEN, PROPOSED, REPLAYED
-from ssp.selfplay.curriculum.figures import BANDS, EARLIER, Curriculum, band
-from ssp.selfplay.curriculum.records import Asked
+from ssp.base.episode import GIVEN, PROPOSED
+from ssp.selfplay.curriculum.figures import BANDS, EARLIER, Asked, Curriculum, band
 from ssp.selfplay.questions.groups import NEAR, Recent, features, similarity
 
 
@@ -42,11 +41,6 @@ def test_searches_and_what_a_round_cannot_have() -> None:
     assert (found["searches"], found["solver_searches"]) == (3.0, 3.0)
     assert named(Curriculum(2).round(1, [])) == {"alarm_near_duplicates": 0.0}
     assert "learnability" not in named(Curriculum(2).round(1, [asked(1, None)]))
-
-
-def test_replayed_questions_count_as_played_and_not_as_new() -> None:
-    found = named(Curriculum(2).round(1, [asked(1, 0.5), asked(1, 1.0, REPLAYED)]))
-    assert found["solved_100"] == 0.5 and found["near_duplicates"] == 0.0
 
 
 def test_given_questions_are_counted_and_not_watched() -> None:

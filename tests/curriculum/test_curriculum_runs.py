@@ -16,7 +16,7 @@ from ssp.base.errors import InputError
 from ssp.config.curriculum import CurriculumConfig
 from ssp.config.load import to_yaml
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.curriculum import records
+from ssp.selfplay.curriculum import figures as records
 from ssp.selfplay.curriculum.figures import Watch, again
 from ssp.selfplay.curriculum.yardstick import chosen
 from ssp.telemetry.figures import find

@@ -207,7 +207,7 @@ def transfer(kind: str, folder: Path) -> dict[str, Any]:
 
     from actors import cluster
     from ssp.selfplay.transfer.parcel import Plan
-    from ssp.selfplay.transfer.publisher import Outbox
+    from ssp.selfplay.transfer.publisher import Publisher
 
     weights = {name: np.full(shape, 0.5, np.float32) for name, shape in shapes(folder).items()}
     nbytes, gpu = sum(array.nbytes for array in weights.values()), torch.cuda.is_available()
@@ -218,7 +218,8 @@ def transfer(kind: str, folder: Path) -> dict[str, Any]:
         ray.get(receiver.take.remote(None))
         seconds = []
         for _ in range(2):
-            outbox = Outbox(Plan(kind, "gpucheck", "solver", str(folder), 1, False))
+            outbox = Publisher()
+            outbox.publish_by(Plan(kind, "gpucheck", "solver", str(folder), 1, False))
             began = time.perf_counter()
             parcel, _ = outbox.pack(weights)
             total = ray.get(receiver.take.remote(ray.put(parcel)))

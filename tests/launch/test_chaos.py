@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import Fault, Faults
+from faults import Fault, Faults, deaths
 from moments import MOMENTS
 from trainruns import Cluster, Left, Run, ledger_is_sound, run
 
-from actors import deaths
 from launch import doctor
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
@@ -74,12 +73,12 @@ def test_two_minutes_of_faults_break_no_law(ray_cluster, tmp_path, capsys):
 
 def _deaths_are_told(made: Run, faults: Faults, stalled: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Each death once, by name, with its cause; by actor."""
-    lines = [line for line in deaths.told(made.folder) if line["pid"] in faults.made]
+    lines = [line for line in deaths(made.folder) if line["pid"] in faults.made]
     done = {line["actor"]: faults.made[line["pid"]].do for line in lines}
     assert done == {**dict.fromkeys(KILLED, "kill"), **dict.fromkeys(stalled, "stall")} and len(lines) == len(done)
     text = made.text()
     assert all(f"{who}: process" in text for who in KILLED)
-    assert "learner-proposer-0 is back" in text
+    assert "learner-proposer is back" in text
     return {line["actor"]: line for line in lines}
 
 

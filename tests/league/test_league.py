@@ -1,4 +1,4 @@
-"""The league of a run: who is met, what is remembered, and that a resumed run goes on as it would have."""
+"""The league of a run: who is kept, who is met, what is remembered, and that a resumed run goes on as it would have."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import QUIZ, published
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.league import LeagueConfig
 from ssp.selfplay.league import league as rules
-from ssp.selfplay.league.league import DOUBT, League
+from ssp.selfplay.league.league import DOUBT, KINDS, League, Pool, pfsp, weights
 from ssp.selfplay.league.payoff import Result
 from tests.blocks import made
+
+
+def published(league: League, role: str, version: int) -> list[int]:
+    """A new version, whose weights can be kept: newest now, perhaps a member. The members that left."""
+    league.newest(role, version)
+    return league.admit(role, version) if league.wants(role, version) else []
 
 
 def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[Any, ...]]:
@@ -35,14 +42,6 @@ def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[
         later = league.done(round_)
         log.append((tuple(met[SOLVER]), tuple(met[PROPOSER]), str(left), str(later)))
     return log
-
-
-def test_without_members_everybody_meets_the_newest() -> None:
-    league = League(made(LeagueConfig, match="past"), seed=0)
-    league._newest |= dict.fromkeys(ROLES, 1)
-    assert [league.opponent(role, 0) for role in ROLES] == [None, None]
-    published(league, SOLVER, 1)
-    assert league.opponent(PROPOSER, 1) == 1 and league.opponent(SOLVER, 1) is None
 
 
 def test_a_resumed_run_goes_on_as_it_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +120,108 @@ def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypat
     assert mirrored == pytest.approx((0.5 * 25 + DOUBT * (1 - expected.chance(1, 2))) / (0.5 * 100 + DOUBT))
 
 
-def test_chances_see_a_cycle_that_ratings_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "DECAY", 0.01)
-    league = League(made(LeagueConfig, match="mix", every=1, margin=0.0), seed=0)
-    for version in range(3):
-        for role in ROLES:
-            published(league, role, version)
-    league.saw([Result(i, j, int(n < 40 * QUIZ[i, j]), 1) for i in range(3) for j in range(3) for n in range(40)])
-    assert np.ptp([league.ratings().elo(SOLVER, version)[0] for version in range(3)]) < 1
-    assert league.chances(SOLVER) == pytest.approx(QUIZ[2], abs=0.08)
+def gain(more: float, error: float = 0.0) -> object:
+    return lambda member: (more, error)
+
+
+def test_every_so_many_versions_one_is_admitted() -> None:
+    pool, taken = Pool(every=10, margin=0.0, size=5), []
+    for version in range(3, 40):
+        if pool.admits(version, gain(9999)):  # type: ignore[arg-type]
+            taken.append(version)
+            pool.admit(version, float)
+    assert taken == pool.members == [3, 13, 23, 33]
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "admitted"), [(150, 10, True), (90, 0, False), (150, 40, False), (-200, 1, False)]
+)
+def test_a_version_that_is_surely_stronger_is_admitted_at_once(more: float, error: float, admitted: bool) -> None:
+    pool, asked = Pool(every=10, margin=100.0, size=5), []
+    pool.admit(5, float)
+
+    def stronger(member: int) -> tuple[float, float]:
+        asked.append(member)
+        return more, error
+
+    assert pool.admits(6, stronger) is admitted
+    assert asked == [5]
+    assert not pool.admits(5, stronger) and not pool.admits(4, stronger)
+
+
+def test_who_has_the_nearest_neighbours_leaves() -> None:
+    pool = Pool(1, 0.0, 4)
+    left = [pool.admit(version, lambda member: -member) for version in (0, 10, 20, 30, 32, 60)]
+    assert left == [[], [], [], [], [30], [10]] and pool.members == [0, 20, 32, 60]
+
+
+def test_the_best_and_those_being_played_stay() -> None:
+    pool = Pool(1, 0.0, 3)
+    for version in (0, 1, 2):
+        pool.admit(version, float)
+    assert pool.admit(3, lambda member: member == 1) == [2]  # 0 is the first, 1 the best, 3 the newest
+    assert pool.admit(4, float, playing={1, 3}) == [] and len(pool.members) == 4  # above its size while they play
+    assert pool.trim(float, playing={3}) == [1]
+    assert pool.members == [0, 3, 4]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=40),
+    st.integers(3, 8),
+    st.lists(st.floats(-5, 5), min_size=41, max_size=41),
+    st.data(),
+)
+def test_whatever_happens_the_rules_hold(
+    steps: list[int], size: int, strengths: list[float], data: st.DataObject
+) -> None:
+    pool, version, order = Pool(1, 0.0, size), 0, []
+    for step in steps:
+        version += step
+        order.append(version)
+        worth = {member: strengths[at] for at, member in enumerate(order)}
+        playing = set(data.draw(st.lists(st.sampled_from(order), max_size=2))) & {*pool.members}
+        before = {*pool.members, version}
+        left = pool.admit(version, lambda member, worth=worth: worth[member], playing)  # type: ignore[misc]
+        assert before == {*pool.members, *left} and not {*pool.members} & {*left}
+        assert pool.members == sorted(pool.members) and len(pool.members) <= max(size, 3 + len(playing))
+        assert {order[0], version, *playing} <= {*pool.members}
+        assert max(worth[m] for m in before) == max(worth[m] for m in pool.members)
+
+
+CHANCES, RATINGS = [0.9, 0.5, 0.2, 0.5], [10.0, 70.0, 70.0, -5.0]
+
+
+def test_pfsp_is_the_published_formula() -> None:
+    hard = np.array([0.1**2, 0.5**2, 0.8**2, 0.5**2])
+    assert pfsp(CHANCES) == pytest.approx(hard / hard.sum())
+    assert pfsp(CHANCES, power=0) == pytest.approx([0.25] * 4)
+    assert pfsp([1.0, 1.0]) == pytest.approx([0.5, 0.5])  # nobody is of use: all alike
+
+
+@pytest.mark.parametrize("power", [30.0, 400.0, 1e6])
+def test_a_sharper_choice_stays_a_choice(power: float) -> None:
+    """Also against members that one nearly always beats."""
+    assert pfsp([0.9, 0.5, 0.7], power) == pytest.approx([0, 1, 0], abs=1e-4)
+    assert pfsp([0.999, 0.99, 0.98, 0.98], power) == pytest.approx([0, 0, 0.5, 0.5], abs=1e-4)
+    assert pfsp([1.0, 1 - 1e-9], power).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("self", [1, 0, 0, 0, 0]),
+        ("past", [0, 0.25, 0.25, 0.25, 0.25]),
+        ("prioritised", [0, *pfsp(CHANCES)]),
+        ("best", [0, 0, 0, 1, 0]),  # of equals the newest
+    ],
+)
+def test_each_kind_has_its_weights_and_is_self_without_members(kind: str, wanted: list[float]) -> None:
+    assert weights({kind: 1.0}, CHANCES, RATINGS) == pytest.approx(wanted)
+    assert weights({kind: 1.0}, [], []).tolist() == [1.0]
+
+
+def test_a_mix_is_its_kinds_by_their_shares() -> None:
+    shares = dict(zip(KINDS, (2.0, 1.0, 4.0, 1.0), strict=True))
+    each = [weights({kind: 1.0}, CHANCES, RATINGS) for kind in KINDS]
+    assert weights(shares, CHANCES, RATINGS) == pytest.approx(np.array([2, 1, 4, 1]) @ each / 8)

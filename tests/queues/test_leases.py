@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ssp.base.errors import InvariantError
-from ssp.selfplay.queues import LeaseQueue, Ticket, leases
+from ssp.selfplay.queues import LeaseQueue, Ticket
+from ssp.selfplay.queues import queue as leases
 
 ITEMS, BYTES = 10, 100
 
@@ -169,112 +165,3 @@ def test_what_is_remembered_is_bounded(queue: LeaseQueue, monkeypatch: pytest.Mo
         queue.lease(f"k{i}", 1, 9)
         queue.ack(f"k{i}")
     assert list(queue._done) == ["6", "7", "8"] and list(queue._acked) == ["k6", "k7", "k8"]
-
-
-class QueueMachine(RuleBasedStateMachine):
-    """The model says for each ticket who may acknowledge it, and until when it is his alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = Clock()
-        self.queue = LeaseQueue(ITEMS, BYTES, self.clock)
-        self.held: dict[str, Ticket] = {}
-        self.owner: dict[str, tuple[str, float]] = {}
-        self.done: set[str] = set()
-        self.keys: list[str] = []
-        self.over = False
-
-    @rule(
-        numbers=st.lists(st.integers(0, 14), max_size=3),
-        items=st.integers(0, 5),
-        nbytes=st.integers(0, 60),
-        again=st.sampled_from([False] * 4 + [True]),
-    )
-    def put(self, numbers: list[int], items: int, nbytes: int, again: bool) -> None:
-        tickets = [Ticket(f"t{n}", n // 3, n, items, nbytes, n) for n in numbers]
-        fresh = {t.id: t for t in tickets if t.id not in self.held and t.id not in self.done}
-        if not again and (len(fresh) * items > ITEMS or len(fresh) * nbytes > BYTES):
-            with pytest.raises(InvariantError):
-                self.queue.put(tickets)
-            return
-        room = sum(t.items for t in self.held.values()) + len(fresh) * items <= ITEMS
-        room &= sum(t.nbytes for t in self.held.values()) + len(fresh) * nbytes <= BYTES
-        room |= again or not fresh
-        assert self.queue.put(tickets, again) == room
-        if room:
-            self.held |= fresh
-            self.over |= again
-
-    def free(self) -> list[str]:
-        return [i for i in self.held if i not in self.owner or self.owner[i][1] <= self.clock.now]
-
-    def given(self, key: str, tickets: list[Ticket], seconds: float) -> None:
-        for one in tickets:
-            assert one == self.held[one.id]
-            assert one.id in self.free() or self.owner[one.id][0] == key
-            self.owner[one.id] = (key, self.clock.now + seconds)
-
-    @rule(items=st.integers(1, 8), seconds=st.integers(1, 9), order=st.none() | st.integers(0, 4))
-    def lease(self, items: int, seconds: float, order: int | None) -> None:
-        free = [i for i in self.free() if order is None or self.held[i].order == order]
-        key = f"k{len(self.keys)}"
-        self.keys.append(key)
-        got = self.queue.lease(key, items, seconds, order)
-        assert bool(got) == bool(free)
-        assert [t.order for t in got] == sorted(t.order for t in got)
-        if got:
-            assert got[0].order == min(self.held[i].order for i in free)
-            assert len(got) == 1 or sum(t.items for t in got) <= items
-        self.given(key, got, seconds)
-
-    @rule(oldest=st.integers(0, 14), seconds=st.integers(1, 9))
-    def sweep(self, oldest: int, seconds: float) -> None:
-        key = f"k{len(self.keys)}"
-        self.keys.append(key)
-        self.given(key, self.queue.sweep(key, oldest, seconds), seconds)
-        assert not [i for i in self.free() if self.held[i].version < oldest]
-
-    @precondition(lambda self: self.keys)
-    @rule(data=st.data(), seconds=st.integers(1, 9))
-    def lease_again(self, data: Any, seconds: float) -> None:
-        key = data.draw(st.sampled_from(self.keys))
-        mine = {i for i, (owner, _) in self.owner.items() if owner == key}
-        got = self.queue.lease(key, 1, seconds)
-        if mine:
-            assert {t.id for t in got} == mine
-        self.given(key, got, seconds)
-
-    @precondition(lambda self: self.keys)
-    @rule(data=st.data(), again=st.booleans())
-    def ack(self, data: Any, again: bool) -> None:
-        key = data.draw(st.sampled_from(self.keys))
-        mine = {i for i, (owner, _) in self.owner.items() if owner == key}
-        answer = self.queue.ack(key)
-        assert set(answer) >= mine and not (set(answer) - mine) & set(self.held)
-        for id_ in mine:
-            del self.held[id_], self.owner[id_]
-            self.done.add(id_)
-        if again:
-            assert self.queue.ack(key) == answer
-
-    @rule(seconds=st.integers(1, 6))
-    def wait(self, seconds: float) -> None:
-        self.clock.now += seconds
-
-    @rule(really=st.sampled_from([False] * 9 + [True]))
-    def clear(self, really: bool) -> None:
-        if really:
-            self.queue.clear()
-            self.held.clear(), self.owner.clear(), self.done.clear(), self.keys.clear()
-            self.over = False
-
-    @invariant()
-    def budget(self) -> None:
-        figures = self.queue.figures()
-        assert figures["items"] == sum(t.items for t in self.held.values())
-        assert figures["bytes"] == sum(t.nbytes for t in self.held.values())
-        assert self.over or (figures["items"] <= ITEMS and figures["bytes"] <= BYTES)
-
-
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestQueueMachine: Any = QueueMachine.TestCase

@@ -12,7 +12,7 @@ from fakes import FaultyCrew, on_calls
 from ssp.base.crew import LocalCrew
 from ssp.base.errors import InvariantError, SspError
 from ssp.selfplay.queues import Channel, Queue, Ticket
-from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.queues.queue import QueueWorker
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

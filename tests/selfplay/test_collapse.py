@@ -18,7 +18,7 @@ from fakes import FakeLearner, Stage, config, tokens
 from ssp.base.episode import ROLES, SOLVER
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
-from ssp.selfplay.health.limits import Collapse
+from ssp.selfplay.health import Collapse
 from ssp.selfplay.workers import build
 from tests import local
 

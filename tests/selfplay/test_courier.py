@@ -28,10 +28,8 @@ KINDS = ("object_store", "shm", "disk")
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     scripted(monkeypatch)
-    made = files.MemoryShelf
-    monkeypatch.setattr(
-        "ssp.selfplay.transfer.publisher.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
-    )
+    made = files.memory_shelf
+    monkeypatch.setattr(files, "memory_shelf", lambda run, role, keep: made(run, role, keep, tmp_path))
 
 
 def played(path: Path, kind: str, **changes: Any) -> Stage:

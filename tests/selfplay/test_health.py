@@ -9,7 +9,7 @@ import pytest
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.schema import HealthConfig
-from ssp.selfplay.health.limits import Alarm, HealthWatch
+from ssp.selfplay.health import Alarm, HealthWatch
 from tests.blocks import made
 
 WELL = {

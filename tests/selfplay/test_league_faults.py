@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import random
 import re
@@ -13,25 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import fakes
-import numpy as np
 import pytest
 from fakes import FakeLearner, Stage, config, game
 from ninelives import die_at
-from safetensors.numpy import save_file
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault
 from ssp.record.ledger import Ledger
-from ssp.record.manifest import digest
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.events import Update
-from ssp.selfplay.health import junk
-from ssp.selfplay.health.junk import JunkAlarm, JunkWatch
-from ssp.selfplay.health.limits import Collapse
+from ssp.selfplay.health import Collapse
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.settle import TOO_FEW, settle
-from ssp.selfplay.transfer import flat
+from ssp.selfplay.transfer import files
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 
@@ -68,7 +61,7 @@ def lineage(made: Stage) -> list[tuple[Any, ...]]:
 LIVES = [
     (FakeLearner, "export", 4, False),
     (FakeLearner, "export", 5, True),
-    (flat, "write", 6, False),  # with half a folder aside
+    (files, "write", 6, False),  # with half a folder aside
     (RunFolder, "write_state", 4, False),
     (Ledger, "commit", 9, False),
     (Matchmaker, "tidy", 8, False),
@@ -106,7 +99,7 @@ def test_kill_nine_changes_no_opponent(
     for role in ROLES:
         assert [*mine["kept"][role]] == [*theirs["kept"][role]]
         for step, version in mine["kept"][role].items():
-            assert flat.read(tmp_path / "run" / "members" / role / f"v{version}")["w"].tolist() == [int(step)]
+            assert files.read(tmp_path / "run" / "members" / role / f"v{version}")["w"].tolist() == [int(step)]
     assert not [*(tmp_path / "run" / "members").glob("*/*.tmp-*"), *(tmp_path / "run" / "members").glob("*/.*")]
 
 
@@ -228,25 +221,6 @@ def one_pair_a_game(made: Stage) -> None:
     assert all(len(found) == 1 for found in graders.values())
 
 
-def test_a_learner_that_lacks_a_further_game_takes_the_league_back(tmp_path: Path) -> None:
-    made = stage(tmp_path / "run", league__match="past", jitter=1)
-    gone: list[Any] = []
-
-    def update(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
-        further = {row["id"] for row in made.rows("SELECT id FROM games WHERE kind = 'tried'")}
-        for block in args[1:] if method == "update" and not gone else ():
-            if {episode.game for episode in block} & further:
-                gone.append(block)
-                return "payload_lost"
-        return ""
-
-    made.cast.learners[SOLVER].fails = update  # type: ignore[attr-defined]
-    made.play()
-    made.settled()
-    assert gone and any("payload_lost; back to the last" in text for text in made.sink.events)
-    one_pair_a_game(made)
-
-
 def test_a_past_proposal_is_no_company_in_a_group() -> None:
     """Of a group of two, one asked by a past version, nothing can be compared."""
     cfg = config(proposer__algorithm="grpo", proposer__group="hops")
@@ -271,65 +245,6 @@ def test_what_a_past_proposer_wrote_is_void_when_too_few_attempts_were_scored() 
     assert rows["pg1"]["cause"] == TOO_FEW and rows["pg4"]["cause"] == "leakage"
 
 
-def test_a_member_that_is_gone_ends_the_run_and_says_what_is_missing(tmp_path: Path) -> None:
-    made = stage(tmp_path / "run", league__match="past")
-    folder = tmp_path / "run" / "members" / SOLVER
-
-    def lose(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
-        if folder.is_dir() and len([*folder.glob("v*")]) > 1:
-            for file in folder.glob("v1/*.safetensors"):
-                file.unlink()
-        return ""
-
-    made.cast.players["proposer"].fails = lose  # type: ignore[attr-defined]
-    with pytest.raises((InputError, ExceptionGroup)) as caught:
-        asyncio.run(asyncio.wait_for(made.game().run(), 60))
-    error: BaseException = caught.value
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    assert "solver version 1, a member of the league" in str(error) and "league.match=self" in str(error)
-
-
 def test_a_folder_without_weights_is_no_weights(tmp_path: Path) -> None:
     with pytest.raises(Fault, match="payload_lost"):
-        flat.read(tmp_path)
-
-
-def test_a_member_that_was_changed_is_not_played_with(tmp_path: Path) -> None:
-    file = tmp_path / "model.safetensors"
-    save_file({"w": np.ones(3, np.float32)}, file)
-    (tmp_path / "ssp.json").write_text(json.dumps({"sha256": {file.name: digest(file)}}))
-    assert flat.read(tmp_path)["w"].tolist() == [1, 1, 1]
-    file.write_bytes(file.read_bytes()[:-1] + b"!")
-    with pytest.raises(Fault, match="payload_lost.*model.safetensors"):
-        flat.read(tmp_path)
-
-
-def test_the_junk_alarm_sees_each_round_also_where_past_solvers_grade(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(junk, "WIN_RATE", 1.0)
-    monkeypatch.setattr(junk, "VALID_RATE", 0.0)
-    with pytest.raises(JunkAlarm, match="for 8 rounds"):
-        stage(tmp_path / "run", league__match="past", eval__every=0, referee__alarm_patience=8).play()
-
-
-def test_neither_the_junk_alarm_nor_the_length_figures_look_at_past_versions() -> None:
-    """A bad member would stop the run, and a long one be told of the newest."""
-    watch = JunkWatch(config(referee__alarm_patience=1), print)
-    graded = [game(f"g{i}", win_rate=0.0, frozen=SOLVER) for i in range(4)]
-    again = [game(f"r{i}n"[:2], win_rate=0.5, proposal=None) for i in range(4)]
-    asked = [game(f"g{4 + i}", win_rate=0.0, frozen=PROPOSER) for i in range(4)]
-    assert watch.see([*graded, *asked, *again]) is None
-    for one in again:
-        one.win_rate = 0.0
-    assert watch.see([*graded, *asked, *again]) is not None
-    invalid = [game(f"g{9 + i}", valid=False, frozen=PROPOSER) for i in range(20)]
-    assert watch.see([*graded, *invalid, *again]) is not None
-    assert watch.see(asked) is None
-    assert watch.see(graded) is not None, "a solver that learns no more tries nothing: who graded must do"
-
-    cfg = config(proposer__limits__overlong=5, solver__limits__overlong=5)
-    for frozen, left in (("", {PROPOSER, SOLVER}), (PROPOSER, {SOLVER}), (SOLVER, {PROPOSER})):
-        settled = settle(cfg, [game("g1", [True, False, True, False], frozen=frozen)], 7, 1)
-        assert {role for role in ROLES if settled.overlong[role]} == left
+        files.read(tmp_path)

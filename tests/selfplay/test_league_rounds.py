@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import shutil
@@ -22,11 +21,9 @@ from ssp.engines import ScriptedEngine
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
-from ssp.selfplay.league.matchmaker import _made
 from ssp.selfplay.league.payoff import PayoffTable, read
 from ssp.selfplay.league.settings import RULES
-from ssp.selfplay.records import Game
-from ssp.selfplay.transfer import flat
+from ssp.selfplay.transfer import files
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 
@@ -120,38 +117,6 @@ def test_every_game_has_one_solver_and_one_proposer(tmp_path: Path, match: str, 
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"league__match": "past"}, {"game__batch": "replay", "proposer__batch": 4, "league__match": "past"}]
-)
-def test_figures_of_a_role_tell_whom_its_newest_version_met(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """As the ledger has it: here round r is played by the newest version r + 1, the result of update r."""
-    stage = league(tmp_path / "run", jitter=1, **changes)
-    met: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for id, rows in games(stage).items():
-        step = rows[0]["round"]
-        asked = [row for row in rows if row["role"] == PROPOSER]
-        tried = [row for row in rows if row["role"] == SOLVER]
-        if tried and tried[0]["policy_version_min"] == step and (asked or id.endswith("n")):
-            met[SOLVER, step].append(tried[0]["opponent_version_min"])
-        if tried and asked and asked[0]["policy_version_min"] == step:
-            met[PROPOSER, step].append(asked[0]["opponent_version_min"])
-    for role in ROLES:
-        for step, values in enumerate(stage.figures(role), 1):
-            found = met[role, step]
-            assert bool(found) == ("league/past" in values)
-            if not found:
-                continue
-            assert values["league/past"] == pytest.approx(sum(version < step for version in found) / len(found))
-            assert values["league/opponent_age"] == pytest.approx(sum(step - v for v in found) / len(found))
-    if "game__batch" in changes:
-        return
-    rates = {row["id"]: row["rate"] for row in stage.rows("SELECT id, win_rate AS rate FROM games")}
-    for step, values in enumerate(stage.figures(), 1):  # of the newest solver on the newest proposer's questions
-        sql = "SELECT game_id, round FROM episodes WHERE role = 'solver' AND policy_version_min = opponent_version_min"
-        found = [rates[id] for id in {r["game_id"] for r in stage.rows(sql) if r["round"] == step}]
-        assert values["game/win_rate"] == pytest.approx(sum(found) / len(found))
-
-
-@pytest.mark.parametrize(
     ("changes", "role", "both", "found"),
     [
         ({"solver__warmup_steps": 8}, SOLVER, 0, set()),  # of the proposer there is one version only
@@ -182,16 +147,6 @@ def test_the_newest_proposer_asks_for_half_of_each_round(tmp_path: Path, changes
         asked[row["round"]].append(not row["past"])
     batch = stage.cfg.proposer.batch
     assert [sum(asked[step]) for step in range(1, 6)] == [batch] + [batch - batch // 2] * 4
-
-
-def test_what_is_owed_does_not_take_the_newest_proposers_half(tmp_path: Path) -> None:
-    """A lost game is asked for again before the others of its round; of its target there may be no other."""
-    stage = league(tmp_path / "run", league__match="past", steps=2, game__proposals=4, proposer__algorithm="rloo")
-    game = stage.game()
-    asyncio.run(game._restore())
-    numbers = [2, *range(40, 52)]
-    newest, *past = game._league.askers(2, [Game(f"g{n:07d}", n, "t") for n in numbers], game._store.latest(PROPOSER))
-    assert past and [one.number for one in newest[1]] == [*range(40, 44), *range(48, 52)]
 
 
 def test_groups_with_a_baseline_of_their_own_may_have_graders_of_their_own(tmp_path: Path) -> None:
@@ -238,25 +193,6 @@ def test_a_stopped_league_goes_on_as_if_it_had_not_stopped(tmp_path: Path, at: i
     assert [values.get("league/past") for values in rest.figures(SOLVER)] == told[at:]
 
 
-@pytest.mark.parametrize("cuts", [(3, 4), (2, 3, 4)])
-@pytest.mark.parametrize("role", ROLES)
-def test_two_restarts_while_a_role_waits_change_no_opponent(tmp_path: Path, role: str, cuts: tuple[int, ...]) -> None:
-    """The other role learned nothing in between: its weights are those of update 0, whatever step it was published at."""
-    changes = {"save__every": 1, "league__match": "past", f"{role}__warmup_steps": 5}
-    whole = league(tmp_path / "whole", **changes)
-    for cut in cuts:
-        league(tmp_path / "cut", steps=cut, **changes)
-    rest = league(tmp_path / "cut", **changes)
-    assert rest.state()["league"]["league"] == whole.state()["league"]["league"]
-    assert len(rest.rows("SELECT id FROM games")) == len(whole.rows("SELECT id FROM games"))
-
-
-def test_weights_are_known_by_the_update_that_made_them() -> None:
-    """Incarnation 2 began at step 3, after the update of 2; 3 went back to step 2, and 4 loaded that once more."""
-    given = {1: (1, 0), 2: (1, 2), 4: (2, 3), 5: (2, 4), 6: (3, 2), 8: (3, 5), 9: (4, 4), 10: (5, 6)}
-    assert _made(given) == {1: 0, 2: 2, 4: 2, 5: 4, 6: 2, 8: 5, 9: 2, 10: 2}
-
-
 def test_a_player_has_the_weights_that_a_version_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past ones too, newest ones again after them: the only weight of a fake learner is the number of its updates."""
     loaded = []
@@ -286,7 +222,7 @@ def test_members_outlive_checkpoints_and_leave_when_nobody_names_them(tmp_path: 
         assert len(back) == 3 and len(there) < 7  # of as many as were kept
         for step, version in kept.items():
             path = tmp_path / "run" / "members" / role / f"v{version}"
-            assert flat.read(path)["w"].tolist() == [int(step)]
+            assert files.read(path)["w"].tolist() == [int(step)]
             assert json.loads((path / "ssp.json").read_text())["run_step"] == int(step)
 
 
@@ -322,21 +258,6 @@ def test_a_lost_or_changed_member_is_named_before_a_run_goes_on(tmp_path: Path) 
     check()  # which needs none of them
 
 
-@pytest.mark.parametrize("call", ["solver/export", "proposer/export", "solver/update"])
-def test_a_learner_dies_while_it_keeps_a_member(tmp_path: Path, call: str) -> None:
-    whole = league(tmp_path / "whole", jitter=1)
-    FakeLearner.reset()
-    FakeLearner.fail_at = {call: {2}}
-    stage = league(tmp_path / "run", jitter=1)
-    assert any("back to the last checkpoint" in text for text in stage.sink.events)
-    stage.settled()
-    ours, theirs = (made.state()["league"]["kept"] for made in (stage, whole))
-    assert ours.keys() == theirs.keys()
-    for role, kept in ours.items():  # counted by the update that made them
-        assert kept.keys() == theirs[role].keys()
-        assert all((stage.folder.path / "members" / role / f"v{version}").is_dir() for version in kept.values())
-
-
 @pytest.mark.parametrize(
     "changes", [{}, {"game__batch": "replay", "proposer__batch": 4}, {"solver__algorithm": "remax"}]
 )
@@ -348,17 +269,6 @@ def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> No
     seen.restore([[row[0] + 1, row[1] + 1, *row[2:]] for row in stage.state()["league"]["league"]["table"]])
     assert mixed == 0 and seen.state() == table.state()
     assert len({solver - proposer for solver, proposer in table.pairs()}) > 3
-
-
-def test_questions_that_nobody_could_try_are_in_no_table(tmp_path: Path) -> None:
-    """They fill the solver's tokens: it writes none, and so no version of it has tried."""
-    cfg = config(**{**LEAGUE, "steps": 2})
-    cfg.solver.limits.total_tokens = 12
-    stage = Stage(cfg, tmp_path / "run")
-    stage.play()
-    assert stage.rows("SELECT id FROM games WHERE win_rate = 0")
-    table, mixed = read(stage.folder.ledger)
-    assert table.state() == stage.state()["league"]["league"]["table"] == [] and mixed == 0
 
 
 @pytest.mark.parametrize(

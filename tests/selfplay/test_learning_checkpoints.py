@@ -23,9 +23,9 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.events import Round
-from ssp.selfplay.health.limits import Collapse
+from ssp.selfplay.health import Collapse
 from ssp.selfplay.queues import Channel, Queue
-from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.queues.queue import QueueWorker
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report

@@ -19,7 +19,7 @@ from ssp.data.readers import Question
 from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.events import Round
-from ssp.selfplay.health.junk import JunkWatch
+from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.report import PATIENCE, Report, role_figures
 from ssp.selfplay.settle import settle

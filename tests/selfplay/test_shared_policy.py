@@ -27,10 +27,8 @@ ENGINE, TOKENIZER = build.engine, build.tokenizer
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fakes.scripted(monkeypatch)
-    made = files.MemoryShelf
-    monkeypatch.setattr(
-        "ssp.selfplay.transfer.publisher.MemoryShelf", lambda run, role, keep: made(run, role, keep, tmp_path)
-    )
+    made = files.memory_shelf
+    monkeypatch.setattr(files, "memory_shelf", lambda run, role, keep: made(run, role, keep, tmp_path))
 
 
 def play(path: Path, **changes: Any) -> Stage:

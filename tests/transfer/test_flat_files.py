@@ -16,8 +16,7 @@ from ssp.base import shared
 from ssp.base.errors import Fault, InvariantError, SspError
 from ssp.base.shared import sweep
 from ssp.engines.vllm.worker import folder_in_memory
-from ssp.selfplay.transfer import flat
-from ssp.selfplay.transfer.files import DiskShelf, MemoryShelf
+from ssp.selfplay.transfer.files import Shelf, disk_shelf, memory_shelf, read
 
 
 def weights(seed: int = 0) -> dict[str, np.ndarray]:
@@ -39,15 +38,15 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.fixture(params=["memory", "disk"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryShelf | DiskShelf:
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
     if request.param == "memory":
-        return MemoryShelf("run-1", "solver", 2, tmp_path)
-    return DiskShelf(tmp_path, "solver", 2)
+        return memory_shelf("run-1", "solver", 2, tmp_path)
+    return disk_shelf(tmp_path, "solver", 2)
 
 
-def test_a_file_is_safetensors_and_comes_back_bit_for_bit(shelf: MemoryShelf | DiskShelf) -> None:
+def test_a_file_is_safetensors_and_comes_back_bit_for_bit(shelf: Shelf) -> None:
     path = shelf.put(0, weights())
-    found = flat.read(path)
+    found = read(path)
     assert same(found, weights())
     theirs = safetensors.numpy.load_file(path)
     assert same({name: theirs[name] for name in found}, found)
@@ -55,27 +54,27 @@ def test_a_file_is_safetensors_and_comes_back_bit_for_bit(shelf: MemoryShelf | D
         found["model.embed.weight"][0, 0] = 1.0
 
 
-def test_the_newest_stay_and_a_reader_keeps_what_it_has_mapped(shelf: MemoryShelf | DiskShelf, tmp_path: Path) -> None:
+def test_the_newest_stay_and_a_reader_keeps_what_it_has_mapped(shelf: Shelf, tmp_path: Path) -> None:
     paths = [shelf.put(0, weights(0))]
-    first = flat.read(paths[0])
+    first = read(paths[0])
     paths += [shelf.put(serial, weights(serial)) for serial in (1, 2, 3)]
     assert [path.exists() for path in paths] == [False, False, True, True]
-    assert same(first, weights(0)) and same(flat.read(paths[3]), weights(3))
+    assert same(first, weights(0)) and same(read(paths[3]), weights(3))
     with pytest.raises(Fault, match="payload_lost"):
-        flat.read(paths[0])
+        read(paths[0])
     shelf.close()
     assert not [path for path in paths if path.exists()] and not list(tmp_path.rglob("*.part"))
 
 
 @pytest.mark.parametrize("left", [0, 6, 40, 300])
 def test_a_torn_file_is_a_lost_payload(tmp_path: Path, left: int) -> None:
-    path = MemoryShelf("r", "solver", 1, tmp_path).put(0, weights())
+    path = memory_shelf("r", "solver", 1, tmp_path).put(0, weights())
     os.truncate(path, left)
     with pytest.raises(Fault, match="payload_lost"):
-        flat.read(path)
+        read(path)
 
 
-def test_a_dtype_that_the_file_cannot_hold_leaves_nothing(shelf: MemoryShelf | DiskShelf, tmp_path: Path) -> None:
+def test_a_dtype_that_the_file_cannot_hold_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:
     with pytest.raises(InvariantError, match="complex128"):
         shelf.put(0, {"w": np.zeros(2, np.complex128)})
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -87,7 +86,7 @@ def test_without_room_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(SspError, match=r"transfer\.kind"):
-        MemoryShelf("r", "solver", 1, tmp_path).put(0, weights())
+        memory_shelf("r", "solver", 1, tmp_path).put(0, weights())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,15 +94,15 @@ OWNER = """
 import sys, time
 import numpy as np
 from pathlib import Path
-from ssp.selfplay.transfer.files import MemoryShelf
-shelf = MemoryShelf("killed-run", "solver", 2, Path(sys.argv[1]))
+from ssp.selfplay.transfer.files import memory_shelf
+shelf = memory_shelf("killed-run", "solver", 2, Path(sys.argv[1]))
 print(shelf.put(0, {"w": np.ones(3, np.float32)}), flush=True)
 time.sleep(600)
 """
 
 
 def test_leftovers_of_a_killed_learner_go_at_the_next_start_and_a_living_ones_stay(tmp_path: Path) -> None:
-    mine = MemoryShelf("my-run", "solver", 2, tmp_path).put(0, weights())
+    mine = memory_shelf("my-run", "solver", 2, tmp_path).put(0, weights())
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     with owner:
@@ -112,7 +111,7 @@ def test_leftovers_of_a_killed_learner_go_at_the_next_start_and_a_living_ones_st
         assert sweep(tmp_path) == [] and theirs.exists()
         owner.send_signal(signal.SIGKILL)
     assert theirs.exists()  # memory files outlive their process: that is why there is a sweep
-    MemoryShelf("another-run", "proposer", 2, tmp_path)
+    memory_shelf("another-run", "proposer", 2, tmp_path)
     assert not theirs.exists() and mine.exists()
 
 
@@ -160,13 +159,13 @@ def test_a_start_that_sweeps_at_the_wrong_moment_takes_no_new_file(
             swept.extend(sweep(tmp_path))
         lock(descriptor, how)
 
-    shelf = MemoryShelf("r", "solver", 2, tmp_path)
+    shelf = memory_shelf("r", "solver", 2, tmp_path)
     monkeypatch.setattr(shared.fcntl, "flock", late)
     path = shelf.put(0, weights())
-    assert len(swept) == 2 and same(flat.read(path), weights())
+    assert len(swept) == 2 and same(read(path), weights())
 
 
 def test_the_disk_shelf_of_a_resumed_run_starts_empty(tmp_path: Path) -> None:
-    old = DiskShelf(tmp_path, "solver", 2).put(0, weights())
-    new = DiskShelf(tmp_path, "solver", 2).put(0, weights(1))
-    assert same(flat.read(new), weights(1)) and [path for path in old.parent.iterdir()] == [new]
+    old = disk_shelf(tmp_path, "solver", 2).put(0, weights())
+    new = disk_shelf(tmp_path, "solver", 2).put(0, weights(1))
+    assert same(read(new), weights(1)) and [path for path in old.parent.iterdir()] == [new]

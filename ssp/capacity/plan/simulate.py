@@ -38,7 +38,7 @@ from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue
-from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.queues.queue import QueueWorker
 from ssp.selfplay.records import Brief, PlayOrder, PlayReport
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets

@@ -1,10 +1,9 @@
 """The yardstick: a run's questions, asked again of one policy that never changes (by default what its solver started from).
 
-Owns which questions are asked, the measurement and its file (`yardstick.json` in the run's folder). It separates two things
-that a win rate mixes: the yardstick's own rate falls when questions become harder, and the run's solver rises above it on
-the same questions when it becomes better. Promises the rollout of training (law 8), the run's corpus, search, judge and
-number of attempts, draws that depend on the seed and the question alone, voids in no rate, and that the ledger is not
-touched: these episodes are of no game. Refuses to say more than its intervals, which count questions.
+It separates two things that a win rate mixes: its own rate falls when questions become harder, and the run's solver
+rises above it on the same questions when it becomes better. Rollout, corpus, search, judge and attempts are the run's
+(law 8), draws depend on the seed and the question alone, voids are in no rate, and the ledger is not touched.
+Intervals count questions.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Any
+from typing import Any, NamedTuple
 
 from ssp.base.episode import REPLAYED, SOLVER, Outcome, Task
 from ssp.base.errors import InputError
@@ -27,7 +25,7 @@ from ssp.game.judge import Item
 from ssp.game.rewards.proposer import win_rate
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.curriculum.records import Asked, read
+from ssp.selfplay.curriculum.figures import Asked, read
 from ssp.selfplay.questions.files import answered
 from ssp.selfplay.questions.records import identify
 
@@ -39,8 +37,7 @@ Ask = Callable[[Sequence[Question]], Sequence[float | None]]
 """Plays questions by the yardstick's policy; the solve rate of each, None when too few attempts were scored."""
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(NamedTuple):
     """A mean over questions with its 95 % interval, by the normal approximation."""
 
     mean: float
@@ -48,8 +45,7 @@ class Gap:
     high: float
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """One round: `questions` of it that both have a rate for, the run's own solver on them, and the yardstick."""
 
     step: int
@@ -58,8 +54,7 @@ class Measured:
     yardstick: Gap
 
 
-@dataclass(frozen=True)
-class Drift:
+class Drift(NamedTuple):
     """From the first half of the measured rounds to the second: by how much less the yardstick solves (questions became
     harder), and by how much the run's solver gained on it on the same questions (it became better)."""
 
@@ -127,20 +122,15 @@ def asker(cfg: Config, folder: Path) -> Ask:
 
     def ask(questions: Sequence[Question]) -> list[float | None]:
         build.check_words(words, [one.question for one in questions])
-        tasks = [
-            Task(
-                f"{one.id}a{i}", one.id, SOLVER, i, derive(cfg.seed, "yardstick", one.id, i), {"question": one.question}
-            )
-            for one in questions
-            for i in range(attempts)
-        ]
-        episodes = play(tasks)
-        items = [
-            Item(one.question, list(one.answers), episodes[at * attempts + i].final)
-            for at, one in enumerate(questions)
-            for i in range(attempts)
-        ]
-        decided = judge.decide(items)
+        asked = [(one, i) for one in questions for i in range(attempts)]
+        episodes = play(
+            [
+                Task(f"{q.id}a{i}", q.id, SOLVER, i, derive(cfg.seed, "yardstick", q.id, i), {"question": q.question})
+                for q, i in asked
+            ]
+        )
+        played = zip(asked, episodes, strict=True)
+        decided = judge.decide([Item(q.question, list(q.answers), episode.final) for (q, _), episode in played])
         rights = [
             None if episode.outcome is Outcome.VOID else decision.right
             for episode, decision in zip(episodes, decided, strict=True)
@@ -156,11 +146,10 @@ def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int) -> lis
     found = measure(chosen(read(run), every, number, cfg.seed), ask, answered(cfg))
     if not found:
         raise InputError("a yardstick asks questions of settled rounds", f"{run.path} has too few", "let the run go on")
-    gaps = [[one.step, *asdict(one.own).values(), *asdict(one.yardstick).values(), one.questions] for one in found]
+    gaps = [[one.step, *one.own, *one.yardstick, one.questions] for one in found]
+    told = {"policy": policy, "attempts": cfg.game.attempts, "rounds": gaps}
     with whole(run.path / FILE) as aside:
-        aside.write_text(
-            json.dumps({"policy": policy, "attempts": cfg.game.attempts, "rounds": gaps}), encoding="utf-8"
-        )
+        aside.write_text(json.dumps(told), encoding="utf-8")
     return found
 
 

@@ -1,26 +1,112 @@
 """The league of a run: pools of both roles, what is known of them, and the next opponent.
 
-Owns the state that a checkpoint keeps. Promises that an opponent is the newest version or a member of the pool, that it
-stays a member until its round is `done`, that asking again for the same round gives the same answer, and that the state is
-bounded: of games, those between members and the newest `RECENT` versions are kept (the ledger has all).
-Refuses to load weights, to play, and to count a void game.
+An opponent is the newest version or a member of the pool, stays a member until its round is `done`, and is the same when
+asked for again. The state, which a checkpoint keeps, is bounded: of games, those between members and the newest
+`RECENT` versions are kept (the ledger has all).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import InvariantError
+from ssp.base.seeds import generator
 from ssp.config.league import LeagueConfig
-from ssp.selfplay.league.matchmaking import draw, weights
 from ssp.selfplay.league.payoff import PayoffTable, Result
-from ssp.selfplay.league.pool import Pool
 from ssp.selfplay.league.ratings import Ratings, fit
 
+SURE = 1.645
+"""Standard errors by which a gain must pass its margin: 95 %, one-sided."""
+
+KINDS = ("self", "past", "prioritised", "best")
+"""Pure kinds; `mix` draws one of them by its share. All but `self` need a member, and are `self` while there is none."""
+
+
+class Pool:
+    """Members are versions, ascending. `every`: versions between two admissions; `margin`: Elo above the newest member that
+    admits at once (0: never); `size`: of the pool, at least 3."""
+
+    def __init__(self, every: int, margin: float, size: int) -> None:
+        self._every, self._margin, self._size = every, margin, size
+        self.members: list[int] = []
+
+    def admits(self, version: int, gain: Callable[[int], tuple[float, float]]) -> bool:
+        """Whether `version`, later than every member, becomes one. `gain(member)`: Elo above it, and its standard error."""
+        if not self.members:
+            return True
+        newest = self.members[-1]
+        if version <= newest:
+            return False
+        if version - newest >= self._every:
+            return True
+        if not self._margin:
+            return False
+        more, error = gain(newest)
+        return more - SURE * error >= self._margin
+
+    def admit(self, version: int, strength: Callable[[int], float], playing: Collection[int] = ()) -> list[int]:
+        """Take `version` in; the members that left for it, never one of `playing`."""
+        if self.members and version <= self.members[-1]:
+            raise InvariantError(f"version {version} comes after {self.members[-1]}, the pool's newest")
+        self.members.append(version)
+        return self.trim(strength, playing)
+
+    def trim(self, strength: Callable[[int], float], playing: Collection[int] = ()) -> list[int]:
+        """Let members leave until there are `size`; those that left."""
+        left: list[int] = []
+        while len(self.members) > self._size:
+            stay = {self.members[0], self.members[-1], max(self.members, key=strength), *playing}
+            inner = zip(self.members, self.members[1:], self.members[2:], strict=False)
+            gaps = {member: after - before for before, member, after in inner if member not in stay}
+            if not gaps:
+                break
+            left.append(min(gaps, key=lambda member: gaps[member]))
+            self.members.remove(left[-1])
+        return left
+
+
+def pfsp(chances: Sequence[float], power: float = 2.0) -> np.ndarray:
+    """Probabilities of meeting opponents that one beats with `chances` x (AlphaStar, Vinyals et al. 2019): proportional to
+    (1 - x) ** power, so those one loses to; even where one beats all for certain."""
+    lost = 1 - np.asarray(chances, dtype=float)
+    # of the most: a high power must not end at 0 / 0
+    found = (lost / lost.max()) ** power if lost.max() > 0 else np.ones(len(lost))
+    return found / found.sum()
+
+
+def weights(
+    shares: Mapping[str, float], chances: Sequence[float], ratings: Sequence[float], power: float = 2.0
+) -> np.ndarray:
+    """Probabilities of the newest version (first) and of each member, in order.
+
+    `shares`: kind → share of the draws. `chances`: of beating each member. `ratings`: each member's strength.
+    """
+    count, whole = len(chances), sum(shares.values())
+    found = np.zeros(1 + count)
+    for kind, share in shares.items():
+        if kind == "self" or not count:
+            found[0] += share / whole
+        elif kind == "past":
+            found[1:] += share / whole / count
+        elif kind == "prioritised":
+            found[1:] += share / whole * pfsp(chances, power)
+        else:  # of equals the newest
+            found[count - int(np.argmax(np.asarray(ratings)[::-1]))] += share / whole
+    return found
+
+
+def draw(members: Sequence[int], probabilities: np.ndarray, seed: int, *labels: str | int) -> int | None:
+    """The opponent of one role in (a part of) one round, which `labels` name: a member, or None for the newest."""
+    at = int(generator(seed, "league", *labels).choice(1 + len(members), p=probabilities))
+    return None if at == 0 else members[at - 1]
+
+
+OTHER = {PROPOSER: SOLVER, SOLVER: PROPOSER}
 DECAY = 0.95
 """Weight of a version's games for the chance of the next one."""
 DOUBT = 4.0
@@ -41,7 +127,6 @@ class League:
         self._newest: dict[str, int] = {}
         self._playing: dict[tuple[str, int, int], int | None] = {}
         self._fit: Ratings | None = None
-        self._stale, self._odds = True, dict[str, np.ndarray]()
         self.table = PayoffTable()
         self.redraws = 0
         """How often the run went back after a collapse: the same draws would lead there again."""
@@ -53,7 +138,7 @@ class League:
     def newest(self, role: str, version: int) -> None:
         """`version` is the newest of `role`."""
         self._newest[role] = max(version, self._newest.get(role, version))
-        self._changed()
+        self._fit = None
 
     def wants(self, role: str, version: int) -> bool:
         """Whether `version`, taken to be as strong as the newest that is known, is to become a member."""
@@ -61,9 +146,9 @@ class League:
 
     def admit(self, role: str, version: int) -> list[int]:
         """`version` becomes a member, since its weights are kept. The members that left."""
-        self._changed()
+        self._fit = None
         left = self._pools[role].admit(version, self._strength(role), self._held(role))
-        self._changed()
+        self._fit = None
         return left
 
     def opponent(self, role: str, round_: int, slot: int = 0) -> int | None:
@@ -71,21 +156,18 @@ class League:
         key = (role, round_, slot)
         if key not in self._playing:
             again = [self.redraws] if self.redraws else []
-            self._playing[key] = draw(self.members(_other(role)), self.odds(role), self._seed, *key, *again)
+            self._playing[key] = draw(self.members(OTHER[role]), self.odds(role), self._seed, *key, *again)
         return self._playing[key]
 
     def odds(self, role: str) -> np.ndarray:
         """Probabilities that `role` meets the newest version (first) and each member of the other role."""
-        if role not in self._odds:
-            strength = self._strength(_other(role))
-            strong = [strength(member) for member in self.members(_other(role))]
-            self._odds[role] = weights(self._shares, self.chances(role), strong, self._power)
-        return self._odds[role]
+        strong = list(map(self._strength(OTHER[role]), self.members(OTHER[role])))
+        return weights(self._shares, self.chances(role), strong, self._power)
 
     def chances(self, role: str) -> list[float]:
         """How likely the newest version of `role` beats each member of the other role: its own and its predecessors' games
         against that member, the older the less, and `DOUBT` attempts of what the ratings expect."""
-        newest, other = self._newest[role], _other(role)
+        newest, other = self._newest[role], OTHER[role]
         found = {member: [0.0, 0.0] for member in self.members(other)}
         for pair in self.table.pairs():
             mine, theirs = pair if role == SOLVER else pair[::-1]
@@ -94,32 +176,32 @@ class League:
                 weight = DECAY ** (newest - mine)
                 found[theirs][0] += weight * (right if role == SOLVER else graded - right)
                 found[theirs][1] += weight * graded
-        effect, expected = self.table.design_effect(), self.ratings()
-        return [
-            (won / effect + DOUBT * _expects(expected, role, newest, member)) / (n / effect + DOUBT)
-            for member, (won, n) in found.items()
-        ]
+        effect, ratings, chances = self.table.design_effect(), self.ratings(), []
+        for member, (won, n) in found.items():
+            expected = ratings.chance(newest, member) if role == SOLVER else 1 - ratings.chance(member, newest)
+            chances.append((won / effect + DOUBT * expected) / (n / effect + DOUBT))
+        return chances
 
     def saw(self, results: Iterable[Result]) -> None:
         """Count the games of a settled round."""
         self.table.add(results)
         keep = {role: {*self._pools[role].members, *self.table.versions(role)[-RECENT:]} for role in ROLES}
         self.table.keep(keep[SOLVER], keep[PROPOSER])
-        self._changed()
+        self._fit = None
 
     def done(self, round_: int) -> dict[str, list[int]]:
         """The round is settled, or given up: its opponents may leave. Role → the members that left."""
         self._playing = {key: version for key, version in self._playing.items() if key[1] != round_}
         left = {role: pool.trim(self._strength(role), self._held(role)) for role, pool in self._pools.items()}
-        self._changed()
+        self._fit = None
         return left
 
     def ratings(self) -> Ratings:
         """Of every version that is known here."""
-        if self._stale or self._fit is None:
-            also = {role: [*pool.members, *self._new(role)] for role, pool in self._pools.items()}
+        if self._fit is None:
+            newest = {role: [version] for role, version in self._newest.items()}
+            also = {role: [*pool.members, *newest.get(role, ())] for role, pool in self._pools.items()}
             self._fit = fit(self.table, walk=WALK, also=also)
-            self._stale = False
         return self._fit
 
     def state(self) -> dict[str, Any]:
@@ -134,28 +216,10 @@ class League:
         for role, pool in self._pools.items():
             pool.members = list(state["pools"][role])
         self._fit = None
-        self._changed()
-
-    def _changed(self) -> None:
-        """What was worked out is no longer so."""
-        self._stale = True
-        self._odds.clear()
 
     def _strength(self, role: str) -> Callable[[int], float]:
         return lambda version: self.ratings().elo(role, version)[0]
 
-    def _new(self, role: str) -> list[int]:
-        return [self._newest[role]] if role in self._newest else []
-
     def _held(self, role: str) -> set[int]:
         """Members of `role` that somebody is playing against."""
-        return {v for (mine, _, _), v in self._playing.items() if v is not None and _other(mine) == role}
-
-
-def _other(role: str) -> str:
-    return SOLVER if role == PROPOSER else PROPOSER
-
-
-def _expects(ratings: Ratings, role: str, mine: int, theirs: int) -> float:
-    """What the ratings say of the chance of `role`'s version `mine`."""
-    return ratings.chance(mine, theirs) if role == SOLVER else 1 - ratings.chance(theirs, mine)
+        return {v for (mine, _, _), v in self._playing.items() if v is not None and OTHER[mine] == role}

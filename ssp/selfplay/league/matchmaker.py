@@ -1,14 +1,9 @@
-"""Who plays a round of a run: the newest versions, and members of the league.
+"""Who plays a round of a run: the newest versions, and members of the league, whose weights are model folders in `members/`.
 
-Owns the league's place in a run: the opponents of a round, what becomes of its results, and the members' weights, model
-folders under `members/`. A game has one past side at most. A past proposer writes questions for the solver alone. A past
-solver grades questions in place of the newest, one for all that share a baseline (law 4); the newest tries the same
-questions in games of their own, by the same draws, which only it learns from. Who does not learn meets the newest.
-
-Promises that without a league everything is as if this were not there; that all which matters happens in the order of
-rounds (`settled`), so that with bounds of 0 opponents are a matter of the seed; that members are counted by the update that
-made them, which a restart does not change; and that what a checkpoint names as a member is on the disk.
-Refuses to know the pace, rewards and engines.
+A game has one past side at most. A past proposer writes questions for the solver alone. A past solver grades questions in
+place of the newest, one for all that share a baseline (law 4); the newest tries the same questions in games of their own, by
+the same draws, which only it learns from. Who does not learn meets the newest. All which matters happens in the order of
+rounds (`settled`), and members are counted by the update that made them, which a restart does not change.
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +22,7 @@ from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.events import Round
-from ssp.selfplay.league.league import League
+from ssp.selfplay.league.league import OTHER, League
 from ssp.selfplay.league.payoff import Result
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import right
@@ -40,8 +34,6 @@ PARTS = 4
 """Into how many parts a round's targets go, with an opponent each: an engine loads that many past versions at most. For
 every other target the newest proposer always writes, so that it learns from half its batch at least."""
 
-MISSED = "restore that folder, or set league.match=self"
-
 
 def member(folder: RunFolder, role: str, version: int) -> Path:
     """The model folder of a member, made or not."""
@@ -52,17 +44,14 @@ def check(folder: RunFolder, states: Iterable[Mapping[str, Any]]) -> None:
     """InputError when the weights of a member that one of these `Matchmaker.state`s names are gone, or not as they were
     written."""
     named = {(role, v) for state in states for role, kept in state.get("kept", {}).items() for v in kept.values()}
-    with ThreadPoolExecutor() as pool:  # of large models it is seconds a member
-        list(pool.map(_check, sorted(member(folder, role, version) for role, version in named)))
-
-
-def _check(path: Path) -> None:
-    if not path.is_dir():
-        raise InputError("the weights of the league's members are there", f"no {path}", MISSED)
-    try:
-        check_files(path, whole=True)
-    except InputError as error:
-        raise InputError(f"the league's members are whole; {error.rule}", error.found, MISSED) from error
+    for role, version in sorted(named):
+        path, missed = member(folder, role, version), "restore that folder, or set league.match=self"
+        if not path.is_dir():
+            raise InputError("the weights of the league's members are there", f"no {path}", missed)
+        try:
+            check_files(path, whole=True)
+        except InputError as error:
+            raise InputError(f"the league's members are whole; {error.rule}", error.found, missed) from error
 
 
 class Matchmaker:
@@ -82,9 +71,9 @@ class Matchmaker:
         self._figures: dict[str, dict[str, float]] = {}
 
     async def begin(
-        self, step: int, versions: Mapping[str, int], state: Mapping[str, Any], redraws: int, newest: dict[str, int]
+        self, versions: Mapping[str, int], state: Mapping[str, Any], redraws: int, newest: dict[str, int]
     ) -> None:
-        """Play begins after `step`, from a checkpoint of these `versions` with this `state` (both empty: from the start).
+        """Play begins, from a checkpoint of these `versions` with this `state` (both empty: from the start).
         `newest`: the numbers under which the same weights have just been published."""
         if not self._on:
             return
@@ -143,7 +132,7 @@ class Matchmaker:
 
     def _dealt(self, role: str, round_: int, games: list[Game], newest: Published, some: Sequence[Game]) -> list[Match]:
         """`games` by who plays the role that `role` meets; `some` of them may have a past version there."""
-        other = PROPOSER if role == SOLVER else SOLVER
+        other = OTHER[role]
         matches: dict[int, list[Game]] = defaultdict(list)
         targets = Counter(game.number // self._cfg.game.proposals for game in some)
         # In turn by how many questions they are asked for: of one that is owed to a learner there may be fewer.
@@ -157,22 +146,27 @@ class Matchmaker:
                 game.frozen = other
                 if other == PROPOSER:
                     game.asked_by = self._kept[other][made]
-        past = [(self._past(other, made), matches[made]) for made in sorted(matches)]
-        return [(newest, [game for game in games if game.frozen != other]), *past]
+        found = [(newest, [game for game in games if game.frozen != other])]
+        for made in sorted(matches):
+            version = self._kept[other][made]
+            parcel = Parcel(DISK, -1, 0, path=str(member(self._folder, other, version)))
+            found.append((Published(version, parcel, -1, past=f"-v{version}"), matches[made]))
+        return found
 
     def settled(self, this: Round) -> None:
         """A round is settled, in the order of rounds."""
         if not self._on or this.asked_by is None:
             return
         games, versions = this.played, {PROPOSER: this.asked_by, SOLVER: this.solver.version}
+        gone = []
         for role in ROLES:
             self._league.newest(role, self._newest[role][0])
-            for made in self._ready[role]:
-                self._leave(role, self._league.admit(role, made))
+            gone += [(role, left) for made in self._ready[role] for left in self._league.admit(role, made)]
             self._ready[role] = []
         self._league.saw(self._results(games, versions))
-        for role, left in self._league.done(this.number).items():
-            self._leave(role, left)
+        gone += [(role, left) for role, members in self._league.done(this.number).items() for left in members]
+        for role, made in gone:
+            del self._kept[role][made]
         self._figures = {role: self._told(role, games, versions) for role in ROLES}
 
     def figures(self, role: str) -> dict[str, float]:
@@ -197,15 +191,6 @@ class Matchmaker:
                     trash = path.rename(path.with_name(f".{path.name}.gone"))  # never half a folder under its name
                     shutil.rmtree(trash)
 
-    def _leave(self, role: str, left: Sequence[int]) -> None:
-        for made in left:
-            del self._kept[role][made]
-
-    def _past(self, role: str, made: int) -> Published:
-        version = self._kept[role][made]
-        parcel = Parcel(DISK, -1, 0, path=str(member(self._folder, role, version)))
-        return Published(version, parcel, -1, past=f"-v{version}")
-
     def _results(self, games: Sequence[Game], versions: Mapping[str, int]) -> list[Result]:
         """What `payoff.count` will read of these games, the versions by the updates that made them."""
         found = []
@@ -220,7 +205,7 @@ class Matchmaker:
         return found
 
     def _told(self, role: str, games: Sequence[Game], versions: Mapping[str, int]) -> dict[str, float]:
-        other = PROPOSER if role == SOLVER else SOLVER
+        other = OTHER[role]
         # What was asked or tried by a past version of the role is not its newest's; replayed questions nobody was drawn for.
         mine = [game for game in games if game.chosen and game.number >= 0 and game.frozen != role]
         mine = [game for game in mine if role == SOLVER or game.proposal is not None]
@@ -254,17 +239,9 @@ def _made(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
 
 def _again(game: Game, asked_by: int | None) -> Game:
     """The same question for the newest solver."""
-    return Game(
-        id=f"r{game.id[1:]}n",
-        number=game.number,
-        target=game.target,
-        question=game.question,
-        valid=True,
-        chosen=True,
-        golds=game.golds,
-        asked_by=asked_by,
-        kind=TRIED,
-    )
+    made = Game(id=f"r{game.id[1:]}n", number=game.number, target=game.target, question=game.question, golds=game.golds)
+    made.valid, made.chosen, made.asked_by, made.kind = True, True, asked_by, TRIED
+    return made
 
 
 def _asked_by(game: Game, versions: Mapping[str, int]) -> int:

@@ -1,10 +1,8 @@
 """The payoff table: how often each solver version was right on the questions of each proposer version.
 
-Owns the counts of meetings. Promises that it is built a question at a time, that it goes to plain data and back, and that
-intervals are as wide as they must be: attempts at one question resemble each other, so `n` of them tell less than `n`
-independent ones (`design_effect`). A game whose question was not valid, or without a graded attempt that has a token in it,
-is no result (law 2).
-Refuses to say who is stronger (`ratings`), and to split a game between versions that changed within it.
+Intervals are as wide as they must be: attempts at one question resemble each other, so `n` of them tell less than `n`
+independent ones (`design_effect`). A game whose question was not valid, whose weights changed within it, or without a graded
+attempt that has a token in it, is no result (law 2).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The strength of every version, with its uncertainty: P(solver i right on proposer j) = sigma(s_i - p_j).
 
-Owns the fit: the mode of the posterior under a Gaussian prior, by Newton's method, and the Gaussian around it (Laplace).
-Promises that all games count alike whenever they were played, that the order of adding them is of no matter, and that an
-error covers what the games cannot tell: who never met the same opponents is compared by the prior alone, and shows it.
-Refuses to know cycles (rock, paper, scissors), which no single number a version can hold.
+The fit is the mode of the posterior under a Gaussian prior, by Newton's method, and the Gaussian around it (Laplace).
+All games count alike whenever they were played, and who never met the same opponents is compared by the prior alone,
+which the error shows. Cycles (rock, paper, scissors) fit no single number a version.
 """
 
 from __future__ import annotations

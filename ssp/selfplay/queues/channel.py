@@ -1,9 +1,8 @@
 """One queue as the coordinator sees it: ordered hand-over that survives the queue's death.
 
-Owns the tickets that were put and not yet acknowledged. Promises that `take(key)` returns the blocks of `key` once they
-were put, whatever happened to the queue in between (they are put again), that what is swept is accounted for before it
-goes, and that waiting for the queue has a deadline. Waiting for blocks that nobody has put yet has none of its own:
-whoever makes them fails, and cancels the taker, or closes the channel. Refuses to hold payloads: blocks carry references.
+`take(key)` returns the blocks of `key` once they were put, whatever happened to the queue in between (they are put again).
+Waiting for the queue has a deadline; waiting for blocks that nobody has put yet has none: whoever makes them fails, and
+cancels the taker, or closes the channel.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from typing import Any, TypeVar
 
 from ssp.base.crew import Crew
 from ssp.base.errors import Fault, SspError
-from ssp.selfplay.queues.leases import Ticket
-from ssp.selfplay.queues.worker import QueueWorker
+from ssp.selfplay.queues.queue import QueueWorker, Ticket
 
 T = TypeVar("T")
 

@@ -1,9 +1,7 @@
-"""One sender, many receivers, at once: weights over a process group of torch.distributed.
+"""One sender, many receivers: weights over a process group of torch.distributed, gloo between CPUs, NCCL between GPUs.
 
-Owns the group: gloo between CPUs, NCCL between GPUs; not the default group, which belongs to the learner's ranks. Promises
-that every wait ends within its deadline, and that a member's death, a late member or another failure is the Fault
-`broadcast_failed`, after which the group is of no use and is formed anew. The store listens on the sender's own address
-only. Refuses to know who the members are. NCCL has never been run.
+Not the default group, which belongs to the learner's ranks. Every wait ends within its deadline; after a failure, which is
+the Fault `broadcast_failed`, the group is of no use and is formed anew. NCCL has never been run.
 """
 
 from __future__ import annotations
@@ -36,14 +34,6 @@ class Call:
     seconds: float
 
 
-def listen(host: str) -> socket.socket:
-    """A socket for a group's store, on a free port of `host`."""
-    opened = socket.socket()
-    opened.bind((host, 0))
-    opened.listen(64)
-    return opened
-
-
 class Group:
     """One process's part of a group. Rank 0 gives the socket that `call` names."""
 
@@ -65,19 +55,17 @@ class Group:
                 master_listen_fd=None if opened is None else opened.detach(),
             )
             self._store = store  # of the sender's: it serves as long as it is kept
-            self._group = self._form(store, rank, call.size, host)
+            if call.gpu:
+                options = dist.ProcessGroupNCCL.Options()
+                options._timeout = self._seconds
+                self._group: Any = dist.ProcessGroupNCCL(store, rank, call.size, options)
+            else:
+                gloo: Any = dist.ProcessGroupGloo
+                options = gloo._Options()
+                options._timeout = self._seconds
+                options._devices = [gloo.create_device(hostname=host)]
+                self._group = gloo(store, rank, call.size, options)
             self._one(torch.zeros(1, device=self._device))  # so that a group which stands has all its members
-
-    def _form(self, store: Any, rank: int, size: int, host: str) -> Any:
-        if self._device == "cuda":
-            options = self._dist.ProcessGroupNCCL.Options()
-            options._timeout = self._seconds
-            return self._dist.ProcessGroupNCCL(store, rank, size, options)
-        gloo: Any = self._dist.ProcessGroupGloo
-        options = gloo._Options()
-        options._timeout = self._seconds
-        options._devices = [gloo.create_device(hostname=host)]
-        return gloo(store, rank, size, options)
 
     def send(self, weights: Mapping[str, np.ndarray]) -> None:
         """Send every tensor, in order. Fault `broadcast_failed`."""

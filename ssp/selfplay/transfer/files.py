@@ -1,46 +1,116 @@
-"""Files of published weights: their names, who may delete them, and leftovers.
+"""Published weights in files of the safetensors format, written by copying and read by mapping.
 
-Owns two shelves, one in shared memory and one in the run folder. Promises that only the newest publications stay, and that
-a reader of an older one keeps what it has mapped.
+A file under its own name is whole (it is written aside and renamed); what was read outlives the file's name. Only the newest
+publications stay.
 """
 
 from __future__ import annotations
 
+import json
+import mmap
 import os
 import shutil
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ssp.base import shared
-from ssp.base.shared import PREFIX, SHARED_MEMORY
-from ssp.selfplay.transfer import flat
+from ssp.base.errors import Fault, InputError, InvariantError, SspError
+from ssp.record.manifest import check_files
+from ssp.selfplay.transfer.parcel import Weights
 
-ENDING = ".safetensors"
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1"}
+"""Names of the format, and numpy's."""
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class MemoryShelf:
-    """Files `ssp-weights-<run>-<role>-<pid>-<serial>.safetensors` in /dev/shm, each locked by this process."""
+def _created(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
 
-    def __init__(self, run: str, role: str, keep: int, folder: Path = SHARED_MEMORY) -> None:
-        self._stem = f"{PREFIX}{run}-{role}-{os.getpid()}"
-        self._folder, self._keep = folder, keep
+
+def write(path: Path, weights: Mapping[str, np.ndarray], create: Callable[[Path], int] = _created) -> int:
+    """Write a file by way of `path` + `.part`, which `create` opens; its descriptor, to be closed. SspError without room."""
+    aside = path.with_name(path.name + ".part")
+    descriptor = create(aside)
+    try:
+        _fill(descriptor, path, weights)
+        os.rename(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _fill(descriptor: int, path: Path, weights: Mapping[str, np.ndarray]) -> None:
+    header: dict[str, Any] = {}
+    at = 0
+    for name, array in weights.items():
+        if array.dtype.str not in _NAMES:
+            raise InvariantError(f"{name} is {array.dtype}, which a weights file cannot hold")
+        end = at + array.nbytes
+        header[name] = {"dtype": _NAMES[array.dtype.str], "shape": list(array.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 64)  # tensors begin on a cache line, less the eight bytes in front
+    try:
+        os.posix_fallocate(descriptor, 0, 8 + len(text) + at)
+    except OSError as error:
+        said = f"{path.parent} holds the published weights ({at / 1e6:.0f} MB): {error}"
+        raise SspError(f"{said}. Next: make room, or choose another transfer.kind") from error
+    parts = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in weights.values()]
+    with os.fdopen(os.dup(descriptor), "wb", buffering=0) as file:
+        for data in [memoryview(len(text).to_bytes(8, "little") + text), *parts]:
+            while len(data):  # an unbuffered write may take a part only (2 GiB on Linux)
+                data = data[file.write(data) :]
+
+
+def read(path: Path) -> Weights:
+    """The tensors of the file, or of all such files in a model folder, as read-only views of their mapped pages. Fault
+    `payload_lost` when one is gone, torn or not as the folder's record has it, or there is none."""
+    if path.is_dir():
+        try:
+            check_files(path)
+        except InputError as error:
+            raise Fault("payload_lost", str(error)) from error
+        files = sorted(path.glob("*.safetensors"))
+        if not files:
+            raise Fault("payload_lost", f"{path} holds no *.safetensors")
+        return {name: array for file in files for name, array in read(file).items()}
+    try:
+        with open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        begin = 8 + int.from_bytes(mapped[:8], "little")
+        header = json.loads(mapped[8:begin])
+        header.pop("__metadata__", None)
+        return {
+            name: np.frombuffer(
+                mapped,
+                DTYPES[entry["dtype"]],
+                offset=begin + entry["data_offsets"][0],
+                count=int(np.prod(entry["shape"], dtype=np.int64)),
+            ).reshape(entry["shape"])
+            for name, entry in header.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Fault("payload_lost", f"{path} is no whole file of weights: {error}") from error
+
+
+class Shelf:
+    """The newest `keep` publications in `folder`, files `<stem><serial>.safetensors`."""
+
+    def __init__(self, folder: Path, stem: str, keep: int, create: Callable[[Path], int] = _created) -> None:
+        self._folder, self._stem, self._keep, self._create = folder, stem, keep, create
         self._files: deque[tuple[Path, int]] = deque()
-        shared.sweep(folder)
 
     def put(self, serial: int, weights: Mapping[str, np.ndarray]) -> Path:
         """Write one publication, remove the oldest."""
-        path = self._folder / f"{self._stem}-{serial}{ENDING}"
-        descriptor = shared.create(path.with_name(path.name + flat.ASIDE))
-        try:
-            flat.write(path, weights, descriptor)
-        except BaseException:
-            path.with_name(path.name + flat.ASIDE).unlink(missing_ok=True)
-            os.close(descriptor)
-            raise
-        self._files.append((path, descriptor))
+        path = self._folder / f"{self._stem}{serial}.safetensors"
+        self._files.append((path, write(path, weights, self._create)))
         self._shrink(self._keep)
         return path
 
@@ -55,30 +125,15 @@ class MemoryShelf:
             os.close(descriptor)
 
 
-class DiskShelf:
-    """Files `<run folder>/weights/<role>/<serial>.safetensors`. The run folder's lock says that they are ours."""
+def memory_shelf(run: str, role: str, keep: int, folder: Path = shared.SHARED_MEMORY) -> Shelf:
+    """A shelf in /dev/shm, whose files this process locks; what dead processes left there goes."""
+    shared.sweep(folder)
+    return Shelf(folder, f"{shared.PREFIX}{run}-{role}-{os.getpid()}-", keep, shared.create)
 
-    def __init__(self, run_folder: Path, role: str, keep: int) -> None:
-        self._folder, self._keep = run_folder / "weights" / role, keep
-        self._files: deque[Path] = deque()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
 
-    def put(self, serial: int, weights: Mapping[str, np.ndarray]) -> Path:
-        """Write one publication, remove the oldest."""
-        path = self._folder / f"{os.getpid()}-{serial}{ENDING}"
-        aside = path.with_name(path.name + flat.ASIDE)
-        descriptor = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
-        try:
-            flat.write(path, weights, descriptor)
-        finally:
-            os.close(descriptor)
-            aside.unlink(missing_ok=True)
-        self._files.append(path)
-        while len(self._files) > self._keep:
-            self._files.popleft().unlink(missing_ok=True)
-        return path
-
-    def close(self) -> None:
-        """Remove all."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+def disk_shelf(run_folder: Path, role: str, keep: int) -> Shelf:
+    """A shelf `weights/<role>/` in the run folder, whose lock says that it is ours: it begins empty."""
+    folder = run_folder / "weights" / role
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return Shelf(folder, f"{os.getpid()}-", keep)

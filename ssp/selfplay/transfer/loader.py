@@ -1,9 +1,4 @@
-"""The engine's end of transfer: parcels in, weights out, and into the engine.
-
-Owns which version the engine has, and what was broadcast here. Promises that a version is loaded once, that
-`transfer.verify` compares what the engine has with what was sent, and that in flight (a live engine, `schedule.in_flight`) a
-version only ever goes up. Refuses to know who plays.
-"""
+"""The engine's end of transfer: parcels in, weights out, and into the engine."""
 
 from __future__ import annotations
 
@@ -18,10 +13,19 @@ from ssp.config.crews import bound, takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
 from ssp.engines.base import Comparable, DeviceEngine, LiveEngine
-from ssp.selfplay.transfer import flat
+from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.broadcast import Call, Group
-from ssp.selfplay.transfer.digest import WeightsDiffer, check_arrived
-from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Parcel, Place, Weights, here, on_gpu, on_host
+from ssp.selfplay.transfer.parcel import (
+    BROADCAST,
+    OBJECT_STORE,
+    Parcel,
+    Place,
+    WeightsDiffer,
+    check_arrived,
+    here,
+    on_gpu,
+    on_host,
+)
 
 
 class Inbox:
@@ -35,7 +39,7 @@ class Inbox:
     def open(self, version: int, parcel: Parcel) -> dict[str, Any]:
         """The weights of `version`: arrays, or tensors on the GPU where they travelled between GPUs.
 
-        Fault as above; WeightsDiffer when they are not what was sent."""
+        Fault `payload_lost` or `weights_missed`; WeightsDiffer when they are not what was sent."""
         weights: dict[str, Any]
         if parcel.kind == OBJECT_STORE:
             weights = parcel.payload
@@ -45,7 +49,7 @@ class Inbox:
                 raise Fault("weights_missed", f"{self._role} version {version} was broadcast before this process")
             weights = arrived[version]
         else:
-            weights = flat.read(Path(parcel.path))
+            weights = files.read(Path(parcel.path))
         if parcel.digests is not None:
             check_arrived(parcel.digests, on_host(weights), f"{self._role} version {version} ({parcel.kind})")
         return weights
@@ -76,7 +80,8 @@ def spare(cfg: Config, role: str) -> int:
 
 
 class Loader(Inbox):
-    """The engine of `role`, and the way of weights into it. `plays`: else it only verifies, and nothing is in flight."""
+    """The engine of `role`, and the way of weights into it: a version is loaded once, and in flight (a live engine,
+    `schedule.in_flight`) only ever goes up. `plays`: else it only verifies, and nothing is in flight."""
 
     def __init__(self, cfg: Config, role: str, engine: Engine, plays: bool = True) -> None:
         super().__init__(role, spare(cfg, role))
@@ -107,20 +112,15 @@ class Loader(Inbox):
             return {"sync_transfer": opened - began, "sync_load": time.perf_counter() - opened}
 
     def _load(self, weights: dict[str, Any], version: int) -> None:
-        keep = self._live and self.version is not None
-        if on_gpu(weights):
-            if not isinstance(self._engine, DeviceEngine):
-                raise InvariantError(f"{type(self._engine).__name__} takes no tensors on a GPU")
-            self._engine.load_device(weights, version, keep)
+        engine, keep = self._engine, self._live and self.version is not None
+        if not on_gpu(weights):
+            engine.load(weights, version, keep)
+        elif isinstance(engine, DeviceEngine):
+            engine.load_device(weights, version, keep)
         else:
-            self._engine.load(weights, version, keep)
-        if self._cfg.transfer.verify:
-            self._compare(on_host(weights), f"{self._role} version {version}")
-
-    def _compare(self, weights: Weights, who: str) -> None:
-        assert isinstance(self._engine, Comparable)
-        name = self._engine.differs(weights)
-        if name:
+            raise InvariantError(f"{type(engine).__name__} takes no tensors on a GPU")
+        if self._cfg.transfer.verify and isinstance(engine, Comparable) and (name := engine.differs(on_host(weights))):
+            who = f"{self._role} version {version}"
             raise WeightsDiffer(f"{who}: the engine's {name} is not what it was handed")
 
     def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:

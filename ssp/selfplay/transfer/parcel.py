@@ -1,11 +1,8 @@
-"""What travels: a parcel of published weights, and what both ends must know of each other.
-
-Owns the records. Promises that a parcel is small wherever its payload lies elsewhere (a file, a group), and
-that what goes through the object store is numpy arrays only. Refuses to know versions: the weight store gives them.
-"""
+"""What travels: a parcel of published weights, what both ends must know of each other, and whether it arrived as sent."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 from collections.abc import Mapping
@@ -15,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ssp.base.errors import SspError
 from ssp.base.shared import SHARED_MEMORY
 
 Weights = dict[str, np.ndarray]
@@ -83,13 +81,12 @@ def here(host: str, gpu: bool = False, nbytes: int = 0) -> Place:
         memory = f"{boot}/{os.stat(SHARED_MEMORY).st_dev}"
     except OSError:  # not Linux: each host for itself, and no /dev/shm
         memory = socket.gethostname()
-    return Place(memory, host, _device() if gpu else "", nbytes)
+    device = ""
+    if gpu:
+        import torch
 
-
-def _device() -> str:
-    import torch
-
-    return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+        device = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    return Place(memory, host, device, nbytes)
 
 
 def on_gpu(weights: Mapping[str, Any]) -> bool:
@@ -109,6 +106,23 @@ def size(weights: Mapping[str, np.ndarray]) -> int:
     return sum(array.nbytes for array in weights.values())
 
 
-def describe(weights: Mapping[str, np.ndarray]) -> tuple[Tensor, ...]:
-    """Names, dtypes and shapes, in order."""
-    return tuple(Tensor(name, array.dtype.str, array.shape) for name, array in weights.items())
+class WeightsDiffer(SspError):
+    """Weights are not what the learner sent. Nothing may be played with them."""
+
+
+def digests(weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """SHA-256 of each tensor: its dtype, shape and bytes (about 1.5 GB/s a core)."""
+    found = {}
+    for name, array in weights.items():
+        sha = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        found[name] = sha.hexdigest()
+    return found
+
+
+def check_arrived(sent: Mapping[str, str], weights: Mapping[str, np.ndarray], who: str) -> None:
+    """WeightsDiffer unless each tensor has the digest it was sent with. `who`: role and version, for the message."""
+    found = digests(weights)
+    for name in sorted({*sent, *found}):
+        if sent.get(name) != found.get(name):
+            raise WeightsDiffer(f"{who}: {name} did not arrive as it was sent")

@@ -1,9 +1,4 @@
-"""The learner's end of transfer: weights in, parcels out.
-
-Owns what has to stay for a parcel to be of use (files, copies) and gives it up when enough newer ones exist. Promises a
-parcel and one serial number for each publication, and that what was shared is gone after `close`. Refuses to know versions,
-and what is trained.
-"""
+"""The learner's end of transfer: weights in, parcels out."""
 
 from __future__ import annotations
 
@@ -21,10 +16,8 @@ import numpy as np
 
 from ssp.base.errors import Fault, InvariantError
 from ssp.record.manifest import RECORD
-from ssp.selfplay.transfer import flat
-from ssp.selfplay.transfer.broadcast import Call, Group, listen
-from ssp.selfplay.transfer.digest import digests
-from ssp.selfplay.transfer.files import DiskShelf, MemoryShelf
+from ssp.selfplay.transfer import files
+from ssp.selfplay.transfer.broadcast import Call, Group
 from ssp.selfplay.transfer.parcel import (
     BROADCAST,
     DISK,
@@ -33,101 +26,24 @@ from ssp.selfplay.transfer.parcel import (
     Parcel,
     Place,
     Plan,
+    Tensor,
     Weights,
-    describe,
+    digests,
     here,
     size,
 )
 
 
-class Outbox:
-    """Publishes by one plan."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self.serial = plan, -1
-        self._shelf: MemoryShelf | DiskShelf | None = None
-        if plan.kind == SHM:
-            self._shelf = MemoryShelf(plan.run, plan.role, plan.keep)
-        elif plan.kind == DISK:
-            self._shelf = DiskShelf(Path(plan.folder), plan.role, plan.keep)
-        self._held: deque[tuple[int, Any]] = deque(maxlen=plan.keep)  # what must outlive its parcel
-        self._socket: socket.socket | None = None
-        self._group: Group | None = None
-
-    def pack(self, weights: Weights) -> tuple[Parcel, dict[str, float]]:
-        """Publish `weights`: the parcel, and its serial, bytes and seconds."""
-        began = time.perf_counter()
-        self.serial += 1
-        parcel = self._parcel(self._plan.kind, self.serial, weights)
-        return parcel, {
-            "serial": float(self.serial),
-            "sync/bytes": float(parcel.nbytes),
-            "time/sync_pack": time.perf_counter() - began,
-        }
-
-    def again(self, serial: int, newest: Callable[[], Weights]) -> tuple[Parcel, dict[str, float]]:
-        """A publication once more, its arrays in the parcel itself, for an engine that missed it; `newest` gives the
-        weights of the last one. Fault `weights_gone` when it is too old."""
-        held: dict[int, Any] = dict(self._held) if self._plan.kind == BROADCAST else {}
-        if serial != self.serial and serial not in held:
-            raise Fault("weights_gone", f"publication {serial}: the learner is at {self.serial}")
-        weights = held[serial] if serial in held else newest()
-        return self._parcel(OBJECT_STORE, serial, weights), {"sync/bytes": float(size(weights))}
-
-    def _parcel(self, kind: str, serial: int, weights: Weights) -> Parcel:
-        odd = [name for name, array in weights.items() if not isinstance(array, np.ndarray)]
-        if odd:
-            raise InvariantError(f"weights travel as numpy arrays: {odd[0]} is none")
-        found = digests(weights) if self._plan.verify or kind == DISK else None
-        parcel: dict[str, Any] = {"kind": kind, "serial": serial, "nbytes": size(weights), "digests": found}
-        if kind == OBJECT_STORE:
-            return Parcel(**parcel, payload=weights)
-        if kind == BROADCAST:
-            self._held.append((serial, weights))
-            return Parcel(**parcel, tensors=describe(weights))
-        assert self._shelf is not None
-        return Parcel(**parcel, path=str(self._shelf.put(serial, weights)))
-
-    def listen(self, host: str) -> int:
-        """Open the port at which a group of receivers will meet; a group that there was ends."""
-        self.leave()
-        self._socket = listen(host)
-        return int(self._socket.getsockname()[1])
-
-    def join(self, call: Call, host: str) -> None:
-        """Wait for the members. Fault `broadcast_failed`."""
-        assert self._socket is not None
-        opened, self._socket = self._socket, None
-        self._group = Group(call, 0, host, opened)
-
-    def send(self, serial: int) -> float:
-        """Broadcast one publication; seconds. Fault `broadcast_failed`."""
-        began = time.perf_counter()
-        if self._group is None:
-            raise InvariantError("there is no group to send to")
-        self._group.send(dict(self._held)[serial])
-        return time.perf_counter() - began
-
-    def leave(self) -> None:
-        """End the group."""
-        if self._socket is not None:
-            self._socket.close()
-        if self._group is not None:
-            self._group.close()
-        self._socket = self._group = None
-
-    def close(self) -> None:
-        """Give up everything that was shared."""
-        self.leave()
-        self._held.clear()
-        if self._shelf is not None:
-            self._shelf.close()
-
-
 class Publisher:
-    """What a worker inherits that publishes. `publish_by` comes before the first export."""
+    """What a worker inherits that publishes. `publish_by` comes before the first publication; what a parcel needs (a file, a
+    copy) stays until enough newer ones exist, and is gone after `close`."""
 
-    _outbox: Outbox | None = None
+    _plan: Plan | None = None
+    _shelf: files.Shelf | None = None
+    _held: deque[tuple[int, Weights]]
+    _socket: socket.socket | None = None
+    _group: Group | None = None
+    serial = -1
 
     def exported(self) -> Weights:
         """The weights as they are now."""
@@ -138,12 +54,7 @@ class Publisher:
         aside = Path(f"{folder}.tmp-{os.getpid()}")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        path = aside / "model.safetensors"
-        descriptor = os.open(path.with_name(path.name + flat.ASIDE), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
-        try:
-            flat.write(path, self.exported(), descriptor)
-        finally:
-            os.close(descriptor)
+        os.close(files.write(aside / "model.safetensors", self.exported()))
         (aside / RECORD).write_text(json.dumps(meta), encoding="utf-8")
         os.rename(aside, folder)
 
@@ -166,49 +77,92 @@ class Publisher:
     def publish_by(self, plan: Plan) -> None:
         """Publish by `plan` from now on; what was shared before is given up."""
         self.close()
-        self._outbox = Outbox(plan)
+        self._plan, self.serial, self._held = plan, -1, deque(maxlen=plan.keep)
+        if plan.kind == SHM:
+            self._shelf = files.memory_shelf(plan.run, plan.role, plan.keep)
+        elif plan.kind == DISK:
+            self._shelf = files.disk_shelf(Path(plan.folder), plan.role, plan.keep)
 
     def weights(self) -> tuple[Parcel, dict[str, float]]:
         """A publication of the current weights, and its figures."""
         return self._publish({})
 
+    def _publish(self, stats: dict[str, float]) -> tuple[Parcel, dict[str, Any]]:
+        """A publication after an update with these figures."""
+        parcel, figures = self.pack(self.exported())
+        return parcel, {**stats, **figures}
+
+    def pack(self, weights: Weights) -> tuple[Parcel, dict[str, float]]:
+        """Publish `weights`: the parcel, and its serial, bytes and seconds."""
+        if self._plan is None:
+            raise InvariantError("a learner is told how to publish before it does")
+        began = time.perf_counter()
+        self.serial += 1
+        parcel = self._parcel(self._plan, self._plan.kind, self.serial, weights)
+        seconds = time.perf_counter() - began
+        return parcel, {
+            "serial": float(self.serial),
+            "sync/bytes": float(parcel.nbytes),
+            "time/sync_pack": seconds,
+        }
+
     def again(self, serial: int) -> tuple[Parcel, dict[str, float]]:
-        """An earlier publication once more, by the object store. Fault `weights_gone` when this process has it no more."""
+        """An earlier publication once more, its arrays in the parcel itself, for an engine that missed it. Fault
+        `weights_gone` when this process has it no more."""
         return self._again(serial, self.exported)
 
     def _again(self, serial: int, newest: Callable[[], Weights]) -> tuple[Parcel, dict[str, float]]:
-        if self._outbox is None:
-            raise Fault("weights_gone", "the learner's process is a new one, which has published nothing")
-        return self._outbox.again(serial, newest)
+        held = {} if self._plan is None else dict(self._held)
+        if self._plan is None or (serial != self.serial and serial not in held):
+            raise Fault("weights_gone", f"publication {serial}: this learner's process is at {self.serial}")
+        weights = held[serial] if serial in held else newest()
+        return self._parcel(self._plan, OBJECT_STORE, serial, weights), {"sync/bytes": float(size(weights))}
+
+    def _parcel(self, plan: Plan, kind: str, serial: int, weights: Weights) -> Parcel:
+        odd = [name for name, array in weights.items() if not isinstance(array, np.ndarray)]
+        if odd:
+            raise InvariantError(f"weights travel as numpy arrays: {odd[0]} is none")
+        found = digests(weights) if plan.verify or kind == DISK else None
+        parcel: dict[str, Any] = {"kind": kind, "serial": serial, "nbytes": size(weights), "digests": found}
+        if kind == OBJECT_STORE:
+            return Parcel(**parcel, payload=weights)
+        if kind == BROADCAST:
+            self._held.append((serial, weights))
+            tensors = tuple(Tensor(name, array.dtype.str, array.shape) for name, array in weights.items())
+            return Parcel(**parcel, tensors=tensors)
+        assert self._shelf is not None
+        return Parcel(**parcel, path=str(self._shelf.put(serial, weights)))
 
     def listen(self, host: str) -> int:
-        """Open the port of a new group of broadcasts at `host`."""
-        return self._box().listen(host)
+        """Open the port at `host` at which a group of receivers will meet; a group that there was ends."""
+        self.leave()
+        self._socket = socket.create_server((host, 0), backlog=64)
+        return int(self._socket.getsockname()[1])
 
     def join(self, call: Call, host: str) -> None:
         """Wait until the group's members are there. Fault `broadcast_failed`."""
-        self._box().join(call, host)
+        assert self._socket is not None
+        opened, self._socket = self._socket, None
+        self._group = Group(call, 0, host, opened)
 
     def send(self, serial: int) -> float:
         """Broadcast a publication; seconds. Fault `broadcast_failed`."""
-        return self._box().send(serial)
+        began = time.perf_counter()
+        if self._group is None:
+            raise InvariantError("there is no group to send to")
+        self._group.send(dict(self._held)[serial])
+        return time.perf_counter() - began
 
     def leave(self) -> None:
         """End the group."""
-        self._box().leave()
+        for opened in (self._socket, self._group):
+            if opened is not None:
+                opened.close()
+        self._socket = self._group = None
 
     def close(self) -> None:
         """Give up what was shared: at the run's end."""
-        if self._outbox is not None:
-            self._outbox.close()
-        self._outbox = None
-
-    def _box(self) -> Outbox:
-        if self._outbox is None:
-            raise InvariantError("a learner is told how to publish before it does")
-        return self._outbox
-
-    def _publish(self, stats: dict[str, float]) -> tuple[Parcel, dict[str, Any]]:
-        """A publication after an update with these figures."""
-        parcel, figures = self._box().pack(self.exported())
-        return parcel, {**stats, **figures}
+        self.leave()
+        if self._shelf is not None:
+            self._shelf.close()
+        self._plan = self._shelf = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
+from ssp.config.crews import takes_turns
 from ssp.config.schema import Config
 
 
@@ -35,35 +36,28 @@ def in_flight_keeps_one_grader(cfg: Config) -> None:
     alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1 and block.group == "target"
     alone = alone or block.algorithm in ("rae", "gae")
     if not (alone or (block.algorithm == "reinforce" and block.baseline != "batch")):
-        rule = (
-            "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
+        raise InputError(
+            "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline",
+            f"proposer.algorithm={block.algorithm} baseline={block.baseline} group={block.group}",
+            "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out",
         )
-        found = f"proposer.algorithm={block.algorithm} baseline={block.baseline} group={block.group}"
-        step = "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out"
-        raise InputError(rule, found, step)
 
 
-def broadcasts_reach_players_only(cfg: Config) -> None:
-    """A verifier that plays the live solver fetches weights when it is asked; a broadcast it misses."""
-    if cfg.transfer.kind == "broadcast" and PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER:
+def broadcasts_reach_awake_players_only(cfg: Config) -> None:
+    """A verifier that plays the live solver fetches weights when it is asked; an engine that sleeps takes none."""
+    if cfg.transfer.kind != "broadcast":
+        return
+    if PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER:
         rule = "transfer.kind=broadcast reaches players only, so referee.verifier is not solver"
         raise InputError(rule, "referee.verifier=solver", "set transfer.kind=auto, or referee.verifier=frozen")
-
-
-def turns_go_by_host(cfg: Config) -> None:
-    """What is on a GPU while its owner does not have its turn is in the way of who has it."""
-    # Here, because it reads configurations.
-    from ssp.config.crews import takes_turns
-
-    if cfg.transfer.kind == "broadcast" and takes_turns(cfg):
+    if takes_turns(cfg):
         rule = "weights go by the host where engines and learners take turns on a GPU: an engine sleeps meanwhile"
-        found = f"transfer.kind={cfg.transfer.kind} placement.layout={cfg.placement.layout}"
+        found = f"transfer.kind=broadcast placement.layout={cfg.placement.layout}"
         raise InputError(rule, found, "set transfer.kind=auto")
 
 
 RULES: tuple[Callable[[Config], None], ...] = (
     in_flight_needs_live_engines,
     in_flight_keeps_one_grader,
-    broadcasts_reach_players_only,
-    turns_go_by_host,
+    broadcasts_reach_awake_players_only,
 )

@@ -1,0 +1,176 @@
+"""Health of a run: what each role's figures may not do (`health.*`), the signs of a collapse, and questions that are junk.
+
+An alarm names its cause, the numbers and a next step, and is raised once for as long as its cause lasts. A figure that
+is not finite passes every limit; one that is not there passes none, and ends none. What is remembered to compare with is
+part of a checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import SspError
+from ssp.config.schema import Config, HealthConfig
+from ssp.selfplay.records import Game
+
+REMEMBERED = 50
+"""Gradient norms whose median is the normal one."""
+ENOUGH = 10
+"""Norms that a median needs before it is compared with."""
+FEWEST_SEARCHES = 0.5
+"""Mean searches an episode below which a role was never one that searches."""
+REWARD, SEARCHES = "reward/all", "searches"
+SIGNS = {"reward collapse": REWARD, "search collapse": SEARCHES}
+"""Signs of a collapse and the figures that show them. A proposer's reward falls when its solver learns: no sign."""
+NAMES = {REWARD: "reward", SEARCHES: "mean number of searches"}
+
+
+class Collapse(SspError):
+    """A role's policy collapsed, and `health.on_collapse` is not warn."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A limit passed for long enough; `collapse` when the policy itself is the cause."""
+
+    text: str
+    collapse: bool
+
+
+@dataclass
+class Memory:
+    """What is known of one role. `breaches`: updates in a row, by cause. `best`: largest running means, by figure."""
+
+    breaches: dict[str, int] = field(default_factory=dict)
+    norms: list[float] = field(default_factory=list)
+    recent: dict[str, list[float]] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+
+
+class Finding(NamedTuple):
+    """A cause, its key in `health.*`, whether that limit was passed, the sentence with the numbers, what to do."""
+
+    cause: str
+    key: str
+    passed: bool
+    says: str
+    next_step: str
+
+
+class HealthWatch:
+    """Sees the figures of each role's updates, in order."""
+
+    def __init__(self, cfg: HealthConfig, roles: Sequence[str]) -> None:
+        self._cfg = cfg
+        self._roles: dict[str, Memory] = {role: Memory() for role in roles}
+
+    def see(self, role: str, step: int, figures: Mapping[str, float]) -> list[Alarm]:
+        """One update of `role`; the alarms whose patience it used up."""
+        memory, alarms = self._roles[role], []
+        for cause, key, passed, says, next_step in self._findings(role, memory, figures):
+            count = memory.breaches.get(cause, 0) + 1 if passed else 0
+            memory.breaches[cause] = count
+            if count == self._cfg.patience:
+                text = (
+                    f"health alarm: {cause} of the {role} at step {step}: {says}, for {count} updates in a row "
+                    f"(health.{key}={getattr(self._cfg, key):g}). Next: {next_step.format(role=role)}."
+                )
+                alarms.append(Alarm(text, cause in SIGNS))
+        return alarms
+
+    def alarms(self, role: str) -> int:
+        """Causes whose patience is used up now."""
+        return sum(count >= self._cfg.patience for count in self._roles[role].breaches.values())
+
+    def suspects(self, role: str) -> bool:
+        """True while a sign of collapse is there, whether its patience is used up or not."""
+        return any(self._roles[role].breaches.get(cause) for cause in SIGNS)
+
+    def state(self, role: str) -> dict[str, Any]:
+        """What is remembered of a role, as plain data."""
+        return asdict(self._roles[role])
+
+    def restore(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """The inverse of `state`, by role; roles that are not named start anew."""
+        self._roles = {role: Memory(**state.get(role, {})) for role in self._roles}
+
+    def _findings(self, role: str, memory: Memory, figures: Mapping[str, float]) -> Iterator[Finding]:
+        """Each watched limit that there is something to compare with. What is no number is over and under every limit."""
+        cfg = self._cfg
+        fresher = "lower schedule.max_staleness.{role} or set {role}.correction.mask=token"
+        if cfg.mismatch and (kl := figures.get("logprob_mismatch/kl")) is not None:
+            says = f"engine and trainer disagree by {kl:.3g} nats a token"
+            yield Finding("mismatch", "mismatch", not kl <= cfg.mismatch, says, f"compare their dtypes, {fresher}")
+        if cfg.ratio and (ratio := figures.get("ratio/mean")) is not None:
+            says = f"the mean importance ratio is {ratio:.3g}"
+            yield Finding("ratio", "ratio", not abs(ratio - 1) <= cfg.ratio, says, fresher)
+        if cfg.samples and (share := figures.get("ratio/samples")) is not None:
+            says = f"a few tokens carry the update: {share:.3g} of them count"
+            yield Finding("samples", "samples", not share >= cfg.samples, says, fresher)
+        if cfg.grad_norm and (norm := figures.get("grad_norm", 0.0)) != 0:  # an update without any signal has none
+            usual = median(memory.norms) if len(memory.norms) >= ENOUGH else math.inf
+            says = f"the gradient's norm is {norm:.3g}, the usual one {usual:.3g}"
+            step = "lower {role}.learner.lr, or go back to an earlier checkpoint"
+            yield Finding("grad_norm", "grad_norm", not norm <= cfg.grad_norm * usual, says, step)
+            if math.isfinite(norm):
+                memory.norms = [*memory.norms, norm][-REMEMBERED:]
+        for cause, name in SIGNS.items() if cfg.collapse else ():
+            if name in figures and (name != REWARD or role == SOLVER):
+                yield self._sign(cause, name, memory, figures[name])
+
+    def _sign(self, cause: str, name: str, memory: Memory, value: float) -> Finding:
+        """A figure that fell to a share of its best running mean (over `patience` updates)."""
+        best = memory.best.get(name, 0.0)
+        if math.isfinite(value):
+            recent = memory.recent[name] = [*memory.recent.get(name, []), value][-self._cfg.patience :]
+            if len(recent) == self._cfg.patience:
+                memory.best[name] = max(best, fmean(recent))
+        passed = best > (FEWEST_SEARCHES if name == SEARCHES else 0.0) and not value >= self._cfg.collapse * best
+        says = f"its {NAMES[name]} is {value:.3g} and was {best:.3g}"
+        step = "lower {role}.learner.lr, set {role}.kl.coef, or compare {role}.loss with docs/algorithms.md"
+        return Finding(cause, "collapse", passed, says, step)
+
+
+WIN_RATE, VALID_RATE = 0.1, 0.6
+"""The sign: at most this share of the attempts is won, and at least this share of the questions is accepted."""
+
+
+class JunkAlarm(SspError):
+    """Raised at the end of a run that the alarm stopped."""
+
+
+class JunkWatch:
+    """Sees every round's games; answers with an alarm when the sign has held for `alarm_patience` rounds. With
+    `health.on_collapse=warn` it only says so."""
+
+    def __init__(self, cfg: Config, say: Callable[[str], None]) -> None:
+        self._patience, self._warns, self._say = cfg.referee.alarm_patience, cfg.health.on_collapse == "warn", say
+        self._rounds = 0
+
+    def see(self, games: Sequence[Game]) -> JunkAlarm | None:
+        """One round. Of past versions' work nothing counts: the newest solver's at the newest proposer's questions does,
+        whatever game it is in. Where the newest solver tried none of these, past ones that graded them must do."""
+        known = [(game.frozen, game.win_rate) for game in games if game.win_rate is not None]
+        rates = [rate for by, rate in known if not by] or [rate for by, rate in known if by == SOLVER]
+        asked = [game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER]
+        if not rates or not asked:
+            return None
+        win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
+        collapsed = win <= WIN_RATE and valid >= VALID_RATE
+        self._rounds = self._rounds + 1 if collapsed else 0
+        if self._rounds != self._patience:
+            return None
+        alarm = JunkAlarm(
+            f"junk alarm: for {self._rounds} rounds the solver won at most {WIN_RATE:.0%} of its games "
+            f"while the referee passed at least {VALID_RATE:.0%} of the questions (now {win:.0%} and "
+            f"{valid:.0%}). The referee accepts questions without an answer. Next: set referee.evidence=chain, or a "
+            "stronger verifier, and start again from a checkpoint before the win rate fell."
+        )
+        if self._warns:
+            self._say(str(alarm))
+        return None if self._warns else alarm
