@@ -140,7 +140,9 @@ def test_memory_that_is_short_on_one_rank_ends_the_group_and_is_said(monkeypatch
 
 def test_one_that_dies_between_two_calls_is_missed_by_the_next_one() -> None:
     """Ray would start it again unseen, and the next call would be answered without its state."""
-    made, said = crew(config("solver.learner.kind=simulated", "placement.restarts=1"), "learner-solver")
+    cfg = config("placement.restarts=1")
+    cfg.solver.learner.kind = "simulated"
+    made, said = crew(cfg, "learner-solver")
 
     async def play() -> None:
         await made.ready()

@@ -123,14 +123,6 @@ def count(found: Members, part: int) -> int:
     return found.up[part]
 
 
-def test_one_that_joins_is_asked_without_anybody_saying_so() -> None:
-    with seen(name(0, 0), name(1, 0)) as (fake, found):
-        assert ask(found) == {0: name(0, 0), 1: name(1, 0)}
-        fake.actors[name(0, 1)] = Actor(name(0, 1))
-        until("both are asked", lambda: ask(found)[0] == name(0, 1))
-        assert found.up == {0: 2, 1: 1}
-
-
 def test_one_that_leaves_is_asked_no_more_though_it_answers_probes_and_another_takes_the_call() -> None:
     with seen(name(0, 0), name(0, 1), name(1, 0)) as (fake, found):
         until("both are up", lambda: found.up == {0: 2, 1: 1})

@@ -124,15 +124,6 @@ def gain(more: float, error: float = 0.0) -> object:
     return lambda member: (more, error)
 
 
-def test_every_so_many_versions_one_is_admitted() -> None:
-    pool, taken = Pool(every=10, margin=0.0, size=5), []
-    for version in range(3, 40):
-        if pool.admits(version, gain(9999)):  # type: ignore[arg-type]
-            taken.append(version)
-            pool.admit(version, float)
-    assert taken == pool.members == [3, 13, 23, 33]
-
-
 @pytest.mark.parametrize(
     ("more", "error", "admitted"), [(150, 10, True), (90, 0, False), (150, 40, False), (-200, 1, False)]
 )

@@ -58,15 +58,6 @@ def test_attempts_at_one_question_count_as_few_as_they_tell(spread: float, least
     assert least <= table.design_effect() <= most
 
 
-def test_the_design_effect_is_never_above_that_of_attempts_that_are_all_alike() -> None:
-    table = PayoffTable()
-    table.add([Result(1, 1, 0, 4)] * 3 + [Result(1, 1, 8, 8)])
-    assert table.design_effect() == (3 * 4 * 4 + 8 * 8) / 20
-    alike = PayoffTable()
-    alike.add([Result(1, 1, 4, 4), Result(1, 1, 0, 4)])
-    assert alike.design_effect() == 4
-
-
 def test_where_nothing_shows_how_alike_attempts_are_they_count_as_one() -> None:
     table = PayoffTable()
     table.add([Result(1, 1, 3, 8)])

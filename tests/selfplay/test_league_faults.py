@@ -16,7 +16,6 @@ from fakes import FakeLearner, Stage, config, game
 from ninelives import die_at
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.base.errors import Fault
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.events import Update
@@ -243,8 +242,3 @@ def test_what_a_past_proposer_wrote_is_void_when_too_few_attempts_were_scored() 
     assert [rows[f"pg{i}"]["state"] for i in range(1, 6)] == ["voided", "kept", "kept", "kept", "voided"]
     assert [rows[f"pg{i}"]["reward"] for i in (1, 3, 5)] == [None] * 3 and rows["pg2"]["reward"] == 0.0
     assert rows["pg1"]["cause"] == TOO_FEW and rows["pg4"]["cause"] == "leakage"
-
-
-def test_a_folder_without_weights_is_no_weights(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match="payload_lost"):
-        files.read(tmp_path)

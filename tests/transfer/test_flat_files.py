@@ -15,7 +15,6 @@ import safetensors.numpy
 from ssp.base import shared
 from ssp.base.errors import Fault, InvariantError, SspError
 from ssp.base.shared import sweep
-from ssp.engines.vllm.worker import folder_in_memory
 from ssp.selfplay.transfer.files import Shelf, disk_shelf, memory_shelf, read
 
 
@@ -113,38 +112,6 @@ def test_leftovers_of_a_killed_learner_go_at_the_next_start_and_a_living_ones_st
     assert theirs.exists()  # memory files outlive their process: that is why there is a sweep
     memory_shelf("another-run", "proposer", 2, tmp_path)
     assert not theirs.exists() and mine.exists()
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from ssp.base import shared
-shared.SHARED_MEMORY = Path(sys.argv[1])
-from ssp.engines.vllm.worker import folder_in_memory
-with folder_in_memory({"adapter_config.json": {"r": 8}}) as folder:
-    print(folder, flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_folder_of_weights_in_memory_goes_with_its_user_or_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM reads adapters, and weights for several ranks, from such a folder: a process that is killed meanwhile leaves it."""
-    monkeypatch.setattr(shared, "SHARED_MEMORY", tmp_path)
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]  # it ends with its input, should the test fail
-    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    with holder:
-        theirs = Path(holder.stdout.readline().strip())
-        assert theirs.parent == tmp_path and [path.name for path in theirs.iterdir()] == ["adapter_config.json"]
-        with folder_in_memory({"w.safetensors": weights()}) as mine:
-            assert sweep(tmp_path) == [] and theirs.is_dir() and os.listdir(mine) == ["w.safetensors"]
-        assert list(tmp_path.iterdir()) == [theirs]
-        holder.send_signal(signal.SIGKILL)
-    assert theirs.is_dir()
-    with folder_in_memory({}):
-        assert not theirs.exists()
 
 
 def test_a_start_that_sweeps_at_the_wrong_moment_takes_no_new_file(
