@@ -38,8 +38,6 @@ CAUSES = [
     ("ratio", {}, {"ratio/mean": 0.4}, "health.ratio=0.5"),
     ("samples", {}, {"ratio/samples": 0.05}, "health.samples=0.1"),
     ("grad_norm", {}, {"grad_norm": 101.0}, "health.grad_norm=100"),
-    ("entropy", {"entropy": 0.5}, {"entropy": 0.3}, "health.entropy=0.5"),
-    ("flat", {"flat": 0.9}, {"groups/flat": 1.0}, "health.flat=0.9"),
     ("reward collapse", {"collapse": 0.2}, {"reward/all": 0.05}, "health.collapse=0.2"),
     ("search collapse", {"collapse": 0.2}, {"searches": 0.0}, "health.collapse=0.2"),
 ]
