@@ -75,9 +75,9 @@ def rows(source: str) -> list[values.Row]:
 
 def differences(name: str) -> dict[str, tuple[object, object]]:
     """Setting → (theirs, ours), of a recipe."""
-    script = SCRIPTS[name]
-    below = next(given for source, given in DEFAULTS.items() if source.partition(":")[0] == script.partition(":")[0])
-    effective = {o.key: o for o in [*below, *PUBLISHED[script]] if o.value is not None}
+    source = SCRIPTS[name]
+    below = next(given for at, given in DEFAULTS.items() if at.partition(":")[0] == source.partition(":")[0])
+    effective = {o.key: o for o in [*below, *PUBLISHED[source]] if o.value is not None}
     overrides, ours = list(effective.values()), recipe(name)
     wanted: dict[str, object] = {}
     for key, value in values.merged(values.rows(overrides, script.system(overrides), ours)).items():
