@@ -17,7 +17,7 @@ from ray.util.metrics import Counter, Gauge
 from actors.crew import RayCrew
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
-from ssp.telemetry.queuelog import QueueLog
+from ssp.telemetry.runlog import QueueLog
 
 EVERY = 5.0
 """Seconds between two looks at what is live; Ray exports with a delay of the same size."""

@@ -19,8 +19,7 @@ from ssp.telemetry.terminal import Terminal, table
 
 if TYPE_CHECKING:
     from ssp.game.evaluation.summary import Estimate
-    from ssp.views.compare.pairs import Versus
-    from ssp.views.compare.runs import Point, Run
+    from ssp.views.compare.runs import Point, Run, Versus
 
 HIDDEN = ("run", "resume", "ray", "telemetry")
 """Settings of where a run is and who watches it."""
@@ -37,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     args = parser.parse_args(argv)
     # Here, because --help needs none of it.
-    from ssp.views.compare.pairs import paired
-    from ssp.views.compare.runs import Run
+    from ssp.views.compare.runs import Run, paired
 
     folders = [existing(text).absolute() for text in args.runs]
     if len(set(folders)) < len(folders):
@@ -56,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def figures(runs: Sequence[Run], versus: Sequence[Versus]) -> Data:
     """Everything that is known, as numbers, texts and lists."""
-    from ssp.views.compare.pairs import repeated
-    from ssp.views.compare.runs import differing
+    from ssp.views.compare.runs import differing, repeated
 
     differences = []
     for one in versus:

@@ -19,7 +19,7 @@ from ssp.base.models import existing
 from ssp.capacity.memory import threads
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.terminal import Terminal, table
-from ssp.views.replay.compared import BOUNDS, Measured, Result, Untold
+from ssp.views.replay.compared import BOUNDS, Result
 
 if TYPE_CHECKING:  # what --help does without
     from ssp.views.replay.record import Found, Records
@@ -45,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]]]:
     """The episodes that were typed, by run; with --all those of the run whose weights are still there."""
-    from ssp.views.replay.record import Records, chosen
-    from ssp.views.replay.weights import KEEP, Weights
+    from ssp.views.replay.record import KEEP, Records, Weights, chosen
 
     if not args.all:
         runs: dict[Path, list[Found]] = {}
@@ -58,15 +57,13 @@ def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]
         return [(Records(found[0].run, args.trust_code), found) for found in runs.values()]
     records = Records(RunFolder(existing(args.episodes[0])), args.trust_code)
     rows = [row for row in records.played(args.role) if (row["policy_version_min"] or -1) > 0]  # it wrote something
-    weights = Weights(records.run, records.cfg, records.versions)
-    there = weights.there(rows)
-    kept = "; ".join(f"{role} {weights.said(role)}" for role in records.cfg.roles)
+    there = Weights(records.run, records.cfg, records.versions).there(rows)
     if not there:
         rule = "episodes are replayed with the checkpoint of their version"
-        raise InputError(rule, f"{len(rows)} episodes, none of a version that is there: {kept}", KEEP)
+        raise InputError(rule, f"{len(rows)} episodes, none of a version that is there", KEEP)
     if len(there) < len(rows):
         left = f"{len(rows) - len(there):,} of {len(rows):,} episodes are left out"
-        console.print(Text(f"{left}: their checkpoints are gone (save.keep). There are: {kept}"))
+        console.print(Text(f"{left}: their checkpoints are gone (save.keep)"))
     return [(records, records.found(chosen(there, args.limit)))]
 
 
@@ -74,14 +71,14 @@ def _show(console: Console, found: Sequence[Found], results: Sequence[Sequence[R
     """What was compared of one episode, or a line each of many; and what of all."""
     if len(found) == 1:
         for result in results[0]:
-            style = "yellow" if isinstance(result, Untold) else "green" if result.same else "bold red"
+            style = "yellow" if result.untold else "green" if result.same else "bold red"
             console.print(Text(str(result), style=style))
     else:
         rows = [_line(one, compared) for one, compared in zip(found, results, strict=True)]
         console.print(table(("episode", "role", "versions", "sampled", "largest", "result"), rows))
     flat = [result for compared in results for result in compared]
-    logprobs = [result for result in flat if isinstance(result, Measured)]
-    untold = sum(isinstance(result, Untold) for result in flat)
+    logprobs = [result for result in flat if result.what == "log-probs"]
+    untold = sum(result.untold for result in flat)
     largest, count = max((result.largest for result in logprobs), default=0.0), sum(one.count for one in logprobs)
     differing = [(one, _first(compared)) for one, compared in zip(found, results, strict=True)]
     differing = [(one, first) for one, first in differing if first is not None]
@@ -99,8 +96,8 @@ def _first(compared: Sequence[Result]) -> Result | None:
 
 
 def _line(one: Found, compared: Sequence[Result]) -> tuple[str, ...]:
-    (measured,) = [result for result in compared if isinstance(result, Measured)]
-    untold = ", ".join(result.what for result in compared if isinstance(result, Untold))
+    (measured,) = [result for result in compared if result.what == "log-probs"]
+    untold = ", ".join(result.what for result in compared if result.untold)
     result = str(_first(compared) or (f"same, but {untold} not compared" if untold else "same"))
     role, versions = one.entry.get("role", one.episode.role), ", ".join(f"v{version}" for version in one.versions)
     return one.episode.id, role, versions, str(measured.count), f"{measured.largest:.1e}", result

@@ -71,7 +71,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     finally:
         console.stop()
     here = RunFolder(place.path)
-    if place.resumes or here.ledger.is_file():
+    if place.resumed or here.ledger.is_file():
         _warn(check_resumable(here, scene.cfg, scene.targets()))
     _warn([*warnings(cfg), *scene.notes])
     cluster.environment(cfg.ray)

@@ -1,8 +1,5 @@
-"""Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10).
-
-Promises an exact round trip of the token log (log-probs are float32, as engines make them), and files that are complete
-or absent. Of a document only its id is kept: its text is in the transcript.
-"""
+"""Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10), an exact round trip
+of the token log. Of a document only its id is kept: its text is in the transcript."""
 
 from __future__ import annotations
 

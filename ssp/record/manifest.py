@@ -1,7 +1,4 @@
-"""What this package wrote says of itself: `ssp.json` of a model folder, `checkpoints/state.json` of a run.
-
-Promises that a broken record, one of another protocol, or a file that is not as it was written is refused by name.
-"""
+"""What this package wrote says of itself: `ssp.json` of a model folder, `checkpoints/state.json` of a run."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
-"""A run's folder as its readers see it: configuration, ledger, transcripts, figures.
-
-Promises to change nothing, that none of the run's own code is run unless it is trusted, and that a transcript is the one
-that the ledger names.
-"""
+"""A run's folder as its readers see it: configuration, ledger, transcripts, figures. None of the run's own code is run
+unless it is trusted, and a transcript is the one that the ledger names."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
@@ -69,7 +65,7 @@ class RunReader:
         return entry, game
 
     def columns(self, file: str, names: Sequence[str]) -> list[dict[str, Any]]:
-        """These columns of an episodes file, in row order. InputError for one that is missing or foreign."""
+        """See `episodes.columns`."""
         from ssp.record import episodes  # pyarrow, which a command's --help does without
 
         return episodes.columns(self.run.episodes / file, names)
@@ -77,16 +73,16 @@ class RunReader:
     def texts(self, entries: Iterable[EpisodeRow], names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Episode → these columns (`id` is one), of those that have a transcript. InputError for a file that is missing or
         is not the ledger's."""
-        files: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
-        for entry in entries:
-            if entry["file"]:
-                files[entry["file"]].append(entry)
         found: dict[str, dict[str, Any]] = {}
-        for name, named in sorted(files.items()):
-            rows = dict(enumerate(self.columns(name, names)))
-            for entry in named:
-                found[entry["id"]] = rows.get(entry["row"] or 0, {})
-                self._check(entry, found[entry["id"]].get("id"))
+        files: dict[str, list[dict[str, Any]]] = {}
+        for entry in entries:
+            file, row = entry["file"], entry["row"] or 0
+            if file is None:
+                continue
+            if file not in files:
+                files[file] = self.columns(file, names)
+            found[entry["id"]] = files[file][row] if row < len(files[file]) else {}
+            self._check(entry, found[entry["id"]].get("id"))
         return found
 
     def block(self, file: str) -> list[Episode]:
@@ -118,10 +114,8 @@ def _read(path: Path, written: int) -> list[Episode]:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in order of appearance).
-
-    An unfinished last line is left out; a broken line elsewhere, or a missing file, raises InputError.
-    """
+    """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in order of appearance). An
+    unfinished last line is left out; a broken line elsewhere, or a missing file, raises InputError."""
     path = Path(path)
     if not path.is_file():
         raise InputError("a metrics file must exist", path, "give the metrics.jsonl of a run folder")

@@ -1,8 +1,5 @@
-"""The run folder: where a run's files lie, and which folder a run gets.
-
-Promises: an existing folder is never overwritten; a folder appears with its config.yaml or not at all; state.json is
-replaced whole; a resumed run has the settings it was started with.
-"""
+"""The run folder: where a run's files lie, and which folder a run gets. An existing folder is never overwritten; one appears
+with its config.yaml or not at all; state.json is replaced whole."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import re
 import shutil
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +55,12 @@ def step_of(resume: str) -> int | None:
     return int(number)
 
 
-@dataclass(frozen=True)
-class Place:
-    """The folder that a run would get; `resumes` when it continues from that folder's checkpoint."""
-
-    path: Path
-    resumes: bool
-
-
-def locate(cfg: Config, config_name: str) -> Place:
+def locate(cfg: Config, config_name: str) -> RunFolder:
     """Decide the folder for `cfg` and touch nothing. `config_name` (a name or a file's path) gives the default name.
 
     `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it
     has a checkpoint, else a fresh start. `step:N`: the same folder, which must keep that step. A path: that folder, which
-    must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` differs from the folder's
-    config.yaml.
+    must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` has changed.
     """
     step = step_of(cfg.resume)
     if cfg.resume not in ("never", "auto") and step is None:
@@ -103,16 +90,16 @@ def locate(cfg: Config, config_name: str) -> Place:
     if cfg.resume == "auto" and newest is not None and RunFolder(newest).has_state:
         return _resumed(newest, cfg)
     if fixed is None:
-        return Place(runs / f"{stem}-{last + 1:03}", resumes=False)
+        return RunFolder(runs / f"{stem}-{last + 1:03}")
     # A folder of ours without a checkpoint was killed before its first one; its ledger goes on counting.
     ours = cfg.resume == "auto" and RunFolder(fixed).config.is_file()
     if fixed.exists() and not ours:
         next_step = "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
         raise InputError("a run folder must not exist yet", fixed, next_step)
-    return Place(fixed, resumes=False)
+    return RunFolder(fixed)
 
 
-def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Place:
+def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> RunFolder:
     """`locate`, and room for the run: everything that `open_run` would refuse, touching nothing."""
     try:
         place = locate(cfg, config_name)
@@ -125,32 +112,28 @@ def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Pla
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         found = f"{place.path}, where {above} is no folder that can be written"
         raise InputError("a run folder must be writable", found, "set run.dir elsewhere")
-    RunFolder(place.path).check_idle()
+    place.check_idle()
     return place
 
 
 def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> RunFolder:
-    """The folder for `cfg`, made with its config.yaml, or an existing one to continue (`resumed`); see `locate`.
-
-    InputError for a folder that may not be used, a changed setting, or too little space: nothing is written then.
-    """
+    """The folder for `cfg`, made with its config.yaml, or an existing one to continue (`resumed`). InputError as `check`."""
     from ssp.config.load import to_yaml  # reading configurations costs a tenth of a second, which --help does without
 
-    place, config = check(cfg, config_name, needed_bytes), to_yaml(cfg)
-    folder = RunFolder(place.path, place.resumes)
-    if not place.path.exists():
-        aside = place.path.with_name(f".{place.path.name}.{os.getpid()}.tmp")
+    folder, config = check(cfg, config_name, needed_bytes), to_yaml(cfg)
+    if not folder.path.exists():
+        aside = folder.path.with_name(f".{folder.name}.{os.getpid()}.tmp")
         try:
             (aside / "episodes").mkdir(parents=True)
             (aside / "checkpoints").mkdir()
             (aside / "config.yaml").write_text(config, encoding="utf-8")
-            os.rename(aside, place.path)
+            os.rename(aside, folder.path)
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
-            if place.path.exists():
+            if folder.path.exists():
                 # Another run took the name in the meantime: the next number, or the refusal of a name that was given.
                 return open_run(cfg, config_name, needed_bytes)
-            found = f"{place.path} ({error})"
+            found = f"{folder.path} ({error})"
             raise InputError("a run folder must be writable", found, "set run.dir elsewhere") from error
     folder.hold()
     _replace(folder.config, config)
@@ -158,7 +141,7 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
 
 
 class RunFolder:
-    """Paths and bookkeeping of one run folder. Making the object touches nothing."""
+    """Paths and bookkeeping of one run folder; `resumed`: it goes on from its checkpoint. Making it touches nothing."""
 
     def __init__(self, path: str | Path, resumed: bool = False) -> None:
         self.path, self.resumed = Path(path).absolute(), resumed
@@ -174,17 +157,13 @@ class RunFolder:
         self._lock: int | None = None
 
     def hold(self) -> None:
-        """Keep other processes from playing in this folder until `release`. InputError when one does already.
-
-        The lock is the operating system's and ends with the process, however that ends.
-        """
+        """Keep other processes from playing here until `release` or this process's end. InputError when one does."""
         file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(file)
-            found, next_step = f"{self.path} is held by another one ({error.strerror})", "let that run end first"
-            raise InputError("one process plays in a run folder", found, f"{next_step}, or start a new one") from error
+            raise self._played_in() from error
         self._lock = file
 
     def release(self) -> None:
@@ -206,7 +185,11 @@ class RunFolder:
     def check_idle(self) -> None:
         """InputError when another process plays in this folder."""
         if self.held:
-            raise InputError("one process plays in a run folder", f"{self.path} is held", "let that run end first")
+            raise self._played_in()
+
+    def _played_in(self) -> InputError:
+        rule, next_step = "one process plays in a run folder", "let that run end first, or start a new one"
+        return InputError(rule, f"{self.path} is held by another one", next_step)
 
     @property
     def has_state(self) -> bool:
@@ -239,16 +222,14 @@ class RunFolder:
         check_space(self.path, needed_bytes)
 
     def write_state(self, state: Mapping[str, Any]) -> None:
-        """Replace state.json, and what is kept of its step: plain JSON data, to which its own SHA-256 is added; `folders`
-        holds role → relative checkpoint folder (see `prune`)."""
+        """Replace state.json, and what is kept of its step, by plain JSON data; `folders`: role → relative folder."""
         text = json.dumps({**state, "sha256": state_digest(state)}, indent=1, allow_nan=False)
         if "step" in state:
             _replace(self._state_of(state["step"]), text)
         _replace(self.state, text)
 
     def read_state(self, step: int | None = None) -> dict[str, Any] | None:
-        """What state.json holds (`step`: what it held then), None without one. InputError when it is broken, or names a
-        folder that is missing or outside of the run."""
+        """What state.json holds (`step`: what it held then), None without one. InputError as `manifest.read_state`."""
         if not self.has_state:
             return None
         return read_state(self.state if step is None else self._state_of(step), self.path)
@@ -266,7 +247,7 @@ class RunFolder:
 
     def prune(self, keep: int, needed: Collection[str] = ()) -> list[Path]:
         """Delete all but each role's newest `keep` checkpoints, those that state.json names now and named at the newest
-        `keep` steps, and the folders `needed` (as `relative` gives them). Returns the gone."""
+        `keep` steps, and the relative folders `needed`. Returns the gone."""
         state = self.read_state()
         if state is None:
             raise InvariantError("checkpoints are pruned only after state.json names a pair")
@@ -302,7 +283,7 @@ def settings(cfg: Config) -> dict[str, object]:
     return _flat(OmegaConf.to_container(OmegaConf.structured(cfg)))
 
 
-def _resumed(path: Path, cfg: Config) -> Place:
+def _resumed(path: Path, cfg: Config) -> RunFolder:
     """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its config.yaml."""
     import yaml
     from omegaconf import OmegaConf
@@ -320,7 +301,7 @@ def _resumed(path: Path, cfg: Config) -> Place:
         found = ", ".join(f"{key} was {then.get(key)!r} and is now {now.get(key)!r}" for key in changed)
         rule = f"a run continues with the settings it was started with, in {path}"
         raise InputError(rule, found, "give the old values, or start a new run with resume=never")
-    return Place(path, resumes=True)
+    return RunFolder(path, resumed=True)
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:
@@ -335,6 +316,5 @@ def _flat(value: object, prefix: str = "") -> dict[str, object]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write it whole, and on the disk before it is there."""
     with whole(path, durable=True) as aside:
         aside.write_text(text, encoding="utf-8")

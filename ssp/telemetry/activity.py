@@ -1,8 +1,5 @@
-"""Who does what: every call to an actor, as whoever sees all calls tells.
-
-Promises that an actor is busy while a call to it is under way, and that a call's span counts from when its actor could begin
-it: one after the other; blocks that an engine plays at once in flight are on lines of their own (`solver-0`, `solver-0 2`).
-"""
+"""Who does what: every call to an actor. It is busy while a call is under way; a call's span counts from when its actor
+could begin it. Blocks that an engine plays at once in flight are on lines of their own (`solver-0`, `solver-0 2`)."""
 
 from __future__ import annotations
 

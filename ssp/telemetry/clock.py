@@ -37,11 +37,8 @@ class Clock:
         self.busy += sum(seconds.get("busy", 0.0) for seconds in workers)
 
     def shares(self, wall: float, workers: int, learn: float = 0.0) -> dict[str, float]:
-        """`time/...` in seconds for a step of `wall` seconds; `learn` is the slower learner's. `search/coverage`: the least.
-
-        `time/search_<stage>` are parts of `time/search`. `overhead` is wall time on the critical path that is none of
-        engine, search, verification, judging, learning; `idle` is the mean idle time of a worker.
-        """
+        """`time/...` in seconds for a step of `wall` seconds; `learn` is the slower learner's. `time/search_<stage>` are
+        parts of `time/search`; `overhead` is wall time that none of these is; `idle` is the mean idle time of a worker."""
         seconds = {f"time/{kind}": self.seconds[f"time/{kind}"] for kind in KINDS}
         seconds["time/learn"] += learn
         seconds["time/overhead"] = max(0.0, wall - sum(seconds.values()))

@@ -11,8 +11,7 @@ from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.console import Console, Row
-from ssp.telemetry.queuelog import QueueLog
-from ssp.telemetry.runlog import RunLog
+from ssp.telemetry.runlog import QueueLog, RunLog
 from ssp.telemetry.runlog import Sink as Mirror
 from ssp.telemetry.timeline import Timeline
 from ssp.telemetry.wandb_log import WandbLog

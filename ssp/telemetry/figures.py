@@ -1,7 +1,4 @@
-"""Every figure of a run, from figures.json: name, roles, unit, meaning and, where it is no gauge, kind, a line each.
-
-The table in docs/metrics.md, the series of Ray's metrics and the Grafana dashboard are made from it.
-"""
+"""Every figure of a run, from figures.json: name, roles, unit, meaning and, where it is no gauge, kind, a line each."""
 
 from __future__ import annotations
 
@@ -20,10 +17,8 @@ _PART = re.compile(r"<(\w+)>")
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure. `name` as in metrics.jsonl; a part in angle brackets stands for many, and is a tag of the series.
-
-    `kind`: a counter holds what a step adds to it; its series is the sum since the process began, `<series>_total`.
-    """
+    """One figure. `name` as in metrics.jsonl; a part in angle brackets stands for many, and is a tag of the series. A
+    counter holds what a step adds to it; its series is the sum since the process began, `<series>_total`."""
 
     name: str
     roles: tuple[str, ...]

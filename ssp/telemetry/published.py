@@ -1,8 +1,5 @@
-"""What is made from the list of figures: the tables in docs/metrics.md and the Grafana dashboard.
-
-`python -m ssp.telemetry.published` writes the tables where they lie in the repository; `ssp board --grafana FILE` writes the
-dashboard.
-"""
+"""What is made from the list of figures: the Grafana dashboard (`ssp board --grafana FILE`), and the tables in
+docs/metrics.md, which `python -m ssp.telemetry.published` writes."""
 
 from __future__ import annotations
 

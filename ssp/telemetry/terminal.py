@@ -1,8 +1,5 @@
-"""The one door to a terminal for what is drawn by rich: tables, colours, live pictures.
-
-Promises that nothing is read as markup or emoji, and that text reaches the terminal as `printable` makes it, whoever wrote
-it. Plain lines go through `ssp.base.printable.say`.
-"""
+"""The one door to a terminal for what is drawn by rich. Nothing is read as markup or emoji, and text reaches the terminal as
+`printable` makes it. Plain lines go through `ssp.base.printable.say`."""
 
 from __future__ import annotations
 

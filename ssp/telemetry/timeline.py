@@ -1,8 +1,5 @@
-"""What ran when: spans of work by track, in the Chrome trace format (opens in Perfetto and chrome://tracing).
-
-Promises that a span is the operating system's when `span` returns; that the file can be opened at any moment, also after a
-kill (the format lets the closing bracket be missing); and that a resumed run goes on in it.
-"""
+"""What ran when: spans of work by track, in the Chrome trace format (Perfetto, chrome://tracing). The file can be opened
+at any moment, also after a kill (the format lets the closing bracket be missing), and a resumed run goes on in it."""
 
 from __future__ import annotations
 
@@ -32,10 +29,8 @@ class Timeline:
     def span(
         self, track: str, name: str, start: float, end: float, args: Mapping[str, float | str] | None = None
     ) -> None:
-        """One piece of work on `track` (a line in the picture) from `start` to `end`; `args` are shown with it.
-
-        After `close` nothing is written. Tracks that differ in their last number only (solver-0, solver-1) stand together.
-        """
+        """One piece of work on `track` (a line in the picture); those that differ in their last number only stand
+        together."""
         if self._file.closed:
             return  # of a call that the end of the run cut short
         # Ends are rounded as starts are, so that a span which begins where another ends does not overlap it: Perfetto drops

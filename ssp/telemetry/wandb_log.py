@@ -1,26 +1,15 @@
-"""Weights & Biases as one more place for the figures of a run (`telemetry.wandb`; the extra `wandb` of setup.cfg).
-
-Promises that a missing package or key is said before anything starts, that one run folder stays one run there, and that
-neither code, console output, environment variables nor secrets of the configuration are sent.
-"""
+"""Weights & Biases as one more place for the figures of a run (`telemetry.wandb`; the extra `wandb` of setup.cfg)."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from omegaconf import OmegaConf
 
 from ssp.base.errors import InputError
-from ssp.base.services import SECRET
 from ssp.config.schema import Config
-
-_ADDRESS = re.compile(r"(\w+://)(?:[^\s/@]*@)?([^\s?#]*)\S*")
 
 
 def check(mode: str) -> None:
@@ -51,7 +40,6 @@ class WandbLog:
             resume="allow",
             dir=str(folder),
             mode=cfg.telemetry.wandb,
-            config=public("", OmegaConf.to_container(OmegaConf.structured(cfg))),
             settings=wandb.Settings(
                 console="off", quiet=True, disable_git=True, save_code=False, x_disable_meta=True, x_disable_stats=True
             ),
@@ -66,15 +54,3 @@ class WandbLog:
     def close(self) -> None:
         """End, and wait until everything is on the disk (offline) or sent."""
         self._run.finish()
-
-
-def public(name: str, value: Any) -> Any:
-    """The setting `name` as plain data: what is called a key, token, secret or password is starred (names of environment
-    variables stay), and addresses lose user, password and query."""
-    if isinstance(value, dict):
-        return {key: public(str(key), inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [public(name, inner) for inner in value]
-    if not isinstance(value, str):
-        return value
-    return "***" if value and SECRET.search(name) else _ADDRESS.sub(r"\1\2", value)

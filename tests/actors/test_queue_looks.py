@@ -11,7 +11,8 @@ import pytest
 
 from actors import metrics
 from ssp.telemetry.activity import Activity
-from ssp.telemetry.queuelog import QueueLog, read
+from ssp.telemetry.runlog import QueueLog
+from ssp.telemetry.runlog import read_queues as read
 
 FIGURES = {"items": 12.0, "bytes": 400.0, "leased": 1.0, "age": 2.5}
 

@@ -133,13 +133,6 @@ def test_a_training_file_has_accepted_questions_only_and_says_so(stage: fakes.St
     assert code == 0 and "left out" not in said
 
 
-def test_a_training_file_for_search_r1s_own_scorer(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
-    flags = ["--format", "search-r1", "--source", "nq"]
-    code, said = ask(stage.folder.path, "--export", tmp_path / "train.parquet", *flags)
-    assert code == 0 and "scorer" not in said
-    assert {q.source for q in read_questions(tmp_path / "train.parquet")} == {"nq"}
-
-
 def test_one_question_that_no_row_can_hold_blocks_no_export(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
     first, second, *others = (r for r in reader.read(stage.folder).records if r.verdict == "valid")
     odd = [replace(first, question=f"Question: {first.question}"), replace(second, answers=["The"])]
@@ -180,16 +173,6 @@ def test_what_is_refused(stage: fakes.Stage, ask: Ask, tmp_path: Path, flags: li
     assert code == 2 and said in text and "Next:" in text
     assert [path.name for path in tmp_path.iterdir()] == ["there.parquet"]
     assert (tmp_path / "there.parquet").read_text() == "mine"
-
-
-def test_a_place_that_is_no_bank_is_refused(ask: Ask, tmp_path: Path) -> None:
-    for place, said in ((tmp_path / "nowhere", "existing folder"), (tmp_path / "nowhere.parquet", "must exist")):
-        code, text = ask(place)
-        assert code == 2 and said in text
-    (tmp_path / "config.yaml").write_text("seed: 1\n")
-    assert "has a ledger" in ask(tmp_path)[1]
-    (tmp_path / "ledger.db").write_text("torn")
-    assert "SQLite" in ask(tmp_path)[1]
 
 
 # another policy on a banked question

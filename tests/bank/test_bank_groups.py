@@ -81,12 +81,3 @@ def test_few_pairs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "similarity", lambda one, other: asked.append(1) or similarity(one, other))
     group([" ".join(f"w{rng.randrange(400)}" for _ in range(12)) for _ in range(4000)], ["a"] * 4000)
     assert len(asked) < 20_000
-
-
-def test_a_proposer_that_collapsed_is_grouped_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One question 4,000 times; and one template with 4,000 names, all of them about one answer."""
-    looked, root = [], groups._root
-    monkeypatch.setattr(groups, "_root", lambda first, place: looked.append(1) or root(first, place))
-    same = ["Which city is the seat of the largest nation ?"] * 4000
-    template = [f"What is the name of the person who founded the town of town{i} ?" for i in range(4000)]
-    assert group([*same, *template], ["riva"] * 8000) == [0] * 4000 + [4000] * 4000 and len(looked) < 200_000

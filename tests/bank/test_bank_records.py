@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
-from ssp.selfplay.questions.records import FIELDS, Attempt, Filter, Play, Record, identify
+from ssp.selfplay.questions.records import Filter, Play, Record, identify
 from tests.bank.banked import played
 from tests.selfplay import fakes
 
@@ -105,10 +105,6 @@ def test_verdicts_rule_by_rule(run: fakes.Stage, bank: reader.Reading) -> None:
             at = rules.index(play.rule)
             assert list(told.values()) == ["passed"] * at + ["broken"] + ["not_asked"] * (len(rules) - at - 1)
     assert results >= {"passed", "broken", "not_asked"}
-
-
-def test_the_fields_are_those_that_are_described() -> None:
-    assert list(FIELDS) == [field.name for field in fields(Record)]
 
 
 # what a judge decided
@@ -254,15 +250,6 @@ def test_the_bank_of_a_data_set_has_its_answers_and_no_proposer(
         assert [play.kind for play in found.plays] == ["given"] and found.plays[0].checks == []
         right = [attempt.right for attempt in found.attempts]
         assert found.solve_rate == pytest.approx(sum(map(bool, right)) / len(right), abs=1e-6)
-
-
-def test_a_greedy_attempt_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-    stage = played(tmp_path / "run", steps=2, solver__algorithm="remax")
-    tried: list[Attempt] = [attempt for record in reader.read(stage.folder).records for attempt in record.attempts]
-    greedy = [attempt for attempt in tried if attempt.greedy]
-    assert greedy and all("greedy" in attempt.episode and attempt.state == "kept" for attempt in greedy)
-    assert len(tried) == 5 * len(greedy)
 
 
 def test_a_worlds_file_is_called_by_its_world() -> None:

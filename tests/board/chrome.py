@@ -36,11 +36,6 @@ FLAGS = (
     "--remote-debugging-port=0",
     "--window-size=1440,900",
 )
-LONG = """
-window.long = [];
-new PerformanceObserver(list => window.long.push(...list.getEntries().map(e => [Math.round(e.startTime), Math.round(e.duration)])))
-  .observe({ type: "longtask", buffered: true });
-"""
 CODES = {
     "ArrowDown": 40,
     "ArrowUp": 38,
@@ -191,7 +186,6 @@ def _tab(port: int, runner: asyncio.Runner) -> Iterator[Chrome]:
         made = Chrome(socket, runner)
         for domain in ("Page", "Runtime", "Network", "Log"):
             made.call(f"{domain}.enable")
-        made.call("Page.addScriptToEvaluateOnNewDocument", source=LONG)
         yield made
     finally:
         runner.run(socket.close())

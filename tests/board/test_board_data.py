@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -14,17 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launch import doctor
 from ssp.base.errors import InputError
+from ssp.config.load import to_yaml
+from ssp.config.schema import EvalSet
 from ssp.game.protocols import get
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.league import payoff
 from ssp.selfplay.questions import reader
-from ssp.views.board import flow, standing
-from ssp.views.board.data import Board
-from ssp.views.board.detail import details, pieces
-from ssp.views.board.tail import Tail
+from ssp.views.board import parts
+from ssp.views.board.data import Board, details, pieces
 from tests.board.boarded import GOLDEN, by_hand, looked, played, rows, scrubbed
 from tests.selfplay import fakes
 
@@ -92,13 +90,6 @@ def test_who_asked_all_the_time_knows_what_a_newcomer_knows(
     assert known == wanted and len(wanted) > 50
 
 
-def test_nothing_new_is_no_row(stage: fakes.Stage) -> None:
-    board = looked(stage.folder)
-    seq = board.since(0, None)["seq"]
-    board.look()
-    assert board.since(seq) == {"form": 1, "seq": seq, "more": False, "rows": []}
-
-
 def test_questions_are_the_banks(stage: fakes.Stage) -> None:
     found = {key: value for (kind, key), value in rows(looked(stage.folder)).items() if kind == "questions"}
     records = {record.id: record for record in reader.read(stage.folder).records}
@@ -118,45 +109,6 @@ def test_the_ledgers_new_reading_is_the_whole_one(stage: fakes.Stage) -> None:
     some = [game["id"] for game in games[3:5]]
     assert ledger.of_games(some) == (games[3:5], [row for row in episodes if row["game_id"] in some])
     assert ledger.of_games([]) == ([], [])
-
-
-def test_the_accounts_count_what_doctor_prints(
-    stage: fakes.Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Proposals and attempts apart, as the figures count them."""
-    counts = rows(looked(stage.folder))["accounts", ""]["outcomes"]
-    figures = Counter[str]()
-    for values in stage.figures():
-        figures.update({name: int(value) for name, value in values.items() if name.startswith("reject/")})
-    attempts = sum(number for name, number in counts.items() if name.startswith("reject/solver_"))
-    assert attempts == sum(number for name, number in figures.items() if name.startswith("reject/solver_")) > 0
-    proposals = {
-        name: number for name, number in counts.items() if name.startswith("reject/") and "solver_" not in name
-    }
-    assert proposals == {name: number for name, number in figures.items() if "solver_" not in name}
-    monkeypatch.setenv("COLUMNS", "200")
-    assert doctor.main(["--ledger", str(stage.folder.ledger)]) == 0
-    said = {
-        name: int(number) for name, number in re.findall(r"((?:void|drop|reject)/\w+)\W+(\d+)", capsys.readouterr().out)
-    }
-    assert said == counts
-
-
-def test_payoffs_are_the_leagues(stage: fakes.Stage) -> None:
-    league = rows(looked(stage.folder))["league", ""]
-    table, mixed = payoff.read(stage.folder.ledger)
-    assert [tuple(cell[:2]) for cell in league["cells"]] == table.pairs() and league["mixed"] == mixed
-    for solver, proposer, *counts, low, high in league["cells"]:
-        assert tuple(counts) == table.count(solver, proposer)
-        _, graded, right = table.count(solver, proposer)
-        assert (low, high) == pytest.approx(payoff.wilson(right / graded, graded / table.design_effect()), rel=1e-3)
-
-
-def test_pure_self_play_compares_no_two_versions_and_replays_do(stage: fakes.Stage, tmp_path: Path) -> None:
-    league = rows(looked(by_hand(tmp_path / "run", [f"is it {at} ?" for at in range(350)])))["league", ""]
-    assert league["groups"] == len(league["cells"]) == 4
-    league = rows(looked(stage.folder))["league", ""]
-    assert league["groups"] == 1 < len(league["cells"])
 
 
 def test_a_leagues_past_opponents_are_not_stale_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,29 +135,21 @@ def test_a_leagues_past_opponents_are_not_stale_play(tmp_path: Path, monkeypatch
 
 def test_who_met_the_same_opponent_is_compared() -> None:
     table = payoff.PayoffTable()
-    assert standing.shown(table, 0)["groups"] == 0
+    assert parts.standing(table, 0)["groups"] == 0
     table.add([payoff.Result(1, 1, 3, 6), payoff.Result(2, 2, 5, 6)])
-    assert standing.shown(table, 0)["groups"] == 2
+    assert parts.standing(table, 0)["groups"] == 2
     table.add([payoff.Result(2, 1, 5, 6), payoff.Result(3, 3, 1, 6)])
-    assert standing.shown(table, 0)["groups"] == 2
+    assert parts.standing(table, 0)["groups"] == 2
     table.add([payoff.Result(s, p, s + p, 6) for s in (1, 2, 3) for p in (1, 2, 3)])
-    found = standing.shown(table, 4)
+    found = parts.standing(table, 4)
     assert found["groups"] == 1 and found["mixed"] == 4
-
-
-def test_the_newest_versions_are_rated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "MOST", 3)
-    table = payoff.PayoffTable()
-    table.add([payoff.Result(v, v, 2, 4) for v in range(1, 8)])
-    found = standing.shown(table, 0)
-    assert found["solvers"] == found["proposers"] == [5, 6, 7] and found["left"] == 8
 
 
 def test_depth_is_what_was_under_way_at_once() -> None:
     rng = np.random.default_rng(3)
     began = rng.uniform(0, 100, 200)
     ended = began + rng.exponential(8, 200)
-    depth = flow.Depth()
+    depth = parts.Depth()
     entries = [
         {"id": f"e{i}", "role": "solver", "created": a, "finished": None if i < 5 else b}
         for i, (a, b) in enumerate(zip(began, ended, strict=True))
@@ -216,8 +160,8 @@ def test_depth_is_what_was_under_way_at_once() -> None:
     depth.add([{**row, "finished": ended[i]} for i, row in enumerate(entries[:5])])
     assert depth.open == []
     shown = depth.shown()
-    assert shown["proposer"] == [0] * flow.BINS
-    edges = np.linspace(began.min(), ended.max(), flow.BINS + 1)
+    assert shown["proposer"] == [0] * parts.BINS
+    edges = np.linspace(began.min(), ended.max(), parts.BINS + 1)
     for low, high, peak in zip(edges, edges[1:], shown["solver"], strict=False):
         moments = [low, *began[(began >= low) & (began < high)]]
         wanted = max(int(((began <= moment) & (ended >= moment)).sum()) for moment in moments)
@@ -225,42 +169,30 @@ def test_depth_is_what_was_under_way_at_once() -> None:
 
 
 def test_queues_are_shown_at_their_fullest(tmp_path: Path) -> None:
-    """1,000 looks of three queues; the process ends after 600 s and the next one begins at 900 s."""
+    """1,000 looks; the process ends after 600 s and the next one begins at 900 s."""
     run = by_hand(tmp_path / "run", ["why ?"])
     board = looked(run)
     assert ("queues", "") not in rows(board), "nothing where nobody was asked"
-    sizes = {"questions": lambda at: at // 100, "proposer": lambda at: 50 * (at == 321), "solver": lambda at: 5}
     with run.queues.open("a") as file:
-        for at in range(1000):
-            held = {
-                name: {"items": float(size(at)), "bytes": 0.0, "leased": 0.0, "age": 1.0}
-                for name, size in sizes.items()
-            }
-            line = {} if at == 600 else held
-            if not 600 < at < 900:
-                file.write(json.dumps({"time": 1e9 + at, **line}) + "\n")
+        for at in (at for at in range(1000) if not 600 < at < 900):
+            held = {"proposer": {"items": 50.0 * (at == 321)}, "solver": {"items": 5.0}}
+            file.write(json.dumps({"time": 1e9 + at, **({} if at == 600 else held)}) + "\n")
         file.write('{"time": 17')
     board.look()
     shown = rows(board)["queues", ""]
-    assert (shown["from"], shown["to"], list(shown["items"])) == (1e9, 1e9 + 999, ["questions", "proposer", "solver"])
-    assert {len(each) for each in shown["items"].values()} == {flow.BINS}
+    assert (shown["from"], shown["to"], list(shown["items"])) == (1e9, 1e9 + 999, ["proposer", "solver"])
 
     def part(at: int) -> int:
-        return int(at / 999 * flow.BINS)
+        return int(at / 999 * parts.BINS)
 
-    assert shown["items"]["questions"][part(50)] == 0 and shown["items"]["questions"][part(950)] == 9
     assert {at for at, most in enumerate(shown["items"]["proposer"]) if most} == {part(321), part(322)}
-    assert shown["items"]["proposer"][part(321)] == 50
     assert set(shown["items"]["solver"][: part(599)]) == {5} == set(shown["items"]["solver"][part(900) :])
     assert set(shown["items"]["solver"][part(600) + 1 : part(900)]) == {0}, "between two processes there is no queue"
-    assert rows(looked(run))["queues", ""] == shown
-    run.queues.write_text("torn\n")
-    assert rows(looked(run))["queues", ""]["items"] == {}
 
 
 def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    tail = Tail(path)
+    tail = parts.Tail(path)
     assert tail.lines() == []
     path.write_text("one\ntwo\nhal")
     assert tail.lines() == ["one", "two"] and tail.lines() == []
@@ -271,22 +203,6 @@ def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
     aside.write_text("other\n")
     aside.rename(path)
     assert tail.lines() == ["other"]
-
-
-def test_of_a_long_timeline_its_names_and_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "timeline.json"
-    name = {"name": "thread_name", "ph": "M", "pid": 1, "tid": 7, "args": {"name": "solver-0"}}
-    spans = [{"name": "solve", "ph": "X", "pid": 1, "tid": 7, "ts": 1_000_000 * at, "dur": 5} for at in range(60_000)]
-    path.write_text("[\n" + "".join(json.dumps(event) + ",\n" for event in [name, *spans]))
-    assert path.stat().st_size > flow.BYTES + 65_536
-    found = flow.Spans(path)
-    assert found.look() and not found.look()
-    shown = found.shown()
-    assert len(shown["spans"]) == flow.SPANS and {span[0] for span in shown["spans"]} == {"solver-0"}
-    assert shown["from"] + shown["spans"][-1][2] == 59_999
-    with path.open("a") as file:
-        file.write('{"name": "end", "ph": "i", "ts": 1}\n]\n')
-    assert found.look() and len(found.shown()["spans"]) == flow.SPANS
 
 
 def test_who_plays_is_seen_and_not_disturbed(tmp_path: Path) -> None:
@@ -379,3 +295,18 @@ def test_pieces_of_a_transcript() -> None:
         ["final", "answer", "e"],
     ]
     assert pieces(get("search-r1"), "solver", "<answer> e", 0) == [["final", "answer", "e (not closed)"]]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "wanted"),
+    [
+        ("world:heldout", {"name": "nq", "corpus": "world:heldout", "elsewhere": True}),
+        ("world:train", {"name": "nq", "corpus": "world:train", "elsewhere": False}),
+        ("/data/wiki.jsonl", {"name": "nq", "corpus": "wiki.jsonl", "elsewhere": True}),
+        ("none", {"name": "nq", "corpus": None, "elsewhere": False}),
+    ],
+)
+def test_the_periodic_evaluation_is_the_runs_own(tmp_path: Path, corpus: str, wanted: dict[str, Any]) -> None:
+    run = by_hand(tmp_path / "run", ["why ?"])
+    run.config.write_text(to_yaml(fakes.config(data__eval=[EvalSet("nq", "world:heldout", corpus)])))
+    assert rows(looked(run))["run", ""]["evaluation"] == wanted

@@ -123,15 +123,6 @@ def test_scripts_put_text_into_text_nodes_only() -> None:
         )
 
 
-def test_a_page_is_whole_or_absent(
-    page: Path, stage: fakes.Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(Path, "write_text", lambda self, *a, **k: (_ for _ in ()).throw(OSError("no space")))
-    with pytest.raises(OSError, match="no space"):
-        save(looked(stage.folder), tmp_path / "board.html")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_there_is_room_for_some_transcripts_only(
     stage: fakes.Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

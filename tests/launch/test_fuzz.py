@@ -37,7 +37,7 @@ from ssp.search.index import store
 from ssp.selfplay.curriculum import yardstick
 from ssp.selfplay.questions import files as bank
 from ssp.selfplay.settings import load
-from ssp.telemetry import queuelog, runlog, timeline
+from ssp.telemetry import runlog, timeline
 
 FILES = 1500
 """Inputs of the long layer; the fast one draws a few."""
@@ -72,7 +72,7 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "record": ("ssp.json", '{"role": "solver"}', lambda path: read_record(path.parent)),
     "state": ("state.json", STATE, lambda path: read_state(path, path.parent)),
     "metrics": ("metrics.jsonl", METRIC, runlog.read_metrics),
-    "queues": ("queues.jsonl", '{"time": 1.0}\n', queuelog.read),
+    "queues": ("queues.jsonl", '{"time": 1.0}\n', runlog.read_queues),
     "timeline": ("timeline.json", '[\n{"ph": "X"},\n', lambda path: timeline.Timeline(path).close()),
     "yardstick": ("yardstick.json", '{"rounds": []}', lambda path: yardstick.read_told(RunFolder(path.parent))),
     "traces": ("traces.jsonl", TRACE, traces.read),

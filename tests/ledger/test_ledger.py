@@ -27,19 +27,6 @@ def play(ledger: Ledger, names: list[str], role: str = "solver", state: str = "q
         ledger.advance([{"id": n, "state": state, **facts} for n in names])
 
 
-def test_a_life_from_created_to_trained(ledger):
-    play(ledger, ["a", "b"])
-    assert ledger.commit("solver", 1, 1, 2, ["a", "b"]) == 2
-    row = ledger.get(["a"])[0]
-    assert (row["state"], row["commit_role"], row["commit_incarnation"], row["commit_step"]) == (
-        "trained",
-        "solver",
-        1,
-        1,
-    )
-    assert ledger.check()["solver"]["trained"] == 2
-
-
 def test_after_folding_the_file_alone_is_whole(ledger, tmp_path):
     play(ledger, ["a", "b"])
     ledger.fold()
@@ -231,24 +218,6 @@ def test_versions_only_grow(ledger, tmp_path):
     assert again.next_version("solver", 2, 1) == first + 2
     assert again.next_version("proposer", 1, 0) == 1
     assert [again.next_version("run"), again.next_version("run")] == [1, 2]
-
-
-def test_an_empty_cause_is_no_cause(ledger):
-    ledger.create([{"id": "a", "game_id": "g", "role": "eval"}])
-    ledger.advance([{"id": "a", "state": "kept", "outcome": "scored", "cause": ""}])
-    assert ledger.get(["a"])[0]["cause"] is None
-
-
-def test_counts_by_cause(ledger):
-    ledger.create_games([{"id": "gp", "target": "t"}])
-    ledger.judge_games([{"id": "gp", "verdict": "rejected", "rule": "leaks_answer"}])
-    ledger.create([{"id": n, "game_id": "gp", "role": "proposer"} for n in ("p", "q", "v", "w")])
-    ledger.advance(
-        [{"id": n, "state": "queued", "outcome": "rejected", "cause": "leaks_answer", "reward": 0} for n in "pq"]
-    )
-    ledger.advance([{"id": "q", "state": "dropped", "cause": "stale"}])
-    ledger.advance([{"id": n, "state": "voided", "cause": "retriever_down"} for n in "vw"])
-    assert ledger.outcomes() == {"drop/stale": 1, "reject/leaks_answer": 2, "void/retriever_down": 2}
 
 
 def test_counts_by_cause_keep_proposals_attempts_and_evaluations_apart(ledger):

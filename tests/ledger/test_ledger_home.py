@@ -44,13 +44,6 @@ def states(target: Path) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(
-    "kind, network", [("ext4", False), ("overlay", False), ("fuseblk", False), ("fuse.sshfs", True)]
-)
-def test_kinds(kind: str, network: bool) -> None:
-    assert home.shared(kind) == network
-
-
 def test_on_a_disk_the_run_folders_file_is_written(tmp_path: Path) -> None:
     assert home.file_system(tmp_path) and not home.shared(home.file_system(tmp_path))
     ledger = HomeLedger(tmp_path / "ledger.db")
@@ -105,31 +98,6 @@ def test_a_temporary_folder_on_the_network_is_refused(network: Path, monkeypatch
     monkeypatch.setattr(home.tempfile, "gettempdir", lambda: str(network.parent.parent))
     with pytest.raises(InputError, match="set TMPDIR"):
         open_at(network)
-
-
-def test_two_machines_whose_copies_have_one_count_are_told_apart(network: Path) -> None:
-    """The first one died as it was about to copy; the second one has copied as often since."""
-    first = open_at(network)
-    queue(first, "a")
-    first.keep()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(home.shutil, "copyfile", lambda *args: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            first.keep()
-    work = first.path.parent
-    aside = work.with_name("aside")
-    shutil.move(work, aside)
-    other = open_at(network)
-    queue(other, "b")
-    given = other.next_version("run")
-    while home._copies(network)[1] < home._copies(aside / "ledger.db")[1]:
-        other.keep()
-    other.fold()
-    shutil.copyfile(other.path, network)  # what it has kept
-    shutil.rmtree(work)
-    shutil.move(aside, work)
-    again = open_at(network)
-    assert [row["id"] for row in again.get(["a", "b"])] == ["a", "b"] and again.next_version("run") > given
 
 
 def test_a_copy_that_was_cut_short_is_fetched_again(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:

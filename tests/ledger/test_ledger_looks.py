@@ -55,15 +55,6 @@ def test_who_looks_sees_what_a_run_writes_later(ended: Path) -> None:
     assert sorted(path.name for path in ended.parent.iterdir()) == ["ledger.db"]
 
 
-def test_a_run_that_came_and_went_between_two_looks_is_seen(ended: Path) -> None:
-    early = Ledger(ended, readonly=True)
-    assert early.issued() == {"solver": 1}
-    run = Ledger(ended)
-    create(run, "b")
-    run.close()
-    assert early.issued() == {"solver": 2}
-
-
 def test_what_cannot_be_opened_is_not_called_foreign(ended: Path) -> None:
     """A log that SQLite can neither read nor replace, as beside a file in a folder of somebody else's."""
     (ended.with_name("ledger.db-wal") / "full").mkdir(parents=True)

@@ -18,7 +18,6 @@ from ssp.base.tokenlog import Kind
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.workers import build
-from ssp.views.replay.compared import Untold
 from ssp.views.replay.forced import BOUNDS, Forced
 from ssp.views.replay.record import Records
 
@@ -38,9 +37,9 @@ def all_same(folder: Path) -> tuple[Counter[str], float]:
     for one, results in zip(found, Forced(records).check(found), strict=True):
         assert [str(result) for result in results if not result.same] == [], one.episode.id
         role = EVAL if one.evaluates else one.episode.role
-        seen.update(f"{role} {result.what}" for result in results if not isinstance(result, Untold))
+        seen.update(f"{role} {result.what}" for result in results if not result.untold)
         seen[role] += 1
-        largest = max(largest, *(getattr(result, "largest", 0.0) for result in results))
+        largest = max(largest, *(result.largest for result in results))
     return seen, largest
 
 
@@ -154,9 +153,6 @@ def test_a_change_in_an_episode_is_found_at_its_place(
     for name in names:
         assert f"{name}: DIFFERS at token {at}," in said
     assert f"first difference, in {row['id']}: {names[0]}: DIFFERS at token {at}" in said
-    assert replay.main([str(folder), "--all", "--role", "solver"]) == 1, "among many too"
-    total = len(rows(folder, "SELECT id FROM episodes WHERE role = 'solver'"))
-    assert f"{total - 1} of {total} the same" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -177,14 +173,12 @@ def test_a_file_that_contradicts_its_row_or_itself_is_found(
     ("which", "sql", "value", "said"),
     [
         ("attempt", "UPDATE episodes SET reward = reward + 0.5 WHERE id = :id", None, "reward: DIFFERS"),
-        ("accepted", "UPDATE episodes SET reward = reward + 0.5 WHERE id = :id", None, "reward: DIFFERS"),
         ("accepted", "UPDATE games SET verdict = 'rejected', rule = ? WHERE id = :game", "leakage", "verdict: DIFFERS"),
         ("accepted", "UPDATE games SET verdict = 'rejected', rule = ? WHERE id = :game", "not_answerable", "verdict: "),
         ("rejected", "UPDATE games SET verdict = 'valid', rule = NULL WHERE id = :game", None, "verdict: DIFFERS"),
         ("attempt", "UPDATE games SET question = question || ' seat' WHERE id = :game", None, "ids: DIFFERS at token"),
         ("attempt", "UPDATE episodes SET reward = NULL WHERE id = :id", None, "reward: DIFFERS, recorded None"),
         ("accepted", "UPDATE episodes SET outcome = ? WHERE id = :id", "rejected", "outcome: DIFFERS"),
-        ("rejected", "UPDATE episodes SET outcome = ? WHERE id = :id", "scored", "outcome: DIFFERS"),
         ("accepted", "UPDATE games SET verdict = NULL WHERE id = :game", None, "verdict: DIFFERS, recorded None"),
         ("rejected", "UPDATE games SET verdict = 'void' WHERE id = :game", None, "verdict: DIFFERS, recorded 'void'"),
         ("attempt", "UPDATE episodes SET policy_version_max = 50 WHERE id = :id", None, "versions: DIFFERS"),
@@ -212,7 +206,7 @@ def test_weights_that_are_gone_are_said(whole: Path, tmp_path: Path, capsys: pyt
         (folder / "checkpoints" / kept).parent.mkdir(parents=True)
         (folder / "checkpoints" / kept).symlink_to(whole / "checkpoints" / kept)
     late = rows(folder, "SELECT * FROM episodes WHERE role = 'solver' AND policy_version_max = 2")[0]["id"]
-    with pytest.raises(InputError, match=r"v2; there are v1 \(.*such as s\S+-i1\.0, or all of them"):
+    with pytest.raises(InputError, match="v2, which is gone"):
         replay.main([f"{folder}:{late}"])
     solvers = rows(folder, "SELECT * FROM episodes WHERE role = 'solver'")
     left = sum(row["policy_version_max"] > 1 for row in solvers)
@@ -256,20 +250,6 @@ def test_data_that_a_run_names_as_a_world_is_found(whole: Path, tmp_path: Path) 
     (folder / "config.yaml").write_text(named)
     for role in (EVAL, PROPOSER):
         assert replay.main([str(folder), "--all", "--limit", "3", "--role", role]) == 0
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_thousands_of_episodes_come_out_of_their_records_again(duel: Path) -> None:
-    """All that a quickstart run played, along its record: log-probs, masks, parse, verdict and reward."""
-    seen, largest = all_same(duel)
-    roles = ("proposer", "solver", "eval")
-    assert sum(seen[role] for role in roles) >= 1000 and 0 < largest < 1e-4
-    for role in roles:
-        for what in ("ids", "mask", "final", "queries", "outcome", "versions", "reward", "log-probs"):
-            assert seen[f"{role} {what}"] == seen[role], (role, what)
-    assert seen["proposer verdict"] == seen["proposer"] == 16 * 96
-    print(f"{dict(seen)}; largest difference {largest:.1e}")
 
 
 def test_what_is_typed_wrongly_is_refused(tmp_path: Path) -> None:

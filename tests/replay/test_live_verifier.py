@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ssp.selfplay.settings import load
-from ssp.views.replay import verdicts
-from ssp.views.replay.verdicts import Verdicts
+from ssp.views.replay import forced
+from ssp.views.replay.forced import Verdicts
 
 ROWS = [  # round, incarnation, whether a past version played, which
     (2, 1, 0, 3),
@@ -31,7 +31,7 @@ def verified_by(round_: int, incarnation: int, monkeypatch: pytest.MonkeyPatch, 
     rows = [{"kind": "attempt", **dict(zip(names, row, strict=True))} for row in ROWS]
     records: Any = SimpleNamespace(cfg=cfg, played=lambda role: rows, block=lambda file: [])
     weights: Any = SimpleNamespace(folder=lambda role, version: Path(f"{role}/v{version}"))
-    monkeypatch.setattr(verdicts, "Judge", lambda cfg, folder: folder)
+    monkeypatch.setattr(forced, "Judge", lambda cfg, folder: folder)
     found: Any = SimpleNamespace(entry={"round": round_, "incarnation": incarnation})
     return Verdicts(records, weights)._judge(found)
 

@@ -22,7 +22,7 @@ import test_turns
 
 from ssp.base.episode import Document, Episode, Outcome, Task
 from ssp.base.tokenlog import Kind
-from ssp.config.role import LimitsConfig, SourceConfig
+from ssp.config.role import SourceConfig
 from ssp.game import rollout as room
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings
@@ -102,16 +102,6 @@ def test_what_a_test_of_the_rollout_plays(
 ) -> None:
     test(**values)
     assert replayed or test.__name__ not in PLAYING
-
-
-def test_a_search_whose_result_did_not_fit_ends_a_replay_as_it_ended_the_episode(replayed: list[str]) -> None:
-    turn, prompt = scripts.search("a"), scripts.SEARCH_R1.prompt("solver", {"question": "Which city is it?"})
-    begun = sum(len(scripts.encode(scripts.QWEN, text)) for text in (prompt, turn))
-    given = {"total_tokens": begun + 60, "turn_tokens": 50, "observation_tokens": 400}
-    sizes = LimitsConfig(**{**vars(scripts.LIMITS), **given})
-    books = scripts.Books([Document("1", '"T"\n' + "word " * 60)])
-    (episode,) = scripts.play([[turn, scripts.ANSWER]], books, limits=sizes)
-    assert episode.stopped == "tokens" and books.calls == [["a"]] and episode.queries == [] and len(replayed) == 1
 
 
 def test_a_turn_that_goes_on_past_its_end_is_cut_and_so_found() -> None:

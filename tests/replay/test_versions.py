@@ -22,8 +22,8 @@ from ssp.selfplay.league.matchmaker import member
 from ssp.selfplay.settings import load
 from ssp.selfplay.versions import ANCHORS
 from ssp.selfplay.workers import build
-from ssp.views.replay.logprobs import recompute
-from ssp.views.replay.weights import Weights
+from ssp.views.replay.forced import recompute
+from ssp.views.replay.record import Weights
 
 MODEL = "qwen2-tied"
 
@@ -55,7 +55,7 @@ def test_versions_that_change_in_the_middle_of_a_turn(tmp_path: Path, temperatur
     while turns:
         ended += turns.advance()
     log.append_model(ended[0][1].ids, ended[0][1].logprobs, 2)
-    (found,) = recompute([log], [temperature], {1: old, 2: new}.__getitem__)
+    found = recompute(log, temperature, {1: old, 2: new}.__getitem__)
     written = np.asarray(log.versions) >= 0
     assert np.abs(found - np.asarray(log.logprobs))[written].max() < 1e-5 and not found[~written].any()
     alone = np.asarray([0.0, *logprobs(new, log.ids, temperature)])
@@ -70,7 +70,7 @@ def test_tokens_after_a_drop_and_recalled_ones_have_their_own_context() -> None:
     log.drop(5, 9)
     log.append_model([22, 23, 24], [0.0] * 3, 4)
     log.recall(10, 11)
-    (found,) = recompute([log], [1.0], lambda version: net)
+    found = recompute(log, 1.0, lambda version: net)
     assert np.allclose(found[3:5], logprobs(net, [10, 11, 12, 20, 21])[2:], atol=1e-5)
     assert np.allclose(found[9:], logprobs(net, [10, 11, 12, 20, 21, 22, 23, 24])[4:], atol=1e-5)
 

@@ -162,7 +162,7 @@ def test_resume_names_a_step_as_auto_names_a_run(
         cfg = config(**KEEP, resume="step:3", **changes)
         RunFolder(path).config.write_text(to_yaml(cfg))
         place = locate(cfg, "q")
-        assert (place.path, place.resumes) == (path, True)
+        assert (place.path, place.resumed) == (path, True)
     for resume, found in (("step:1", "keeps 2, 3, 4"), ("step:", "step:<number>"), ("step:-2", "step:<number>")):
         with pytest.raises(InputError, match=found):
             locate(config(**KEEP, resume=resume), "q")

@@ -37,7 +37,6 @@ def test_every_record_of_a_run_gives_its_text_final_queries_and_reward_again(tmp
         assert [str(one) for one in compared if not one.same] == []
         assert entry["outcome"] != "rejected" or entry["cause"], "a rejection says why"
         seen.update(f"{episode.role} {one.what}" for one in compared)
-        earned = [one.recorded for one in compared if one.what == "reward"]
-        seen[f"{entry['role']} earned"] += earned != [None] * len(earned)
+        seen[f"{entry['role']} earned"] += entry["reward"] is not None
     assert seen["solver earned"] > 20 and seen["eval earned"] == 0 and seen["solver reward"] > seen["solver earned"]
     assert questions == "dataset" or seen["proposer reward"] > 10

@@ -43,12 +43,6 @@ def test_the_table_shows_start_end_and_change():
     assert next(line for line in text.splitlines() if "│ hops" in line).count("-") == 2
 
 
-def test_a_terminal_gets_a_live_line(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    text = run(Terminal())
-    assert "step 2/80" in text and "\x1b[" in text and "died, restarting [again]" in text
-
-
 def test_a_terminal_shows_what_goes_on_now_also_before_the_first_step(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,27 +43,9 @@ def test_the_round_trip_is_exact(tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["x.parquet"]
 
 
-def test_an_empty_block_is_a_file_too(tmp_path):
-    transcripts.write(tmp_path / "x.parquet", [])
-    assert transcripts.read(tmp_path / "x.parquet") == []
-
-
 def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "x.parquet").write_text("text")
     pq.write_table(pa.table({"id": ["a"], "question": ["who ?"]}), tmp_path / "questions.parquet")
     for name in ("x.parquet", "none.parquet", "questions.parquet"):
         with pytest.raises(InputError, match="must be parquet"):
             transcripts.read(tmp_path / name)
-
-
-def test_fifty_episodes_are_written_quickly(tmp_path):
-    block = [episode(i, tokens=60) for i in range(50)]
-    times = []
-    for i in range(5):
-        start = time.process_time()
-        transcripts.write(tmp_path / f"{i}.parquet", block)
-        times.append(time.process_time() - start)
-    print(
-        f"\n50 episodes of {len(block[0].log)} tokens: {min(times) * 1e3:.1f} ms, {(tmp_path / '0.parquet').stat().st_size} bytes"
-    )
-    assert min(times) < 0.1

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ssp.telemetry.queuelog import QueueLog, read
+from ssp.telemetry.runlog import QueueLog
+from ssp.telemetry.runlog import read_queues as read
 
 
 def told(items: float, age: float = 0.0, queue: str = "solver") -> dict[str, dict[str, float]]:

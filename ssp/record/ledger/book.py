@@ -1,8 +1,6 @@
-"""The ledger: every game and every episode of a run, in one SQLite file (law 3).
-
-Promises: a state goes one way; a fact once written never changes; a call repeated after a lost reply changes nothing; a
-call that breaks a law raises InvariantError and writes nothing.
-"""
+"""The ledger: every game and every episode of a run, in one SQLite file (law 3). A state goes one way; a fact once written
+never changes; a call repeated after a lost reply changes nothing; one that breaks a law raises InvariantError and writes
+nothing."""
 
 from __future__ import annotations
 
@@ -33,10 +31,7 @@ from ssp.record.ledger.rows import (
 
 
 class Ledger(LedgerReader):
-    """The accounts of one run folder; one writer process at a time.
-
-    Rows go in and out as dicts with the column names of the `episodes` and `games` tables.
-    """
+    """The accounts of one run folder; one writer process at a time. Rows are dicts with the columns of their table."""
 
     def fold(self) -> None:
         """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole."""
@@ -111,12 +106,9 @@ class Ledger(LedgerReader):
         return len(fresh)
 
     def advance(self, changes: Sequence[Mapping[str, Any]]) -> int:
-        """Move episodes on: `id`, `state` and any fact. Returns how many rows changed.
-
-        A final state said again is a no-op; another state backwards or after a final one raises InvariantError, and so
-        does a fact that differs from the one written (entering a final state may replace `cause`; entering `voided`
-        replaces the outcome and removes the reward). `trained` is reached through `commit` only.
-        """
+        """Move episodes on: `id`, `state` and any fact. Returns how many rows changed. A final state said again is a no-op;
+        entering a final state may replace `cause`, entering `voided` replaces the outcome and removes the reward; `trained`
+        is reached through `commit` only."""
         now = time.time()
         with self._transaction():
             touched = set(MOVED).union(*changes)
@@ -133,10 +125,8 @@ class Ledger(LedgerReader):
             self.advance(changes)
 
     def next_version(self, role: str, incarnation: int | None = None, step: int | None = None) -> int:
-        """The number to publish weights under: from 1, strictly increasing over the file's life, never used twice.
-
-        With `incarnation` and `step` a retry gets the same number again; without, a lost reply only skips one.
-        """
+        """The number to publish weights under: from 1, strictly increasing over the file's life, never used twice. With
+        `incarnation` and `step` a retry gets the same number again; without, a lost reply only skips one."""
         with self._transaction() as db:
             sql = "SELECT version FROM versions WHERE role = ? AND incarnation = ? AND step = ?"
             known = db.execute(sql, (role, incarnation, step)).fetchone()
@@ -149,10 +139,8 @@ class Ledger(LedgerReader):
 
     def commit(self, role: str, incarnation: int, step: int, version: int, episode_ids: Sequence[str]) -> int:
         """One optimizer step of `role` consumed these queued episodes: they become trained. Returns how many moved.
-
-        InvariantError when one is not queued, is void or has no reward, when the step does not follow the live
-        commits, or when a newer incarnation has spoken (a learner that was declared dead).
-        """
+        InvariantError when one is not queued, is void or has no reward, when the step does not follow the live commits, or
+        when a newer incarnation has spoken (a learner that was declared dead)."""
         members = hashlib.sha256(json.dumps(sorted(episode_ids)).encode()).hexdigest()
         key, where = (role, incarnation, step), f"commit {role}/{incarnation}/{step}"
         with self._transaction() as db:
@@ -185,11 +173,9 @@ class Ledger(LedgerReader):
         return len(rows)
 
     def rollback(self, steps: Mapping[str, int]) -> dict[str, int]:
-        """Go back to a checkpoint that contains each role's commits up to `steps[role]`, the only way backwards.
-
-        Rows of later commits, and queued ones, become dropped: rolled_back (their outcome and reward stay); what was
-        still being played becomes voided: interrupted. Returns counts: `commits`, `trained`, `queued`, `interrupted`.
-        """
+        """Go back to a checkpoint that contains each role's commits up to `steps[role]`, the only way backwards. Rows of
+        later commits, and queued ones, become dropped: rolled_back (their outcome and reward stay); what was still being
+        played becomes voided: interrupted. Returns counts: `commits`, `trained`, `queued`, `interrupted`."""
         now = time.time()
         dropped = "UPDATE episodes SET state = 'dropped', cause = 'rolled_back', finished = ? WHERE"
         counts = {"commits": 0, "trained": 0}

@@ -1,9 +1,6 @@
-"""Where a run's ledger lies: in the run folder, or on a local disk with copies in the run folder.
-
-SQLite's write-ahead log needs one machine's memory and locks, which a network file system does not give: there the ledger
-is written on a local disk, and `keep` copies it before a checkpoint names what is in it. Promises that the run folder's
-file is always a whole ledger that contains the newest checkpoint, and that no number is ever given out twice.
-"""
+"""Where a run's ledger lies: in the run folder, or, where that is on a network (SQLite's write-ahead log needs one
+machine), on a local disk with copies in the run folder. The run folder's file is always a whole ledger that contains the
+newest checkpoint, and no number is ever given out twice."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ SKIPPED = 1_000_000
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that `path` lies on, made or not; "" where the kernel has no list of mounts."""
+    """The type of the file system that `path` lies on, made or not; "" where there is no list of mounts."""
     if not MOUNTS.is_file():
         return ""
     place, best, found = path.resolve(), -1, ""

@@ -1,8 +1,5 @@
-"""Looking at a ledger: rows, counts, and the proofs over a whole file (conservation, the digest).
-
-Promises answers of one moment, also while a run writes, and that each proof reads rows and trusts no cached sum, except
-the `created` tally, which exists to be compared with them.
-"""
+"""Looking at a ledger: rows, counts, and the proofs over a whole file, of one moment also while a run writes. A proof reads
+rows and trusts no sum, except the `created` tally, which exists to be compared with them."""
 
 from __future__ import annotations
 
@@ -195,12 +192,9 @@ class LedgerReader:
         return states_of
 
     def outcomes(self) -> dict[str, int]:
-        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of proposals) and `reject/solver_<form>`.
-
-        A dropped row's cause is the drop's: the rule of a dropped proposal is its game's (`unnamed` without one), the form
-        in which a dropped attempt ended is on record no more (`solver_no_answer`). Of evaluations only voids count: these
-        are faults whoever they hit (law 2), and from what an evaluation rejects nobody would have learned.
-        """
+        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of proposals) and `reject/solver_<form>`. Of a
+        dropped proposal the rule is its game's (`unnamed` without one), of a dropped attempt the form is on record no more
+        (`solver_no_answer`). Of evaluations only voids count (law 2)."""
         rule = (
             f"CASE WHEN e.role = '{SOLVER}' THEN 'solver_' || CASE e.state WHEN 'dropped' THEN 'no_answer' "
             "ELSE e.cause END WHEN e.state = 'dropped' THEN g.rule ELSE e.cause END"

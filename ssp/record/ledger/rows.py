@@ -1,7 +1,4 @@
-"""Rows of the ledger: the schema, and what may be written to a row (no database here).
-
-Promises that a change that breaks a law raises InvariantError naming the row, what it held and what was asked.
-"""
+"""Rows of the ledger: the schema, and what may be written to a row (no database here)."""
 
 from __future__ import annotations
 
@@ -17,7 +14,18 @@ from ssp.base.errors import InvariantError
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 
-class _Facts(TypedDict):
+class EpisodeRow(TypedDict):
+    """A row of `episodes`, as a run writes it."""
+
+    id: str
+    game_id: str
+    role: str
+    state: str
+    commit_role: str | None
+    commit_incarnation: int | None
+    commit_step: int | None
+    created: float
+    finished: float | None
     outcome: str  # None until it is known
     cause: str | None
     reward: float | None
@@ -36,21 +44,10 @@ class _Facts(TypedDict):
     item: str | None  # id of the question that an evaluation asked
 
 
-class EpisodeRow(_Facts):
-    """A row of `episodes`, as a run writes it."""
+class GameRow(TypedDict):
+    """A row of `games`, as a run writes it."""
 
     id: str
-    game_id: str
-    role: str
-    state: str
-    commit_role: str | None
-    commit_incarnation: int | None
-    commit_step: int | None
-    created: float
-    finished: float | None
-
-
-class _GameFacts(TypedDict):
     target: str
     question: str | None
     verdict: str  # None until it is judged
@@ -64,12 +61,6 @@ class _GameFacts(TypedDict):
     incarnation: int
 
 
-class GameRow(_GameFacts):
-    """A row of `games`, as a run writes it."""
-
-    id: str
-
-
 def episode_rows(found: Iterable[Any]) -> list[EpisodeRow]:
     """Whole rows as SQLite gives them."""
     return [cast(EpisodeRow, dict(row)) for row in found]
@@ -81,8 +72,8 @@ def game_rows(found: Iterable[Any]) -> list[GameRow]:
 
 
 FACTS, GAME_FACTS = (
-    {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(facts).items()}
-    for facts in (_Facts, _GameFacts)
+    {name: (get_args(hint) or (hint,))[0] for name, hint in list(get_type_hints(row).items())[first:]}
+    for row, first in ((EpisodeRow, 9), (GameRow, 1))
 )
 """Columns that may be set, and their types."""
 

@@ -1,9 +1,5 @@
-"""The bank as a file (parquet with all its fields, or a data set's folder as the Hugging Face hub has them), and questions
-that nobody proposes: those of a data set or a bank.
-
-Promises that what was written reads back as the same records, that a file or folder appears whole or not at all, and
-that no export lacks a source and a licence.
-"""
+"""The bank as a file (parquet, or a data set's folder as the Hugging Face hub has them), which reads back as the same
+records and appears whole or not at all; and questions that nobody proposes: those of a data set or a bank."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ from ssp.game.protocols import training_prompt
 from ssp.game.world import files
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.questions.records import FIELDS, VALID, Attempt, Check, Play, Record, identify
+from ssp.selfplay.questions.records import VALID, Attempt, Check, Play, Record, identify
 
 DATA = "data/train.parquet"
 """The data of a folder."""
@@ -47,27 +43,18 @@ PLAYED = "Questions that a solver tried to answer by search; not all of them wer
 _ARROW = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_()}
 
 
-def _arrow(hint: Any, strict: bool) -> pa.DataType:
-    """The column of a field with this type hint."""
+def _arrow(hint: Any) -> pa.DataType:
+    """The column of a field with this type hint; every column may be null."""
     if isinstance(hint, UnionType):
         (hint,) = set(get_args(hint)) - {NoneType}
     if get_origin(hint) is list:
-        (inner,) = get_args(hint)
-        return pa.list_(pa.field("item", _arrow(inner, strict), nullable=not strict))
-    return pa.struct(_fields(hint, strict)) if is_dataclass(hint) else _ARROW[hint]
+        return pa.list_(_arrow(*get_args(hint)))
+    if is_dataclass(hint):
+        return pa.struct({name: _arrow(inner) for name, inner in get_type_hints(hint).items()})
+    return _ARROW[hint]
 
 
-def _fields(kind: Any, strict: bool) -> list[pa.Field]:
-    return [
-        pa.field(name, _arrow(hint, strict), nullable=not strict or isinstance(hint, UnionType))
-        for name, hint in get_type_hints(kind).items()
-    ]
-
-
-SCHEMA, _STRICT = (pa.schema(_fields(Record, strict)) for strict in (False, True))
-"""Every column that is written may be null; read back, those only whose field may be None."""
-
-Writer = Callable[[Path, Sequence[Record]], None]
+SCHEMA = pa.schema(list(_arrow(Record)))
 
 
 def write_bank(path: Path, records: Sequence[Record]) -> None:
@@ -85,7 +72,7 @@ def write_training(path: Path, records: Sequence[Record]) -> None:
     write_search_r1(path, [record.as_question() for record in records], training_prompt())
 
 
-WRITERS: dict[str, Writer] = {"bank": write_bank, "search-r1": write_training}
+WRITERS: dict[str, Callable[[Path, Sequence[Record]], None]] = {"bank": write_bank, "search-r1": write_training}
 """Format → its writer."""
 
 
@@ -113,17 +100,11 @@ def is_bank(place: Path) -> bool:
 def read_bank(place: Path) -> list[Record]:
     """The records of an exported file or folder. InputError for one that is missing, or no bank with all fields."""
     records = []
-    for row in _rows(place, list(FIELDS)):
+    for row in _rows(place, SCHEMA.names):
         row["plays"] = [Play(**{**play, "checks": [Check(**c) for c in play["checks"]]}) for play in row["plays"]]
         row["attempts"] = [Attempt(**attempt) for attempt in row["attempts"]]
         records.append(Record(**row))
     return records
-
-
-def read_licenses(place: Path) -> dict[tuple[str, str], str]:
-    """(question, first answer) → licence, of an exported file or folder; empty of any other question file."""
-    rows = _rows(place, ["question", "answers", "license"]) if _is_whole(place) else ()
-    return {(row["question"], row["answers"][0]): row["license"] for row in rows}
 
 
 def _accepted(place: Path) -> list[Question]:
@@ -153,13 +134,15 @@ def _rows(place: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     path = _file(place)
     if not path.is_file():
         raise InputError("a bank's file must exist", path, "check the path")
-    strict = pa.schema([_STRICT.field(name) for name in names])
+    needed = [name for name in names if name not in ("rule", "proposer_version", "solve_rate", "difficulty")]
     try:
-        if missing := set(FIELDS) - set(pq.read_schema(path).names):
+        if missing := set(SCHEMA.names) - set(pq.read_schema(path).names):
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         for batch in dataset(path, schema=SCHEMA, format="parquet").to_batches(columns=names, batch_size=ROWS):
-            yield from pa.Table.from_batches([batch]).cast(strict).to_pylist()
-    except (OSError, pa.ArrowException, ValueError) as error:
+            if nulls := [name for name in needed if batch[name].null_count]:
+                raise pa.ArrowInvalid(f"a null in {nulls[0]}")
+            yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as error:
         found = f"{path} ({' '.join(str(error).split())})"
         raise InputError("a bank's file has all its fields", found, "export one: ssp bank RUN --export FILE") from error
 
@@ -213,12 +196,12 @@ def card(records: Sequence[Record], kind: str) -> str:
         "source": ", ".join(sorted({record.data_source for record in records})),
         "licence": ", ".join(licenses),
     }
-    fields = {f"`{name}`": said for name, said in FIELDS.items()} if kind == "bank" else {}
+    columns = "docs/bank.md of ssp explains" if kind == "bank" else "Search-R1's training files have"
     return "\n".join(
         [
             f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n\n# Questions of search self-play\n",
             f"{WRITTEN if all(record.proposer_version is not None for record in records) else PLAYED}\n",
             *("| | |\n|---|---|", *(f"| {name} | {said} |" for name, said in facts.items())),
-            *("\n| field | what it says |\n|---|---|", *(f"| {name} | {said} |" for name, said in fields.items())),
+            f"\nRows have the columns that {columns}.\n",
         ]
     )

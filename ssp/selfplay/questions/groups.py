@@ -1,9 +1,6 @@
-"""Near-duplicates: which questions say nearly the same.
-
-Two questions are near-duplicates when their features (words, and pairs of neighbouring words, folded as the referee does)
-are the same, or when they ask for the same answer and the Jaccard similarity of their features is at least `NEAR`: questions
-of one template about other things have other answers. A group is what such pairs connect; the search is exact.
-"""
+"""Near-duplicates: questions whose features (words, and pairs of neighbouring words, folded as the referee does) are the
+same, or that ask for the same answer and whose features are alike by Jaccard. A group is what such pairs connect; the
+search is exact."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""A run's folder read as a bank: the ledger's games and episodes, with what the transcripts' files say of them.
-
-Promises a record for each question (text and target) that was handed in and judged. Nothing is written: also a run that
-goes on can be read, of which the rounds that are settled count.
-"""
+"""A run's folder read as a bank: a record for each question (text and target) that was handed in and judged. Nothing is
+written: also a run that goes on can be read, of which the rounds that are settled count."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import groups
-from ssp.selfplay.questions.files import answered, is_bank, read_licenses
+from ssp.selfplay.questions.files import answered
 from ssp.selfplay.questions.records import (
     REJECTED,
     SPLIT,
@@ -56,11 +53,8 @@ class Reading:
 
 
 def read(run: RunFolder) -> Reading:
-    """The bank of a run, without transcripts (`told` adds them).
-
-    InputError for a folder that is no run, a run that has settled no game, an episodes file that is missing or is not
-    the ledger's.
-    """
+    """The bank of a run, without transcripts (`told` adds them). InputError for a folder that is no run, a run that has
+    settled no game, an episodes file that is missing or is not the ledger's."""
     reader = RunReader(run)
     cfg = reader.cfg  # before the ledger: a folder without one is no run
     if not run.ledger.is_file():
@@ -137,32 +131,26 @@ class _Sources:
     what was given is as its file says, or as the run that it was asked in."""
 
     def __init__(self, cfg: Config, run: Path) -> None:
-        self._run, self._corpus, self._file = run, origin(cfg.data.corpus), origin(cfg.data.questions)
-        self._given, self._licenses = answered(cfg), dict[tuple[str, str], str]()
-        self._before: _Sources | None = None
-        if cfg.game.questions != "bank":
-            return
-        place = resolve(cfg.data.questions, "data.questions")
-        if is_bank(place):
-            self._licenses = read_licenses(place)
-            return
-        self._run, self._corpus = place.parent if place.suffix == ".db" else place, ""
-        if RunFolder(self._run).config.is_file():
-            self._before = _Sources(RunReader(RunFolder(self._run)).cfg, self._run)
+        self._name, self._origin, self._given = run.name, origin(cfg.data.corpus), answered(cfg)
+        if self._given:
+            self._origin = origin(cfg.data.questions)
+        elif cfg.game.questions == "bank":
+            place = resolve(cfg.data.questions, "data.questions")
+            before = RunFolder(place.parent if place.suffix == ".db" else place)
+            self._name, self._origin = before.name, ""
+            if before.config.is_file() and RunReader(before).cfg.game.questions == "proposer":
+                self._origin = origin(RunReader(before).cfg.data.corpus)
+        self._license = "apache-2.0" if self._origin.startswith("world:") else "unknown"
 
     def of(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
         """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""
-        if self._before is not None:
-            return (target,), *self._before.of(question, target)[1:]  # that run's other answers were not right here
-        unsaid = "apache-2.0" if (self._file if self._given else self._corpus).startswith("world:") else "unknown"
         if not self._given:
-            return (target,), f"selfplay-{self._run.name}", SPLIT, unsaid
+            return (target,), f"selfplay-{self._name}", SPLIT, self._license
         row = self._given.get((question, target))
         if row is None:
-            found = f"{self._file} has no {question!r} with {target!r}"
+            found = f"{self._origin} has no {question!r} with {target!r}"
             raise InputError("the questions that a run was given are in its data.questions", found, "restore that file")
-        said = self._licenses.get((question, target), unsaid)
-        return row.answers, row.source or self._file, row.split or SPLIT, said
+        return row.answers, row.source or self._origin, row.split or SPLIT, self._license
 
 
 class _Reader:

@@ -1,8 +1,5 @@
-"""The records of the bank: a question, each time it was played, each attempt at it.
-
-Promises that `id` is the same wherever the same question with the same target is found, and that whatever a fault left
-unknown is None, never a number (law 2).
-"""
+"""The records of the bank: a question, each time it was played, each attempt at it. Whatever a fault left unknown is None,
+never a number (law 2)."""
 
 from __future__ import annotations
 
@@ -74,7 +71,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Record:
-    """One question of the bank; `FIELDS` says what is in each field."""
+    """One question of the bank; docs/bank.md says what is in each field."""
 
     id: str
     question: str
@@ -106,30 +103,6 @@ class Record:
         return Question(self.id, self.question, tuple(self.answers), 0, self.data_source, self.split)
 
 
-FIELDS = {
-    "id": "q and 16 hex digits of the sha256 of question and target",
-    "question": "as the proposer handed it in",
-    "target": "the answer that the proposer was to ask about; of a given question its first answer",
-    "answers": "every right answer: the target alone, or those of the data set",
-    "verdict": "valid when the referee accepted it in any game, else rejected, else void (a fault of ours)",
-    "rule": "rejected: the rule that it broke first; void: the cause; else null",
-    "proposer_version": "version of the policy that asked it in the game that the verdict is of; null for a given one",
-    "queries": "the proposer's searches in that game",
-    "evidence": "ids of the documents that these showed it, each once, in order",
-    "solve_rate": "right attempts among the scored ones, over all games with a win rate; null without one",
-    "difficulty": "1 - solve_rate",
-    "group": "id of the first question of its near-duplicates; its own when it has none before it",
-    "data_source": "selfplay-<run>, or the data set's own name",
-    "split": "train, or the data set's",
-    "license": "of the text; `unknown` where the corpus says nothing",
-    "corpus": "what was searched: a world's name, or the file's",
-    "run": "name of the run's folder",
-    "plays": "each game: verdict rule by rule, versions, proposal's episode with file and row, scored attempts, win rate",
-    "attempts": "each solver episode: versions, outcome, answer, right, reward, file and row, transcript when exported so",
-}
-"""Field of a record → what it says."""
-
-
 def identify(question: str, target: str) -> str:
     """The id of a question: of its text and target alone."""
     return "q" + hashlib.sha256(f"{question}\0{target}".encode()).hexdigest()[:16]
@@ -158,15 +131,11 @@ class Filter:
         """Whether the record is meant."""
         wanted, hard = self.contains.casefold(), record.difficulty
         bounded = self.min_difficulty > 0 or self.max_difficulty < 1
+        broken = {play.rule for play in record.plays if play.verdict == REJECTED}
         return (
             (not self.valid or record.verdict == VALID)
-            and (not self.rule or self.rule in broken(record))
+            and (not self.rule or self.rule in broken)
             and (not bounded or (hard is not None and self.min_difficulty <= hard <= self.max_difficulty))
             and (self.version is None or any(play.proposer_version == self.version for play in record.plays))
             and (wanted in record.question.casefold() or wanted in record.target.casefold())
         )
-
-
-def broken(record: Record) -> set[str]:
-    """Rules by which the question was rejected, in any game."""
-    return {play.rule for play in record.plays if play.verdict == REJECTED and play.rule}

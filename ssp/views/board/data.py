@@ -1,35 +1,27 @@
-"""What the board shows, as plain data: rows with a key and a number that says when each last changed.
-
-Promises that a look at a run that goes on reads what is new and little else, that `since` gives what changed after a
-number and in the end the same rows however often one looked, and that nothing is written.
-"""
+"""What the board shows, as rows with a key and a number that says when each last changed. A look at a run that goes on reads
+what is new and little else; however often one looked, the rows in the end are the same."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import struct
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 from ssp.base import causes
 from ssp.base.episode import ATTEMPT, PROPOSER, ROLES, SOLVER
-from ssp.base.errors import InputError
 from ssp.base.models import called
-from ssp.config.schema import Config
+from ssp.game import protocols
+from ssp.game.protocols import Protocol
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.rows import EpisodeRow, GameRow, episode_rows
-from ssp.record.reader import RunReader
-from ssp.record.runfolder import LOCK, RunFolder
+from ssp.record.reader import RunReader, line_of
+from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.curriculum.yardstick import read_told
 from ssp.selfplay.league import payoff
-from ssp.selfplay.questions.reader import origin
-from ssp.selfplay.questions.records import REJECTED, VALID, VOID, identify
-from ssp.views.board import flow, standing
-from ssp.views.board.tail import Tail
+from ssp.selfplay.questions.reader import gathered, origin
+from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Play, Record, identify
+from ssp.views.board import parts
 
 Row = dict[str, Any]
 FORM = 1
@@ -38,6 +30,14 @@ MOST = 500
 """Rows of one reply: what a browser takes in without being held up."""
 DUELS = 40
 _VERDICTS = (VALID, REJECTED, VOID)
+GAMES = 3
+"""Of a question that was played more often, the newest games are shown."""
+
+UNUSED = frozenset({"transcript", "queries", "evidence", "checks", "file", "row", "version_min"})
+"""Of a game and an attempt: what is shown in another form, or not at all."""
+
+Piece = list[Any]
+"""[class, label, text]; the class is prompt, think, search, evidence, final or text."""
 
 
 class Board:
@@ -49,7 +49,8 @@ class Board:
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
         self._seq = 0
         self._names: defaultdict[str, list[str]] = defaultdict(list)
-        self._metrics, self._timeline, self._queues = Tail(run.metrics), flow.Spans(run.timeline), Tail(run.queues)
+        self._metrics, self._queues = parts.Tail(run.metrics), parts.Tail(run.queues)
+        self._timeline = parts.Spans(run.timeline)
         self._ledger: Ledger | None = None
         self._stamp: tuple[Any, ...] = ()
         self._known: set[str] = set()
@@ -57,18 +58,19 @@ class Board:
         self._scores: dict[str, tuple[int, float]] = {}
         self._duels: list[str] = []
         self._payoff, self._mixed = payoff.PayoffTable(), 0
-        self._depth = flow.Depth()
+        self._depth = parts.Depth()
 
     def look(self) -> None:
         """Take in what is new. InputError for a file that is not a run's."""
         self._set("run", "", self._about())
         self._figures()
         self._accounts()
-        self._measured()
+        if (told := read_told(self.run)) is not None:
+            self._set("yardstick", "", told)
         if self._timeline.look():
             self._set("timeline", "", self._timeline.shown())
         if self._queues.lines():
-            self._set("queues", "", flow.queues(self.run.queues))
+            self._set("queues", "", parts.queues(self.run.queues))
 
     def since(self, number: int, most: int | None = MOST) -> Row:
         """The rows that changed after `number`, oldest change first, at most `most`: {form, seq, more, rows: [kind, key,
@@ -92,19 +94,14 @@ class Board:
         names = [game for question in questions for game in self._questions.get(question, ())]
         return self._ledger.of_games(names) if self._ledger is not None and names else ([], [])
 
-    def chosen(self) -> Iterator[str]:
-        """Questions in the order in which a page that has not room for all shows them: the newest duels and questions,
-        then those that were played, evenly over the run, then others."""
-        yield from reversed(self._duels)
-        by_step = sorted(
-            self._questions, key=lambda name: (self._rows["questions", name][1][5], self._rows["questions", name][0])
+    def chosen(self, most: int) -> list[str]:
+        """At most so many questions, for a page that has not room for all: the newest duels, then others evenly over the
+        run, those that were played first."""
+        others = sorted(
+            self._questions, key=lambda name: (name not in self._scores, self._rows["questions", name][1][5])
         )
-        yield from reversed(by_step[-DUELS:])
-        played = [name for name in self._questions if name in self._scores]
-        others = [name for name in self._questions if name not in self._scores]
-        for names in (played, others):
-            for step in (64, 16, 4, 1):
-                yield from islice(names, 0, None, step)
+        spread = others[:: max(1, len(others) // most)]
+        return list(dict.fromkeys([*reversed(self._duels), *spread]))[:most]
 
     def _set(self, kind: str, key: str, value: Any) -> None:
         known = self._rows.get((kind, key))
@@ -116,15 +113,24 @@ class Board:
     def _about(self) -> Row:
         cfg = self.cfg
         blocks = {role: getattr(cfg, role) for role in cfg.roles}
+        evaluation: Row | None = None
+        if cfg.data.eval:
+            first, nowhere = cfg.data.eval[0], cfg.data.eval[0].corpus == NO_CORPUS
+            elsewhere = not nowhere and first.corpus != cfg.data.corpus  # training never searches there
+            evaluation = {
+                "name": first.name,
+                "corpus": None if nowhere else origin(first.corpus),
+                "elsewhere": elsewhere,
+            }
         return {
             "name": self.run.name,
             "called": called(self.run.path),
-            "live": _held(self.run),
+            "live": self.run.held,
             "steps": cfg.steps,
             "attempts": cfg.game.attempts,
             "roles": list(cfg.roles),
             "bounds": {role: getattr(cfg.schedule.max_staleness, role) for role in cfg.roles},
-            "evaluation": _evaluation(cfg),
+            "evaluation": evaluation,
             "settings": {
                 "seed": cfg.seed,
                 "protocol": cfg.protocol,
@@ -138,22 +144,13 @@ class Board:
 
     def _figures(self) -> None:
         for text in self._metrics.lines():
-            try:
-                line = json.loads(text)
-                step, role, time = int(line.pop("step")), str(line.pop("role")), float(line.pop("time", 0.0))
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                rule = "every finished line of a metrics file must be an object with step and role"
-                raise InputError(rule, f"{self.run.metrics}: {text[:80]}", "remove that line") from error
+            line = line_of(self.run.metrics, text)
+            step, role, time = line.pop("step"), line.pop("role"), float(line.pop("time", 0.0))
             line.pop("not_finite", None)
             names = self._names[role]
             names += [name for name in line if name not in names]
             self._set("names", role, list(names))
-            self._set("figures", f"{role}:{step}", [step, time, *(flow.short(line.get(name)) for name in names)])
-
-    def _measured(self) -> None:
-        """What the yardstick has measured, if it has."""
-        if (told := read_told(self.run)) is not None:
-            self._set("yardstick", "", told)
+            self._set("figures", f"{role}:{step}", [step, time, *(parts.short(line.get(name)) for name in names)])
 
     def _accounts(self) -> None:
         """The ledger, where it was written since the last look."""
@@ -193,7 +190,7 @@ class Board:
         self._known.update(game["id"] for game in games)
         self._set("duels", "", list(self._duels))
         if games:
-            self._set("league", "", standing.shown(self._payoff, self._mixed))
+            self._set("league", "", parts.standing(self._payoff, self._mixed))
 
     def _round(self, step: int, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
         """[step, lowest and highest proposer version, the same of the solver, games, valid ones, past proposers, past
@@ -231,21 +228,61 @@ class Board:
             self._ledger.close()
 
 
-def _evaluation(cfg: Config) -> Row | None:
-    """The periodic evaluation's set, where it searches (None: nowhere), and whether training never searches there."""
-    if not cfg.data.eval:
-        return None
-    first, nowhere = cfg.data.eval[0], cfg.data.eval[0].corpus == NO_CORPUS
-    corpus = None if nowhere else origin(first.corpus)
-    return {"name": first.name, "corpus": corpus, "elsewhere": not nowhere and first.corpus != cfg.data.corpus}
+def details(board: Board, questions: Sequence[str], games: int = GAMES) -> dict[str, dict[str, Any]]:
+    """Question → its record, the newest `games` about it with their attempts and transcripts (see `Piece`). Unknown
+    questions are left out. InputError when an episodes file is missing."""
+    protocol = protocols.get(board.cfg.protocol)
+    records = gathered(board.cfg, board.run, *board.games(questions))
+    newest = {record.id: {play.game for play in _kept(record, games)} for record in records}
+    files: dict[str, list[dict[str, Any]]] = {}
+
+    def shown(role: str, episode: Play | Attempt) -> dict[str, Any]:
+        told, text = {name: value for name, value in vars(episode).items() if name not in UNUSED}, None
+        if episode.file:
+            if episode.file not in files:
+                files[episode.file] = board.reader.columns(episode.file, ["text", "response_at"])
+            row = files[episode.file][episode.row or 0]
+            text = pieces(protocol, role, row["text"], row["response_at"])
+        if isinstance(episode, Play):
+            checks = [[check.rule, check.result] for check in episode.checks]
+            told |= {"checks": checks, "searches": len(episode.queries)}
+        return {**told, "text": text}
+
+    return {
+        record.id: {
+            "id": record.id,
+            "question": record.question,
+            "target": record.target,
+            "difficulty": record.difficulty,
+            "history": record.history,
+            "games": len(record.plays),
+            "plays": [shown(PROPOSER, one) for one in record.plays if one.game in newest[record.id]],
+            "attempts": [shown(SOLVER, one) for one in record.attempts if one.game in newest[record.id]],
+        }
+        for record in records
+    }
 
 
-def _held(run: RunFolder) -> bool:
-    """Whether a process plays in the folder now: it is asked who holds the lock, which takes none."""
-    lock = run.path / LOCK
-    if not lock.is_file():
-        return False
-    wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
-    with lock.open("rb") as file:
-        kind: int = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, wanted))[0]
-    return kind != fcntl.F_UNLCK
+def _kept(record: Record, games: int) -> list[Play]:
+    """The newest games, and, where none of these has one, the newest with a proposal and the newest that was played."""
+    kept = record.plays[-games:]
+    for others in ([p for p in record.plays if p.proposal], [p for p in record.plays if p.win_rate is not None]):
+        if not any(play in kept for play in others):
+            kept = [*others[-1:], *kept]
+    return kept
+
+
+def pieces(protocol: Protocol, role: str, text: str, response_at: int) -> list[Piece]:
+    """A transcript in order: its prompt, then a piece a segment."""
+    classes = {
+        protocol.role(role).final: "final",
+        protocol.search.tag: "search",
+        protocol.observation_form.tag: "evidence",
+        "think": "think",
+    }
+    prompt = [["prompt", "prompt", text[:response_at].strip()]] if text[:response_at].strip() else []
+    found = [
+        [classes.get(part.kind, "text"), part.kind, part.text + ("" if part.closed else " (not closed)")]
+        for part in protocol.parse(text[response_at:])
+    ]
+    return [*prompt, *found]

@@ -1,9 +1,6 @@
-"""The board over HTTP: the page, and what is new since the page last asked. And the same as one file.
-
-Owns the routes and the form of a saved page. Promises that the page asks nobody but this server, that it answers only
-who names it by an address of this machine (a page of another origin cannot read it), that a question's text can never
-become script, and that a saved page is whole or absent and needs nothing else. Refuses to know what is shown.
-"""
+"""The board over HTTP, and as one file. The page asks nobody but this server, which answers only who names it by an
+address of this machine; a question's text can never become script; a saved page is whole or absent and needs nothing
+else."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ import threading
 import time
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -28,8 +24,7 @@ from ssp.base.files import whole
 from ssp.base.models import called
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import yardstick
-from ssp.views.board.data import Board
-from ssp.views.board.detail import details
+from ssp.views.board.data import Board, details
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -48,7 +43,7 @@ def save(board: Board, path: Path) -> int:
     while part["rows"]:
         blocks.append(f'<script type="application/json" class="rows">{_plain(part)}</script>')
         part = board.since(part["seq"])
-    names, used, kept = list(islice(dict.fromkeys(board.chosen()), KEPT)), 0, 0
+    names, used, kept = board.chosen(KEPT), 0, 0
     found = details(board, names, games=1)
     for name in (name for name in names if name in found):
         text = _plain(found[name])
@@ -77,24 +72,20 @@ def save(board: Board, path: Path) -> int:
 def leave_page(run: RunFolder) -> list[str]:
     """Write report.html into a run's folder at its end, and measure by the yardstick where the run's configuration asks for
     that; returns what a person is told. The run is over and saved: what goes wrong here is told, and nothing else."""
-    said = [_report(run)]
+    said, page = [], run.path / "report.html"
     try:
         if yardstick.at_the_end(run):
-            said = [_report(run), f"yardstick: {run.path / yardstick.FILE}"]
+            said.append(f"yardstick: {run.path / yardstick.FILE}")
     except Exception as error:
         said.append(f"yardstick: not measured: {error}")
-    return [*said, f"board: ssp board {called(run.path)}"]
-
-
-def _report(run: RunFolder) -> str:
-    page = run.path / "report.html"
     try:
         with closing(Board(run)) as board:
             board.look()
             save(board, page)
+        said.append(f"report: {page}")
     except (SspError, OSError, sqlite3.Error) as error:
-        return f"report: not written: {error}"
-    return f"report: {page}"
+        said.append(f"report: not written: {error}")
+    return [*said, f"board: ssp board {called(run.path)}"]
 
 
 def _plain(data: Any) -> str:
@@ -126,7 +117,10 @@ class Server(ThreadingHTTPServer):
                     since = asked.get("since", ["0"])[0]
                     if not since.isdecimal() or len(since) > 18:
                         raise InputError("since is the number of an earlier answer", since, "leave it out for all")
-                    self._look()
+                    began = time.monotonic()
+                    if began >= self._next:  # what plays there needs the machine
+                        self.board.look()
+                        self._next = time.monotonic() + SPARE * (time.monotonic() - began)
                     return 200, "application/json", _plain(self.board.since(int(since))).encode()
                 if path == "/question.json":
                     found = details(self.board, asked.get("id", []))
@@ -135,15 +129,8 @@ class Server(ThreadingHTTPServer):
             return 400, "application/json", _plain({"error": str(error)}).encode()
         return 404, "text/plain", b"not found"
 
-    def _look(self) -> None:
-        """Look at the run again, but spend a small share of the time on it: what plays there needs the machine."""
-        began = time.monotonic()
-        if began >= self._next:
-            self.board.look()
-            self._next = time.monotonic() + SPARE * (time.monotonic() - began)
-
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error."""
+        """A browser that went away is none."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

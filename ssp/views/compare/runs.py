@@ -1,11 +1,10 @@
-"""One run as `ssp compare` reads it: its scores over the steps, what it cost, how it ended, which checkpoint is best.
-
-Promises that a checkpoint is named only when it is there, and that the metric has one value a step.
-"""
+"""Runs as `ssp compare` reads them, alone and in pairs. The means are those of metrics.jsonl, the solver's and not its
+anchor's; a void is in none; a pair's difference is taken on the questions that both answered; no seed counts twice."""
 
 from __future__ import annotations
 
-import json
+import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,14 +12,26 @@ from pathlib import Path
 
 from ssp.base.episode import EVAL, SOLVER
 from ssp.base.errors import InputError
-from ssp.game.evaluation.summary import Estimate
+from ssp.game.evaluation.summary import Estimate, estimate, mean
+from ssp.game.judge import same
 from ssp.record import runfolder
+from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.reader import read_metrics
-from ssp.record.runfolder import RunFolder
+from ssp.record.runfolder import MAY_CHANGE, RunFolder
 from ssp.selfplay.best import METRIC
-from ssp.views.compare.answers import Answer, Answers, accuracy
-from ssp.views.replay.record import Records
-from ssp.views.replay.weights import Weights
+from ssp.selfplay.versions import ANCHORS
+from ssp.views.replay.record import Records, Weights
+
+Answers = dict[str, tuple[int, float]]
+"""Id of a question → its hops, and whether it was answered right (1, or 0)."""
+
+_ACCURACY = re.compile(r"eval/(?:([^/]+)/)?accuracy(?:_(?:(\d+)hop|mean123))?$")
+
+STARTS = ("coldstart", "seed")
+"""What the runs of one arm may differ in, with the start models."""
+
+ANYWAY = tuple(key for key in MAY_CHANGE if key != "steps")
+"""What else they may differ in: a longer run is another arm."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Kept:
-    """A checkpoint that is there: the step whose weights it has, its version and folder."""
+    """A checkpoint that is there."""
 
     step: int
     version: int
@@ -49,85 +60,88 @@ class Run:
         self.records = Records(folder)
         self.settings = runfolder.settings(self.records.cfg)  # a world's name and its file's path are the same
         lines = read_metrics(folder.metrics)
-        self._times = [float(line["time"]) for line in lines]
+        times = [float(line["time"]) for line in lines] or [0.0]
+        self.seconds = max(times) - min(times)  # pauses of a run that was gone on with included
         self.steps = max((int(line["step"]) for line in lines), default=0)
         told = [line for line in lines if line["role"] == EVAL]  # of what learners log the highest is not the best
         known = sorted({name for line in told for name in line if "accuracy" in name and line[name] is not None})
         if metric not in known:
             rule = f"{folder.path} has logged the metric that runs are compared by, an accuracy of its evaluations"
-            raise InputError(
-                rule, metric, f"--metric is one of {', '.join(known) or 'none yet: let it evaluate first'}"
-            )
+            next_step = f"--metric is one of {', '.join(known) or 'none yet: let it evaluate first'}"
+            raise InputError(rule, metric, next_step)
         self.values = {int(line["step"]): float(line[metric]) for line in told if line.get(metric) is not None}
-
-    @property
-    def start(self) -> Point:
-        """The first value."""
-        return self._point(min(self.values))
-
-    @property
-    def end(self) -> Point:
-        """The last value."""
-        return self._point(max(self.values))
-
-    @property
-    def best(self) -> Point:
-        """The highest value; of equal ones the first."""
-        return self._point(max(sorted(self.values), key=self.values.__getitem__))
+        self.start, self.end = self._point(min(self.values)), self._point(max(self.values))
+        self.best = self._point(max(sorted(self.values), key=self.values.__getitem__))  # of equal ones the first
+        asked = self.records.cfg.steps
+        self.ended = "done" if self.steps >= asked else "running" if folder.held else f"stopped, {asked} asked"
+        with self.records.reader.ledger() as ledger:
+            self.voids = {
+                name[5:]: n for name, n in sorted(ledger.outcomes().items()) if name.startswith("void/") and n
+            }
 
     def _point(self, step: int) -> Point:
-        return Point(step, self.values[step], accuracy(self.metric, self.answers(step)))
+        return Point(step, self.values[step], _over(self.metric, self.answers(step)))
 
-    def answers(self, step: int) -> dict[str, Answer]:
-        """What the evaluation after `step` answered."""
-        return self._answers.of(self.metric, step)
+    def answers(self, step: int) -> Answers:
+        """As the last evaluation at `step` answered the questions that the metric is about; {} without one."""
+        records, named = self.records, _ACCURACY.match(self.metric)
+        if named is None or not records.cfg.data.eval:
+            return {}
+        name, hops = named[1] or records.cfg.data.eval[0].name, {int(named[2])} if named[2] else set()
+        if self.metric.endswith("mean123"):
+            hops = {1, 2, 3}
+        asked, files = records.questions(name), defaultdict[str, dict[int, str]](dict)
+        found = self._evaluations.get((f"eval/{name}", step), {})
+        solver = [at for at, rows in found.items() if all((row["policy_version_max"] or 0) < ANCHORS for row in rows)]
+        for row in found[max(solver)] if solver else []:  # the EMA anchor is evaluated beside it, and later
+            id = row["item"]
+            if id not in asked:
+                rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
+                raise InputError(rule, f"no {id} there", "restore the files of data.eval")
+            if row["outcome"] != "void" and (not hops or asked[id].hops in hops):
+                files[row["file"] or ""][row["row"] or 0] = id
+        answers = {}
+        for file, rows in files.items():
+            said = records.reader.columns(file, ["final"])
+            for place, id in rows.items():
+                right = same(said[place]["final"] or "", asked[id].answers)
+                answers[id] = asked[id].hops, float(right)
+        return answers
 
     @cached_property
-    def _answers(self) -> Answers:
-        return Answers(self.records)
-
-    @property
-    def checkpoints(self) -> list[Kept]:
-        """The solver's checkpoints that are there, by step; the policy that it started from is none."""
-        weights, found = Weights(self.folder, self.records.cfg, self.records.versions), {}
-        for version, path in weights.kept(SOLVER).items():
-            step = weights.step(SOLVER, version)
-            if step is not None and path.is_relative_to(self.folder.path):
-                found[step] = Kept(step, version, path)
-        return [found[step] for step in sorted(found)]
+    def _evaluations(self) -> dict[tuple[str, int], dict[tuple[int, int], list[EpisodeRow]]]:
+        """Set and step → start of the run and number of the evaluation → its episodes."""
+        found: dict[tuple[str, int], dict[tuple[int, int], list[EpisodeRow]]] = {}
+        for row in self.records.played(EVAL):
+            at = found.setdefault((row["game_id"], row["round"]), {})
+            at.setdefault((row["incarnation"], row["attempt"]), []).append(row)
+        return found
 
     def nearest(self, step: int) -> Kept | None:
-        """The checkpoint of `step`, else the one of the nearest step that is there; of two the later one."""
-        return min(self.checkpoints, key=lambda kept: (abs(kept.step - step), -kept.step), default=None)
+        """The solver's checkpoint of `step`, else the one of the nearest step that is there; of two the later one. The
+        policy that the run started from is none."""
+        weights, found = Weights(self.folder, self.records.cfg, self.records.versions), {}
+        for version, path in weights.kept(SOLVER).items():
+            made = weights.step(SOLVER, version)
+            if made is not None and path.is_relative_to(self.folder.path):
+                found[made] = Kept(made, version, path)
+        return min(found.values(), key=lambda kept: (abs(kept.step - step), -kept.step), default=None)
 
-    @property
-    def ended(self) -> str:
-        """done, running (a process plays in the folder), or stopped before its last step."""
-        if self.steps >= self.records.cfg.steps:
-            return "done"
-        try:
-            self.folder.check_idle()
-        except InputError:
-            return "running"
-        return f"stopped, {self.records.cfg.steps} asked"
 
-    @property
-    def seconds(self) -> float:
-        """From the first line of metrics.jsonl to the last, pauses of a run that was gone on with included."""
-        return max(self._times) - min(self._times)
+def difference(metric: str, ours: Answers, theirs: Answers) -> tuple[Estimate | None, int]:
+    """Ours minus theirs, question by question, and how many questions both answered."""
+    both = {id: (hops, right - theirs[id][1]) for id, (hops, right) in ours.items() if id in theirs}
+    return _over(metric, both), len(both)
 
-    @property
-    def cpu(self) -> float | None:
-        """CPU seconds of a run in one process (tests/bench/experiments), None where nobody counted them."""
-        file = self.folder.path / "cpu.json"
-        return max(json.loads(file.read_text()).values(), default=None) if file.is_file() else None
 
-    @cached_property
-    def voids(self) -> dict[str, int]:
-        """Void episodes by cause."""
-        with self.records.reader.ledger() as ledger:
-            found = ledger.outcomes()
-        return {name.removeprefix("void/"): n for name, n in sorted(found.items()) if name.startswith("void/") and n}
+def _over(metric: str, values: Answers) -> Estimate | None:
+    """The mean, of `mean123` that of each hop count's; None without any."""
+    if not values or not metric.endswith("mean123"):
+        return estimate([value for _, value in values.values()], 0, metric) if values else None
+    by_hops = {hops: [value for other, value in values.values() if other == hops] for hops in (1, 2, 3)}
+    if not all(by_hops.values()):
+        return None
+    return mean([estimate(found, 0, f"{metric} {hops}") for hops, found in by_hops.items()])
 
 
 def differing(runs: Sequence[Run], hidden: Sequence[str]) -> dict[str, list[object]]:
@@ -135,3 +149,58 @@ def differing(runs: Sequence[Run], hidden: Sequence[str]) -> dict[str, list[obje
     keys = sorted({key for run in runs for key in run.settings})
     found = {key: [run.settings.get(key) for run in runs] for key in keys if key.split(".")[0] not in hidden}
     return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`ours` minus `theirs` at their ends, on so many `questions`; None when no question is in both."""
+
+    ours: Run
+    theirs: Run
+    estimate: Estimate | None
+    questions: int
+
+
+@dataclass(frozen=True)
+class Versus:
+    """Two arms: their pairs, and where there are several the mean of their differences, pairs drawn anew."""
+
+    pairs: list[Pair]
+    estimate: Estimate | None
+
+
+def paired(runs: Sequence[Run]) -> list[Versus]:
+    """Every other arm against the first run's, where any of their runs pair."""
+    arms: dict[str, dict[str, Run]] = {}
+    for run in runs:
+        arm, start = _place(run)
+        arms.setdefault(arm, {}).setdefault(start, run)
+    theirs, *others = arms.values()
+    found = []
+    for those in others:
+        pairs = []
+        for start, ours in those.items():
+            if other := theirs.get(start):
+                told = difference(ours.metric, ours.answers(ours.end.step), other.answers(other.end.step))
+                pairs.append(Pair(ours, other, *told))
+        known = [pair.estimate.mean for pair in pairs if pair.estimate is not None]
+        if pairs:
+            found.append(Versus(pairs, estimate(known, 0, "pairs") if len(known) > 1 else None))
+    return found
+
+
+def repeated(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """Runs that are in no pair, each with the one before it that has the same settings, seed and start."""
+    found: dict[tuple[str, str], Run] = {}
+    return [(run, one) for run in runs if (one := found.setdefault(_place(run), run)) is not run]
+
+
+def _place(run: Run) -> tuple[str, str]:
+    """What a run is, but for its seed and start, and for where it runs; and these two."""
+    arm, start = list[object](), list[object]()
+    for key, value in sorted(run.settings.items()):
+        # A start model belongs to the cold start.
+        block = STARTS[0] if key.endswith(".model") and not key.startswith("judge.") else key.split(".")[0]
+        if block not in ANYWAY:
+            (start if block in STARTS else arm).append((key, value))
+    return repr(arm), repr(start)

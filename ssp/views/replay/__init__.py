@@ -1,4 +1,1 @@
-"""Replay: an episode of a run again, forced along its record.
-
-Promises the rollout, protocol, referee and rewards of training (law 8), and that nothing is written.
-"""
+"""Replay: an episode of a run again, forced along its record, by the rollout, referee and rewards of training (law 8)."""

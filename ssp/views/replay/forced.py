@@ -1,29 +1,33 @@
-"""Episodes replayed along their records: every token forced, and everything that follows from the tokens done again.
-
-Promises that what cannot be compared is said with its reason, never passed over.
-"""
+"""Episodes replayed along their records: every token forced, and everything that follows from the tokens done again. What
+cannot be compared is said with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from ssp.base.episode import PROPOSER, Outcome, State
+from ssp.base.episode import ATTEMPT, PROPOSER, SOLVER, Document, Outcome, State, Verdict
 from ssp.base.errors import InputError
-from ssp.base.tokenlog import Kind
-from ssp.game import protocols
+from ssp.base.tokenlog import Kind, TokenLog
+from ssp.data.readers import stream_corpus
+from ssp.game import corpora, protocols
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.referee.rules import broken_rule
+from ssp.search.index.store import DOCUMENTS
 from ssp.selfplay.workers import build
+from ssp.selfplay.workers.judge import Judge
 from ssp.views.replay import priced
-from ssp.views.replay.compared import BOUNDS, Compared, Measured, Result, Untold, lists
-from ssp.views.replay.record import Found, Records
+from ssp.views.replay.compared import BOUNDS, Result, compared, lists, untold
+from ssp.views.replay.record import KEEP, Found, Records, Weights
 from ssp.views.replay.tape import along
-from ssp.views.replay.verdicts import Verdicts
-from ssp.views.replay.weights import Weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -33,8 +37,8 @@ _KINDS = {int(kind): kind.name.lower() for kind in Kind}
 SMALL = 200_000_000
 """Parameters of a model that is computed in float64."""
 
-AT_ONCE = 256
-"""Episodes whose log-probs are computed together, so that one model serves many."""
+Models = Callable[[int], "PreTrainedModel"]
+"""Version → its model."""
 
 
 class Forced:
@@ -42,49 +46,31 @@ class Forced:
 
     def __init__(self, records: Records, bound: float | None = None) -> None:
         self._records, self._cfg, self._bound = records, records.cfg, bound
-        self.weights = Weights(records.run, records.cfg, records.versions)
-        self._verdicts = Verdicts(records, self.weights)
+        self._weights = Weights(records.run, records.cfg, records.versions)
+        self._verdicts = Verdicts(records, self._weights)
         self._renderers: dict[str, Renderer] = {}
-
-    def missing(self, role: str, versions: Sequence[int]) -> list[int]:
-        """Of these versions those whose weights are gone."""
-        return [v for v in versions if self.weights.folder(role, v) is None]
-
-    def refuse(self, found: Found, gone: Sequence[int]) -> InputError:
-        """Says which checkpoints there are."""
-        role = found.policy
-        drawn = f"{found.episode.id} was drawn by the {role}'s {', '.join(f'v{v}' for v in gone)}"
-        what = f"{drawn}; there are {self.weights.said(role)}"
-        rule = "log-probs are computed from the checkpoint of their version, which save.keep decides how long to keep"
-        return InputError(rule, what, self.weights.another(self._records.played(found.entry.get("role", role))))
 
     def check(self, episodes: Sequence[Found]) -> list[list[Result]]:
         """What is the same and what is not, an episode each, in order. InputError where weights are gone."""
-        results: list[list[Result]] = []
-        for start in range(0, len(episodes), AT_ONCE):
-            some = episodes[start : start + AT_ONCE]
-            for found, logprobs in zip(some, self._logprobs(some), strict=True):
-                results.append([*self._again(found), *self._verdict(found), logprobs])
-        return results
+        return [[*self._again(found), *self._verdict(found), self._logprobs(found)] for found in episodes]
 
     def _again(self, found: Found) -> list[Result]:
         """Parse, reward, and the rollout along the record; of a void episode its text alone."""
-        record, cfg, update = found.episode, self._cfg, found.update
-        renderer = self.renderer(found.policy)
-        compared: list[Result] = [
-            *priced.check(record, cfg, renderer.tokenizer, found.entry, found.game, update),
-        ]
+        record, cfg = found.episode, self._cfg
+        renderer = self._renderer(found.policy)
+        results = priced.check(record, cfg, renderer.tokenizer, found.entry, found.game, found.update)
         if record.outcome is Outcome.VOID:
-            return [*compared, Untold("turns", f"the episode is void: {record.cause}")]
-        settings = build.settings(cfg, found.policy, found.temperature(cfg), update)
+            return [*results, untold("turns", f"the episode is void: {record.cause}")]
+        settings = build.settings(cfg, found.policy, found.temperature(cfg), found.update)
         now = along(record, self._records.task(found), renderer, settings)
+        kinds = ([_KINDS.get(kind, str(kind)) for kind in log.kinds] for log in (record.log, now.log))
         return [
-            *compared,
+            *results,
             lists("ids", record.log.ids, now.log.ids),
-            lists("mask", _named(record.log.kinds), _named(now.log.kinds)),
-            Compared("drops", record.log.drops, now.log.drops),
-            Compared("searches", (record.queries, record.hits), (now.queries, now.hits)),
-            Compared("stopped", record.stopped, now.stopped),
+            lists("mask", *kinds),
+            compared("drops", record.log.drops, now.log.drops),
+            compared("searches", (record.queries, record.hits), (now.queries, now.hits)),
+            compared("stopped", record.stopped, now.stopped),
         ]
 
     def _verdict(self, found: Found) -> list[Result]:
@@ -92,61 +78,42 @@ class Forced:
             return []
         state, verdict = found.entry.get("state"), found.game.get("verdict")
         if Outcome.VOID in (found.episode.outcome, found.entry.get("outcome")) or state == State.VOIDED:
-            return [Untold("verdict", f"the proposal is void: {found.entry['cause']}")]  # its game may be another one's
+            return [untold("verdict", f"the proposal is void: {found.entry['cause']}")]  # its game may be another one's
         if verdict is None and state == State.GRADING:
-            return [Untold("verdict", "it is not given yet")]
+            return [untold("verdict", "it is not given yet")]
         if verdict not in ("valid", "rejected"):
-            return [Compared("verdict", verdict, f"one of valid and rejected, as the proposal is {state}")]
+            return [compared("verdict", verdict, f"one of valid and rejected, as the proposal is {state}")]
         return [self._verdicts.of(found)]
 
-    def _logprobs(self, episodes: Sequence[Found]) -> list[Result]:
-        """The comparison of each episode's log-probs, those of one role together."""
-        from ssp.views.replay.logprobs import recompute  # torch
+    def _logprobs(self, found: Found) -> Result:
+        """Recorded beside computed log-probs of the tokens that the policy wrote."""
+        log = found.episode.log
+        folders = {v: path for v in found.versions if (path := self._weights.folder(found.policy, v))}
+        if gone := [f"v{version}" for version in found.versions if version not in folders]:
+            rule = (
+                "log-probs are computed from the checkpoint of their version, which save.keep decides how long to keep"
+            )
+            drawn = f"{found.episode.id} was drawn by the {found.policy}'s {', '.join(gone)}, which is gone"
+            raise InputError(rule, drawn, f"{KEEP}; --all replays those whose checkpoints are there")
+        now = recompute(log, found.temperature(self._cfg), lambda version: _model(folders[version]))
+        written = np.asarray(log.versions) >= 0
+        differences = np.where(written, np.abs(np.asarray(log.logprobs) - now), 0.0)
+        differences[~np.isfinite(differences)] = np.inf
+        bound = BOUNDS[self._cfg.block(found.policy).engine.dtype] if self._bound is None else self._bound
+        beyond, count, largest = np.flatnonzero(differences > bound), int(written.sum()), differences.max(initial=0.0)
+        at = int(beyond[0]) if len(beyond) else None
+        said = "same" if at is None else f"DIFFERS at token {at}"
+        said += f", largest difference {largest:.2g} of {count} (bound {bound:g})"
+        return Result("log-probs", at is None, said, at, count=count, largest=float(largest))
 
-        results: dict[int, Result] = {}
-        for role in {found.policy for found in episodes}:
-            mine = [place for place, found in enumerate(episodes) if found.policy == role]
-            some = [episodes[place] for place in mine]
-            for found in some:
-                if gone := self.missing(role, found.versions):
-                    raise self.refuse(found, gone)
-
-            def model(version: int, role: str = role) -> PreTrainedModel:
-                folder = self.weights.folder(role, version)
-                assert folder is not None
-                return _model(folder)
-
-            heats = [found.temperature(self._cfg) for found in some]
-            bound = BOUNDS[self._cfg.block(role).engine.dtype] if self._bound is None else self._bound
-            computed = recompute([found.episode.log for found in some], heats, model)
-            for place, found, now in zip(mine, some, computed, strict=True):
-                results[place] = _measured(found, now, bound)
-        return [results[place] for place in range(len(episodes))]
-
-    def renderer(self, role: str) -> Renderer:
+    def _renderer(self, role: str) -> Renderer:
         """The protocol in the words of the role's start model, which all its versions share."""
         if role not in self._renderers:
-            cfg, kept = self._cfg, self.weights.kept(role)
+            cfg, kept = self._cfg, self._weights.kept(role)
             folder = kept[max(kept)] if kept else build.model_dir(cfg, role)
             tokens = build.tokenizer(folder)
             self._renderers[role] = Renderer(protocols.get(cfg.protocol), tokens, cfg.block(role).template)
         return self._renderers[role]
-
-
-def _named(kinds: Sequence[int]) -> list[str]:
-    """Who wrote each token."""
-    return [_KINDS.get(kind, str(kind)) for kind in kinds]
-
-
-def _measured(found: Found, now: np.ndarray, bound: float) -> Measured:
-    """Recorded beside computed log-probs of the tokens that the policy wrote."""
-    log = found.episode.log
-    written = np.asarray(log.versions) >= 0
-    differences = np.where(written, np.abs(np.asarray(log.logprobs) - now), 0.0)
-    differences[~np.isfinite(differences)] = np.inf
-    beyond = np.flatnonzero(differences > bound)
-    at = int(beyond[0] if len(beyond) else differences.argmax()) if len(differences) else 0
-    return Measured("log-probs", int(written.sum()), float(differences.max(initial=0.0)), bound, at)
 
 
 @lru_cache(maxsize=8)
@@ -156,3 +123,124 @@ def _model(folder: Path) -> PreTrainedModel:
 
     model = load_model(folder)
     return model.double() if model.num_parameters() < SMALL else model  # type: ignore[no-any-return]
+
+
+def recompute(log: TokenLog, temperature: float, models: Models) -> np.ndarray:
+    """Float64 [T]: log-probs of the tokens that the policy wrote (those with a version), 0 elsewhere."""
+    out, ids, versions = np.zeros(len(log)), np.asarray(log.ids), np.asarray(log.versions)
+    begin = 0
+    for positions, _ in log.views():
+        # What the policy recalled is not trained, and was sampled all the same.
+        sampled = (versions[positions] >= 0) & (positions >= begin)
+        begin = int(positions[-1]) + 1
+        drawn_by = np.where(sampled, versions[positions], -1).tolist()
+        if sampled.any():
+            out[positions[sampled]] = _context(ids[positions], drawn_by, temperature, models)
+    return out
+
+
+@torch.no_grad()
+def _context(ids: np.ndarray, drawn_by: list[int], temperature: float, models: Models) -> np.ndarray:
+    """Of one context the log-probs of the tokens that were drawn there, `drawn_by` a version (else -1). Each version reads
+    its stretch over the keys and values of those before: a token is read by the version that draws the next one."""
+    readers = [-1]
+    for version in reversed(drawn_by[1:]):
+        readers.append(version if version >= 0 else readers[-1])
+    cache, at, parts = None, 0, list[torch.Tensor]()
+    for version, run in groupby(readers[:0:-1]):
+        end = at + len(list(run))
+        if version < 0:  # what follows the last sampled token predicts none
+            break
+        next_ = torch.from_numpy(ids[at + 1 : end + 1])
+        kept = torch.tensor([place for place in range(end - at) if drawn_by[at + place + 1] >= 0])
+        read: Any = models(version)(
+            torch.from_numpy(ids[None, at:end]), past_key_values=cache, use_cache=True, logits_to_keep=kept
+        )
+        cache = read.past_key_values
+        logits = read.logits[0].to(torch.promote_types(read.logits.dtype, torch.float32))
+        if temperature not in (0.0, 1.0):
+            logits = logits / temperature
+        parts.append(torch.log_softmax(logits, dim=-1).gather(1, next_[kept, None])[:, 0])
+        at = end
+    return torch.cat(parts).double().numpy()
+
+
+class Verdicts:
+    """Verdicts of one run's proposals, given again with their whole blocks: noise is drawn from what the others found. No
+    endpoint is asked: where one decided, the documents are elsewhere, or it is not certain which solver verified, only
+    the rules are applied."""
+
+    def __init__(self, records: Records, weights: Weights) -> None:
+        self._records, self._cfg, self._weights = records, records.cfg, weights
+        self._judges: dict[Path, Judge] = {}
+        self._documents: dict[str, Document] = {}
+        self._last: tuple[str, dict[str, Verdict]] = ("", {})
+
+    def of(self, found: Found) -> Result:
+        """The verdict on record beside the one now."""
+        game = found.game
+        recorded = (game["verdict"], game["rule"])
+        broken = broken_rule(found.episode, game["target"], self._cfg.referee, protocols.get(self._cfg.protocol))
+        if broken:
+            return compared("verdict", recorded, ("rejected", broken))
+        judge, why = self._judge(found)
+        if judge is not None:
+            if self._last[0] != found.file:
+                self._last = (found.file, self._verified(found.file, judge))
+            verdict = self._last[1][found.episode.id]
+            return compared("verdict", recorded, ("valid" if verdict.valid else "rejected", verdict.rule or None))
+        if game["rule"] in ("malformed", *self._cfg.referee.rules):
+            return compared("verdict", recorded, "no rule is broken")
+        return untold("verdict", f"every rule is kept, as on record; {why}")
+
+    def _judge(self, found: Found) -> tuple[Judge | None, str]:
+        """Who verifies, or why nobody can."""
+        cfg = self._cfg
+        if cfg.judge.kind != "exact" or cfg.referee.verifier == "judge":
+            return None, "the rest was an endpoint's or another model's word"
+        if corpora.elsewhere(cfg, corpora.TRAIN) and cfg.referee.verifier != "none":
+            return None, "the documents that the verifier read are at a server"
+        folder: Path | None = None
+        if cfg.referee.verifier != "solver":
+            folder = build.model_dir(cfg, SOLVER)
+        elif len(live := self._live[found.entry["round"], found.entry["incarnation"]]) == 1:
+            folder = self._weights.folder(SOLVER, *live)
+        if folder is None:
+            return None, "which solver verified it is not on record, or its weights are gone"
+        if folder not in self._judges:
+            self._judges = {folder: Judge(cfg, folder)}
+        return self._judges[folder], ""
+
+    @cached_property
+    def _live(self) -> defaultdict[tuple[int, int], set[int]]:
+        """Round and incarnation → the versions that answered there: of a solver of its own round, the one that verified.
+        Past versions in a league did not, and in flight an answer may be of newer weights than the verdict."""
+        found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        for row in [] if self._cfg.schedule.in_flight else self._records.played(SOLVER):
+            if row["kind"] == ATTEMPT and not row["past"] and (version := row["policy_version_max"] or -1) >= 0:
+                found[row["round"], row["incarnation"]].add(version)
+        return found
+
+    def _verified(self, file: str, judge: Judge) -> dict[str, Verdict]:
+        """Verdicts of a whole block, by episode."""
+        block = self._records.block(file)
+        self._read({document.id for found in block for document in found.episode.documents})
+        episodes = [
+            replace(found.episode, documents=[self._documents[document.id] for document in found.episode.documents])
+            for found in block
+        ]
+        verdicts, _ = judge.verify(episodes, [str(found.game.get("target")) for found in block])
+        return {episode.id: verdict for episode, verdict in zip(episodes, verdicts, strict=True)}
+
+    def _read(self, ids: set[str]) -> None:
+        """What the documents say, from the corpus. InputError for one that it does not have."""
+        left = ids - set(self._documents)
+        path = corpora.named(self._cfg, [corpora.TRAIN])[corpora.TRAIN]
+        for passage in stream_corpus(path / DOCUMENTS if path.is_dir() else path) if left else ():
+            if passage.document.id in left:
+                self._documents[passage.document.id] = passage.document
+                left.discard(passage.document.id)
+            if not left:
+                return
+        if left:
+            raise InputError("a run's corpus has the documents that it found", min(left), f"restore {path}")

@@ -1,11 +1,8 @@
-"""What is on record of a run's episodes, and the task that each of them played.
-
-Promises to change nothing, and that a task is what the coordinator issued.
-"""
+"""What is on record of a run's episodes, the task that each of them played, and where the weights are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,16 +11,23 @@ from typing import Any
 from ssp.base.episode import EVAL, EVALUATION, GREEDY, PROPOSER, SOLVER, Episode, Task
 from ssp.base.errors import InputError
 from ssp.base.models import called
-from ssp.config.schema import Config, EvalSet
+from ssp.config.crews import learners
+from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
+from ssp.selfplay.league.matchmaker import member
 from ssp.selfplay.scene import concrete, read_items
 from ssp.selfplay.targets import Targets
+from ssp.selfplay.versions import ANCHORS
+from ssp.selfplay.workers import build
 
 Row = dict[str, Any]
+
+KEEP = "of the next run keep more: save.keep=1000 save.every=1"
+"""What to do where weights are gone."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,9 @@ class Found:
         return PROPOSER if self.episode.role == PROPOSER else SOLVER
 
     @property
-    def file(self) -> Path:
+    def file(self) -> str:
         """The file that it lies in, which is the block that it was played in."""
-        return Path(self.place.rpartition(":")[0])
+        return self.place.rpartition(":")[0]
 
     @property
     def evaluates(self) -> bool:
@@ -74,9 +78,8 @@ def at(run: RunFolder, path: Path, row: str) -> Found:
     block = reader.block(str(path))
     if not row.isdecimal() or int(row) >= len(block):
         raise InputError(f"{path.name} has rows 0 to {len(block) - 1}", row, "give one of these")
-    episode = block[int(row)]
-    entry, game = reader.recorded(episode.id)
-    return Found(episode, f"{path}:{row}", run, {**(entry or {})}, {**(game or {})})
+    entry, game = reader.recorded(block[int(row)].id)
+    return Found(block[int(row)], f"{path}:{row}", run, {**(entry or {})}, {**(game or {})})
 
 
 def named(run: RunFolder, id: str) -> Found:
@@ -111,41 +114,32 @@ class Records:
 
     def found(self, rows: Iterable[EpisodeRow]) -> list[Found]:
         """The episodes of these rows, in the rows' order. InputError for a file that is missing or not the ledger's."""
-        return [
-            self._found(self.reader.episode(row), f"{self.run.episodes}/{row['file']}:{row['row']}") for row in rows
-        ]
+        folder = self.run.episodes
+        return [self._found(self.reader.episode(row), f"{folder}/{row['file']}:{row['row']}") for row in rows]
 
     def _found(self, episode: Episode, place: str) -> Found:
-        """With what the ledger knows of it."""
-        entry, game = self._played.get(episode.id), self._games.get(episode.game, {})
-        return Found(episode, place, self.run, {**(entry or {})}, game)
+        entry = self._played.get(episode.id)
+        return Found(episode, place, self.run, {**(entry or {})}, self._games.get(episode.game, {}))
 
-    def block(self, file: Path) -> list[Found]:
+    def block(self, file: str) -> list[Found]:
         """All episodes that were played together with those of `file`."""
-        return [self._found(episode, f"{file}:{row}") for row, episode in enumerate(self.reader.block(str(file)))]
+        return [self._found(episode, f"{file}:{row}") for row, episode in enumerate(self.reader.block(file))]
 
     def task(self, found: Found) -> Task:
         """What the coordinator issued. InputError for an evaluation's question that its file does not have any more."""
-        e = found.episode
-        return Task(e.id, e.game, found.policy, e.attempt, e.seed, self._fields(found), self._corpus(found))
-
-    def _fields(self, found: Found) -> dict[str, str]:
+        e, corpus = found.episode, corpora.TRAIN
         if found.evaluates:
-            asked = self._asked[self._set(found).name].get(found.entry["item"])
+            chosen = next(item for item in self.cfg.data.eval if f"eval/{item.name}" == e.game)
+            asked = self.questions(chosen.name).get(found.entry["item"])
             if asked is None:
                 rule = "the question of an evaluation's episode stands in the set's file"
-                raise InputError(rule, found.episode.id, "restore the files of data.eval")
-            return {"question": asked.question}
-        if found.policy == SOLVER:
-            return {"question": str(found.game["question"])}
-        return {"target": str(found.game["target"]), **self._targets.item(found.game["number"]).hints}
-
-    def _corpus(self, found: Found) -> str:
-        return self._set(found).corpus if found.evaluates else corpora.TRAIN
-
-    def _set(self, found: Found) -> EvalSet:
-        """That an evaluation's episode was asked of."""
-        return next(item for item in self.cfg.data.eval if f"eval/{item.name}" == found.episode.game)
+                raise InputError(rule, e.id, "restore the files of data.eval")
+            fields, corpus = {"question": asked.question}, chosen.corpus
+        elif found.policy == SOLVER:
+            fields = {"question": str(found.game["question"])}
+        else:
+            fields = {"target": str(found.game["target"]), **self._targets.item(found.game["number"]).hints}
+        return Task(e.id, e.game, found.policy, e.attempt, e.seed, fields, corpus)
 
     @cached_property
     def _targets(self) -> Targets:
@@ -154,7 +148,6 @@ class Records:
 
     @cached_property
     def _asked(self) -> dict[str, dict[str, Question]]:
-        """Evaluation set → id → question."""
         return {item.name: {asked.id: asked for asked in read_questions(item.file)} for item in self.cfg.data.eval}
 
     def questions(self, name: str) -> dict[str, Question]:
@@ -167,3 +160,54 @@ def chosen(rows: Sequence[EpisodeRow], limit: int | None) -> list[EpisodeRow]:
     if limit is None or limit >= len(rows):
         return list(rows)
     return [rows[i * len(rows) // limit] for i in range(limit)]
+
+
+class Weights:
+    """Folders of a run's versions, by `Ledger.versions`. A publication at a start has the weights of what was loaded, which
+    lie under the number they were first published by; a shared policy's lie under its learner's."""
+
+    def __init__(self, run: RunFolder, cfg: Config, versions: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
+        self._run, self._cfg, self._versions = run, cfg, versions
+        self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
+
+    def folder(self, role: str, version: int) -> Path | None:
+        """Where the weights of the role's `version` are; None when they are gone (`save.keep`), or never were on disk
+        (those of an anchor)."""
+        at: tuple[int, int] | None = self._versions.get(role, {}).get(version)
+        if version >= ANCHORS:
+            return None
+        learner = self._learner[role]
+        given = {published: number for number, published in self._versions.get(learner, {}).items()}
+        own = {published: number for number, published in self._versions.get(role, {}).items()}
+        while at is not None and at in given:
+            for path in (self._run.checkpoint(learner, given[at]), member(self._run, role, own.get(at, -1))):
+                if path.is_dir():
+                    return path
+            incarnation, step = at
+            if step > min(other for life, other in given if life == incarnation):
+                return None  # it was learned; an incarnation's first publication is of what was loaded
+            if step == 0:
+                return build.model_dir(self._cfg, learner)
+            before = [(other, life) for life, other in given if life < incarnation and other <= step]
+            at = max(before)[::-1] if before else None
+        return None
+
+    def kept(self, role: str) -> dict[int, Path]:
+        """Of the role's versions those whose weights are still there, in order."""
+        found = {version: self.folder(role, version) for version in sorted(self._versions.get(role, {}))}
+        return {version: path for version, path in found.items() if path is not None}
+
+    def there(self, rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
+        """Of these rows of the ledger those of whose versions, from the oldest to the newest, all weights are there."""
+        kept = {role: self.kept(role) for role in self._learner}
+
+        def there(row: EpisodeRow) -> bool:
+            versions = range(row["policy_version_min"] or 0, (row["policy_version_max"] or 0) + 1)
+            return all(version in kept[PROPOSER if row["role"] == PROPOSER else SOLVER] for version in versions)
+
+        return [row for row in rows if there(row)]
+
+    def step(self, role: str, version: int) -> int | None:
+        """The update whose result this version is."""
+        known = self._versions.get(role, {}).get(version)
+        return None if known is None else known[1]

@@ -1,9 +1,5 @@
-"""The rollout along a record: an engine, a search and a renderer that give what is in the log, in its order.
-
-Owns the tape that the three read from. Promises that a turn ends where the rollout's own stops and limits end it, whatever
-the record says, and that an observation is the log's text, framed and encoded anew: so that ids, mask, drops and the end
-come out of the same code as in training. Refuses to sample and to search.
-"""
+"""The rollout along a record: an engine, a search and a renderer that give what is in the log. Turns end where the rollout's
+own stops and limits end them, and observations are framed and encoded anew: ids, mask, drops and the end are made again."""
 
 from __future__ import annotations
 
@@ -16,10 +12,8 @@ from ssp.search.known import MISSING
 
 
 def along(record: Episode, task: Task, renderer: Renderer, settings: Settings) -> Episode:
-    """The episode that the rollout makes of `task` when the policy writes and the search finds what is on record.
-
-    A search that is not on record ends it as `tokens` when the record ended so (what it found did not fit), else void.
-    """
+    """The episode that the rollout makes of `task` when the policy writes and the search finds what is on record. A search
+    that is not on record ends it as `tokens` when the record ended so (what it found did not fit), else void."""
     tape = _Tape(record)
     (episode,), _ = rollout(tape, _Framed(renderer, tape), tape, [task], settings)
     if episode.cause == MISSING and record.stopped == "tokens":

@@ -1,0 +1,167 @@
+"""Parts of the document: episodes under way, queues, spans of the timeline, where the versions stand; bounded for any
+run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.record.ledger.rows import EpisodeRow
+from ssp.selfplay.league import ratings
+from ssp.selfplay.league.payoff import PayoffTable, wilson
+from ssp.telemetry.runlog import read_queues
+
+BINS = 240
+SPANS = 1500
+"""Of the timeline: the newest ones."""
+VERSIONS = 240
+"""Of the standing: a fit takes their number's third power, 1 s here."""
+WALK = 0.1
+"""Of the prior, in logits a version (docs/league.md)."""
+
+
+def short(value: float | None) -> float | None:
+    """Five digits: what a picture shows, in half the bytes."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+class Tail:
+    """Reads what is appended to `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file, self._at = path, -1, 0
+
+    def lines(self) -> list[str]:
+        """The lines since the last call; none when there is no file yet."""
+        if not self._path.is_file():
+            return []
+        with self._path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            # A run that goes on takes the closing bracket of its timeline away.
+            self._at = min(self._at, status.st_size) if status.st_ino == self._file else 0
+            file.seek(self._at)
+            data = file.read()
+        data = data[: data.rfind(b"\n") + 1]
+        self._file, self._at = status.st_ino, self._at + len(data)
+        return data.decode("utf-8", "replace").split("\n")[:-1]
+
+
+class Depth:
+    """Episodes under way over time, by role."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, float, float | None]] = {}
+
+    @property
+    def open(self) -> list[str]:
+        """Ids of those that had not ended when they were last seen."""
+        return [id for id, (_, _, end) in self._seen.items() if end is None]
+
+    def add(self, episodes: Iterable[EpisodeRow]) -> None:
+        """Rows of the ledger, as often as one likes."""
+        self._seen |= {e["id"]: (e["role"], e["created"], e["finished"]) for e in episodes if e["role"] in ROLES}
+
+    def shown(self) -> dict[str, Any]:
+        """{from, to: seconds since the epoch; role → the largest number under way in each of `BINS` equal parts}."""
+        seen = list(self._seen.values())
+        first = min((began for _, began, _ in seen), default=0.0)
+        last = max((began if end is None else end for _, began, end in seen), default=first)
+        found: dict[str, Any] = {"from": round(first, 2), "to": round(last, 2)}
+        for role in ROLES:
+            begins = [began for of, began, _ in seen if of == role]
+            ends = [end for of, _, end in seen if of == role and end is not None]
+            times, change = np.array([*begins, *ends]), np.array([1] * len(begins) + [-1] * len(ends), int)
+            order = np.lexsort((-change, times))  # where one ends and another begins, both are under way
+            found[role] = _highest(times[order], np.cumsum(change[order]), first, last)
+        return found
+
+
+def _highest(times: np.ndarray, depth: np.ndarray, first: float, last: float) -> list[int]:
+    """The largest in each part, of what stays as it is until it changes; `times` are in order."""
+    place = np.clip((times - first) / max(last - first, 1e-9) * BINS, 0, BINS - 1).astype(int)
+    peaks = np.concatenate([[0], depth])[np.searchsorted(place, np.arange(BINS))]  # what goes on from before
+    np.maximum.at(peaks, place, depth)
+    return [int(peak) for peak in peaks]
+
+
+def queues(path: Path) -> dict[str, Any]:
+    """Of queues.jsonl, which is short: {from, to: seconds since the epoch; items: queue → the most that it held, leased ones
+    included, in each of `BINS` equal parts}."""
+    lines = read_queues(path) or [{"time": 0.0}]
+    times = np.array([line["time"] for line in lines])
+    items = {}
+    for name in dict.fromkeys(name for line in lines for name in line if name != "time"):
+        held = np.array([int(line.get(name, {}).get("items", 0)) for line in lines])
+        items[name] = _highest(times, held, times[0], times[-1])
+    return {"from": round(float(times[0]), 2), "to": round(float(times[-1]), 2), "items": items}
+
+
+class Spans:
+    """The newest spans of a timeline."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self._tracks: defaultdict[int, str] = defaultdict(lambda: "?")
+        self._spans: deque[tuple[int, str, int, int]] = deque(maxlen=SPANS)
+
+    def look(self) -> bool:
+        """Take in what is new; whether there was anything."""
+        lines = self._tail.lines()
+        for line in lines:
+            try:
+                event = json.loads(line.rstrip().rstrip(","))
+            except (ValueError, RecursionError):
+                continue  # brackets, and the line in which a kill came
+            if isinstance(event, dict) and event.get("name") == "thread_name":
+                self._tracks[event["tid"]] = event["args"]["name"]
+            elif isinstance(event, dict) and event.get("ph") == "X":
+                self._spans.append((event["tid"], event["name"], event["ts"], event["dur"]))
+        return bool(lines)
+
+    def shown(self) -> dict[str, Any]:
+        """{from: seconds since the epoch; spans: [track, what, start, seconds], start counted from there}."""
+        first = min((start for _, _, start, _ in self._spans), default=0)
+        spans = [
+            [self._tracks[track], name, round((start - first) / 1e6, 4), round(length / 1e6, 4)]
+            for track, name, start, length in self._spans
+        ]
+        return {"from": round(first / 1e6, 2), "spans": spans}
+
+
+def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
+    """{solvers, proposers: versions; cells: [solver, proposer, questions, attempts, right, low, high]; ratings: role →
+    [version, Elo, standard error]; groups: of versions that games compare, with as many of them as pairs where each version
+    met one opponent only; mixed: games left out; left: versions left out}."""
+    both = {role: table.versions(role) for role in (SOLVER, PROPOSER)}
+    kept = {role: versions[-VERSIONS:] for role, versions in both.items()}
+    small = PayoffTable()
+    small.restore(table.state())
+    small.keep(set(kept[SOLVER]), set(kept[PROPOSER]))
+    effect, fitted = small.design_effect(), ratings.fit(small, walk=WALK)
+    cells, groups = [], list[set[tuple[str, int]]]()
+    for pair in small.pairs():
+        questions, graded, right = small.count(*pair)
+        low, high = wilson(right / graded, graded / effect)
+        cells.append([*pair, questions, graded, right, short(low), short(high)])
+        met = {(SOLVER, pair[0]), (PROPOSER, pair[1])}
+        linked = [group for group in groups if group & met]
+        groups = [group for group in groups if not group & met] + [met.union(*linked)]
+    return {
+        "solvers": small.versions(SOLVER),
+        "proposers": small.versions(PROPOSER),
+        "cells": cells,
+        "ratings": {
+            role: [[version, *map(short, fitted.elo(role, version))] for version in small.versions(role)]
+            for role in both
+        },
+        "groups": len(groups),
+        "mixed": mixed,
+        "left": sum(len(both[role]) - len(kept[role]) for role in both),
+    }
