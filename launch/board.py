@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
     # Here, because --help needs none of it.
-    from ssp.telemetry.published import grafana
+    from ssp.telemetry.figures import grafana
     from ssp.views.board import server
     from ssp.views.board.data import Board
 

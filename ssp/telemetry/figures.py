@@ -1,16 +1,60 @@
-"""Every figure of a run, from figures.json: name, roles, unit, meaning and, where it is no gauge, kind, a line each."""
+"""Every figure of a run, from figures.json (name, roles, unit, meaning and, where it is no gauge, kind), and the Grafana
+dashboard of them all."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ssp.base.errors import InvariantError
 
 GAUGE, COUNTER = "gauge", "counter"
+
+ROWS = (
+    ("game", "role `game`"),
+    ("solver", "roles `proposer` and `solver`"),
+    ("eval", "role `eval`"),
+    ("live", "live, in Ray's metrics; those of queues in queues.jsonl too"),
+)
+"""A role of each section, and its title."""
+
+WIDTH, HEIGHT, ABREAST = 8, 7, 3
+UNITS = {"s": "s", "bytes": "bytes", "share": "percentunit"}
+"""Ours → Grafana's; others are plain numbers."""
+
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_BOARD: dict[str, Any] = {
+    "title": "Search self-play",
+    "uid": "ssp-selfplay",
+    "tags": ["ssp"],
+    "schemaVersion": 39,
+    "version": 1,
+    "editable": True,
+    "refresh": "10s",
+    "time": {"from": "now-1h", "to": "now"},
+    "templating": {
+        "list": [
+            {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+            {
+                "name": "run",
+                "type": "query",
+                "label": "run",
+                "datasource": _SOURCE,
+                "query": {"query": "label_values(ray_ssp_step, run)", "refId": "run"},
+                "refresh": 2,
+                "multi": True,
+                "includeAll": True,
+                "allValue": ".*",
+                "current": {"text": "All", "value": "$__all"},
+            },
+        ]
+    },
+}
 
 _PART = re.compile(r"<(\w+)>")
 
@@ -62,3 +106,50 @@ def find(name: str, role: str) -> tuple[Figure, dict[str, str]]:
     if not known:
         raise InvariantError(f"figure {name} of role {role} is not in ssp/telemetry/figures.json: add it there")
     return min(known, key=lambda one: len(one[1]))  # a name of its own comes before one with parts
+
+
+def sections() -> Iterator[tuple[str, list[Figure]]]:
+    """Title and figures of each."""
+    for role, title in ROWS:
+        yield title, [one for one in FIGURES if role in one.roles and (one.name != "step" or role == "live")]
+
+
+def exported(figure: Figure) -> str:
+    """The name of its series as Prometheus sees it."""
+    return f"ray_{figure.series}" + ("_total" if figure.kind == COUNTER else "")
+
+
+def grafana() -> str:
+    """The dashboard's file: a panel a figure, a row a section, to choose the run from."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for title, figures in sections():
+        place = {"x": 0, "y": top, "w": WIDTH * ABREAST, "h": 1}
+        row = {"type": "row", "title": title.replace("`", ""), "collapsed": False, "gridPos": place, "panels": []}
+        panels.append(row)
+        top += 1
+        for number, figure in enumerate(figures):
+            x, y = number % ABREAST * WIDTH, top + number // ABREAST * HEIGHT
+            panels.append(_panel(figure) | {"gridPos": {"x": x, "y": y, "w": WIDTH, "h": HEIGHT}})
+        top += -(-len(figures) // ABREAST) * HEIGHT
+    made = _BOARD | {"panels": [panel | {"id": number} for number, panel in enumerate(panels, start=1)]}
+    return json.dumps(made, indent=1) + "\n"
+
+
+def _panel(figure: Figure) -> dict[str, Any]:
+    counts = figure.kind == COUNTER
+    by, chosen = ", ".join(("run", "role", *figure.parts)), f'{exported(figure)}{{run=~"$run"}}'
+    unit = UNITS.get(figure.unit, "short")
+    if counts:
+        unit = {"s": "percentunit", "bytes": "Bps"}.get(figure.unit, "cps")
+    legend = " ".join(f"{{{{{key}}}}}" for key in ("run", "role", *figure.parts))
+    expression = f"sum by ({by}) (rate({chosen}[5m]))" if counts else chosen
+    return {
+        "type": "timeseries",
+        "title": figure.name + (" per second" if counts else ""),
+        "description": figure.text + (f" ({figure.unit})" if figure.unit else ""),
+        "datasource": _SOURCE,
+        "fieldConfig": {"defaults": {"unit": unit, "custom": {"spanNulls": True}}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": [{"expr": expression, "legendFormat": legend, "refId": "A"}],
+    }

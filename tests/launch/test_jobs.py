@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from trainruns import PATIENCE, REPO, SMALL, Cluster, Left, ledger_is_sound, until
 
-from ssp.telemetry.figures import COUNTER, FIGURES, find
-from ssp.telemetry.published import exported
+from ssp.telemetry.figures import COUNTER, FIGURES, exported, find
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -12,14 +12,14 @@ import pytest
 
 from launch import board
 from ssp.base.errors import InputError, InvariantError
-from ssp.telemetry.figures import COUNTER, FIGURES, find
-from ssp.telemetry.published import documented, exported, grafana, tables
+from ssp.telemetry.figures import COUNTER, FIGURES, exported, find, grafana
+from tests.figures import documented, tables
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
 def test_the_page_is_what_the_list_gives():
-    again = "next: python -m ssp.telemetry.published"
+    again = "next: python tests/figures.py"
     page = (DOCS / "metrics.md").read_text()
     assert page == documented(page), again
     assert tables() in page and "## Alarms: `health.*`" in page

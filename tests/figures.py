@@ -1,0 +1,32 @@
+"""The tables of docs/metrics.md, made from the list of figures. `python tests/figures.py` writes them anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ssp.telemetry.figures import exported, sections
+
+PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
+MARKS = ("<!-- figures: made by python tests/figures.py -->", "<!-- end of figures -->")
+
+
+def tables() -> str:
+    """The tables of docs/metrics.md, as Markdown."""
+    lines: list[str] = []
+    for title, figures in sections():
+        lines += [f"### {title}", "", "| figure | unit | series | what it is |", "|---|---|---|---|"]
+        for figure in figures:
+            series = f"`{exported(figure)}`" + (f" by {', '.join(figure.parts)}" if figure.parts else "")
+            lines.append(f"| `{figure.name}` | {figure.unit} | {series} | {figure.text} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def documented(text: str) -> str:
+    """A page with its tables made anew, between the two marks."""
+    before, _, rest = text.partition(MARKS[0])
+    return f"{before}{MARKS[0]}\n\n{tables()}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(documented(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
