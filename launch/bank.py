@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 SHORTEST_ID = 4
 """Characters of an id that may stand for it."""
 
-FIGURES = {
-    "learnability": "learn.",
-    "solved_0": "none",
-    "solved_100": "all",
-    "searches": "search",
-    "near_duplicates": "near",
-}
-"""Figure of a round → heading; a row fits into 80 columns."""
+FIGURES = "learnability solved_0 solved_100 searches near_duplicates".split()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +81,7 @@ def _curriculum(console: Console, folder: RunFolder, limit: int) -> int:
     for step, values, _ in found[max(len(found) - limit, 0) :]:
         known = [values.get(f"curriculum/{name}") for name in FIGURES]
         rows.append((str(step), *("-" if value is None else f"{value:.2f}" for value in known)))
-    console.print(table(("round", *FIGURES.values()), rows))
+    console.print(table(("round", *FIGURES), rows))
     for text in filter(None, (said for _, _, said in found)):
         console.print(text, style="yellow")
     return 0

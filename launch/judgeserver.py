@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import httpx
 
@@ -87,14 +88,11 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     try:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGTERM)
-            child.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        pass
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE)
     finally:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         child.wait()
 
 

@@ -170,12 +170,6 @@ def test_a_sealed_place_is_never_found(place: str, tmp_path: Path, monkeypatch: 
         own.find(cfg.solver.reward, "the reward", "def reward(response, golds):")
 
 
-def test_typed_settings_are_trusted_over_a_sealed_file(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("solver:\n  reward: evil.py:reward\n  loss: pg\n")
-    cfg = load(str(tmp_path / "config.yaml"), ["solver.reward=ssp.game.rewards.match:em"], trusted=False)
-    assert (cfg.solver.reward, cfg.solver.loss) == ("ssp.game.rewards.match:em", "pg")
-
-
 def test_a_run_of_an_earlier_version_is_read_without_settings_that_are_gone(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     gone = "league: {shares: {newest: 1.0}, match: mix, every: 3}\nsolver:\n  kl: {horizon: 7.0}\n  reward_options: {}\njudge: {fold: true}\n"

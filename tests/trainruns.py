@@ -26,19 +26,9 @@ POLICY = REPO / "ssp" / "learning" / "coldstart" / "artefact"
 """The shipped policy as a folder: tests never train a cold start, also while its recipe is being changed."""
 LONG = "steps=4000"
 """More than any test needs: it stops the run when it has seen enough."""
-SMALL = [
-    f"defaults.model={POLICY}",
-    "proposer.batch=12",
-    "solver.batch=6",
-    "game.attempts=3",
-    "eval.every=0",
-    "eval.questions_per_hop=4",
-    "eval.final_questions_per_hop=4",
-    "placement.proposers=1",
-    "placement.solvers=1",
-    "placement.judges=1",
-    "retriever.shards=1",
-]
+SMALL = [f"defaults.model={POLICY}", "game.attempts=3", "eval.every=0", "retriever.shards=1"]
+SMALL += ["proposer.batch=12", "solver.batch=6", "eval.questions_per_hop=4", "eval.final_questions_per_hop=4"]
+SMALL += ["placement.proposers=1", "placement.solvers=1", "placement.judges=1"]
 PAIRS = ["placement.solvers=2", "retriever.shards=2"]
 """As many as by default, where the division of work matters: each process more is seconds of imports."""
 PATIENCE = 240.0
@@ -229,14 +219,10 @@ class Cluster:
         self._nodes = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"} if several else {}
         self.folder, self.mark, self.port, self.dashboard_port = folder, uuid.uuid4().hex, free_port(), free_port()
         self.address, self.dashboard = f"127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
-        ports = {
-            "port": self.port,
-            "dashboard-port": self.dashboard_port,
-            "ray-client-server-port": free_port(),
-            "dashboard-agent-listen-port": free_port(),
-            "dashboard-agent-grpc-port": free_port(),
-            "metrics-export-port": free_port(),
-        }
+        names = (
+            "ray-client-server-port dashboard-agent-listen-port dashboard-agent-grpc-port metrics-export-port".split()
+        )
+        ports = {"port": self.port, "dashboard-port": self.dashboard_port} | {name: free_port() for name in names}
         head = ["--head", "--num-cpus=4", f"--num-gpus={gpus}", "--dashboard-host=127.0.0.1", f"--temp-dir={folder}"]
         try:
             self._start(*head, *[f"--{name}={value}" for name, value in ports.items()])

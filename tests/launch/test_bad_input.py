@@ -67,23 +67,6 @@ def test_what_is_wrong_is_one_paragraph(capsys, home, tmp_path, typed):
     assert WRONG[typed] in refused(capsys, home, typed.format(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("tokenizer.json", "{"),
-        ("config.json", "x"),
-        ("config.json", "[]"),
-        ("config.json", '{"model_type": "qwen2"}'),
-        ("model.safetensors", ""),
-    ],
-)
-def test_a_policy_that_does_not_load(capsys, home, tmp_path, file, content):
-    policy = tmp_path / "policy"
-    shutil.copytree(ARTEFACT, policy)
-    (policy / file).write_text(content)
-    assert "policy" in refused(capsys, home, f"solver.model={policy}") or file == "config.json"
-
-
 WHOLE = {
     "step": 1,
     "folders": {"proposer": ".", "solver": "."},
@@ -184,13 +167,6 @@ def test_resume_without_a_sound_ledger(capsys, home, tmp_path):
     assert "ledger" in refused(capsys, home, *settings)
     folder.ledger.unlink()
     assert "ledger" in refused(capsys, home, *settings)
-
-
-@pytest.mark.parametrize("content", [b"{: [", b"\xff\xfe\x00", b"a: ${"])
-def test_resume_with_a_broken_config(capsys, home, tmp_path, content):
-    folder, settings = resumable(tmp_path)
-    folder.config.write_bytes(content)
-    assert "config.yaml" in refused(capsys, home, *settings)
 
 
 @pytest.mark.covers("SP-07")

@@ -131,15 +131,6 @@ def test_shared_memory_against_what_the_config_publishes(monkeypatch):
     assert checks.shared_memory(cfg).found >= check.found
 
 
-def test_a_network_file_system_is_named(monkeypatch, tmp_path):
-    cfg = Config()
-    cfg.run.dir = str(tmp_path)
-    assert [check.what for check in checks.run_folder(cfg)] == [f"disk at {tmp_path}"]
-    monkeypatch.setattr(checks, "file_system", lambda place: "nfs4")
-    check = find(checks.run_folder(cfg), "run folder and ledger")
-    assert check.status == "warn" and "nfs4" in check.found and "docs/cluster.md" in check.next_step
-
-
 @pytest.mark.covers("U9")
 def test_what_dead_runs_have_left(monkeypatch, tmp_path):
     """A process whose launcher is gone, and the folder of its session. Nothing is touched."""

@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from launch import ask
 from launch import eval as evaluate
@@ -23,7 +19,6 @@ from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
-from ssp.engines import ScriptedEngine
 from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play
 from ssp.game.judge import Item
@@ -68,13 +63,6 @@ def scripted(policy: Path, searcher: None) -> Path:
     return policy
 
 
-def bytewise() -> PreTrainedTokenizerFast:
-    """A tokenizer that can write anything."""
-    core = Tokenizer(BPE(vocab={char: i for i, char in enumerate(sorted(ByteLevel.alphabet()))}, merges=[]))
-    core.pre_tokenizer, core.decoder = ByteLevel(add_prefix_space=False), ByteDecoder()
-    return PreTrainedTokenizerFast(tokenizer_object=core)
-
-
 def question_of(cfg: Config) -> str:
     path = corpora.files.resolve("world:heldout", "eval")
     return json.loads(Path(path).read_text().splitlines()[0])["question"]
@@ -97,17 +85,6 @@ def test_eval_plays_every_configured_set_and_writes_rows(
     table = json.loads(summary.read_text())
     assert list(table)[-1] == "macro average" and table["heldout 2hop"]["rows"] == 3
     assert table["train"]["em"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
-
-
-def test_eval_searches_a_world_in_the_corpus_that_was_typed(
-    scripted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = ["--policy", str(scripted), "--per-hop", "1", "--data", "world:heldout", *TINY]
-    for more, found in (([], True), (["--corpus", "none"], False)):
-        assert evaluate.main([*few, *more, "--out", str(out := tmp_path / f"r{found}")]) == 0
-        rows = [json.loads(line) for line in out.read_text().splitlines()]
-        assert all(row["queries"] and bool(row["documents"]) == found for row in rows)
-        assert all(row["recall"] is not None for row in rows)
 
 
 @pytest.mark.covers("SR-15")
@@ -155,17 +132,6 @@ def test_a_void_is_a_row_with_its_cause_and_in_no_estimate(
     data = tmp_path / "one.jsonl"
     data.write_text(json.dumps({"question": "vene mayor ?", "answer": "x"}) + "\n")
     assert evaluate.main(["--policy", str(policy), "--data", str(data), *TINY]) == 1, "nothing was scored"
-
-
-@pytest.mark.covers("SS-10")
-def test_samples_are_rows_and_pass_at_k(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "rows"
-    few = ["--policy", str(policy), "--per-hop", "2", "--data", "world:heldout", "--out", str(out)]
-    assert evaluate.main([*few, "--samples", "4", "--k", "1,2,4", "--temperature", "1", *TINY]) == 0
-    printed = capsys.readouterr().out
-    assert all(f"{name}@{k}" in printed for name in ("pass", "mean", "maj") for k in (1, 2, 4))
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [row["sample"] for row in rows[:5]] == [0, 1, 2, 3, 0] and len({row["text"] for row in rows[:4]}) > 1
 
 
 @pytest.mark.covers("SP-09")
@@ -240,22 +206,6 @@ def test_predictions_are_scored_without_playing(tmp_path: Path, capsys: pytest.C
 def test_eval_refuses(arguments: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         evaluate.main(arguments)
-
-
-def test_a_baseline_is_played_over_the_same_engine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokens = bytewise()
-    tokens.save_pretrained(tmp_path / "policy")
-    engine = ScriptedEngine(lambda ids, seed, turn: tokens.encode(" hanos.\n"))
-    monkeypatch.setattr(build, "engine", lambda *args: engine)
-    out = tmp_path / "rows"
-    few = ["--policy", str(tmp_path / "policy"), "--per-hop", "1", "--data", "world:heldout", "--out", str(out)]
-    room = ["solver.limits.total_tokens=4000", "solver.limits.turn_tokens=100"]
-    assert evaluate.main([*few, "--method", "rag", *room]) == 0
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert {row["prediction"] for row in rows} == {"hanos"} and {row["searches"] for row in rows} == {1}
-    assert "method rag" in capsys.readouterr().out
 
 
 def run_folder(tmp_path: Path, policy: Path, *settings: str) -> Path:

@@ -39,15 +39,6 @@ def test_policies_search_the_web(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert server.asked and KEY not in said.out + said.err + (tmp_path / "a").read_text()
 
 
-def test_a_quota_and_an_engine_that_is_down_are_void(tmp_path: Path) -> None:
-    with serving("serper") as server:
-        lost = rows(tmp_path / "a", server.url, "retriever.online.quota=1")
-    assert len(server.asked) == 1 and "quota" in {row["cause"] for row in lost}
-    assert all(row["em"] is None for row in lost if row["cause"] == "quota")
-    with serving("serper", lambda asked, n: (200, b"<html>")) as server:
-        assert {row["cause"] for row in rows(tmp_path / "b", server.url)} == {"retriever_schema"}
-
-
 def test_no_key_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SERPER_API_KEY")
     with serving("serper") as server, pytest.raises(InputError, match="SERPER_API_KEY is not set"):

@@ -39,9 +39,6 @@ from ssp.selfplay.questions import files as bank
 from ssp.selfplay.settings import load
 from ssp.telemetry import runlog, timeline
 
-FILES = 1500
-"""Inputs of the long layer; the fast one draws a few."""
-
 QUESTION = '{"id": "a", "question": "who ?", "golden_answers": ["b"], "metadata": {"hops": 2}}\n'
 DOCUMENT = '{"id": "1", "contents": "\\"Title\\"\\ntext of it"}\n'
 CONFIG = "defaults: {batch: 4}\nsolver:\n  reward: em\n  reward_options: {}\nsteps: 3\n"
@@ -220,11 +217,3 @@ LINES = [
 @pytest.mark.parametrize("argv", LINES, ids=repr)
 def test_a_command_line_ends_well(argv: list[str]) -> None:
     run(argv, b'{"id": "\x1b[2J", "question": "[/x] ?", "answer": "\\u001b]0;t\\u0007"}\n', CONFIG.encode())
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@settings(SLOW, max_examples=FILES, derandomize=False)
-@given(reads())
-def test_many_files_are_read_or_refused(case: tuple[str, bytes]) -> None:
-    read(*case)

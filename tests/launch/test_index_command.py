@@ -71,18 +71,6 @@ def test_check_reads_everything(corpus, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "line, word", [("{", "line 61"), (json.dumps({"id": "7", "contents": "x"}), "unique.*line 61.*line 8")]
-)
-def test_a_bad_corpus_leaves_nothing(corpus, tmp_path, line, word):
-    corpus.write_text(corpus.read_text() + line)
-    with pytest.raises(InputError, match=word):
-        made(corpus, tmp_path / "out")
-    with pytest.raises(InputError, match="must exist"):
-        made(tmp_path / "gone", tmp_path / "out")
-    assert [p.name for p in tmp_path.iterdir()] == ["corpus.jsonl"]
-
-
-@pytest.mark.parametrize(
     "flags, word",
     [
         (["--b", "7"], "k1"),

@@ -105,13 +105,3 @@ def test_a_job_is_watched_and_stopped_and_has_saved(ray_cluster: Cluster, tmp_pa
     assert found["status"] == "STOPPED", found
     assert made.saved() == made.steps() >= 1
     ledger_is_sound(made)
-
-
-def test_a_job_tells_its_exit_code(ray_cluster: Cluster, tmp_path: Path) -> None:
-    """Bad input ends the job with our paragraph in its message; nothing of Ray's is needed to know why."""
-    command = [sys.executable, "-m", "launch.train", "--config", "quickstart", "game.attempts=-1"]
-    done = _job(ray_cluster, "submit", "--submission-id", "refused", "--", *command, cwd=tmp_path)
-    assert done.returncode != 0
-    found = _status(ray_cluster, "refused")
-    assert (found["status"], found["driver_exit_code"]) == ("FAILED", 2)
-    assert "game.attempts is" in found["message"]

@@ -16,13 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
-import psutil
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
 
 from launch import judgeserver, serve
 from ssp.base.errors import InputError, SspError
@@ -31,7 +25,6 @@ from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 sys.path.append(str(Path(__file__).parents[1] / "engines"))
-from vllmfactory import VOCAB, model, needs_vllm, saved
 
 ROOT = Path(__file__).parents[2]
 
@@ -186,37 +179,3 @@ def test_a_taken_port_and_a_missing_key_are_refused_before_anything_starts(log: 
     with pytest.raises(InputError, match="SSP_NO_SUCH_KEY is not set"):
         serve.main(["--judge", "m", "--port", "0", "--key-env", "SSP_NO_SUCH_KEY"])
     assert not log.exists()
-
-
-@needs_vllm
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-def test_the_real_server_of_a_cpu_answers(tmp_path: Path) -> None:
-    """vLLM's own one, over a model of a few thousand weights: it is announced, asked as a judge is, and ended."""
-    folder = saved(model(1), tmp_path / "judge")
-    words = Tokenizer(WordLevel({word: i for i, word in enumerate(["[UNK]", *map(str, range(VOCAB - 1))])}, "[UNK]"))
-    words.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", eos_token="[UNK]")
-    tokenizer.chat_template = "{% for message in messages %}{{ message.content }} {% endfor %}"
-    tokenizer.save_pretrained(folder)
-    theirs = "--dtype float32 --enforce-eager --max-model-len 256 --max-num-seqs 2 --kv-cache-memory-bytes 16777216"
-    command = [sys.executable, "-m", "launch.serve", "--judge", str(folder), "--port", "0", "--", *theirs.split()]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1"}
-    with (tmp_path / "log.txt").open("w") as log:
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        assert process.stdout is not None
-        first, second = process.stdout.readline(), process.stdout.readline()
-        assert first.startswith(f"judge {folder} on http://127.0.0.1:"), (tmp_path / "log.txt").read_text()[-5000:]
-        cfg = load("quickstart", shlex.split(second.removeprefix("use it with: ")))
-        asked = {"model": cfg.judge.model, "messages": [{"role": "user", "content": "1 2 3"}], "max_tokens": 5}
-        answer = httpx.post(f"{cfg.judge.url}/chat/completions", json=asked, timeout=120.0, trust_env=False)
-        assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] >= 1
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130 and all(gone(child.pid) for child in children) and children
-    finally:
-        process.kill()
-        process.wait()

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from launch import main as console
-from launch.shown import dryrun
-from ssp.base import models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.capacity import memory
@@ -91,12 +87,6 @@ def test_what_is_typed_beats_tiny() -> None:
     assert cfg.roles == (SOLVER,) and PROPOSER in shrunk("ssp-qwen2.5-7b", []).roles
 
 
-@pytest.mark.parametrize("typed", [["--config", "quickstart"], []])
-def test_quickstart_is_small_already(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert console.main(["train", "--tiny", *typed]) == 2
-    assert "steps=2" in capsys.readouterr().err
-
-
 INDEX, FAISS = "data/wiki-18-e5", "e5_Flat.index"
 SEARCH_PAGE = Path(__file__).resolve().parents[2] / "docs" / "search.md"
 
@@ -116,27 +106,6 @@ def test_data_lies_where_the_downloads_put_it(name: str) -> None:
         elif path not in ("none", "world:train"):
             folder, short, *rest = Path(path).parts
             assert folder == "data" and rest and (short in PUBLISHED or short == "ssrl"), path
-
-
-def test_models_are_found_where_they_were_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder, or what `ssp download` fetched; the estimate counts a model's own numbers."""
-    monkeypatch.setenv("SSP_CACHE", str(tmp_path))
-    assert models.find("Org/Model-7B", "solver.model") is None
-    folder = models.fetched("Org/Model-7B")
-    folder.mkdir(parents=True)
-    assert models.find("Org/Model-7B", "solver.model") == folder == models.find(str(folder), "solver.model")
-    save_file({"a": np.zeros((2**10, 2**10), np.float16), "b": np.zeros(5, np.float16)}, folder / "model.safetensors")
-    (folder / "config.json").write_text(
-        '{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64, "num_hidden_layers": 3, '
-        '"intermediate_size": 8, "vocab_size": 9}'
-    )
-    cfg = load("quickstart", ["solver.model=Org/Model-7B", "solver.batch=1", "game.attempts=2", "placement.solvers=1"])
-    solver = next(process for process in memory.processes(cfg) if process.name == "solver")
-    needs = {need.what: need.bytes for need in solver.needs}
-    cache = 2 * cfg.solver.limits.total_tokens * 3 * 2 * 2 * 16
-    turned = 3 * (64 + 2 * 16) * (64 + 1)
-    assert (needs["weights"], needs["KV cache"]) == (4 * (2**20 + 5 + turned), 4 * cache)
-    assert "is not here" not in "".join(dryrun.describe(cfg))
 
 
 def test_a_model_of_unknown_size_is_named(capsys: pytest.CaptureFixture[str]) -> None:

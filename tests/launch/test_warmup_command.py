@@ -114,18 +114,6 @@ def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(
     assert list(tmp_path.iterdir()) == [out] and "warmup" not in json.loads((out / "ssp.json").read_text())
 
 
-def test_a_referee_is_not_asked_and_cannot_be_wrong(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The world's referee beside a natural protocol, which a run refuses; next it is the model's protocol that is
-    wrong."""
-    for role in ("proposer", "solver"):
-        words = ["protocol=search-r1", f"warmup.data={data}", "--role", role, "--out", str(tmp_path / "warm")]
-        assert console(["warmup", *words]) == 2
-        said = capsys.readouterr().err
-        assert "referee" not in said and "the model must be of protocol search-r1" in said
-
-
 def test_what_it_refuses_before_anything_starts(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
