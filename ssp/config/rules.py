@@ -26,6 +26,12 @@ MOST_COUNTED = 10**12
 """Where a whole number has no other end."""
 
 
+def hold(holds: bool, rule: str, found: object, step: str) -> None:
+    """InputError unless it `holds`."""
+    if not holds:
+        raise InputError(rule, found, step)
+
+
 def check(cfg: Config, rules: Sequence[Rule]) -> None:
     """Names and ranges, then `rules`, in order. InputError with all that fail, of a combination one for each role;
     one that speaks of a setting whose own value is refused is left out."""

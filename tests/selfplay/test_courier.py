@@ -132,14 +132,18 @@ class Sender(FakeLearner):
         return 0.1
 
 
-def table(tmp_path: Path, members: list[Member]) -> SimpleNamespace:
-    cfg = config(transfer__kind="broadcast")
+def table(tmp_path: Path, members: list[Member], **played: list[Member]) -> SimpleNamespace:
+    """Players of the solver, and of roles that share its policy."""
+    cfg = config(transfer__kind="broadcast", **{f"{role}__policy": "shared" for role in ROLES if played})
     said: list[str] = []
-    learner = Sender(cfg, SOLVER, tmp_path)
-    crew = FaultyCrew(LocalCrew(Players, "solver", lambda i: members[i], len(members)))
-    book = Ledger(tmp_path / "ledger.db")
-    taught = LocalCrew(Learners, "learner", lambda i: learner)
-    cast = Cast({SOLVER: crew}, crew, {SOLVER: taught}, {}, LocalCrew(LedgerWriter, "l", lambda i: book))
+    learner, book = Sender(cfg, SOLVER, tmp_path), Ledger(tmp_path / "ledger.db")
+    everyone = {**played, SOLVER: members}
+    crews = {
+        role: LocalCrew(Players, role, lambda i, mine=mine: mine[i], len(mine))  # type: ignore[misc]
+        for role, mine in everyone.items()
+    }
+    taught = FaultyCrew(LocalCrew(Learners, "learner", lambda i: learner))
+    cast = Cast(crews, taught, {SOLVER: taught}, {}, LocalCrew(LedgerWriter, "l", lambda i: book))
     store = WeightStore(cfg, cast, "run", str(tmp_path), said.append)
     asyncio.run(store.prepare(SOLVER))
 
@@ -148,28 +152,21 @@ def table(tmp_path: Path, members: list[Member]) -> SimpleNamespace:
         parcel, figures = learner.weights()
         return asyncio.run(store.publish(SOLVER, parcel, 1, learner.updates, int(figures["serial"])))
 
-    return SimpleNamespace(publish=publish, said=said, learner=learner, store=store)
+    return SimpleNamespace(publish=publish, said=said, learner=learner, store=store, taught=taught, book=book)
 
 
 def test_one_broadcast_of_a_shared_policy_reaches_the_players_of_both_roles(tmp_path: Path) -> None:
-    members = {role: [Member(), Member()] for role in ROLES}
-    cfg = config(transfer__kind="broadcast", proposer__policy="shared", solver__policy="shared")
-    crews = {role: LocalCrew(Players, role, lambda i, role=role: members[role][i], 2) for role in ROLES}  # type: ignore[misc]
-    learner, book = Sender(cfg, SOLVER, tmp_path), Ledger(tmp_path / "ledger.db")
-    book.next_version(PROPOSER, 0, 0)  # versions count for each role
-    crew = FaultyCrew(LocalCrew(Learners, "learner", lambda i: learner))
-    cast = Cast(crews, crew, dict.fromkeys(ROLES, crew), {}, LocalCrew(LedgerWriter, "l", lambda i: book))
-    said: list[str] = []
-    store = WeightStore(cfg, cast, "run", str(tmp_path), said.append)
-    asyncio.run(store.prepare(SOLVER))
-    for step in (0, 1):
-        parcel, figures = learner.weights()
-        asyncio.run(store.publish(SOLVER, parcel, 1, step, int(figures["serial"])))
-    assert [member.got for member in members[SOLVER]] == [[1, 2]] * 2
-    assert [member.got for member in members[PROPOSER]] == [[2, 3]] * 2
-    assert store.latest(PROPOSER).weights is store.latest(SOLVER).weights
-    assert crew.counts["join"] == 1 and crew.counts["send"] == 2
-    assert said == ["proposer and solver weights travel by broadcast (transfer.kind)"]
+    solvers, proposers = [Member(), Member()], [Member(), Member()]
+    made = table(tmp_path, solvers, proposer=proposers)
+    made.book.next_version(PROPOSER, 0, 0)  # versions count for each role
+    made.publish()
+    made.publish()
+    assert [member.got for member in solvers] == [[1, 2]] * 2
+    assert [member.got for member in proposers] == [[2, 3]] * 2
+    assert made.store.latest(PROPOSER).weights is made.store.latest(SOLVER).weights
+    assert made.taught.counts["join"] == 1 and made.taught.counts["send"] == 2
+    assert made.said == ["proposer and solver weights travel by broadcast (transfer.kind)"]
+    assert made.store.figures(SOLVER) == {"time/sync_transfer": 0.5}
 
 
 @pytest.mark.parametrize("fails", ["join", "receive"])

@@ -18,13 +18,7 @@ from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner, SimulatedLearner
 from ssp.selfplay.workers.player import Player
 
-SEAMS = [
-    (Players, Player),
-    (Judges, Judge),
-    (Learners, Learner),
-    (LedgerWriter, HomeLedger),
-    (QueueWorker, Queue),
-]
+SEAMS = [(Players, Player), (Judges, Judge), (Learners, Learner), (LedgerWriter, HomeLedger), (QueueWorker, Queue)]
 
 
 def taken(method: Any) -> list[tuple[str, bool]]:

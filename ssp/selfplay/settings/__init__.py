@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ssp.base.episode import SOLVER
-from ssp.base.errors import InputError
 from ssp.base.printable import printable
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config import load as merging
-from ssp.config.rules import Rule
+from ssp.config.rules import Rule, hold
 from ssp.config.schema import Config
 from ssp.engines import settings as engines
 from ssp.game import settings as game
@@ -33,58 +32,49 @@ def load(name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True)
 
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
-    found = [*rewards.warnings(cfg), *learning.warnings(cfg)]
-    if cfg.protocol == "ssrl" and cfg.solver.search.kind == "retriever":
-        found.append(
-            "protocol=ssrl asks the solver to write the information itself, and solver.search.kind=retriever answers in its "
-            "place: set solver.search.kind=self (or first_k, entropy), or protocol=search-r1 for real searches"
-        )
-    return found
+    recalls = (
+        "protocol=ssrl asks the solver to write the information itself, and solver.search.kind=retriever answers in its "
+        "place: set solver.search.kind=self (or first_k, entropy), or protocol=search-r1 for real searches"
+    )
+    asks = cfg.protocol == "ssrl" and cfg.solver.search.kind == "retriever"
+    return [*rewards.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
 
 
 def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
     sizes = {role: cfg.block(role).batch * (cfg.game.attempts if role == SOLVER else 1) for role in cfg.roles}
-    largest = max(sizes.values())
-    if largest > cfg.queue.items:
-        raise InputError(
-            f"a training batch (proposer.batch, solver.batch x game.attempts) has at most {cfg.queue.items} episodes",
-            largest,
-            "make the batch smaller",
-        )
+    largest, items, room = max(sizes.values()), cfg.queue.items, cfg.queue.bytes
+    rule = f"a training batch (proposer.batch, solver.batch x game.attempts) has at most {items} episodes"
+    hold(largest <= items, rule, largest, "make the batch smaller")
     nbytes = BYTES_A_TOKEN * max(size * cfg.block(role).limits.longest for role, size in sizes.items())
-    if nbytes > cfg.queue.bytes:
-        raise InputError(
-            f"queue.bytes holds the longest training batch ({BYTES_A_TOKEN} bytes a token of limits.total_tokens)",
-            f"queue.bytes={cfg.queue.bytes} for {nbytes} bytes",
-            f"set queue.bytes={2 * nbytes}",
-        )
+    rule = f"queue.bytes holds the longest training batch ({BYTES_A_TOKEN} bytes a token of limits.total_tokens)"
+    hold(nbytes <= room, rule, f"queue.bytes={room} for {nbytes} bytes", f"set queue.bytes={2 * nbytes}")
 
 
 def eval_sets_are_distinct(cfg: Config) -> None:
     """Evaluation sets are told apart by name in the metrics."""
     sets = [item.name for item in cfg.data.eval]
-    if len(set(sets)) != len(sets) or "" in sets:
-        raise InputError("each evaluation set has a name of its own", ", ".join(sets), "rename one of them")
-    if cfg.eval.every > 0 and not sets:
-        raise InputError("periodic evaluation needs an evaluation set", "data.eval=[]", "add one, or set eval.every=0")
+    named = len(set(sets)) == len(sets) and "" not in sets
+    hold(named, "each evaluation set has a name of its own", ", ".join(sets), "rename one of them")
+    some = bool(sets) or cfg.eval.every <= 0
+    hold(some, "periodic evaluation needs an evaluation set", "data.eval=[]", "add one, or set eval.every=0")
 
 
 def run_name_is_a_name(cfg: Config) -> None:
     """`run.name` becomes a folder under runs/."""
     name = cfg.run.name
-    if "/" in name or name in (".", ".."):
-        raise InputError("run.name is one folder name", name, "use run.dir=PATH for another place")
-    if "\n" in name or "\t" in name or printable(name) != name:
-        raise InputError("run.name holds characters that can be shown", repr(name), "leave the others out")
+    one = "/" not in name and name not in (".", "..")
+    hold(one, "run.name is one folder name", name, "use run.dir=PATH for another place")
+    shown = "\n" not in name and "\t" not in name and printable(name) == name
+    hold(shown, "run.name holds characters that can be shown", repr(name), "leave the others out")
 
 
 def node_ports_are_a_span(cfg: Config) -> None:
     """Two ends of a range of ports, or nothing."""
     span = cfg.ray.node_ports
-    low, dash, high = span.partition("-")
-    if span and not (dash and low.isdecimal() and high.isdecimal() and 1024 <= int(low) < int(high) <= 65535):
-        raise InputError("ray.node_ports is a range from 1024 to 65535", span, 'write for example "20000-20999"')
+    low, _, high = span.partition("-")
+    fits = low.isdecimal() and high.isdecimal() and 1024 <= int(low) < int(high) <= 65535
+    hold(not span or fits, "ray.node_ports is a range from 1024 to 65535", span, 'write for example "20000-20999"')
 
 
 RULES: tuple[Rule, ...] = (

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.base.errors import InputError
 from ssp.config.crews import bound
 from ssp.config.nodes import parse
+from ssp.config.rules import hold
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
-
-
-def _hold(holds: bool, rule: str, found: object, step: str) -> None:
-    if not holds:
-        raise InputError(rule, found, step)
 
 
 def nodes_are_readable(cfg: Config) -> None:
@@ -32,17 +27,17 @@ def shares_fit_the_layout(cfg: Config) -> None:
     shared = 0 < engines and 0 < learners and engines + both * learners <= 1
     if place.layout == "separate":
         rule = "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own"
-        _hold({engines, learners} <= {0.0, 1.0}, rule, found, "set them to 1, or placement.layout=colocate")
+        hold({engines, learners} <= {0.0, 1.0}, rule, found, "set them to 1, or placement.layout=colocate")
     elif place.layout == "colocate":
         rule = "placement.layout=colocate divides each GPU: engine_gpus + learner_gpus is at most 1, both above 0"
-        _hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")
+        hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")
     else:
         rule = (
             "placement.layout=shared-base gives engines and learners whole GPUs (both 1), or divides them: "
             "engine_gpus + 2 x learner_gpus is at most 1, both above 0"
         )
         whole = (engines, learners) == (1.0, 1.0)
-        _hold(shared or whole, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
+        hold(shared or whole, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
 
 
 def turns_are_synchronous(cfg: Config) -> None:
@@ -51,9 +46,9 @@ def turns_are_synchronous(cfg: Config) -> None:
     for role in cfg.roles if place.layout != "separate" and place.engine_gpus != 1 else ():
         kind, most = cfg.block(role).engine.kind, bound(cfg, role)
         rule = f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and wake"
-        _hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
+        hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
         rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
-        _hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
+        hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
 
 
 def one_base_serves_both(cfg: Config) -> None:
@@ -62,26 +57,26 @@ def one_base_serves_both(cfg: Config) -> None:
         return
     apart = "placement.layout=separate"
     rule = "placement.layout=shared-base plays both roles on one base with an adapter each"
-    _hold(PROPOSER in cfg.roles, f"{rule}, so both play", f"game.questions={cfg.game.questions}", f"set {apart}")
+    hold(PROPOSER in cfg.roles, f"{rule}, so both play", f"game.questions={cfg.game.questions}", f"set {apart}")
     for role in cfg.roles:
         block, rank = cfg.block(role), cfg.block(role).learner.lora.rank
         found = f"{role}.policy={block.policy} {role}.learner.lora.rank={rank}"
-        _hold(block.policy == "own" and rank > 0, rule, found, f"set {role}.policy=own {role}.learner.lora.rank=32")
+        hold(block.policy == "own" and rank > 0, rule, found, f"set {role}.policy=own {role}.learner.lora.rank=32")
         kind = block.engine.kind
-        _hold(kind == "vllm", f"{rule}: {role}.engine.kind is vllm", kind, "set defaults.engine.kind=vllm")
+        hold(kind == "vllm", f"{rule}: {role}.engine.kind is vllm", kind, "set defaults.engine.kind=vllm")
         most = LORA_RANKS[-1]
-        _hold(rank <= most, f"{rule}, of rank {most} at most", found, f"set {role}.learner.lora.rank={most}")
+        hold(rank <= most, f"{rule}, of rank {most} at most", found, f"set {role}.learner.lora.rank={most}")
     step = f"leave it out, or set placement.{apart}"
-    _hold(not cfg.schedule.in_flight, f"{rule}: a running turn keeps its adapter", "schedule.in_flight=true", step)
+    hold(not cfg.schedule.in_flight, f"{rule}: a running turn keeps its adapter", "schedule.in_flight=true", step)
     step = f"set referee.verifier=judge, or {apart}"
-    _hold(cfg.referee.verifier != SOLVER, f"{rule}: a judge's engine takes none", "referee.verifier=solver", step)
+    hold(cfg.referee.verifier != SOLVER, f"{rule}: a judge's engine takes none", "referee.verifier=solver", step)
     models, place = (cfg.proposer.model, cfg.solver.model), cfg.placement
-    _hold(models[0] == models[1], rule, " and ".join(models), "set defaults.model, and no role's own")
+    hold(models[0] == models[1], rule, " and ".join(models), "set defaults.model, and no role's own")
     alike = cfg.proposer.engine == cfg.solver.engine
-    _hold(alike, f"{rule}, and one engine block", "they differ", "set defaults.engine.*, and no role's own")
+    hold(alike, f"{rule}, and one engine block", "they differ", "set defaults.engine.*, and no role's own")
     found = f"placement.proposers={place.proposers}, solvers={place.solvers}"
     rule = f"{rule}: each engine has a player of both"
-    _hold(place.proposers == place.solvers, rule, found, "set both to the number of engines")
+    hold(place.proposers == place.solvers, rule, found, "set both to the number of engines")
 
 
 def shares_have_a_use(cfg: Config) -> None:
@@ -89,14 +84,14 @@ def shares_have_a_use(cfg: Config) -> None:
     place = cfg.placement
     for key, gpus in (("placement.judge_gpus", place.judge_gpus), ("retriever.gpus", cfg.retriever.gpus)):
         rule = f"{key} is a part of a GPU, or a whole number of them"
-        _hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set {key}={int(gpus)}")
+        hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set {key}={int(gpus)}")
     asks = cfg.judge.kind == "engine" or (cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles)
     found = f"judge_gpus={place.judge_gpus:g}, judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}"
     rule = "placement.judge_gpus belongs to judges with an engine"
-    _hold(asks or not place.judge_gpus, rule, found, "set placement.judge_gpus=0")
+    hold(asks or not place.judge_gpus, rule, found, "set placement.judge_gpus=0")
     bare = asks and place.engine_gpus and not place.judge_gpus and cfg.solver.engine.kind == "vllm"
     step = "set placement.judge_gpus=1, or referee.verifier=judge and judge.kind=llm"
-    _hold(not bare, "a judge with an engine computes as the solver does: on GPUs", found, step)
+    hold(not bare, "a judge with an engine computes as the solver does: on GPUs", found, step)
 
 
 RULES: tuple[Callable[[Config], None], ...] = (

@@ -80,12 +80,7 @@ class PlayerPair:
     model folder of each role, which is one; `player`: what a player is made by. For several threads."""
 
     def __init__(
-        self,
-        cfg: Config,
-        models: Mapping[str, Path],
-        search: Search,
-        episodes_dir: Path,
-        player: type[Player] = Player,
+        self, cfg: Config, models: Mapping[str, Path], search: Search, episodes_dir: Path, player: type[Player] = Player
     ) -> None:
         (base,) = {*models.values()}  # rules of placement say that it is one
         faces = build.faces(cfg, base, takes_turns(cfg))
