@@ -3,7 +3,7 @@
 `_round` is the game, `_train` a learner; a pace between them holds the staleness bounds, and with bounds of 0 the two
 alternate: there is no second code path for synchronous training. Promises that rounds are handed over and trained in order,
 and that every episode ends in one final ledger state. Who follows a run is told of settled rounds and published updates
-(`events`). Refuses to know where workers run, what an algorithm is, or how a reward is made.
+(`followers`). Refuses to know where workers run, what an algorithm is, or how a reward is made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.turns import seated
 from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.events import Round, Update
 from ssp.selfplay.followers import Followers
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
@@ -28,7 +27,7 @@ from ssp.selfplay.queues import Channel
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
-from ssp.selfplay.settle import TOO_FEW, settle
+from ssp.selfplay.settle import TOO_FEW, Round, Update, settle
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Batches, Targets
 from ssp.selfplay.training import Trainer, tickets, whole

@@ -14,8 +14,8 @@ from ssp.data.readers import Question
 from ssp.game import evaluation
 from ssp.game.evaluation.summary import Scored
 from ssp.game.judge import same
+from ssp.selfplay.records import Published
 from ssp.selfplay.stages import Stages
-from ssp.selfplay.versions import Published
 from ssp.telemetry.clock import Clock
 
 

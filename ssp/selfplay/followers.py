@@ -11,15 +11,15 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.checkpoint import State
 from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.events import Round, Update
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
+from ssp.selfplay.records import Published
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
+from ssp.selfplay.settle import Round, Update
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Batches
 from ssp.selfplay.training import Trainer
-from ssp.selfplay.versions import Published
 
 
 @dataclass

@@ -135,6 +135,21 @@ class Game:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Weights of one role at one version: a parcel, and its number at the learner that packed it. `past`: of a version
+    that is not the newest, its mark in the names of files that are played with it."""
+
+    version: int
+    weights: Ref
+    serial: int = 0
+    past: str = ""
+
+
+Match = tuple[Published, list[Game]]
+"""Weights, and the games in which they play."""
+
+
+@dataclass(frozen=True)
 class TrainItem:
     """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline, or the
     `baseline` itself."""

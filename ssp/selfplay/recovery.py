@@ -23,10 +23,10 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.best import best
 from ssp.selfplay.checkpoint import State, read
 from ssp.selfplay.crews.cast import Cast, LearnerLost
-from ssp.selfplay.events import Round, Update
 from ssp.selfplay.health import Collapse, HealthWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.report import Report
+from ssp.selfplay.settle import Round, Update
 from ssp.selfplay.targets import Batches, Targets
 
 SAVE_BYTES = 50_000_000

@@ -14,9 +14,8 @@ from typing import Protocol
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome
 from ssp.game.world import World
-from ssp.selfplay.events import Round
 from ssp.selfplay.records import Brief, Game
-from ssp.selfplay.settle import all_played
+from ssp.selfplay.settle import Round, all_played
 from ssp.telemetry.clock import Clock
 
 WAIT = 0.001

@@ -35,8 +35,8 @@ from ssp.config.schema import Config
 from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Judges
-from ssp.selfplay.records import Block, Brief, Game, Played, PlayOrder
-from ssp.selfplay.versions import LOST, Match, Published, WeightStore
+from ssp.selfplay.records import Block, Brief, Game, Match, Played, PlayOrder, Published
+from ssp.selfplay.versions import LOST, WeightStore
 from ssp.telemetry.clock import Clock
 
 T = TypeVar("T")

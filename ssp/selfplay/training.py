@@ -19,8 +19,8 @@ from ssp.config.schema import Config
 from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.queues import Channel, Ticket
-from ssp.selfplay.records import TrainBatch, TrainItem
-from ssp.selfplay.versions import ANCHORS, Published, WeightStore
+from ssp.selfplay.records import Published, TrainBatch, TrainItem
+from ssp.selfplay.versions import ANCHORS, WeightStore
 
 
 def tickets(batch: TrainBatch) -> list[Ticket]:

@@ -18,7 +18,7 @@ from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Players
-from ssp.selfplay.records import Game, Ref
+from ssp.selfplay.records import Published, Ref
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.loader import spare
 from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, SHM, Place, Plan
@@ -35,21 +35,6 @@ LOST = (GONE, "weights_missed")
 
 TRIES = 6
 """How often a player is asked where it is: one that died is asked again."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """Weights of one role at one version: a parcel, and its number at the learner that packed it. `past`: of a version
-    that is not the newest, its mark in the names of files that are played with it."""
-
-    version: int
-    weights: Ref
-    serial: int = 0
-    past: str = ""
-
-
-Match = tuple[Published, list[Game]]
-"""Weights, and the games in which they play."""
 
 
 @dataclass

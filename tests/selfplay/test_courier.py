@@ -18,9 +18,10 @@ from ssp.record.ledger import Ledger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
+from ssp.selfplay.records import Published
 from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.parcel import Parcel, Place
-from ssp.selfplay.versions import Published, WeightStore
+from ssp.selfplay.versions import WeightStore
 
 KINDS = ("object_store", "shm", "disk")
 

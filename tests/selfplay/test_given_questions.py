@@ -154,13 +154,3 @@ def test_a_bank_asks_what_an_earlier_run_accepted(tmp_path: Path, place: str) ->
     pairs = list(dict.fromkeys((game["question"], game["target"]) for game in games))
     assert [(item.question, item.target) for item in items] == pairs and len(games) > len(pairs) > 3
     assert all(item.golds == (item.target,) for item in items)
-
-
-def test_a_bank_without_a_question_is_refused(tmp_path: Path) -> None:
-    empty = Stage(config(referee__min_searches=9, steps=1), tmp_path / "empty")
-    empty.play()
-    for place in (empty.folder.path, empty.folder.ledger):
-        with pytest.raises(InputError, match="at least one accepted question"):
-            read_items(given(game__questions="bank", data__questions=str(place)))
-    with pytest.raises(InputError, match="a ledger file must exist"):
-        read_items(given(game__questions="bank", data__questions=str(tmp_path / "nowhere")))

@@ -18,11 +18,10 @@ from ninelives import die_at
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.events import Update
 from ssp.selfplay.health import Collapse
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.recovery import Recovery
-from ssp.selfplay.settle import TOO_FEW, settle
+from ssp.selfplay.settle import TOO_FEW, Update, settle
 from ssp.selfplay.transfer import files
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}

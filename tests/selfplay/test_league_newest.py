@@ -10,10 +10,10 @@ import pytest
 from fakes import Sink, brief, config, game, played
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.selfplay.events import Round
 from ssp.selfplay.league.matchmaker import _again
 from ssp.selfplay.records import Game
 from ssp.selfplay.report import Report
+from ssp.selfplay.settle import Round
 from ssp.selfplay.targets import Batches
 from ssp.telemetry.clock import Clock
 

@@ -22,13 +22,13 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
-from ssp.selfplay.events import Round
 from ssp.selfplay.health import Collapse
 from ssp.selfplay.queues import Channel, Queue
 from ssp.selfplay.queues.queue import QueueWorker
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
+from ssp.selfplay.settle import Round
 from ssp.selfplay.training import Trainer, tickets, whole
 from ssp.selfplay.transfer.parcel import here
 from ssp.selfplay.versions import WeightStore

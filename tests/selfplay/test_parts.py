@@ -18,12 +18,10 @@ from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
-from ssp.selfplay.events import Round
 from ssp.selfplay.health import JunkWatch
-from ssp.selfplay.records import Brief, Game
+from ssp.selfplay.records import Brief, Game, Published
 from ssp.selfplay.report import PATIENCE, Report, role_figures
-from ssp.selfplay.settle import settle
-from ssp.selfplay.versions import Published
+from ssp.selfplay.settle import Round, settle
 from ssp.selfplay.workers.learner import Learner
 from ssp.telemetry.clock import KINDS, Clock
 

@@ -45,21 +45,6 @@ def test_resampling_fills_the_batch_with_further_targets(tmp_path: Path, bounds:
 
 
 @pytest.mark.covers("SP-05")
-def test_with_resampling_only_played_questions_teach_the_proposer(tmp_path: Path) -> None:
-    stage = Stage(resampling(), tmp_path / "run")
-    stage.play()
-    assert stage.settled()["proposer"]["trained"] == 3 * 6
-    sql = (
-        "SELECT state, cause, rule, count(*) AS n FROM episodes e JOIN games g ON g.id = e.game_id "
-        "WHERE role = 'proposer' AND outcome = 'rejected' GROUP BY 1, 2, 3"
-    )
-    rejected = stage.rows(sql)
-    assert {(row["state"], row["cause"]) for row in rejected} == {("dropped", "surplus")}
-    for row in rejected:  # the figures and the ledger's games still name the rule
-        assert sum(figures.get(f"reject/{row['rule']}", 0) for figures in stage.figures()) == row["n"]
-
-
-@pytest.mark.covers("SP-05")
 @pytest.mark.parametrize(("attempts", "proposed"), [(0, 4), (2, 12)])
 def test_a_round_that_stays_short_is_short(tmp_path: Path, attempts: int, proposed: int) -> None:
     """Nothing is duplicated, which would train an episode twice; a round without any valid question trains nobody."""

@@ -9,7 +9,6 @@ from typing import Any
 import fakes
 import pytest
 from fakes import FakeLearner, Stage, config
-from safetensors.numpy import load_file
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.learning.coldstart.store import ARTEFACT
@@ -137,32 +136,8 @@ def test_the_real_game_in_both_orders(tmp_path: Path, real: dict[str, Any], orde
     assert build.policy_dir(stage.cfg, folder, PROPOSER) == build.policy_dir(stage.cfg, folder, SOLVER)
 
 
-@pytest.mark.covers("SP-06")
-@pytest.mark.parametrize("order", ORDERS, ids=["in turn", "together"])
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, real: dict[str, Any], order: dict[str, Any]) -> None:
-    changes = {**real, **order, "solver__kl__coef": 0.1, "proposer__algorithm": "rae", "save__every": 1, "steps": 3}
-    whole = trained(tmp_path / "whole", **changes)
-    trained(tmp_path / "parts", **{**changes, "steps": 1})
-    parts = trained(tmp_path / "parts", **changes)
-    for role in ROLES:
-        a, b = whole.figures(role)[1:], parts.figures(role)
-        assert [known(row) for row in a] == [known(row) for row in b] and len(b) == 2
-    mine, theirs = weights(whole), weights(parts)
-    assert set(mine) == set(theirs) and all((mine[name] == theirs[name]).all() for name in mine)
-
-
 def trained(path: Path, **changes: Any) -> Stage:
     stage = Stage(config(**{**SHARED, **changes}), path, model=ARTEFACT)
     stage.play()
     stage.settled()
     return stage
-
-
-def known(row: dict[str, float]) -> dict[str, float]:
-    """The figures that do not tell the time."""
-    timed = ("seconds", "mfu", "version", "tokens_per_second", "generate/tokens_per_second")
-    return {key: value for key, value in row.items() if key not in timed and not key.startswith("time/")}
-
-
-def weights(stage: Stage) -> dict[str, Any]:
-    return load_file(stage.folder.absolute(stage.state()["folders"][SOLVER]) / "model.safetensors")

@@ -19,10 +19,10 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.admission import VoidGate
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Players
-from ssp.selfplay.records import Game, PlayReport
+from ssp.selfplay.records import Game, PlayReport, Published
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Item, Targets
-from ssp.selfplay.versions import Published, WeightStore
+from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.clock import Clock
 
 

@@ -21,14 +21,13 @@ from ssp.config.schema import Config
 from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.events import Round
 from ssp.selfplay.league.league import OTHER, League
 from ssp.selfplay.league.payoff import Result
-from ssp.selfplay.records import Game
-from ssp.selfplay.settle import right
+from ssp.selfplay.records import Game, Match, Published
+from ssp.selfplay.settle import Round, right
 from ssp.selfplay.training import learns
 from ssp.selfplay.transfer.parcel import DISK, Parcel
-from ssp.selfplay.versions import Match, Published, WeightStore
+from ssp.selfplay.versions import WeightStore
 
 PARTS = 4
 """Into how many parts a round's targets go, with an opponent each: an engine loads that many past versions at most. For
