@@ -16,6 +16,8 @@ from itertools import groupby
 from ssp.base.errors import Fault, VoidLimit
 from ssp.config.schema import VoidConfig
 
+Say = Callable[[str], None]
+Answers = Callable[[], Awaitable[bool]]
 PLAY, VERIFY, JUDGE = "play", "verify", "judge"
 """Stages of which the gate hears."""
 
@@ -54,12 +56,7 @@ class VoidGate:
     seconds it raises VoidLimit with the causes. Stages count apart: with a judge that is down every attempt is still played
     well, which must not open the gate."""
 
-    def __init__(
-        self,
-        cfg: VoidConfig,
-        say: Callable[[str], None] = lambda text: None,
-        answers: Callable[[], Awaitable[bool]] | None = None,
-    ) -> None:
+    def __init__(self, cfg: VoidConfig, say: Say = lambda text: None, answers: Answers | None = None) -> None:
         self._cfg, self._say, self._answers = cfg, say, answers
         self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, JUDGE)}
         self.causes: Counter[str] = Counter()
@@ -115,9 +112,8 @@ class VoidGate:
                 raise VoidLimit(f"void outcomes stayed above the limit for {seconds}: {self._table()}")
             if now - self._probed >= self._cfg.probe_every:
                 self._probed = now
-                with suppress(
-                    Fault
-                ):  # without a judge only exact answers would count, and training would learn from these
+                # Without a judge only exact answers would count, and training would learn from these.
+                with suppress(Fault):
                     if self._answers is None or await self._answers():
                         self._say("probing with one round")
                         return

@@ -18,6 +18,7 @@ from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.services import key_from
 from ssp.config.role import RoleConfig
+from ssp.config.rules import refused
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 from ssp.engines import Engine
@@ -99,13 +100,7 @@ def check_learners(cfg: Config, roles: Iterable[str]) -> None:
 
 def missing(cfg: Config) -> list[InputError]:
     """What the configuration asks for and this machine has not installed, each with the settings that do without it."""
-    found = []
-    for check in (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss):
-        try:
-            check(cfg)
-        except InputError as error:
-            found.append(error)
-    return found
+    return refused(cfg, (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss))
 
 
 def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | None = None) -> Path:
