@@ -186,6 +186,18 @@ def test_judges_that_always_fail_end_the_run(tmp_path: Path) -> None:
         table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
 
 
+def test_voids_of_the_referee_reach_the_gate_and_those_of_play_are_not_counted_twice(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    games = table.games()
+    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    assert games[0].proposal is not None
+    object.__setattr__(games[0].proposal.brief, "outcome", Outcome.VOID)
+    table.judge.cause = "engine_died"
+    table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
+    assert [game.void_cause for game in games] == ["engine_died"] * 5
+    assert table.gate.causes == {"engine_died": 4}
+
+
 def test_voids_are_not_graded(tmp_path: Path) -> None:
     table = Table(tmp_path)
     games = table.games(2)
