@@ -158,6 +158,14 @@ def test_a_proposal_that_is_alone_with_its_target_is_trained(tmp_path: Path) -> 
     assert school.states(SOLVER) == {"dropped": 1}
 
 
+def test_an_episode_without_a_model_token_is_not_stale_and_teaches_nothing(tmp_path: Path) -> None:
+    """Its prompt left no room to answer: it has no version that could be old, nor one that is young enough."""
+    school = School(ungrouped(schedule__max_staleness__solver=3), tmp_path / "run")
+    stats = school.learn(school.batch(SOLVER, 1, [1, -1]))
+    assert (stats["staleness/max"], stats["episodes"]) == (0, 2)
+    assert school.states(SOLVER) == {"trained": 1, "dropped": 1} and school.ledger.outcomes() == {"drop/no_signal": 1}
+
+
 @pytest.mark.parametrize("batch", ["stale", "empty"])
 def test_nothing_trained_means_nothing_published(tmp_path: Path, batch: str) -> None:
     school = School(ungrouped(), tmp_path / "run")
