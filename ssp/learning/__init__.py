@@ -1,6 +1,2 @@
 """How a role learns: episodes become a batch (`batch`), a batch becomes an update (`learner`), a learner becomes a
-folder and back (`checkpoint`).
-
-Promises that importing this package is cheap: torch and transformers come with the modules. Refuses to know Ray, the
-game, and who else learns.
-"""
+folder and back (`store`). Importing this package is cheap: torch and transformers come with the modules."""

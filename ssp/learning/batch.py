@@ -1,10 +1,7 @@
 """From episodes to tensors, and from one batch to mini-batches and micro-batches.
 
-Owns padding (right, id 0), the group numbering, and the order and size of what is computed at a time.
-Promises that a token's mask, behaviour log-prob and version come from the episode's log unchanged (law 1), that every
-model token is trained once, in the context in which it was sampled, that a void row has reward NaN and valid False
-(law 2), and that the split is a pure function of the lengths (law 7).
-Refuses to judge rewards or to drop rows.
+A token's mask, behaviour log-prob and version come from the episode's log unchanged (law 1), a void row has reward NaN
+and valid False (law 2), and the split is a pure function of the lengths (law 7).
 """
 
 from __future__ import annotations
@@ -18,20 +15,20 @@ from torch import Tensor
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
-from ssp.base.tokenlog import TokenLog
 
 
 @dataclass(frozen=True)
 class Batch:
-    """N rows of one role, padded to T: a row is an episode, or the continuation of one that lost its oldest observation.
+    """N rows of one role, padded on the right to T: a row is an episode, or the continuation of one that lost its
+    oldest observation.
 
     ids long [N, T] (0 as padding); mask bool [N, T], true on model tokens; logprobs float32 [N, T] of the sampling
     policy, 0 off the mask; rewards float32 [N], NaN for voids; valid bool [N], false for voids; groups long [N];
-    versions long [N, T], -1 off the mask; graders long [N] or None: the version that graded each row, for baselines by
-    version (law 4); source long [N] or None: the row of the episode that each row continues, its own number for an
-    episode's first row, which come first (None: no row continues another); token_rewards and values float [N, T] or
-    None: what a learner adds for its estimator; baseline_rewards float32 [N] or None: what the greedy answer to the same
-    question earned; advantages [N, T] and targets [N, T] (of the critic's values) or None: what the estimator made of it.
+    versions long [N, T], -1 off the mask; source long [N] or None: the row of the episode that each row continues, its
+    own number for an episode's first row, which come first (None: no row continues another); token_rewards and values
+    float [N, T] or None: what a learner adds for its estimator; baseline_rewards float32 [N] or None: what the greedy
+    answer to the same question earned; advantages [N, T] and targets [N, T] (of the critic's values) or None: what the
+    estimator made of it.
     """
 
     ids: Tensor
@@ -41,7 +38,6 @@ class Batch:
     valid: Tensor
     groups: Tensor
     versions: Tensor
-    graders: Tensor | None = None
     source: Tensor | None = None
     token_rewards: Tensor | None = None
     values: Tensor | None = None
@@ -68,7 +64,6 @@ def collate(
     episodes: Sequence[Episode],
     rewards: Sequence[float | None],
     groups: Sequence[Hashable],
-    graders: Sequence[int] | None = None,
     baselines: Sequence[float] | None = None,
 ) -> Batch:
     """Pad `episodes` into a Batch. `rewards`: None exactly for voids; `groups`: any label, numbered by first
@@ -78,22 +73,26 @@ def collate(
     that starts with a model token (nothing precedes it, so it has no log-prob).
     """
     n = len(episodes)
-    given = [column for column in (rewards, groups, graders, baselines) if column is not None]
+    given = [column for column in (rewards, groups, baselines) if column is not None]
     if n == 0 or any(len(column) != n for column in given):
-        raise InvariantError(
-            f"a batch needs rows of equal count: {n} episodes, {len(rewards)} rewards, {len(groups)} groups"
-        )
+        found = f"{n} episodes, {len(rewards)} rewards, {len(groups)} groups"
+        raise InvariantError(f"a batch needs rows of equal count: {found}")
     for episode, reward in zip(episodes, rewards, strict=True):
-        _check(episode, reward)
-    views = [_views(episode.log) for episode in episodes]
+        if episode.outcome is None:
+            raise InvariantError(f"episode {episode.id} enters a batch before its outcome is known")
+        if (episode.outcome is Outcome.VOID) != (reward is None):
+            raise InvariantError(f"episode {episode.id} is {episode.outcome.value} but its reward is {reward}")
+        if len(episode.log) and bool(episode.log.mask[0]):
+            raise InvariantError(f"episode {episode.id} starts with a model token")
+    # Views that have something to train; at least one, whatever the log holds.
+    views = [episode.log.views() or [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))] for episode in episodes]
+    views = [[view for view in given if view[1].any()] or given[:1] for given in views]
     rows = [(i, *first) for i, (first, *_) in enumerate(views)]
     rows += [(i, *view) for i, (_, *rest) in enumerate(views) for view in rest]
     source = torch.tensor([i for i, _, _ in rows], dtype=torch.long)
     shape = len(rows), max(len(positions) for _, positions, _ in rows)
-    ids = torch.zeros(shape, dtype=torch.long)
-    mask = torch.zeros(shape, dtype=torch.bool)
-    logprobs = torch.zeros(shape, dtype=torch.float32)
-    versions = torch.full(shape, -1, dtype=torch.long)
+    ids, versions = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1, dtype=torch.long)
+    mask, logprobs = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.float32)
     for row, (i, positions, trained) in enumerate(rows):
         log, t = episodes[i].log, len(positions)
         ids[row, :t] = torch.from_numpy(np.asarray(log.ids, dtype=np.int64)[positions])
@@ -111,32 +110,13 @@ def collate(
         valid=torch.tensor([e.outcome is not Outcome.VOID for e in episodes])[source],
         groups=torch.tensor(numbered, dtype=torch.long)[source],
         versions=torch.where(mask, versions, -1),
-        graders=None if graders is None else torch.tensor(list(graders), dtype=torch.long)[source],
         source=None if len(rows) == n else source,
         baseline_rewards=None if baselines is None else torch.tensor(list(baselines), dtype=torch.float32)[source],
     )
 
 
-def _views(log: TokenLog) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The log's (positions, trained) views that have something to train; at least one, whatever the log holds."""
-    views = log.views() or [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))]
-    return [view for view in views if view[1].any()] or views[:1]
-
-
-def _check(episode: Episode, reward: float | None) -> None:
-    if episode.outcome is None:
-        raise InvariantError(f"episode {episode.id} enters a batch before its outcome is known")
-    if (episode.outcome is Outcome.VOID) != (reward is None):
-        raise InvariantError(f"episode {episode.id} is {episode.outcome.value} but its reward is {reward}")
-    if len(episode.log) and bool(episode.log.mask[0]):
-        raise InvariantError(f"episode {episode.id} starts with a model token")
-
-
 def lengths(mask: Tensor) -> Tensor:
-    """long [N]: position after each row's last model token (0 when it has none).
-
-    What follows the last model token cannot change a log-prob under causal attention, so it is never computed.
-    """
+    """long [N]: position after each row's last model token (0 when it has none); what follows it is never computed."""
     positions = torch.arange(1, mask.shape[1] + 1)
     return (mask * positions).amax(dim=1) if mask.shape[1] else torch.zeros(mask.shape[0], dtype=torch.long)
 
@@ -183,10 +163,8 @@ def _even_parts(sizes: list[int], rows: Tensor, token_budget: int) -> list[Tenso
 
 
 def mini_batches(sources: Tensor, size: int) -> list[Tensor]:
-    """Row indices of each optimizer step: the episodes in batch order, in equal parts of at most `size` (0: all in one).
-
-    An episode's continuations are in its part.
-    """
+    """Row indices of each optimizer step: the episodes in batch order, with their continuations, in equal parts of at
+    most `size` (0: all in one)."""
     episodes = torch.unique(sources)
     count = -(-len(episodes) // size) if size else 1
     return [torch.nonzero(torch.isin(sources, part)).squeeze(1) for part in torch.tensor_split(episodes, count)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,14 @@ from transformers.utils import logging as transformers_logging
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import sync
 from ssp.learning.backends.ranks import SOLO, Ranks
-from ssp.record.manifest import EXACT, RECORD, check_files, protocol_of, read_record, seal
+from ssp.record.manifest import EXACT, check_files, seal
 
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    EXACT,
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-)
+    "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt tokenizer.model"
+    f" chat_template.jinja {EXACT}"
+).split()
 
 
 def load_model(folder: Path) -> PreTrainedModel:
@@ -118,24 +111,6 @@ def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any],
         if ranks.rank == 0:
             shutil.rmtree(aside, ignore_errors=True)
         raise
-
-
-def read(folder: Path, protocol: str, names: Iterable[str]) -> dict[str, Any]:
-    """The record of a checkpoint of `protocol` that has all files in `names`, once everything is checked.
-
-    InputError naming the file: missing, not as written (SHA-256), unreadable, or of another protocol.
-    """
-    require(folder / RECORD)
-    record = read_record(folder)
-    protocol_of(folder)  # a checkpoint says it itself
-    protocol_of(folder, protocol)
-    for name in (MODEL_CONFIG, *names):
-        require(folder / name)
-    for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict)):
-        if not isinstance(record.get(key), kind):
-            raise InputError(f"{RECORD} must hold {key}", f"{folder / RECORD} does not", "use another checkpoint")
-    check_files(folder, whole=True)
-    return record
 
 
 def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Tensor], source: Path) -> None:

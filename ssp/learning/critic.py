@@ -6,7 +6,6 @@ a gradient (law 1; Search-R1's critic trains on retrieved text). Values start at
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from ssp.learning.backends.ranks import Ranks
 from ssp.learning.batch import Batch, lengths
 from ssp.learning.figures import Figures
 from ssp.learning.forward import states
-from ssp.learning.memory import Memory, measured, pieces
+from ssp.learning.memory import Job, Memory, gradient, measured
 from ssp.learning.packing import prepare
 
 
@@ -39,7 +38,7 @@ class Critic:
         self, source: Path, config: CriticConfig, learner: LearnerConfig, ranks: Ranks, memory: Memory
     ) -> None:
         """InputError for a model folder that is missing or broken."""
-        self._config, self._ranks, self._memory = config, ranks, memory
+        self._config, self._memory = config, memory
         model = checkpoint.load_model(source)
         prepare(model, learner)
         head = nn.Linear(model.config.get_text_config().hidden_size, 1)
@@ -63,31 +62,21 @@ class Critic:
         if not len(rows):
             return
 
-        def attempt() -> tuple[float, Figures]:
-            return self._gradient(batch, trained, rows, copy.deepcopy(figures))
+        total, ends, clip = int(trained[rows].sum()), lengths(trained), self._config.value_clip
+        assert batch.values is not None and batch.targets is not None
+        old, goal = batch.values, batch.targets
 
-        whole, seen = self._memory.within(attempt, self.backend.zero, self.backend.local)
-        (whole,) = self._ranks.total([whole])
+        def loss(rows: Tensor, figures: Figures) -> Tensor:
+            length = int(ends[rows].max())
+            mask = trained[rows, :length]
+            value: Tensor = self.backend(batch.ids[rows, :length], mask)
+            before, target = (x[rows, :length][mask].to(value.device) for x in (old, goal))
+            plain = (value - target).square()
+            bounded = (before + (value - before).clamp(-clip, clip) - target).square()
+            figures.add_values(value, bounded > plain)
+            return 0.5 * torch.maximum(plain, bounded).sum() / total
+
+        ((whole, seen),) = gradient([Job(ends, rows, loss, figures)], self._memory, self.backend)
         self.backend.learn(whole, self._config.lr)
         seen.value_loss += whole
         vars(figures).update(vars(seen))
-
-    def _gradient(self, batch: Batch, trained: Tensor, rows: Tensor, figures: Figures) -> tuple[float, Figures]:
-        """This rank's loss, its gradient left in the backend; and `figures`, filled on."""
-        self.backend.zero()
-        total, whole, ends = int(trained[rows].sum()), 0.0, lengths(trained)
-        assert batch.values is not None and batch.targets is not None
-        parts, clip = pieces(ends, rows, self._memory, self._ranks), self._config.value_clip
-        for place, (part, counts) in enumerate(parts, 1):
-            length = int(ends[part].max())
-            mask = trained[part, :length]
-            value = self.backend(batch.ids[part, :length], mask)
-            before, target = (x[part, :length][mask].to(value.device) for x in (batch.values, batch.targets))
-            plain = (value - target).square()
-            bounded = (before + (value - before).clamp(-clip, clip) - target).square()
-            loss = 0.5 * torch.maximum(plain, bounded).sum() / total
-            self.backend.backward(loss if counts else 0.0 * loss, last=place == len(parts))
-            if counts:
-                whole += loss.item()
-                figures.add_values(value, bounded > plain)
-        return whole, figures

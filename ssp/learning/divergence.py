@@ -6,7 +6,7 @@ Nothing is computed while `kl.coef` is 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -39,26 +39,20 @@ class Average:
         self._tensors, self._tau, self._every = _floating(tensors), tau, every
         self.master = {name: tensor.float() for name, tensor in self._tensors.items()}
 
-    @torch.no_grad()
     def follow(self, policy: Named, step: int) -> None:
-        """Take in the policy's tensors after its update number `step`.
-
-        InvariantError, with nothing changed, when they are not those of the average by name and shape.
-        """
+        """Take in the policy's tensors after its update number `step`. InvariantError as in `take`."""
         if step > 0 and step % self._every == 0:
-            self._take(policy, 1.0 - self._tau)
+            self.take(policy, 1.0 - self._tau)
 
     @torch.no_grad()
-    def take(self, stored: Named) -> None:
-        """Become what a checkpoint holds. InvariantError as in `follow`."""
-        self._take(stored, 1.0)
-
-    def _take(self, tensors: Named, share: float) -> None:
+    def take(self, tensors: Named, share: float = 1.0) -> None:
+        """Become what a checkpoint holds, or in part. InvariantError, with nothing changed, when these are not the
+        tensors of the average by name and shape."""
         given = _floating(tensors)
         ours, theirs = ({name: tensor.shape for name, tensor in some.items()} for some in (self.master, given))
         if ours != theirs:
-            odd = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
-            raise InvariantError(f"an average follows tensors of its own names and shapes, unlike {', '.join(odd[:3])}")
+            odd = min(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+            raise InvariantError(f"an average follows tensors of its own names and shapes, unlike {odd}")
         for name, master in self.master.items():
             if share == 1.0:
                 master.copy_(given[name])
@@ -122,13 +116,11 @@ class Divergence:
             figures.add_kl(out[trained])
         return self.coef * out
 
-    def figures(self) -> dict[str, float]:
-        """The coefficient by its metric name, where it is steered."""
-        return {"kl/coef": self.coef} if self._config.target else {}
-
-    def after(self, figures: Mapping[str, float], episodes: int, policy: Named, step: int) -> None:
+    def after(self, figures: dict[str, float], episodes: int, policy: Named, step: int) -> None:
         """Steer the coefficient and let the anchor follow `policy`'s tensors, once update `step` on so many episodes is
-        done."""
+        done. `figures` get the coefficient that it was made with, where it is steered."""
+        if self._config.target:
+            figures["kl/coef"] = self.coef
         if "kl" in figures:
             self._control.update(figures["kl"], episodes)
         if self.moving is not None:

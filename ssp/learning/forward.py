@@ -37,14 +37,12 @@ class Scores(NamedTuple):
 
 
 def states(model: PreTrainedModel, ids: Tensor, mask: Tensor, line: Line | None = None) -> Tensor:
-    """[M, H]: last hidden states at the positions that predict the tokens of `ids` [B, T] where `mask` is true.
-
-    No padding mask: under causal attention padding on the right cannot reach a token before it. Where the model packs
-    (`enable_packing`), rows lie side by side instead; `line`: how, where it is known already.
-    """
+    """[M, H]: last hidden states at the positions that predict the tokens of `ids` [B, T] where `mask` is true. Where
+    the model packs (`enable_packing`), rows lie side by side; `line`: how, where it is known already."""
     if packs(model):
         packed: Tensor = model.base_model(line=lay_out(ids, mask) if line is None else line)
         return packed
+    # No padding mask: under causal attention padding on the right cannot reach a token before it.
     hidden: Tensor = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     return hidden[mask[:, 1:]]
 

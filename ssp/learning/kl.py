@@ -108,8 +108,7 @@ def topk_reverse(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: 
     """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top
     k.
 
-    `paper`: without the first sg. Source of q: the published code takes the sampling policy's, which is this one on
-    policy; any q that does not depend on p serves.
+    `paper`: without the first sg. Any q that does not depend on p serves.
     """
     top = policy.detach().topk(min(options.k, policy.shape[-1]), dim=-1).indices
     chosen = policy.gather(-1, top)
@@ -123,8 +122,7 @@ def topk_reverse(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: 
 def topk_forward(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
     """sum_{j in q} ref(j) (log ref(j) - log pi(j)) + s 1[p not in q] sg(w) log w, q the reference's top k.
 
-    w = ref / pi at p, its log clamped to ±20. `paper`: the tail is k5, which has log r on top. With k = vocabulary this
-    is the forward KL itself.
+    w = ref / pi at p, its log clamped to ±20. `paper`: the tail is k5, which has log r on top.
     """
     reference = reference.detach()
     top = reference.topk(min(options.k, reference.shape[-1]), dim=-1).indices

@@ -6,16 +6,15 @@ gradient is not finite. It does not know which algorithm or loss it runs, versio
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Mapping
 from itertools import zip_longest
 
-import torch
+from torch import Tensor
 
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
-from ssp.learning.memory import pieces
+from ssp.learning.memory import Job, gradient
 from ssp.learning.objective import Step, Update
 from ssp.learning.store import Stored
 
@@ -57,18 +56,18 @@ class Learner(Stored):
         for role, batch in batches.items():
             update = self.objectives[role].begin(batch, self.backend, self.step + 1)
             for step in self.objectives[role].steps(update, self.step + 1):
-                ((_, update.figures),) = self._gradient([step._replace(rows=step.part, learns=False)])
+                job = self._job(step._replace(rows=step.part, learns=False))
+                ((_, update.figures),) = gradient([job], self.memory, self.backend)
             update.figures.reduce(self.ranks)
             found[role] = {**update.figures.summary(), "tokens": float(update.trained.sum())}
         return found
 
     def _optimize(self, steps: list[Step]) -> None:
         """One optimizer step of the policy on `steps`, where they have signal; and one of each critic."""
-        found = self.memory.within(lambda: self._gradient(steps), self.backend.zero, self.backend.local)
-        losses = self.ranks.total([loss for loss, _ in found])
-        learning = [loss for step, loss in zip(steps, losses, strict=True) if step.learns]
+        found = gradient([self._job(step) for step in steps], self.memory, self.backend)
+        learning = [loss for step, (loss, _) in zip(steps, found, strict=True) if step.learns]
         norm = self.backend.learn(sum(learning), steps[0].update.lr) if learning else 0.0
-        for step, loss, (_, figures) in zip(steps, losses, found, strict=True):
+        for step, (loss, figures) in zip(steps, found, strict=True):
             figures.steps += 1
             figures.loss += loss
             figures.norm += norm if step.learns else 0.0
@@ -76,23 +75,12 @@ class Learner(Stored):
             if (critic := step.update.objective.critic) is not None:
                 critic.step(step.update.batch, step.update.trained, step.part, figures)
 
-    def _gradient(self, steps: list[Step]) -> list[tuple[float, Figures]]:
-        """This rank's loss of each step and its update's figures, filled on; the gradient is left in the backend."""
-        self.backend.zero()
-        out = []
-        work = [pieces(step.update.ends, step.rows, self.memory, self.ranks) for step in steps]
-        left = sum(len(parts) for step, parts in zip(steps, work, strict=True) if step.learns)
-        for step, parts in zip(steps, work, strict=True):
-            whole, update, figures = 0.0, step.update, copy.deepcopy(step.update.figures)
-            for rows, counts in parts:
-                with torch.set_grad_enabled(step.learns):
-                    loss = update.objective.loss(self.backend, step, rows, figures if counts else Figures())
-                if counts:
-                    whole += loss.item()
-                    tokens = int(update.trained[rows].sum())
-                    figures.work += self.work.operations(update.ends[rows].tolist(), tokens, step.learns)
-                if step.learns:
-                    left -= 1
-                    self.backend.backward(loss if counts else 0.0 * loss, last=left == 0)
-            out.append((whole, figures))
-        return out
+    def _job(self, step: Step) -> Job:
+        update = step.update
+
+        def loss(rows: Tensor, figures: Figures) -> Tensor:
+            tokens = int(update.trained[rows].sum())
+            figures.work += self.work.operations(update.ends[rows].tolist(), tokens, step.learns)
+            return update.objective.loss(self.backend, step, rows, figures)
+
+        return Job(update.ends, step.rows, loss, update.figures, step.learns)

@@ -26,8 +26,7 @@ NAME = "default"
 PREFIX, FILE = "base_model.model.", "adapter_model.safetensors"
 """What peft puts before the names of an adapter's tensors in a file, and that file."""
 
-Whole = Callable[[Sequence[nn.Parameter]], AbstractContextManager[Any]]
-"""See `ssp.learning.backends.backend.Backend.whole`."""
+Whole = Callable[[Sequence[nn.Parameter]], AbstractContextManager[Any]]  # see `Backend.whole`
 
 
 def _peft(config: LoraConfig) -> PeftConfig:
@@ -49,10 +48,9 @@ def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and module is not head
     }
-    unknown = [name for name in config.targets if name not in there]
-    if unknown or not config.targets:
+    if not config.targets or not there.issuperset(config.targets):
         rule = f"adapters lie on linear layers of the model: {', '.join(sorted(there))}"
-        raise InputError(rule, ", ".join(unknown) or "none", "leave learner.lora.rank at 0")
+        raise InputError(rule, ", ".join(config.targets) or "none", "leave learner.lora.rank at 0")
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -18,6 +18,7 @@ from ssp.config import own
 from ssp.config.role import CorrectionConfig
 
 LOG_RATIO_LIMIT = 20.0  # exp stays finite in float32; the bound that the reference systems use
+MASKS, AGGREGATES = ("none", "token", "sequence"), ("token-mean", "sequence-mean", "fixed-length")
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def pg(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
 def ppo_clip(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """max(-A r, -A clip(r, 1 - low, 1 + high)), and where A < 0 at most -A dual.
 
-    Source: Schulman et al. 2017 (arXiv 1707.06347), eq. 7; separate bounds as in DAPO (Yu et al. 2025, arXiv
-    2503.14476); the constant bound for negative advantages ("dual clip") as in Ye et al. 2020 (arXiv 1912.09729).
+    Source: Schulman et al. 2017 (arXiv 1707.06347), eq. 7; separate bounds: DAPO (arXiv 2503.14476); dual clip: Ye et
+    al. 2020 (arXiv 1912.09729).
     """
     return _clipped(tokens.ratio(), tokens.advantages, options)
 
@@ -94,8 +95,7 @@ def gspo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
 def cispo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """-sg(clip(r, 1 - low, 1 + high)) A log pi: the weight is bounded, and no token loses its gradient.
 
-    Source: MiniMax-M1, Chen et al. 2025 (arXiv 2506.13585), eq. 4 and 5; there low is so large that it never acts (1
-    here).
+    Source: MiniMax-M1 (arXiv 2506.13585), eq. 4 and 5; there low is so large that it never acts (1 here).
     """
     ratio = tokens.ratio().detach()
     kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
@@ -106,8 +106,8 @@ def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """min(w, cap) max(-A u, -A clip(u, 1 - low, 1 + high)), u = pi / pi_prox, w = sg(pi_prox / pi_behaviour), cap
     `tis_cap`.
 
-    Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL, Fu et al. 2025 (arXiv 2505.24298), eq. 5;
-    the cap is that of `tis`, whose gradient it has in an update's first optimizer step.
+    Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL (arXiv 2505.24298), eq. 5; the cap is that
+    of `tis`, whose gradient it has in an update's first optimizer step.
     """
     weight = tokens.start_ratio()
     drift = _exp(tokens.logprobs - tokens.start())
@@ -116,10 +116,8 @@ def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
 
 
 def tis(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-    """-sg(min(r, cap)) A log pi: truncated importance sampling.
-
-    Source: truncation, Ionides 2008; its use for the mismatch of sampler and trainer, Yao et al. 2025.
-    """
+    """-sg(min(r, cap)) A log pi: truncated importance sampling. Source: Ionides 2008; its use for the mismatch of
+    sampler and trainer, Yao et al. 2025."""
     ratio = tokens.ratio().detach()
     return -ratio.clamp(max=options.tis_cap) * tokens.advantages * tokens.logprobs, ratio > options.tis_cap
 
@@ -141,16 +139,11 @@ def corrected(loss: Tensor, tokens: Tokens, correction: CorrectionConfig) -> tup
     return torch.where(masked, 0.0, loss), masked
 
 
-MASKS = ("none", "token", "sequence")
-AGGREGATES = ("token-mean", "sequence-mean", "fixed-length")
-
-
 def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:
     """What one token of each episode weighs in the loss, float64 [E]; `counts` [E]: trained tokens of each episode.
 
     token-mean: 1 / all tokens (DAPO). sequence-mean: the mean of the episodes' own means (GRPO). fixed-length: 1 /
-    (episodes * `length`), the same for long and short episodes whatever else is in the batch (Dr. GRPO, arXiv
-    2503.20783). An episode without trained tokens counts nowhere.
+    (episodes * `length`) (Dr. GRPO, arXiv 2503.20783). An episode without trained tokens counts nowhere.
     """
     counts = counts.double()
     episodes = (counts > 0).sum().clamp(min=1)
@@ -158,9 +151,7 @@ def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:
         return torch.full_like(counts, 1.0) / counts.sum().clamp(min=1)
     if aggregate == "sequence-mean":
         return 1.0 / (counts.clamp(min=1) * episodes)
-    if aggregate == "fixed-length":
-        return torch.full_like(counts, 1.0) / (episodes * length)
-    raise InputError("aggregate must be a known name", aggregate, f"set it to one of: {', '.join(AGGREGATES)}")
+    return torch.full_like(counts, 1.0) / (episodes * length)
 
 
 def _exp(log_ratio: Tensor) -> Tensor:

@@ -6,9 +6,10 @@ short row that counts for nothing.
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from ssp.base.printable import say
 from ssp.learning.backends.backend import Backend
 from ssp.learning.backends.ranks import Ranks, deal
 from ssp.learning.batch import lengths, micro_batches
+from ssp.learning.figures import Figures
 
 T = TypeVar("T")
 
@@ -66,6 +68,42 @@ def pieces(row_lengths: Tensor, rows: Tensor, memory: Memory, ranks: Ranks) -> l
     mine = [(part, True) for part in shares[ranks.rank]]
     filler = rows[row_lengths[rows].argmin()][None]
     return mine + [(filler, False)] * (max(map(len, shares)) - len(mine))
+
+
+class Job(NamedTuple):
+    """A loss on `rows` (long [K]) that end at `ends` [N]: `loss(rows, figures)` of a micro-batch, which `figures` take
+    note of. One that `learns` leaves its gradient."""
+
+    ends: Tensor
+    rows: Tensor
+    loss: Callable[[Tensor, Figures], Tensor]
+    figures: Figures
+    learns: bool = True
+
+
+def gradient(jobs: Sequence[Job], memory: Memory, backend: Backend) -> list[tuple[float, Figures]]:
+    """The loss of each job over all ranks and its figures, filled on; the gradient of the sum is left in `backend`."""
+
+    def attempt() -> list[tuple[float, Figures]]:
+        backend.zero()
+        work = [pieces(job.ends, job.rows, memory, backend.ranks) for job in jobs]
+        left = sum(len(parts) for job, parts in zip(jobs, work, strict=True) if job.learns)
+        out = []
+        for job, parts in zip(jobs, work, strict=True):
+            whole, figures = 0.0, copy.deepcopy(job.figures)
+            for rows, counts in parts:
+                with torch.set_grad_enabled(job.learns):
+                    loss = job.loss(rows, figures if counts else Figures())
+                whole += loss.item() if counts else 0.0
+                if job.learns:
+                    left -= 1
+                    backend.backward(loss if counts else 0.0 * loss, last=left == 0)
+            out.append((whole, figures))
+        return out
+
+    found = memory.within(attempt, backend.zero, backend.local)
+    losses = backend.ranks.total([loss for loss, _ in found])
+    return [(loss, figures) for loss, (_, figures) in zip(losses, found, strict=True)]
 
 
 def measured(trained: Tensor, memory: Memory, backend: Backend, ids: Tensor, *args: Any, **options: Any) -> Tensor:

@@ -76,9 +76,8 @@ class Objective:
         """InputError: unknown algorithm, loss or KL name; a critic's model that cannot be read."""
         self.config, self._memory, self._steps = config, memory, steps
         self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam, config.baseline)
-        self._loss = losses.get(config.loss)
+        self._loss, self._temperature = losses.get(config.loss), config.sampling.temperature
         self._options = losses.LossOptions(config.clip_low, config.clip_high, config.tis_cap, config.clip_dual)
-        self._temperature = config.sampling.temperature
         self.divergence = Divergence(config.kl, self._temperature)
         self.critic = None
         if self.algorithm.needs_values:
@@ -163,7 +162,7 @@ class Objective:
     def finish(self, update: Update, policy: Backend, step: int) -> dict[str, float]:
         """Let coefficient and anchor follow, once update `step` is done; its figures by their metric names."""
         update.figures.reduce(policy.ranks)
-        summary = {**update.figures.summary(), **self.divergence.figures()}
+        summary = update.figures.summary()
         self.divergence.after(summary, int(update.batch.valid.sum()), policy.local_tensors("model"), step)
         sizes = update.advantages[update.trained].abs()
         size = float(sizes.mean()) if len(sizes) else 0.0
@@ -190,7 +189,7 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
         advantages = torch.cat([advantages, rest])
     if algorithm.needs_values and batch.values is not None:
         targets = advantages + batch.values
-        advantages = whiten(advantages, trained, batch.graders)
+        advantages = whiten(advantages, trained)
     if penalty is not None and place == "future":
         penalty = torch.where(trained, penalty, 0.0).flip(1).cumsum(1).flip(1)
     if penalty is not None and place in ("advantage", "future"):

@@ -1,9 +1,8 @@
 """Rows side by side: the forward pass of a causal model without padding and without work that nobody reads.
 
-Owns how rows are laid out in one line of tokens, and the forward over that line, which calls the modules of a Hugging
-Face model (so adapters, hooks of sharded parameters and autocast work) but not its attention. Promises that no token
-sees another row's tokens, that rows which begin with the same prompt compute it once, that the last layer's MLP runs
-only where a state is asked for, and the states of the padded forward up to rounding.
+It calls the modules of a Hugging Face model (so adapters, hooks of sharded parameters and autocast work) but not its
+attention. No token sees another row's tokens; rows which begin with the same prompt compute it once; the last layer's
+MLP runs only where a state is asked for; the states are those of the padded forward up to rounding.
 """
 
 from __future__ import annotations
@@ -94,26 +93,20 @@ def packs(model: PreTrainedModel) -> bool:
 
 
 def prepare(model: PreTrainedModel, config: LearnerConfig) -> None:
-    """Lay rows side by side, and keep of each layer only its input, where `config` says so. Same gradient.
-
-    transformers computes a layer's activations again where the layer is in training mode; its parts stay in evaluation
-    mode, without dropout.
-    """
+    """Lay rows side by side, and keep of each layer only its input, where `config` says so. Same gradient."""
     if config.packing:
         enable_packing(model)
     if config.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         for module in model.modules():
             if isinstance(module, GradientCheckpointingLayer):
-                module.training = True
+                module.training = True  # which transformers asks; its parts stay without dropout
 
 
 def lay_out(ids: Tensor, mask: Tensor) -> Line:
-    """The line of rows `ids` [B, T] on which the tokens where `mask` [B, T] is true are predicted.
-
-    A row ends before its last masked token, which is predicted and never read. Rows that agree up to their first
-    masked token share that prompt. InvariantError: nothing to predict.
-    """
+    """The line of rows `ids` [B, T] on which the tokens where `mask` [B, T] is true are predicted; a row ends before
+    its last one. Rows that agree up to their first masked token share that prompt. InvariantError: nothing to
+    predict."""
     device, ids, mask = ids.device, ids.cpu(), mask.cpu().clone()
     mask[:, :1] = False  # nothing predicts it
     first = mask.int().argmax(dim=1).tolist()
@@ -216,9 +209,9 @@ def attend(
 ) -> Tensor:
     """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
 
-    `window`: a token sees at most so many, itself included. On a GPU in half precision one call of
-    `torch.nn.attention.varlen`; else `scaled_dot_product_attention` for each run of pieces of equal size. On a CPU that
-    is in float32, in which its kernel is faster than in bfloat16 (backward: twice).
+    `window`: a token sees at most so many, itself included. On a GPU in half precision one call of `varlen_attn`; else
+    `scaled_dot_product_attention` for each run of pieces of equal size, on a CPU in float32, in which its kernel is
+    faster.
     """
     dtype = value.dtype
     fast = query.is_cuda and dtype in HALF

@@ -1,24 +1,22 @@
-"""Which settings of algorithm, loss, KL and learner may stand together.
-
-Owns the rules about how a role learns, each small and named by what it guards, and what is allowed but worth a word.
-Promises that what would train wrongly is refused. Refuses to read files, and to judge a setting that another one only
-makes idle.
-"""
+"""Which settings of how a role learns may stand together. What would train wrongly is refused; a setting that another
+one only makes idle mostly passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import fields
 
-from ssp.base.episode import PROPOSER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, Refusals
 from ssp.config import own
+from ssp.config.role import LearnerConfig, RoleConfig
+from ssp.config.rules import Rule
 from ssp.config.schema import Config
-from ssp.learning.backends import settings as learner_rules
-from ssp.learning.backends.settings import trusted
 
-MARKED = ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
-SEQUENCE_CLIP = 0.1
-"""A bound on a sequence's ratio above this is one meant for a token's."""
+RATE = ("lr", "warmup_steps", "schedule")
+"""Settings of an optimizer step's rate, which each role's own step may have of its own."""
+
+Checks = Iterator[tuple[bool, str, object, str]]
+"""Whether it is broken, rule, value, next step."""
 
 
 def own_code_is_there(cfg: Config) -> None:
@@ -34,112 +32,164 @@ def own_code_is_there(cfg: Config) -> None:
             losses.get(block.loss)
 
 
-def stale_role_needs_trust_region(cfg: Config) -> None:
-    """Law 5: with a bound above 0 the loss must use the behaviour log-probs; plain `pg` would be biased."""
-    for role in cfg.roles:
-        bound, loss = getattr(cfg.schedule.max_staleness, role), cfg.block(role).loss
-        if bound > 0 and not trusted(loss):
-            raise InputError(
-                f"{role}.loss must be one of {own.saying('trust_region')} when schedule.max_staleness.{role} is above 0",
-                f"{role}.loss={loss} with a bound of {bound}",
-                f"add {role}.loss=tis, or set the bound to 0" + MARKED * own.is_own(loss),
-            )
+def settings_fit(cfg: Config) -> None:
+    """Every check of this file. InputError, or Refusals where several are broken."""
+    checks = [check for role in cfg.roles for check in (*_losses(cfg, role), *_learner(role, cfg.block(role)))]
+    checks += [*_groups(cfg), *_shared(cfg)]
+    found = {rule: InputError(rule, value, step) for broken, rule, value, step in checks if broken}
+    if found:
+        raise next(iter(found.values())) if len(found) == 1 else Refusals(list(found.values()))
 
 
-def minibatches_need_trust_region(cfg: Config) -> None:
-    """From the second optimizer step of a batch on its policy is not the one that sampled."""
-    for role in cfg.roles:
-        block = cfg.block(role)
-        if block.learner.minibatch > 0 and not trusted(block.loss):
-            raise InputError(
-                f"{role}.loss must be one of {own.saying('trust_region')} when {role}.learner.minibatch is above 0",
-                f"{role}.loss={block.loss} with minibatch={block.learner.minibatch}",
-                f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0" + MARKED * own.is_own(block.loss),
-            )
+RULES: tuple[Rule, ...] = (own_code_is_there, settings_fit)
 
 
-def kl_settings_fit(cfg: Config) -> None:
-    """A KL term does what its settings say: k1 in the loss has no gradient in expectation, only noise."""
-    for role in cfg.roles:
-        kl = cfg.block(role).kl
-        if own.says(kl.kind, "distributions") and kl.place != "loss":
-            rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
-            raise InputError(rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1")
-        if cfg.block(role).policy != "frozen" and kl.coef and kl.kind == "k1" and kl.place == "loss":
-            rule = f"{role}.kl.kind=k1 has no gradient in expectation, so {role}.kl.place is reward or advantage"
-            raise InputError(rule, "place=loss", f"set {role}.kl.place=reward, or {role}.kl.kind=k3")
-        if kl.coef == 0 and (kl.ema_tau < 1 or kl.target > 0):
-            rule = f"{role}.kl.ema_tau and {role}.kl.target belong to a KL term, so {role}.kl.coef is above 0"
-            raise InputError(rule, f"{role}.kl.coef=0", f"set {role}.kl.coef=0.001, or leave these alone")
+def _trusted(loss: str) -> bool:
+    """Whether a loss uses the behaviour log-probs (law 5). Of a run that is only looked at its own code is not
+    asked."""
+    return own.sealed(loss) or own.says(loss, "trust_region") is True
 
 
-def tokens_on_policy_are_trained(cfg: Config) -> None:
-    """Where trainer and sampler agree the ratio is 1: dual clip (Ye 2020) may not take such tokens."""
-    for role in cfg.roles:
-        block = cfg.block(role)
-        if block.policy == "frozen":
-            continue
-        if 0 < block.clip_dual <= 1:
-            rule = f"{role}.clip_dual is 0 (none) or above 1, the ratio of tokens on policy"
-            raise InputError(rule, f"{block.clip_dual:g}", f"set {role}.clip_dual=3")
+def _losses(cfg: Config, role: str) -> Checks:
+    block, known = cfg.block(role), own.saying("trust_region")
+    kl, loss, learns = block.kl, block.loss, block.policy != "frozen"
+    bound = getattr(cfg.schedule.max_staleness, role)
+    marked = ", or give your function the attribute trust_region = True once it uses tokens.behaviour" * own.is_own(
+        loss
+    )
+    yield (
+        bound > 0 and not _trusted(loss),
+        f"{role}.loss must be one of {known} when schedule.max_staleness.{role} is above 0",
+        f"{role}.loss={loss} with a bound of {bound}",
+        f"add {role}.loss=tis, or set the bound to 0{marked}",
+    )
+    yield (  # from the second optimizer step of a batch on its policy is not the one that sampled
+        block.learner.minibatch > 0 and not _trusted(loss),
+        f"{role}.loss must be one of {known} when {role}.learner.minibatch is above 0",
+        f"{role}.loss={loss} with minibatch={block.learner.minibatch}",
+        f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0{marked}",
+    )
+    yield (
+        kl.place != "loss" and bool(own.says(kl.kind, "distributions")),
+        f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions",
+        kl.place,
+        f"set {role}.kl.place=loss, or {role}.kl.kind=k1",
+    )
+    yield (
+        learns and kl.coef > 0 and kl.kind == "k1" and kl.place == "loss",
+        f"{role}.kl.kind=k1 has no gradient in expectation, so {role}.kl.place is reward or advantage",
+        "place=loss",
+        f"set {role}.kl.place=reward, or {role}.kl.kind=k3",
+    )
+    yield (
+        learns and 0 < block.clip_dual <= 1,
+        f"{role}.clip_dual is 0 (none) or above 1, the ratio of tokens on policy",
+        f"{block.clip_dual:g}",
+        f"set {role}.clip_dual=3",
+    )
 
 
-def dropped_context_needs_one_advantage(cfg: Config) -> None:
-    """An episode that was cut into several contexts is trained with one advantage, which these settings do not have."""
-    for role in cfg.roles:
-        block = cfg.block(role)
-        by_token = block.algorithm == "gae" or block.gamma < 1
-        by_token |= block.kl.coef > 0 and block.kl.place in ("reward", "future")
-        if block.limits.overflow == "drop" and (by_token or own.is_own(block.algorithm)):
-            raise InputError(
-                f"{role}.limits.overflow=drop needs one advantage an episode",
-                f"{role}.algorithm={block.algorithm}, gamma={block.gamma}, kl.place={block.kl.place}",
-                f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo gamma=1 kl.place=loss",
-            )
-
-
-def grpo_needs_attempts(cfg: Config) -> None:
-    """A group of one has no spread, so it would never learn."""
-    if cfg.solver.policy != "frozen" and own.says(cfg.solver.algorithm, "needs_group") and cfg.game.attempts < 2:
-        raise InputError(
-            f"solver.algorithm={cfg.solver.algorithm} compares attempts, so game.attempts is at least 2",
-            f"game.attempts={cfg.game.attempts}",
-            "set game.attempts=6, or solver.algorithm=reinforce",
+def _learner(role: str, block: RoleConfig) -> Checks:
+    learner, kl, learns = block.learner, block.kl, block.policy != "frozen"
+    for key in ("zero", "offload"):
+        value, default = getattr(learner, key), getattr(LearnerConfig(), key)
+        yield (
+            learns and learner.kind != "deepspeed" and value != default,
+            f"{role}.learner.{key} counts only with {role}.learner.kind=deepspeed",
+            value,
+            f"set {role}.learner.kind=deepspeed, or {role}.learner.{key}={default}",
         )
+    yield (
+        learns and learner.offload == "all" and learner.zero != 3,
+        f"{role}.learner.offload=all moves the parts of the weights, which {role}.learner.zero=3 makes",
+        f"zero={learner.zero}",
+        f"set {role}.learner.zero=3, or offload=optimizer",
+    )
+    yield (  # of what learns nothing, ranks are a number for plans
+        learner.kind == "torch" and learner.ranks > 1,
+        f"{role}.learner.kind=torch is one process, so it has one rank",
+        f"ranks={learner.ranks}",
+        f"set {role}.learner.kind=deepspeed, or {role}.learner.ranks=1",
+    )
+    fixed = learner.lora.rank > 0 or (block.policy == "shared" and kl.coef > 0)
+    yield (
+        learns and fixed and kl.ema_tau < 1,
+        f"the KL reference of an adapter is its base, of a shared policy its start, and does not move ({role})",
+        f"kl.ema_tau={kl.ema_tau}",
+        f"set {role}.kl.ema_tau=1, or learner.lora.rank=0 and policy=own",
+    )
+    yield (
+        block.policy == "shared" and block.algorithm == "gae",
+        f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for",
+        f"{role}.policy=shared",
+        f"set {role}.algorithm=grpo, or defaults.policy=own",
+    )
+    by_token = block.algorithm == "gae" or block.gamma < 1 or (kl.coef > 0 and kl.place in ("reward", "future"))
+    yield (  # an episode that was cut into several contexts is trained with one advantage
+        block.limits.overflow == "drop" and (by_token or own.is_own(block.algorithm)),
+        f"{role}.limits.overflow=drop needs one advantage an episode",
+        f"{role}.algorithm={block.algorithm}, gamma={block.gamma}, kl.place={kl.place}",
+        f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo gamma=1 kl.place=loss",
+    )
 
 
-def proposers_are_compared(cfg: Config) -> None:
-    """Questions share a baseline where there are several to a target, or where targets are put together."""
-    block, learns = cfg.proposer, PROPOSER in cfg.roles and cfg.proposer.policy != "frozen"
-    if learns and block.algorithm == "remax":
-        rule = "proposer.algorithm=remax needs a greedy question to each target, which nobody asks"
-        raise InputError(rule, "proposer.algorithm=remax", "set proposer.algorithm=reinforce")
-    if cfg.solver.group != "target":
-        rule = "solver.group is target: attempts are compared at one question"
-        raise InputError(rule, f"solver.group={cfg.solver.group}", "set proposer.group alone")
-    compares = own.is_own(block.algorithm) or own.says(block.algorithm, "needs_group")
-    if learns and block.group != "target" and not compares:
-        rule = f"proposer.group counts only with an algorithm that compares a group: {own.saying('needs_group')}"
-        raise InputError(rule, f"{block.group} with {block.algorithm}", "set proposer.algorithm=rloo")
-    if learns and block.algorithm == "rloo" and block.group == "target" and cfg.game.proposals == 1:
-        raise InputError(
-            "proposer.algorithm=rloo compares questions to one target, of which there is one",
-            "proposer.algorithm=rloo with game.proposals=1",
-            "set proposer.algorithm=reinforce (the batch as baseline), game.proposals=4, or proposer.group=hops",
-        )
+def _groups(cfg: Config) -> Checks:
+    asks, algorithm = cfg.proposer, cfg.solver.algorithm
+    learns = PROPOSER in cfg.roles and asks.policy != "frozen"
+    yield (
+        cfg.solver.policy != "frozen" and cfg.game.attempts < 2 and bool(own.says(algorithm, "needs_group")),
+        f"solver.algorithm={algorithm} compares attempts, so game.attempts is at least 2",
+        f"game.attempts={cfg.game.attempts}",
+        "set game.attempts=6, or solver.algorithm=reinforce",
+    )
+    yield (
+        learns and asks.algorithm == "remax",
+        "proposer.algorithm=remax needs a greedy question to each target, which nobody asks",
+        "proposer.algorithm=remax",
+        "set proposer.algorithm=reinforce",
+    )
+    yield (
+        learns and asks.algorithm == "rloo" and asks.group == "target" and cfg.game.proposals == 1,
+        "proposer.algorithm=rloo compares questions to one target, of which there is one",
+        "proposer.algorithm=rloo with game.proposals=1",
+        "set proposer.algorithm=reinforce (the batch as baseline), game.proposals=4, or proposer.group=hops",
+    )
 
 
-RULES: tuple[Callable[[Config], None], ...] = (
-    own_code_is_there,
-    stale_role_needs_trust_region,
-    minibatches_need_trust_region,
-    kl_settings_fit,
-    dropped_context_needs_one_advantage,
-    grpo_needs_attempts,
-    proposers_are_compared,
-    tokens_on_policy_are_trained,
-    *learner_rules.RULES,
-)
+def _shared(cfg: Config) -> Checks:
+    """A policy is shared by the two roles that play: one model, one program that trains it, one pace."""
+    shared, asks, answers = [role for role in cfg.roles if cfg.block(role).policy == "shared"], cfg.proposer, cfg.solver
+    if len(shared) < 2:
+        found = " ".join(f"{role}.policy={cfg.block(role).policy}" for role in cfg.roles)
+        step = "set defaults.policy=shared, or where nobody proposes policy=own"
+        yield bool(shared), "policy=shared is one policy for both roles", found, step
+        return
+    rule = "roles with policy=shared have one {}"
+    yield (
+        asks.model != answers.model,
+        rule.format("model"),
+        f"{asks.model} and {answers.model}",
+        "set defaults.model only",
+    )
+    apart = ("minibatch",) if asks.learner.combine or answers.learner.combine else ("minibatch", *RATE)
+    for name in (item.name for item in fields(LearnerConfig) if item.name not in apart):
+        one, other = (getattr(block.learner, name) for block in (asks, answers))
+        more = ", and with combine=true one learning rate" if name in RATE else ""
+        found = f"learner.{name}: {one} and {other}"
+        yield one != other, rule.format("learner") + more, found, f"set defaults.learner.{name} only"
+    bounds = cfg.schedule.max_staleness
+    yield (
+        bounds.proposer != bounds.solver,
+        rule.format("staleness bound: both train in the same step"),
+        f"proposer {bounds.proposer}, solver {bounds.solver}",
+        "set both schedule.max_staleness alike",
+    )
+    yield (  # so that the solver's policy is not the one that sampled any more (law 1)
+        not answers.learner.combine and not _trusted(answers.loss),
+        f"solver.loss is one of {own.saying('trust_region')} where a shared policy takes the proposer's step first",
+        f"solver.loss={answers.loss}",
+        "set solver.loss=ppo_clip, or defaults.learner.combine=true",
+    )
 
 
 def warnings(cfg: Config) -> Iterator[str]:
@@ -148,8 +198,3 @@ def warnings(cfg: Config) -> Iterator[str]:
         block = cfg.block(role)
         if block.policy != "frozen" and block.algorithm == "gae" and block.kl.coef == 0:
             yield f"{role}.algorithm=gae without a KL term: PPO may drift far from its start (set {role}.kl.coef=0.001)"
-        if block.policy != "frozen" and block.loss == "gspo" and block.clip_high > SEQUENCE_CLIP:
-            yield (
-                f"{role}.loss=gspo with {role}.clip_high={block.clip_high}: the mean log-ratio of a long sequence never gets"
-                f" there (the paper: {role}.clip_low=0.0003 {role}.clip_high=0.0004)"
-            )

@@ -29,7 +29,7 @@ from ssp.learning.forward import score
 from ssp.learning.memory import Memory
 from ssp.learning.objective import Objective
 from ssp.learning.packing import enable_packing, prepare
-from ssp.record.manifest import RECORD, protocol_of, read_record, seal
+from ssp.record.manifest import RECORD, check_files, protocol_of, read_record, seal
 
 OPTIMIZER, CRITIC, ANCHOR, ADAPTER = "optimizer", "critic", "anchor", "adapter"
 
@@ -103,9 +103,12 @@ class Stored:
         }
         held = [objective for objective in self.objectives.values() if objective.config.kl.coef]
         self.policy = Policy.make(self.source, self.config, bool(held))
-        self.work = Work.of(self.policy.model)
+        self.work = Work(self.policy.model)
         self.backend = backends.make(self.policy, self.config, self.config.lr, ranks)
         kind = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
+        adapter = self.config.lora
+        kept = {"lora": [adapter.rank, adapter.alpha, *sorted(adapter.targets)]} if adapter.rank else {}
+        self._layout = {**self.backend.layout, **kept}  # what must be the same to read its state
         self.rate = ranks.world * matrix_rate(str(self.backend.device), kind)
         for objective in held:
             moves = objective.config.kl.ema_tau < 1
@@ -116,7 +119,7 @@ class Stored:
     def weights(self) -> dict[str, np.ndarray]:
         """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated. Adapters
         are merged. Empty on other ranks than 0."""
-        return _arrays(self._weights())
+        return _arrays(self._kept(lora.weights(self.policy.model, self.backend.whole)))
 
     def anchor_weights(self) -> dict[str, np.ndarray]:
         """The same of the reference that the KL is measured to. InvariantError where it has no weights of its own."""
@@ -181,9 +184,6 @@ class Stored:
         self.step = record["step"]
         return record
 
-    def _weights(self) -> dict[str, Tensor]:
-        return self._kept(lora.weights(self.policy.model, self.backend.whole))
-
     def _kept(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """Of all that the ranks gather together, on the host in float32; nothing on other ranks than 0."""
         out = {}
@@ -193,14 +193,15 @@ class Stored:
         return out
 
     def _write_policy(self, folder: Path) -> None:
-        whole = self._weights()
+        whole = self._kept(lora.weights(self.policy.model, self.backend.whole))
         if self.ranks.rank == 0:
             checkpoint.write_policy(folder, self.policy.model, whole, self.source)
 
     def _write_anchor(self, folder: Path, master: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
         if self.backend.parted:
             folder.mkdir(exist_ok=True)
-            save_file({name: tensor.contiguous() for name, tensor in master.items()}, self._part(folder))
+            part = {name: tensor.contiguous() for name, tensor in master.items()}
+            save_file(part, folder / f"{self.ranks.rank}.safetensors")
         elif self.ranks.rank == 0:
             whole = {name: master[name].cpu() for name, _ in self.policy.model.named_parameters()}
             checkpoint.write_policy(folder, self.policy.model, whole, self.source)
@@ -209,27 +210,22 @@ class Stored:
     def _anchor(self, folder: Path) -> Iterable[tuple[str, Tensor]]:
         if not self.backend.parted:
             return named(checkpoint.load_model(folder))
-        checkpoint.require(self._part(folder))
-        return load_file(self._part(folder)).items()
-
-    def _part(self, folder: Path) -> Path:
-        return folder / f"{self.ranks.rank}.safetensors"
+        return load_file(folder / f"{self.ranks.rank}.safetensors").items()
 
     def _checked(self, folder: Path) -> dict[str, Any]:
         """The record of a checkpoint that this learner can go on from."""
         checkpoint.require(folder / RECORD)
-        wrote = read_record(folder).get("layout")
-        if wrote != self._layout:
+        record = read_record(folder)
+        if (wrote := record.get("layout")) != self._layout:
             rule = f"a run goes on with the learner that wrote its checkpoint: {self._layout}"
             step = "set learner.* as it was, or start a new run with the folder as <role>.model"
             raise InputError(rule, f"{folder} is of {wrote}", step)
-        objectives = self.objectives.values()
-        names = [] if self.backend.shards else [f"{OPTIMIZER}.pt"]
-        if any(objective.critic is not None for objective in objectives) and not self.backend.shards:
-            names.append(f"{CRITIC}.pt")
-        if any(objective.divergence.moving is not None for objective in objectives) and not self.backend.parted:
-            names.append(f"{ANCHOR}/{RECORD}")
-        record = checkpoint.read(folder, self.protocol, names)
+        protocol_of(folder)  # a checkpoint says it itself
+        protocol_of(folder, self.protocol)
+        for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict)):
+            if not isinstance(record.get(key), kind):
+                raise InputError(f"{RECORD} must hold {key}", f"{folder / RECORD} does not", "use another checkpoint")
+        check_files(folder, whole=True)
         for role, objective in self.objectives.items():
             found, name = (self._own(record["algorithm"], role) or {}).get("name"), objective.algorithm.name
             if found != name:
@@ -239,13 +235,6 @@ class Stored:
         if any(shapes.get(name) != shape for name, shape in self.policy.shapes.items()):
             raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {self.source}")
         return record
-
-    @property
-    def _layout(self) -> dict[str, Any]:
-        """How the state is cut and kept: what must be the same to read it."""
-        adapter = self.config.lora
-        kept = {"lora": [adapter.rank, adapter.alpha, *sorted(adapter.targets)]} if adapter.rank else {}
-        return {**self.backend.layout, **kept}
 
     def _states(self) -> dict[str, Any]:
         """Estimator and coefficient: of a learner of one role as they are, else by role."""

@@ -1,8 +1,5 @@
-"""Supervised fine-tuning of a small model in this process, and the small model itself: what the cold start and the
-practice of a tiny policy share. (A warm start learns through the role's learner, see `ssp.learning.warmup`.)
-
-Promises a stock `Qwen2ForCausalLM` whose first weights come from a seed and not from torch's global generator.
-"""
+"""Supervised fine-tuning of a small model in this process: what the cold start and the practice of a tiny policy share.
+(A warm start learns through the role's learner.)"""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ CLIP = 1.0
 
 
 def small_model(words: int, end: int, spread: float, seed: Sequence[Any], **sizes: Any) -> Qwen2ForCausalLM:
-    """A float32 Qwen2 with tied embeddings of so many `words`, `end` the id of the end of a turn. `sizes`: of `Qwen2Config`,
-    and `head_dim`, which it does not declare though the model reads it. Matrices are normal with deviation `spread`, drawn
-    from `seed`; biases are 0 and the scales of norms 1."""
-    head = {"head_dim": sizes.pop("head_dim")} if "head_dim" in sizes else {}
+    """A float32 `Qwen2ForCausalLM` with tied embeddings of so many `words`, `end` the id of the end of a turn. `sizes`:
+    of `Qwen2Config`, and `head_dim`, which it does not declare though the model reads it. Matrices are normal with
+    deviation `spread`, drawn from `seed`; biases are 0 and the scales of norms 1."""
+    head_dim = sizes.pop("head_dim", None)
     config = Qwen2Config(
         vocab_size=words, tie_word_embeddings=True, bos_token_id=None, eos_token_id=end, dtype="float32", **sizes
     )
-    for name, value in head.items():
-        setattr(config, name, value)
+    if head_dim:
+        config.head_dim = head_dim
     model = Qwen2ForCausalLM(config).float()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -42,7 +39,8 @@ def small_model(words: int, end: int, spread: float, seed: Sequence[Any], **size
 
 
 def nll(model: Qwen2ForCausalLM, ids: Tensor, mask: Tensor, past: Any = None) -> Tensor:
-    """Mean -log pi, nats, of the tokens of `ids` [N, T] where `mask` [N, T] is true. `past`: a cache of what comes before.
+    """Mean -log pi, nats, of the tokens of `ids` [N, T] where `mask` [N, T] is true. `past`: a cache of what comes
+    before.
 
     Padding is on the right, so the causal mask is enough.
     """

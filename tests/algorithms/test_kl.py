@@ -1,4 +1,5 @@
-"""KL estimators by exhaustive enumeration over a vocabulary of 6: what each one's value and gradient are in expectation."""
+"""KL estimators by exhaustive enumeration over a vocabulary of 6: what each one's value and gradient are in
+expectation."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import math
 import pytest
 import torch
 
-from ssp.base.errors import InputError
 from ssp.learning import kl
 from ssp.learning.kl import TopK, importance
 
@@ -106,23 +106,6 @@ def test_top_k_is_exact_at_every_k_off_policy(triple, name, k):
 
 
 @pytest.mark.covers("EP-02")
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("variant", ["exact", "paper"])
-def test_the_top_k_may_be_anybodys(triple, k, variant):
-    """The published code computes the sampling policy's top k exactly, ours the training policy's: the value is the same."""
-    logits, reference, behaviour = triple
-    top = behaviour.topk(k).indices
-    logprobs = torch.log_softmax(logits, 0)
-    gap = logprobs - reference
-    head = (logprobs.exp() * (gap if variant == "paper" else gap.detach()))[top].sum()
-    outside = torch.ones(VOCAB, dtype=DOUBLE).index_fill(0, top, 0.0)
-    tail = (outside * behaviour.exp() * importance(logprobs, behaviour) * kl.k4(logprobs, reference)).sum()
-    close(head + tail, expected("topk_reverse", triple, k, variant))
-    if variant == "exact":
-        close(gradient(head + tail, logits), gradient(truth(logits, reference)[0], logits))
-
-
-@pytest.mark.covers("EP-02")
 @pytest.mark.parametrize("k", [0, 1, 2, 3, 5, 6])
 @pytest.mark.parametrize(("name", "sign"), [("topk_reverse", 1.0), ("topk_forward", -1.0)])
 def test_the_published_top_k_has_the_value_but_not_the_gradient(triple, name, sign, k):
@@ -133,29 +116,6 @@ def test_the_published_top_k_has_the_value_but_not_the_gradient(triple, name, si
     probs = torch.softmax(logits, 0)
     top = (probs.detach() if name == "topk_reverse" else reference).topk(k).indices
     close(gradient(got, logits) - gradient(want, logits), sign * gradient(probs[top].sum(), logits))
-
-
-@pytest.mark.covers("EP-05")
-@pytest.mark.parametrize("name", ["topk_reverse", "topk_forward"])
-def test_the_tails_weight_is_bounded(name):
-    """The sampled word 0 lies outside the top 1 and was drawn with log-prob -32 or +28 off: s is exp(±20), or its bound."""
-    policy = torch.log_softmax(torch.tensor([[0.0, 3.0, 1.0]], dtype=DOUBLE), -1)
-    reference = torch.log_softmax(torch.tensor([[1.0, 3.0, 0.0]], dtype=DOUBLE), -1)
-    own = policy[:, 0]
-
-    def of(behaviour, **bounds):
-        return kl.get(name)(policy, reference, torch.tensor([0]), behaviour, TopK(1, **bounds)).item()
-
-    inside = kl.get(name)(policy, reference, torch.tensor([1]), None, TopK(1)).item()
-    tail = of(None) - inside
-    for shift, bounds, s in (
-        (30.0, {}, math.exp(20)),
-        (-30.0, {}, math.exp(-20)),
-        (30.0, {"high": 3.0}, 3.0),
-        (-30.0, {"low": 0.5, "high": 3.0}, 0.5),
-        (0.5, {"low": 0.5, "high": 3.0}, math.exp(0.5)),
-    ):
-        assert of(own - shift, **bounds) == pytest.approx(inside + s * tail, rel=1e-9)
 
 
 @pytest.mark.covers("EP-02")
@@ -184,16 +144,6 @@ def test_the_ends_of_top_k(triple):
     close(gradient(of("full", 1)[0], logits), gradient(reverse, logits))
 
 
-def test_values_by_hand():
-    logprobs, reference = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -1.0])
-    k3 = torch.tensor([math.exp(-0.5) - 1 + 0.5, math.exp(1) - 1 - 1])
-    wanted = {"k1": [0.5, -1.0], "k2": [0.125, 0.5], "k3": k3, "k3pp": k3, "k4": [0.5, -1.0], "abs": [0.5, 1.0]}
-    wanted["k5"] = [-0.5 * math.exp(-0.5), math.e]
-    assert set(wanted) == set(SAMPLED)
-    for name, want in wanted.items():
-        torch.testing.assert_close(kl.get(name)(logprobs, reference), torch.as_tensor(want))
-
-
 @pytest.mark.covers("EP-04")
 @pytest.mark.parametrize("name", SAMPLED)
 def test_zero_at_the_reference_finite_far_away_and_blind_to_the_references_gradient(name):
@@ -214,16 +164,6 @@ def test_clamps():
     assert kl.k1(far, near).tolist() == kl.k4(far, near).tolist() == [-300.0, 300.0]
 
 
-def test_the_distribution_estimators_are_finite_far_away():
-    logits = torch.tensor([[0.0, -400.0, 5.0], [400.0, 0.0, 0.0]], requires_grad=True)
-    reference = torch.log_softmax(torch.tensor([[-400.0, 0.0, 5.0], [0.0, 400.0, 0.0]]), -1)
-    for name in set(kl.names()) - set(SAMPLED):
-        logits.grad = None
-        values = kl.get(name)(torch.log_softmax(logits, -1), reference, torch.tensor([1, 0]), None, TopK(1))
-        values.sum().backward()
-        assert torch.isfinite(values).all() and torch.isfinite(logits.grad).all()
-
-
 @pytest.mark.covers("SR-04")
 def test_the_controller_moves_the_coefficient_towards_the_target():
     control = kl.Controller(0.001, target=0.1, horizon=1000)
@@ -238,9 +178,3 @@ def test_the_controller_moves_the_coefficient_towards_the_target():
     fixed = kl.Controller(0.001)
     fixed.update(9.0, 100)
     assert fixed.coef == 0.001
-
-
-def test_names():
-    assert set(kl.names()) == set("k1 k2 k3 k3pp k4 k5 abs topk_reverse topk_forward full".split())
-    with pytest.raises(InputError, match="abs, full, k1, k2, k3, k3pp"):
-        kl.get("k6")

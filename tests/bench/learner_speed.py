@@ -76,7 +76,7 @@ def measure(size: str, rounds: int, tokens: int, group: int, variants: list[str]
     )
     plain = Qwen2ForCausalLM(config).eval()
     ids, mask = rows(max(group, 2 * tokens // longest), longest, words, group)
-    ends, work = lengths(mask), Work.of(plain)
+    ends, work = lengths(mask), Work(plain)
     models: dict[str, PreTrainedModel] = {}
     parts = {}
     for name in variants:

@@ -2,11 +2,11 @@
 
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python tests/bench/trl_step.py [--mix uniform] [--latency-ms 20] ...
 
-Work of one step: --prompts x --n rollouts, a prompt of --prompt-len tokens, --turns turns of exactly --new-tokens tokens,
-an observation of --obs-len tokens between two turns. A random model never calls a tool, so the calls are forced; with
---mix uniform a rollout takes 1 to --turns turns, drawn from a hash of its tokens. Every call is a task of its own that
-sleeps --latency-ms; with --lanes above 1 one part of the rollouts generates while another one waits. Then the rewards, one
-update of the learner (GRPO, all rollouts in one optimizer step), and its weights into the engine.
+Work of one step: --prompts x --n rollouts, a prompt of --prompt-len tokens, --turns turns of exactly --new-tokens
+tokens, an observation of --obs-len tokens between two turns. A random model never calls a tool, so the calls are
+forced; with --mix uniform a rollout takes 1 to --turns turns, drawn from a hash of its tokens. Every call is a task of
+its own that sleeps --latency-ms; with --lanes above 1 one part of the rollouts generates while another one waits. Then
+the rewards, one update of the learner (GRPO, all rollouts in one optimizer step), and its weights into the engine.
 
 Prints `RESULT {json}` with the keys of the side that it is compared with. One thread, unless --threads says more.
 """
@@ -236,7 +236,6 @@ def report(options: argparse.Namespace, runs: list[Run]) -> None:
         "others_cores": middle(run.others for run in runs),
         "gen_tokens": tokens,
         "calls": middle(run.calls for run in runs),
-        "mismatch_p99": max(run.figures.get("logprob_mismatch/p99", 0.0) for run in runs),
         "mismatch_max": max(run.figures["logprob_mismatch/max"] for run in runs),
         "all_steps": [round(run.seconds["step"], 3) for run in runs],
         "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

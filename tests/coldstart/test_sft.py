@@ -7,12 +7,9 @@ import pytest
 import torch
 
 from ssp.config.schema import ColdStartConfig
-from ssp.game.world import World
-from ssp.game.world.vocabulary import FIRST_NAME_ID, NAMES, VOCABULARY
-from ssp.learning.coldstart import model as policy
+from ssp.game.world.vocabulary import FIRST_NAME_ID, VOCABULARY
 from ssp.learning.coldstart import sft, traces
 from ssp.learning.coldstart.store import GATES
-from ssp.learning.coldstart.traces import Trace
 from ssp.learning.supervised import nll
 from tests.blocks import made
 
@@ -26,37 +23,28 @@ def small(monkeypatch: pytest.MonkeyPatch, steps: int = 6) -> None:
 
 def test_first_weights_come_from_the_seed_alone() -> None:
     torch.manual_seed(1)
-    first = policy.build(3).state_dict()
+    first = sft.build(3).state_dict()
     torch.manual_seed(2)
-    again, other = policy.build(3).state_dict(), policy.build(4).state_dict()
-    assert sum(w.numel() for w in policy.build(3).parameters()) == 134_336
+    again, other = sft.build(3).state_dict(), sft.build(4).state_dict()
+    assert sum(w.numel() for w in sft.build(3).parameters()) == 134_336
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["model.embed_tokens.weight"], other["model.embed_tokens.weight"])
 
 
 def test_three_heads_start_out_reading_one_two_three_places_back() -> None:
-    model = policy.build(0)
+    model = sft.build(0)
     model.set_attn_implementation("eager")
     ids = torch.randint(0, len(VOCABULARY), (2, 60), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         weights = model(ids, output_attentions=True).attentions[0]
-    for head, offset in enumerate(policy.OFFSETS):
+    for head, offset in enumerate(sft.OFFSETS):
         back = torch.diagonal(weights[:, head], -offset, dim1=1, dim2=2)[:, 5:]
         assert float(back.mean()) > 0.95
 
 
-def test_a_sample_marks_what_the_policy_wrote() -> None:
-    trace = Trace("x")
-    trace.read("<q> ? </q>")
-    trace.write(f"<answer> {NAMES[0]} </answer>")
-    sample = sft.sample_of(trace)
-    assert [VOCABULARY[i] for i in sample.ids] == trace.text.split()
-    assert sample.mask.tolist() == [False] * 3 + [True] * 3
-
-
 def test_batches_fit_and_rename_consistently() -> None:
     samples = [sft.sample_of(trace) for trace in traces.mixture(traces.makers(0), 60)]
-    plain = {tuple(sample.ids.clip(max=FIRST_NAME_ID)) for sample in samples}
+    plain = {tuple(own.clip(max=FIRST_NAME_ID)) for own, _ in samples}
     stream = sft.batches(samples, np.random.default_rng(0))
     for _ in range(20):
         ids, mask = next(stream)
@@ -64,13 +52,13 @@ def test_batches_fit_and_rename_consistently() -> None:
         for row in ids.numpy():
             assert tuple(np.trim_zeros(row, "b").clip(max=FIRST_NAME_ID)) in plain
     a, b = (next(sft.batches([samples[0]], np.random.default_rng(seed)))[0].numpy()[0] for seed in (1, 2))
-    names = samples[0].ids >= FIRST_NAME_ID
+    names = samples[0][0] >= FIRST_NAME_ID
     assert (a[names] != b[names]).any() and (a[~names] == b[~names]).all()
-    assert len(set(zip(samples[0].ids, a, strict=True))) == len(set(samples[0].ids)) == len(set(a))
+    assert len(set(zip(samples[0][0], a, strict=True))) == len(set(samples[0][0])) == len(set(a))
 
 
 def test_what_is_learned_is_the_marked_tokens() -> None:
-    model = policy.build(0)
+    model = sft.build(0)
     ids = torch.randint(0, len(VOCABULARY), (2, 9), generator=torch.Generator().manual_seed(0))
     mask = torch.zeros(2, 9, dtype=torch.bool)
     mask[0, 3], mask[1, 8] = True, True
@@ -102,17 +90,3 @@ def test_the_gate_and_the_cap_begin_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert passed.steps == 7 and passed.passed and not passed.capped
     capped = sft.train(made(ColdStartConfig, max_seconds=0.01), {"1hop": 2.0})
     assert capped.capped and capped.steps < 40
-
-
-def test_the_rate_warms_up_and_falls() -> None:
-    plan = [sft.rate(step, sft.STEPS, None) for step in range(sft.STEPS)]
-    assert plan[0] < plan[sft.WARMUP] and plan[-1] < sft.FLOOR + 0.01 and max(plan) <= 1.0
-    tail = [sft.rate(step, 900, 800) for step in range(800, 900)]
-    assert abs(tail[0] - plan[800]) < 1e-9 and tail[-1] < sft.FLOOR + 0.02 and tail == sorted(tail, reverse=True)
-
-
-def test_worlds_of_the_cold_start_are_not_those_of_play() -> None:
-    play = {(s, r, o) for seed in (11, 12) for s, row in World(seed).facts.items() for r, o in row.items()}
-    for maker in traces.makers(0):
-        own = {(s, r, o) for s, row in maker.world.facts.items() for r, o in row.items()}
-        assert len(own & play) < 0.03 * len(own)

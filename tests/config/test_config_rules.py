@@ -141,8 +141,6 @@ def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
             ["solver.kl.coef=0.1", "solver.kl.kind=full", "solver.kl.place=reward"],
             "set solver.kl.place=loss, or solver.kl",
         ),
-        (["solver.kl.ema_tau=0.9"], "set solver.kl.coef=0.001"),
-        (["solver.kl.target=0.1"], "set solver.kl.coef=0.001"),
         (["solver.limits.overflow=drop", "solver.algorithm=gae"], "set solver.limits.overflow=stop"),
         (["solver.limits.overflow=drop", "solver.gamma=0.9"], "set solver.limits.overflow=stop"),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ssp.base.errors import InputError
-from ssp.selfplay.settings import load, warnings
+from ssp.selfplay.settings import load
 
 KL = "solver.kl.coef=0.1"
 
@@ -35,10 +35,3 @@ def test_what_would_train_wrongly_is_refused(typed: list[str], rule: str) -> Non
 )
 def test_what_another_setting_makes_idle_passes(typed: list[str]) -> None:
     load("quickstart", typed)
-
-
-def test_a_bound_for_tokens_on_a_sequence_is_worth_a_word() -> None:
-    wide = warnings(load("quickstart", ["solver.loss=gspo"]))
-    assert any("the mean log-ratio of a long sequence never gets there" in line for line in wide)
-    tight = ["solver.loss=gspo", "solver.clip_low=0.0003", "solver.clip_high=0.0004"]
-    assert not any("gspo" in line for line in warnings(load("quickstart", tight)))

@@ -75,41 +75,6 @@ def test_a_bfloat16_model_is_the_cast_of_a_float32_master():
         assert torch.equal(anchors[1].master[name], tensors(exact)[name])
 
 
-@pytest.mark.covers("EP-01")
-def test_a_bfloat16_policy_without_drift_moves_nothing():
-    """The published average moves 9 % of the weights here, by its two roundings."""
-    model = Small(1, torch.bfloat16)
-    anchor, start = average(model, 0.9, 1), tensors(model)
-    for step in range(1, 20):
-        anchor.follow(named(Small(1, torch.bfloat16)), step)
-    assert all(torch.equal(start[name], tensor) for name, tensor in tensors(model).items())
-    assert all(torch.equal(anchor.master[name], start[name].float()) for name in ("a", "b", "seen"))
-
-
-def shards(model, rank):
-    """Half of every tensor as ZeRO cuts it: flat, without regard for rows, the last one padded."""
-    for name, tensor in named(model):
-        flat = tensor.detach().flatten()
-        flat = torch.cat([flat, flat.new_zeros(flat.numel() % 2)])
-        yield name, flat.chunk(2)[rank].clone()
-
-
-@pytest.mark.covers("EP-01")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_two_workers_with_half_of_every_tensor_are_the_whole(dtype):
-    model = Small(0, dtype)
-    halves = [dict(shards(model, rank)) for rank in (0, 1)]
-    anchors = [average(model, 0.9, 2), *(Average(half.items(), 0.9, 2) for half in halves)]
-    for step in range(1, 9):
-        policy = Small(step)
-        for anchor, given in zip(anchors, (named(policy), shards(policy, 0), shards(policy, 1)), strict=True):
-            anchor.follow(given, step)
-    for name in ("a", "b", "seen"):
-        whole = tensors(model)[name]
-        got = torch.cat([half[name] for half in halves])[: whole.numel()].view(whole.shape)
-        assert torch.equal(got, whole) and not torch.equal(whole, tensors(Small(0, dtype))[name])
-
-
 def test_tensors_of_another_policy_are_a_bug_and_change_nothing():
     model = Small(0)
     anchor, start = average(model, 0.5, 1), tensors(model)
@@ -128,17 +93,6 @@ def test_tensors_of_another_policy_are_a_bug_and_change_nothing():
 def anchored(role):
     role.kl.coef, role.kl.ema_tau, role.kl.ema_every, role.learner.lr = 0.05, 0.5, 2, 1e-2
     return role
-
-
-def test_a_learners_anchor_follows_its_policy(model_dir, make_batch, anchored):
-    learner = SoloLearner(model_dir, anchored)
-    start = learner.weights()
-    learner.update(make_batch(seed=0))
-    name = "model.norm.weight"
-    anchor = dict(learner.divergence.reference.named_parameters())[name]
-    assert np.array_equal(anchor.numpy(), start[name])
-    learner.update(make_batch(seed=1))
-    np.testing.assert_allclose(anchor.numpy(), (start[name] + learner.weights()[name]) / 2, atol=1e-7)
 
 
 @pytest.mark.covers("EP-10")

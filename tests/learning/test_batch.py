@@ -30,9 +30,8 @@ def test_collate_copies_the_log_and_pads_right(make_episodes):
 def test_a_void_has_no_value(make_episodes):
     episodes = make_episodes(2)
     episodes[1].void("retriever_down")
-    batch = collate(episodes, [1.0, None], [0, 0], graders=[3, 4])
+    batch = collate(episodes, [1.0, None], [0, 0])
     assert batch.valid.tolist() == [True, False] and math.isnan(batch.rewards[1])
-    assert batch.graders.tolist() == [3, 4]
     with pytest.raises(InvariantError, match="void but its reward"):
         collate(episodes, [1.0, 0.0], [0, 0])
 

@@ -42,23 +42,14 @@ def test_against_numpy_whatever_the_split(parts: int) -> None:
     assert got["clip_fraction/dual"] == pytest.approx(np.mean((w > 3.0) & ~gain)) and got["clip_fraction/dual"] > 0
     shares = [got[f"clip_fraction/{name}"] for name in ("low", "high", "dual")]
     assert got["clip_fraction"] == pytest.approx(sum(shares))
-    assert got["logprob_mismatch/p99"] == pytest.approx(np.quantile(abs(log), 0.99), rel=0.12)
     assert got["logprob_mismatch/max"] == pytest.approx(abs(log).max())
-
-
-@pytest.mark.parametrize("spread", [1e-7, 1e-3, 3.0])
-def test_p99_of_any_size(spread: float) -> None:
-    figures, made = Figures(), tokens(4000, spread, 1)
-    add(figures, made)
-    exact = float(np.quantile((made.logprobs - made.behaviour).abs().double().numpy(), 0.99))
-    assert figures.summary()["logprob_mismatch/p99"] == pytest.approx(exact, rel=0.12)
 
 
 def test_equal_programs_have_no_mismatch_and_all_samples() -> None:
     figures = Figures()
     add(figures, tokens(100, 0.0))
     got = figures.summary()
-    assert [got[f"logprob_mismatch/{name}"] for name in ("kl", "p99", "max")] == [0.0, 0.0, 0.0]
+    assert [got[f"logprob_mismatch/{name}"] for name in ("kl", "max")] == [0.0, 0.0]
     assert got["ratio/samples"] == pytest.approx(1.0)
 
 
@@ -68,7 +59,7 @@ def test_a_later_mini_batch_is_no_mismatch() -> None:
     figures.steps = 1
     add(figures, tokens(100, 1.0))
     got = figures.summary()
-    assert got["logprob_mismatch/p99"] == got["logprob_mismatch/max"] == 0.0 and got["ratio/samples"] < 0.9
+    assert got["logprob_mismatch/max"] == 0.0 and got["ratio/samples"] < 0.9
 
 
 def test_masked_share_and_an_update_without_tokens() -> None:
@@ -78,10 +69,3 @@ def test_masked_share_and_an_update_without_tokens() -> None:
     assert figures.summary()["correction/masked"] == pytest.approx(0.3)
     empty = Figures().summary()
     assert empty["ratio/samples"] == 1.0 and all(np.isfinite(list(empty.values())))
-
-
-def test_a_log_ratio_that_is_no_number_counts_as_the_largest() -> None:
-    figures, made = Figures(), tokens(4, 0.0)
-    made.logprobs[0] = float("nan")
-    figures.add(made, torch.zeros(4, dtype=torch.bool), torch.ones(4))
-    assert figures.sizes[-1] == 1 and figures.quantile(1.0) == 128.0

@@ -55,16 +55,6 @@ def test_the_second_time_ends_the_run_and_says_what_to_set(model_dir, make_batch
     assert isinstance(caught.value, SspError) and learner.step == 0
 
 
-def test_once_is_once_in_a_run(model_dir, make_batch, role):
-    learner, batch = SoloLearner(model_dir, role), make_batch(8)
-    made = failing(learner, [1], SHORT[0])
-    learner.update(batch)
-    with pytest.raises(OutOfMemory):
-        failing(learner, [1], SHORT[0])
-        learner.update(batch)
-    assert len(made) > 1
-
-
 def test_other_errors_are_none_of_its_business(model_dir, make_batch, role):
     learner = SoloLearner(model_dir, role)
     failing(learner, [1], RuntimeError("shape mismatch"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import pytest
 import torch
@@ -18,10 +17,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError
 from ssp.learning import kl
 from ssp.learning.batch import lengths, micro_batches
-from ssp.learning.forward import score, states
+from ssp.learning.forward import score
 from ssp.learning.kl import TopK
 from ssp.learning.packing import Segments, attend, enable_packing, lay_out, packs, rotate
 
@@ -114,18 +113,6 @@ def test_packed_is_padded(name, kind):
 
 
 @pytest.mark.covers("SR-10")
-def test_states_of_a_body_without_head():
-    """What a critic reads."""
-    padded, packed = pair("qwen3")
-    ids, mask = ragged()
-    one = states(padded.base_model, ids, mask)
-    torch.testing.assert_close(states(packed.base_model, ids, mask), one, atol=1e-5, rtol=0)
-    body = copy.deepcopy(padded.base_model)
-    enable_packing(body)
-    torch.testing.assert_close(states(body, ids, mask), one, atol=1e-5, rtol=0)
-
-
-@pytest.mark.covers("SR-10")
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_do_not_see_each_other(name):
     _, packed = pair(name)
@@ -152,14 +139,6 @@ def test_what_follows_the_last_predicted_token_is_not_computed():
     rows, positions = mask.nonzero().unbind(1)
     assert line.ids[line.asked].tolist() == ids[rows, positions - 1].tolist()
     assert line.positions[line.asked].tolist() == (positions - 1).tolist()
-
-
-def test_a_line_needs_a_token_to_predict():
-    ids, mask = ragged()
-    none = torch.zeros_like(mask)
-    none[:, 0] = True  # nothing predicts the first token
-    with pytest.raises(InvariantError, match="needs a token"):
-        lay_out(ids, none)
 
 
 @pytest.mark.covers("SR-10")
@@ -204,23 +183,6 @@ def test_models_that_it_cannot_compute_are_refused():
     assert not packs(other)
 
 
-def test_packing_leaves_the_model_as_it_is(tmp_path):
-    padded, packed = pair("qwen2")
-    ids, _ = ragged()
-    with torch.no_grad():
-        torch.testing.assert_close(packed(ids).logits, padded(ids).logits, atol=0, rtol=0)
-    packed.save_pretrained(tmp_path / "packed")
-    padded.save_pretrained(tmp_path / "padded")
-    read = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("packed", "padded")]
-    assert read[0] == read[1]
-    twin = copy.deepcopy(packed)
-    with torch.no_grad():
-        next(twin.parameters()).add_(1.0)
-        mask = torch.zeros_like(ids, dtype=torch.bool)
-        mask[:, 3] = True
-        assert not torch.allclose(states(twin, ids, mask), states(packed, ids, mask))  # a copy computes its own weights
-
-
 def test_rotation_has_the_gradient_of_its_formula():
     torch.manual_seed(0)
     x = torch.randn(5, 3, 8, dtype=torch.float64, requires_grad=True)
@@ -256,43 +218,6 @@ def test_packed_micro_batches_are_few_and_even(budget):
     expected = {1: [7, 30, 12, 12, 25, 9, 12], 45: [37, 24, 34, 12], 100: [49, 58], 10_000: [107]}
     assert totals == expected.get(budget, totals)
     assert micro_batches(sizes, rows[:0], budget, packing=True) == []
-
-
-class Widest(torch.utils._python_dispatch.TorchDispatchMode):
-    """The most elements of any result whose last axis is the vocabulary, but for gradients of the output layer."""
-
-    def __init__(self, hidden):
-        super().__init__()
-        self.hidden, self.cells = hidden, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor) and out.dim() == 2 and out.shape == (out.shape[0], VOCAB):
-            self.cells = max(self.cells, 0 if out.shape[0] == self.hidden else out.numel())
-        return out
-
-
-@pytest.mark.covers("EP-03", "SR-10")
-@pytest.mark.parametrize("kind", ["", "full", "topk_reverse"])
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_logits_of_the_whole_batch_never_exist(kind, checkpointing):
-    """Packed, with layers computed again or not: no more logits at a time than asked for, and the same numbers."""
-    _, packed = pair("qwen2")
-    ids, mask = ragged()
-    against = ()
-    if kind:
-        twin = copy.deepcopy(packed).requires_grad_(False)
-        next(twin.parameters()).add_(0.05)
-        against = (twin, lambda p, q, s, b: kl.get(kind)(p, q, s, b, TopK(3)))
-    if checkpointing:
-        packed.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        for layer in packed.base_model.layers:
-            layer.training = True
-    whole = outcome(packed, ids, mask, *against)
-    with Widest(16) as widest:
-        chunked = outcome(packed, ids, mask, *against, cells=VOCAB * 5)
-    same(whole, chunked)
-    assert 0 < widest.cells <= VOCAB * 5
 
 
 @pytest.mark.parametrize("window", [None, 3])

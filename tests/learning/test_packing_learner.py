@@ -6,9 +6,7 @@ import copy
 
 import pytest
 import torch
-from solo import SoloLearner, solo_critic
-
-from ssp.base.errors import InputError
+from solo import SoloLearner
 
 
 def updated(model_dir, role, batch, **settings):
@@ -43,46 +41,3 @@ def test_update_is_the_padded_one(model_dir, make_batch, role, coef, rank, check
     padded = updated(model_dir, role, batch, token_budget=200)
     same(padded, updated(model_dir, role, batch, token_budget=150, packing=True, checkpointing=checkpointing))
     same(padded, updated(model_dir, role, batch, token_budget=10**6, packing=True))
-
-
-@pytest.mark.covers("SR-10")
-def test_values_are_the_padded_ones(model_dir, make_batch, role):
-    role.algorithm, batch = "gae", make_batch(8)
-    values = []
-    for packing in (False, True):
-        role.learner.packing = packing
-        critic = solo_critic(model_dir, role)
-        for parameter in critic.net["head"].parameters():
-            parameter.data = torch.linspace(-1, 1, parameter.numel()).view(parameter.shape)
-        values.append(critic.values(batch, batch.mask))
-    torch.testing.assert_close(values[1], values[0], atol=1e-5, rtol=0)
-    assert values[0].abs().max() > 0.1
-
-
-@pytest.mark.covers("SR-10")
-def test_mixed_precision_keeps_float32_weights_and_a_small_mismatch(model_dir, make_batch, role):
-    batch = make_batch(12)
-    exact, figures = updated(model_dir, role, batch, packing=True)
-    rough, low = updated(model_dir, role, batch, packing=True, dtype="bfloat16")
-    assert all(grad.dtype == torch.float32 for grad in rough.values())
-    assert figures["logprob_mismatch/max"] < 1e-5 < low["logprob_mismatch/p99"] < 0.1
-    whole = [torch.cat([grad.flatten() for grad in grads.values()]) for grads in (exact, rough)]
-    assert torch.cosine_similarity(*whole, dim=0) > 0.99
-
-
-def test_a_model_that_cannot_be_packed_is_refused(model_dir, make_batch, role, tmp_path):
-    from transformers import MistralConfig, MistralForCausalLM
-
-    config = MistralConfig(
-        vocab_size=40,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-    )
-    MistralForCausalLM(config).save_pretrained(tmp_path)
-    (tmp_path / "ssp.json").write_text('{"protocol": "mini"}')
-    role.learner.packing = True
-    with pytest.raises(InputError, match="learner.packing"):
-        SoloLearner(tmp_path, role)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from ssp.base.errors import InputError
 from ssp.learning.learner import Learner
 
 
@@ -55,29 +54,3 @@ def test_else_the_proposers_step_comes_first(model_dir, both, batches):
     ours, theirs = learner.weights(), by_hand.weights()
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     assert (learner.step, by_hand.step) == (1, 2)
-
-
-def test_a_role_may_learn_alone(model_dir, both, batches):
-    both["proposer"].learner.combine = both["solver"].learner.combine = True
-    found = Learner(model_dir, both).update({"solver": batches["solver"]})
-    assert set(found) == {"solver"} and found["solver"]["grad_norm"] > 0
-
-
-def test_save_load_continue_is_bit_exact(tmp_path, model_dir, both, batches, make_batch):
-    both["solver"].algorithm, both["solver"].loss = "rae", "ppo_clip"  # an estimator with a state
-    learner = Learner(model_dir, both)
-    learner.update(batches)
-    learner.save(tmp_path / "v1", {"role": "solver"})
-    resumed = Learner(model_dir, both)
-    record = resumed.load(tmp_path / "v1")
-    assert record["algorithm"]["solver"]["name"] == "rae" and record["algorithm"]["proposer"]["name"] == "grpo"
-    more = {"proposer": make_batch(8, seed=3), "solver": make_batch(8, seed=4)}
-    a, b = learner.update(more), resumed.update(more)
-    for role in both:
-        assert {k: v for k, v in a[role].items() if k not in ("seconds", "mfu")} == {
-            k: v for k, v in b[role].items() if k not in ("seconds", "mfu")
-        }
-    ours, theirs = learner.weights(), resumed.weights()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
-    with pytest.raises(InputError, match="algorithm"):
-        Learner(model_dir, {"solver": both["solver"]}).load(tmp_path / "v1")

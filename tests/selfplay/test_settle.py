@@ -264,16 +264,14 @@ def test_each_drawn_row_is_asked_about_so_often() -> None:
         ({"game__proposals": 3}, "proposer.batch is a multiple"),
         ({"game__proposals": 2, "game__questions": "dataset"}, "game.proposals counts"),
         ({"proposer__algorithm": "rloo"}, "one target, of which there is one"),
-        ({"proposer__group": "hops", "proposer__algorithm": "reinforce"}, "proposer.group counts only"),
-        ({"solver__group": "hops"}, "solver.group is target"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        learning_rules.proposers_are_compared(config(**changes))
+        learning_rules.settings_fit(config(**changes))
         game_rules.targets_share_a_batch(config(**changes))
     for good in ({"game__proposals": 4, "proposer__algorithm": "rloo"}, {"proposer__group": "hops"}):
-        learning_rules.proposers_are_compared(config(**good))
+        learning_rules.settings_fit(config(**good))
         game_rules.targets_share_a_batch(config(**good))
 
 
@@ -362,4 +360,4 @@ def test_the_learner_takes_the_baseline(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_proposer_has_no_greedy_question() -> None:
     with pytest.raises(InputError, match="nobody asks"):
-        learning_rules.proposers_are_compared(config(proposer__algorithm="remax"))
+        learning_rules.settings_fit(config(proposer__algorithm="remax"))

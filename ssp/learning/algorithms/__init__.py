@@ -9,7 +9,8 @@ from torch import Tensor
 from ssp.base.errors import InputError
 from ssp.config import own
 from ssp.learning.algorithms import estimators
-from ssp.learning.algorithms.base import Algorithm, RewardBatch
+from ssp.learning.algorithms.base import Algorithm
+from ssp.learning.batch import Batch
 
 _ALGORITHMS: dict[str, type[Algorithm]] = {
     kind.name: kind
@@ -65,7 +66,7 @@ def _own(place: str, gamma: float, lam: float) -> Algorithm:
         raise InputError(f"{rule} is made by its class, called with (gamma, lam)", found, "correct it") from error
     given_by = made.advantages
 
-    def checked(batch: RewardBatch) -> Tensor:
+    def checked(batch: Batch) -> Tensor:
         given, on = given_by(batch), batch.mask.bool() & batch.valid.bool()[:, None]
         if not isinstance(given, Tensor) or given.shape != on.shape:
             found = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__

@@ -8,36 +8,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ssp.base.errors import InvariantError
+from ssp.learning.batch import Batch
 
 EPSILON = 1e-6
 
 
-class RewardBatch(Protocol):
-    """The fields that an estimator reads: rewards float [N], valid bool [N], groups long [N], mask bool [N, T].
-
-    Optional: `graders` long [N], the version that graded each row; `token_rewards` float [N, T], which then say all
-    that a row earned, `rewards` included; `values` float [N, T], the critic's value before each token;
-    `baseline_rewards` float [N], what the greedy answer to the same question earned, NaN where that attempt is void.
-    """
-
-    @property
-    def rewards(self) -> Tensor: ...
-    @property
-    def valid(self) -> Tensor: ...
-    @property
-    def groups(self) -> Tensor: ...
-    @property
-    def mask(self) -> Tensor: ...
-
-
 class Algorithm(ABC):
     """One advantage estimator; a stateless one overrides `advantages` only.
+
+    Of a batch it reads rewards float [N], valid bool [N], groups long [N], mask bool [N, T] and, where it is there:
+    token_rewards float [N, T], which then say all that a row earned, `rewards` included; values float [N, T], the
+    critic's before each token; baseline_rewards float [N], what the greedy answer earned, NaN where that attempt is
+    void.
 
     Every mean, spread and count is over the rows that are valid: of n attempts of which v are valid a spread has v - 1
     in the denominator, and a lone survivor (v = 1 < n) has nothing to be compared with, and advantage 0.
@@ -55,7 +43,7 @@ class Algorithm(ABC):
         self.gamma, self.lam = gamma, lam
 
     @abstractmethod
-    def advantages(self, batch: RewardBatch) -> Tensor:
+    def advantages(self, batch: Batch) -> Tensor:
         """float32 [N, T]: advantage on model tokens of valid rows, exactly 0 elsewhere.
 
         InvariantError when a valid row has a reward that is not finite, or when a field that it needs is missing.
@@ -71,28 +59,22 @@ class Algorithm(ABC):
             raise InvariantError(f"{self.name} keeps no state but got {sorted(state)}")
 
 
-def optional(batch: RewardBatch, field: str) -> Tensor | None:
-    """An optional field of the batch, None when the batch has none."""
-    found: Tensor | None = getattr(batch, field, None)
-    return found
-
-
-def required(batch: RewardBatch, field: str, name: str) -> Tensor:
+def required(batch: Batch, field: str, name: str) -> Tensor:
     """An optional field that the estimator `name` cannot do without. InvariantError when the batch has none."""
-    found = optional(batch, field)
+    found: Tensor | None = getattr(batch, field, None)
     if found is None:
         raise InvariantError(f"{name} needs a batch with {field}")
     return found
 
 
-def token_rewards(batch: RewardBatch) -> Tensor:
+def token_rewards(batch: Batch) -> Tensor:
     """What each token earned, float64 [N, T], 0 off the model tokens of valid rows.
 
     Without `batch.token_rewards` the episode's reward lies on its last model token and nowhere else (SR-33).
     InvariantError when a valid row has a reward that is not finite.
     """
     on = batch.mask.bool() & batch.valid.bool()[:, None]
-    given = optional(batch, "token_rewards")
+    given = getattr(batch, "token_rewards", None)
     if given is None:
         given = torch.where(ends(on), batch.rewards[:, None], 0.0)
     out = torch.where(on, given.double(), 0.0)
@@ -105,23 +87,20 @@ def ends(on: Tensor) -> Tensor:
     return on & (on.flip(1).cumsum(1).flip(1) == 1)
 
 
-def episode_rewards(batch: RewardBatch) -> Tensor:
+def episode_rewards(batch: Batch) -> Tensor:
     """What each row earned in all, float64 [N]: its `rewards`, or the sum of its `token_rewards` where these are given.
 
     Void rows keep their NaN. InvariantError when a valid row has a reward that is not finite.
     """
-    if optional(batch, "token_rewards") is not None:
+    if getattr(batch, "token_rewards", None) is not None:
         return token_rewards(batch).sum(dim=1)
     _finite(batch.rewards[batch.valid.bool()])
     return batch.rewards.double()
 
 
 def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
-    """G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, as if they stood side by side: [N,
-    T].
-
-    0 elsewhere: an observation neither discounts nor hides what comes after it.
-    """
+    """[N, T]: G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, as if they stood side by
+    side; 0 elsewhere."""
     on = mask.bool()
     out, later = torch.zeros_like(rewards), rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
@@ -156,16 +135,13 @@ def standardise(rewards: Tensor, valid: Tensor, groups: Tensor, spread: bool = T
     return out
 
 
-def whiten(values: Tensor, on: Tensor, graders: Tensor | None = None) -> Tensor:
-    """`values` [N, T] standardised over all tokens where `on` [N, T], each for itself and not a mean a row; float32.
-
-    Exactly 0 elsewhere. With `graders` [N] within the tokens of each grading version (law 4).
-    """
-    labels = torch.zeros(len(on), dtype=torch.long) if graders is None else graders
-    flat = values[on]
-    out = torch.zeros(on.shape, dtype=torch.float32)
-    every = torch.ones_like(flat, dtype=torch.bool)
-    out[on] = standardise(flat, every, labels[:, None].expand(on.shape)[on]).float()
+def whiten(values: Tensor, on: Tensor) -> Tensor:
+    """`values` [N, T] standardised over all tokens where `on` [N, T], each for itself and not a mean a row; float32,
+    exactly 0 elsewhere."""
+    flat, out = values[on], torch.zeros(on.shape, dtype=torch.float32)
+    out[on] = standardise(
+        flat, torch.ones_like(flat, dtype=torch.bool), torch.zeros(len(flat), dtype=torch.long)
+    ).float()
     return out
 
 

@@ -11,10 +11,8 @@ from torch import Tensor
 from ssp.base.errors import InputError, InvariantError
 from ssp.learning.algorithms.base import (
     Algorithm,
-    RewardBatch,
     ends,
     episode_rewards,
-    optional,
     over_tokens,
     required,
     returns,
@@ -22,6 +20,7 @@ from ssp.learning.algorithms.base import (
     token_rewards,
     whiten,
 )
+from ssp.learning.batch import Batch
 
 BASELINES = ("batch", "running", "none")
 
@@ -37,7 +36,7 @@ class Grpo(Algorithm):
     name, needs_group, baseline = "grpo", True, "group"
     spread = True
 
-    def advantages(self, batch: RewardBatch) -> Tensor:
+    def advantages(self, batch: Batch) -> Tensor:
         rewards = episode_rewards(batch)
         return over_tokens(standardise(rewards, batch.valid, batch.groups, self.spread, lone=True), batch.mask)
 
@@ -60,7 +59,7 @@ class Rloo(Algorithm):
 
     name, needs_group, baseline = "rloo", True, "group"
 
-    def advantages(self, batch: RewardBatch) -> Tensor:
+    def advantages(self, batch: Batch) -> Tensor:
         scored = batch.valid.bool()
         same = (batch.groups[:, None] == batch.groups[None, :]) & scored[None, :]
         n = same.sum(dim=1).double()
@@ -71,10 +70,9 @@ class Rloo(Algorithm):
 class Reinforce(Algorithm):
     """The same advantage on every model token of the episode. Source: Williams 1992 (REINFORCE with a baseline).
 
-    batch: A = (r - batch mean) / (batch std + 1e-6); a batch whose rows were graded by several versions (`graders`) is
-    standardised within each of them (law 4). running: A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the
-    earlier batches s < t that had a valid row, m_s the mean of their valid rewards; b = 0 in the first. Stateful: each
-    call moves the baseline. none: A = r.
+    batch: A = (r - batch mean) / (batch std + 1e-6). running: A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s)
+    over the earlier batches s < t that had a valid row, m_s the mean of their valid rewards; b = 0 in the first.
+    Stateful: each call moves the baseline. none: A = r.
     """
 
     name = "reinforce"
@@ -89,12 +87,10 @@ class Reinforce(Algorithm):
         self.baseline = baseline
         self._total = self._weight = 0.0
 
-    def advantages(self, batch: RewardBatch) -> Tensor:
+    def advantages(self, batch: Batch) -> Tensor:
         rewards = episode_rewards(batch)
         if self.baseline == "batch":
-            graders = optional(batch, "graders")
-            labels = torch.zeros_like(batch.groups) if graders is None else graders
-            return over_tokens(standardise(rewards, batch.valid, labels), batch.mask)
+            return over_tokens(standardise(rewards, batch.valid, torch.zeros_like(batch.groups)), batch.mask)
         valid = batch.valid.bool()
         out = torch.where(valid, rewards - (self._total / self._weight if self._weight else 0.0), 0.0)
         if self.baseline == "running" and bool(valid.any()):
@@ -107,13 +103,9 @@ class Reinforce(Algorithm):
         return {"total": self._total, "weight": self._weight} if self.baseline == "running" else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        numbers = all(isinstance(value, float) for value in state.values())
-        if set(state) != set(self.state_dict()) or not numbers:
-            raise InvariantError(
-                f"reinforce with baseline={self.baseline} keeps {sorted(self.state_dict())}, not {dict(state)}"
-            )
-        if state:
-            self._total, self._weight = state["total"], state["weight"]
+        if set(state) != set(self.state_dict()) or not all(isinstance(value, float) for value in state.values()):
+            raise InvariantError(f"baseline={self.baseline} keeps {sorted(self.state_dict())}, not {dict(state)}")
+        self._total, self._weight = state.get("total", 0.0), state.get("weight", 0.0)
 
 
 class ReinforcePP(Algorithm):
@@ -125,11 +117,11 @@ class ReinforcePP(Algorithm):
 
     name, baseline = "reinforce_pp", "batch"
 
-    def advantages(self, batch: RewardBatch) -> Tensor:
+    def advantages(self, batch: Batch) -> Tensor:
         on = batch.mask.bool() & batch.valid.bool()[:, None]
-        return whiten(returns(self.earned(batch, on), batch.mask, self.gamma), on, optional(batch, "graders"))
+        return whiten(returns(self.earned(batch, on), batch.mask, self.gamma), on)
 
-    def earned(self, batch: RewardBatch, on: Tensor) -> Tensor:
+    def earned(self, batch: Batch, on: Tensor) -> Tensor:
         """What each token in `on` [N, T] earned, float64 [N, T]."""
         return token_rewards(batch)
 
@@ -144,7 +136,7 @@ class ReinforcePPBaseline(ReinforcePP):
 
     name, needs_group = "reinforce_pp_baseline", True
 
-    def earned(self, batch: RewardBatch, on: Tensor) -> Tensor:
+    def earned(self, batch: Batch, on: Tensor) -> Tensor:
         rewards = episode_rewards(batch)
         centred = standardise(rewards, batch.valid, batch.groups, spread=False, lone=True)
         return token_rewards(batch) - torch.where(ends(on), (rewards - centred)[:, None], 0.0)
@@ -159,7 +151,7 @@ class Remax(Algorithm):
 
     name, baseline = "remax", "greedy"
 
-    def advantages(self, batch: RewardBatch) -> Tensor:
+    def advantages(self, batch: Batch) -> Tensor:
         baseline = required(batch, "baseline_rewards", self.name).double()
         on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
         earned = returns(token_rewards(batch), batch.mask, self.gamma)
@@ -180,7 +172,7 @@ class Rae(Algorithm):
         super().__init__(gamma, lam)
         self._mean = 0.0
 
-    def advantages(self, batch: RewardBatch) -> Tensor:
+    def advantages(self, batch: Batch) -> Tensor:
         rewards = episode_rewards(batch)
         out = torch.zeros_like(rewards)
         for row in torch.nonzero(batch.valid).squeeze(1).tolist():
@@ -208,7 +200,7 @@ class Gae(Algorithm):
 
     name, needs_values, baseline = "gae", True, "values"
 
-    def advantages(self, batch: RewardBatch) -> Tensor:
+    def advantages(self, batch: Batch) -> Tensor:
         values, rewards = required(batch, "values", self.name).double(), token_rewards(batch)
         on = batch.mask.bool() & batch.valid.bool()[:, None]
         out = torch.zeros_like(rewards)

@@ -34,9 +34,9 @@ class Backend:
     """Trains the parameters of `module` that require a gradient, at rate `lr`, together with the other ranks. Every
     method but `layout` and `count` is collective.
 
-    `device`: the GPU where there is one, else the CPU, on as many threads as torch is set to. `local`: forward and
-    backward need no other rank, so one may fail alone and begin again. `shards`: `write` writes the weights too, every
-    rank its own part. `parted`: a rank keeps only a part of each weight.
+    `device`: the GPU where there is one, else the CPU. `local`: forward and backward need no other rank, so one may
+    fail alone and begin again. `shards`: `write` writes the weights too, every rank its own part. `parted`: a rank
+    keeps only a part of each weight.
     """
 
     local, shards, parted = True, False, False

@@ -1,7 +1,4 @@
-"""The cold start: a tiny policy trained from random weights on mediocre traces, so that self-play can begin.
-
-`ensure(cfg, cache_root, progress)` gives its model folder.
-"""
+"""The cold start: a tiny policy trained from random weights on mediocre traces, so that self-play can begin."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Where the cold start's model folder comes from: the cache, the shipped artefact, or training.
 
-Owns the recipe's hash, the folder's layout (Hugging Face files and `ssp.json`) and its checks.
-Promises a whole, unaltered folder of exactly the asked recipe: an altered cache entry is made anew, an altered shipped
-artefact is refused. Refuses to know how training works and what the folder is used for.
+It is whole, unaltered, and of exactly the asked recipe: an altered cache entry is made anew, an altered shipped
+artefact is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ssp.base import cache
 from ssp.base.errors import InputError
 from ssp.config.schema import ColdStartConfig
-from ssp.record.manifest import read_record, seal, sound
+from ssp.record.manifest import RECORD, read_record, seal, sound
 
 if TYPE_CHECKING:
     from ssp.learning.coldstart import sft
@@ -47,38 +46,25 @@ def ensure(cfg: ColdStartConfig, cache_root: Path, progress: sft.Progress | None
     """The folder of the cold-started policy, under `cache_root/coldstart`; trained there when it is not yet.
 
     The shipped artefact serves its own recipe (copied into the cache, so that the path outlives this installation)
-    unless `scratch`; what was trained on this machine is used again in any case. `progress(done, message)`
-    hears of training, done in 0..1. InputError when the shipped artefact is altered.
+    unless `scratch`. `progress(done, message)` hears of training, done in 0..1. InputError when the shipped
+    artefact is altered.
     """
     name = recipe_hash(cfg)
-    trained, copied = cache_root / "coldstart" / name, cache_root / "coldstart" / f"{name}-shipped"
-    if scratch or not (ARTEFACT.is_dir() and _record(ARTEFACT).get("recipe", name) == name):
-        if not sound(trained, recipe=name):
-            cache.put(trained, lambda folder: _train(cfg, folder, progress), lambda folder: sound(folder, recipe=name))
-        return trained
-    if not sound(copied, recipe=name):
-        if not sound(ARTEFACT, recipe=name):
-            raise InputError(
-                "the shipped cold start must be as it was built",
-                f"an altered file in {ARTEFACT}",
-                "install again, or set another coldstart.seed",
-            )
-        cache.put(copied, _copy_artefact, lambda folder: sound(folder, recipe=name))
-    return copied
+    shipped = not scratch and (ARTEFACT / RECORD).is_file() and read_record(ARTEFACT)["recipe"] == name
+    entry = cache_root / "coldstart" / (f"{name}-shipped" if shipped else name)
+    if sound(entry, recipe=name):
+        return entry
+    if shipped and not sound(ARTEFACT, recipe=name):
+        rule, step = "the shipped cold start must be as it was built", "install again, or set another coldstart.seed"
+        raise InputError(rule, f"an altered file in {ARTEFACT}", step)
 
+    def make(folder: Path) -> None:
+        if shipped:
+            shutil.copytree(ARTEFACT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            _train(cfg, folder, progress)
 
-def _record(folder: Path) -> dict[str, Any]:
-    """The folder's record, {} when there is none or it cannot be read."""
-    try:
-        return read_record(folder)
-    except InputError:
-        return {}
-
-
-def _copy_artefact(folder: Path) -> None:
-    for path in sorted(ARTEFACT.iterdir()):
-        if path.is_file():
-            shutil.copyfile(path, folder / path.name)
+    return cache.put(entry, make, lambda folder: sound(folder, recipe=name))
 
 
 def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) -> None:

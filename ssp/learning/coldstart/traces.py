@@ -1,13 +1,12 @@
 """What the cold start learns from: traces of both roles and of the verifier, deliberately mediocre.
 
-Owns the making of traces in a generated world: text from the protocol, observations from the real search.
-Promises that a trace has the form that play has (same prompts, same observations) and that only what a policy writes
-is marked as such. Refuses to know token ids, models and training.
+A trace has the form that play has in a generated world (same prompts, same observations of the real search), and only
+what a policy writes is marked as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -42,18 +41,9 @@ class Trace:
     kind: str
     pieces: list[tuple[str, bool]] = field(default_factory=list)
 
-    def read(self, text: str) -> None:
-        """Add text that the environment wrote."""
-        self.pieces.append((text, False))
-
-    def write(self, text: str) -> None:
-        """Add text that the policy wrote."""
-        self.pieces.append((text, True))
-
-    @property
-    def text(self) -> str:
-        """The whole trace in one line."""
-        return " ".join(text for text, _ in self.pieces)
+    def add(self, text: str, wrote: bool = True) -> None:
+        """Add text that the policy wrote, or the environment."""
+        self.pieces.append((text, wrote))
 
 
 class TraceMaker:
@@ -62,7 +52,6 @@ class TraceMaker:
     def __init__(self, world: World, rng: np.random.Generator) -> None:
         self.world, self.rng = world, rng
         self.protocol = protocols.get("mini")
-        self._rows = {document.title: row for row, document in enumerate(world.documents())}
         self._documents = world.documents()
         index = bm25.build(document.contents for document in self._documents)
         self.found = {
@@ -76,7 +65,7 @@ class TraceMaker:
         """A question and its search, fact by fact; it often answers too early and sometimes reads a wrong relation."""
         start, relations = self._pick(self._paths[hops])
         trace = Trace(f"solver{hops}")
-        trace.read(self.protocol.render(SOLVER, {"question": " ".join([start, *relations, ASK])}))
+        trace.add(self.protocol.render(SOLVER, {"question": " ".join([start, *relations, ASK])}), wrote=False)
         entity = start
         for hop, relation in enumerate(relations):
             facts = self.world.facts[entity]
@@ -85,11 +74,11 @@ class TraceMaker:
             self._search(trace, entity)
             if self.rng.random() < WRONG_RELATION:
                 relation = self._pick([other for other in facts if other != relation])
-            trace.write(f"<think> {entity} {relation} {facts[relation]} </think>")
+            trace.add(f"<think> {entity} {relation} {facts[relation]} </think>")
             entity = facts[relation]
             if hop + 1 < hops and self.rng.random() < STOP_EARLY:
                 break
-        trace.write(f"<answer> {entity} </answer>")
+        trace.add(f"<answer> {entity} </answer>")
         return trace
 
     def proposer(self, hops: int) -> Trace:
@@ -97,14 +86,19 @@ class TraceMaker:
         chain = self._backwards(hops)
         target, start = chain[0][2], chain[-1][0]
         trace = Trace(f"proposer{len(chain)}")
-        trace.read(self.protocol.render(PROPOSER, {"target": target}))
+        trace.add(self.protocol.render(PROPOSER, {"target": target}), wrote=False)
         for subject, relation, entity in chain:
             self._search(trace, entity)
-            trace.write(f"<think> {subject} {relation} {entity} </think>")
+            trace.add(f"<think> {subject} {relation} {entity} </think>")
         relations = [relation for _, relation, _ in reversed(chain)]
         if self.rng.random() < BAD_QUESTION:
-            start, relations = self._spoil(start, relations, target)
-        trace.write(f"<question> {' '.join([start, *relations, ASK])} </question>")
+            way = int(self.rng.integers(3))
+            if way == 0:
+                place = int(self.rng.integers(len(relations)))
+                relations[place] = self._pick([relation for relation in RELATIONS if relation != relations[place]])
+            else:
+                start = self._pick(self.world.entities) if way == 1 else target
+        trace.add(f"<question> {' '.join([start, *relations, ASK])} </question>")
         return trace
 
     def verifier(self, hops: int) -> Trace:
@@ -128,11 +122,11 @@ class TraceMaker:
         return self._examine("easy", documents, asked, EASY_CORRUPTED)
 
     def _search(self, trace: Trace, entity: str) -> None:
-        trace.write(f"<search> {entity} </search>")
-        trace.read(self.protocol.observation(self.found[entity]))
+        trace.add(f"<search> {entity} </search>")
+        trace.add(self.protocol.observation(self.found[entity]), wrote=False)
 
     def _mentions(self, entity: str) -> list[Fact]:
-        """Facts with `entity` as their object, in the documents that a search for it shows."""
+        # Facts with it as their object, in the documents that a search for it shows.
         shown = (document.title for document in self.found[entity] if document.title != entity)
         return [(name, rel, entity) for name in shown for rel, obj in self.world.facts[name].items() if obj == entity]
 
@@ -150,15 +144,6 @@ class TraceMaker:
             entity = chain[-1][0]
             seen.add(entity)
         return chain
-
-    def _spoil(self, start: str, relations: list[str], target: str) -> tuple[str, list[str]]:
-        """A wrong question: another relation, another entity, or the target given away."""
-        way = int(self.rng.integers(3))
-        if way == 0:
-            place = int(self.rng.integers(len(relations)))
-            other = self._pick([relation for relation in RELATIONS if relation != relations[place]])
-            return start, [*relations[:place], other, *relations[place + 1 :]]
-        return (self._pick(self.world.entities), relations) if way == 1 else (target, relations)
 
     def _materials(self, chain: Sequence[Fact], noise: int) -> list[Document]:
         """The documents of the searches along `chain`, once each, and `noise` others, shuffled as the referee does."""
@@ -188,17 +173,14 @@ class TraceMaker:
         titles = {document.title for document in documents}
         for place, words in enumerate(asked):
             if self.rng.random() < corrupted:
-                words = self._corrupt(words, titles)
+                words = next(changed for changed in self._changes(words) if self._follow(changed, titles)[1] == NONE)
             question = " ".join([*words, ASK])
-            if place == 0:
-                prompt = {"documents": self.protocol.bodies(documents), "question": question}
-                trace.read(self.protocol.render(VERIFIER, prompt))
-            else:
-                trace.read(self.protocol.render(SOLVER, {"question": question}))
+            prompt = {"documents": self.protocol.bodies(documents)} if place == 0 else {}
+            role = VERIFIER if place == 0 else SOLVER
+            trace.add(self.protocol.render(role, {**prompt, "question": question}), wrote=False)
             facts, answer = self._follow(words, titles)
-            trace.write(
-                " ".join([*(f"<think> {s} {r} {o} </think>" for s, r, o in facts), f"<answer> {answer} </answer>"])
-            )
+            thoughts = [f"<think> {s} {r} {o} </think>" for s, r, o in facts]
+            trace.add(" ".join([*thoughts, f"<answer> {answer} </answer>"]))
         return trace
 
     def _follow(self, words: list[str], titles: set[str]) -> tuple[list[Fact], str]:
@@ -213,30 +195,23 @@ class TraceMaker:
             entity = target
         return facts, entity
 
-    def _corrupt(self, words: list[str], titles: set[str]) -> list[str]:
-        """A question near `words` that the documents do not answer."""
+    def _changes(self, words: list[str]) -> Iterator[list[str]]:
+        """Questions near `words`."""
         while True:
             place = int(self.rng.integers(len(words) + 1))
             other = self._pick(self.world.entities) if place == 0 else self._pick(RELATIONS)
-            changed = [*words[:place], other, *words[place + 1 :]]
-            if self._follow(changed, titles)[1] == NONE:
-                return changed
+            yield [*words[:place], other, *words[place + 1 :]]
 
     def _pick(self, items: Sequence[T]) -> T:
         return items[int(self.rng.integers(len(items)))]
 
 
 MIX = {
-    ("solver", 1): 0.18,
-    ("solver", 2): 0.20,
-    ("solver", 3): 0.18,
-    ("proposer", 1): 0.15,
-    ("proposer", 2): 0.13,
-    ("proposer", 3): 0.06,
-    ("verifier", 1): 0.04,
-    ("verifier", 2): 0.04,
-    ("verifier", 3): 0.02,
+    "solver": (0.18, 0.20, 0.18),
+    "proposer": (0.15, 0.13, 0.06),
+    "verifier": (0.04, 0.04, 0.02),
 }
+"""Shares of traces of 1, 2 and 3 hops."""
 BLOCK_SHARE = 0.18
 QUESTIONS_A_BLOCK = 5
 WORLDS = 4
@@ -257,7 +232,7 @@ def mixture(makers: Sequence[TraceMaker], n: int) -> list[Trace]:
     """`n` traces of the main mix, in the shares of `MIX` and `BLOCK_SHARE` to the nearest trace."""
     blocks = round(n * BLOCK_SHARE)
     made = [makers[i % len(makers)].block(QUESTIONS_A_BLOCK) for i in range(blocks)]
-    for (role, hops), share in MIX.items():
-        for i in range(round((n - blocks) * share)):
-            made.append(getattr(makers[i % len(makers)], role)(hops))
+    for role, shares in MIX.items():
+        for hops, share in enumerate(shares, 1):
+            made += [getattr(makers[i % len(makers)], role)(hops) for i in range(round((n - blocks) * share))]
     return made

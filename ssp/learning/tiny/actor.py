@@ -1,8 +1,7 @@
 """A policy without a model: it searches and hands in what the protocol asks for, in as many tokens as it is told.
 
-Owns what it says, and how much of it. Promises turns that are valid in any protocol, made of words of which each finds
-something in a generated world, and that everything is drawn from the episode's seed: `turns` says beforehand how long each
-turn will be. Refuses to be right: its answers are words at random, so a run pays it by `ssp.learning.tiny.reward:letters`.
+Its turns are valid in any protocol and drawn from the episode's seed. Its answers are words at random, so a run pays it
+by `ssp.learning.tiny.reward:letters`.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ def least_searches(cfg: Config, role: str) -> int:
 
 
 def turns(cfg: SimulatedConfig, seed: int, searches: tuple[int, int], cap: int) -> list[int]:
-    """Tokens of each turn of the episode of that seed: lognormal with mean `cfg.tokens`, at most `cap`; 0 where there is no
-    mean (a turn is as short as it can be). The last turn hands in, the others search, as often as the range says.
+    """Tokens of each turn of the episode of that seed: lognormal with mean `cfg.tokens`, at most `cap`; 0 where there
+    is no mean (a turn is as short as it can be). The last turn hands in, the others search, as often as the range says.
 
     >>> turns(SimulatedConfig(tokens=100, sigma=0.0), 7, (2, 2), 80)
     [80, 80, 80]
@@ -47,10 +46,9 @@ class Actor:
 
     def __init__(self, cfg: Config, role: str, renderer: Renderer) -> None:
         self._renderer, self._role = renderer, role
-        self._lengths = cfg.block(role).engine.simulated
-        limits = cfg.block(role).limits
-        self._cap = limits.turn_tokens
-        self._searches = (least_searches(cfg, role), limits.searches)
+        block = cfg.block(role)
+        self._lengths, self._cap = block.engine.simulated, block.limits.turn_tokens
+        self._searches = (least_searches(cfg, role), block.limits.searches)
         self._world = not natural(cfg.protocol)
         (self._filler,) = renderer.encode([f"{WORDS[0]} "])
 
@@ -60,15 +58,15 @@ class Actor:
         draws = generator(seed, "words")
         words = [WORDS[i] for i in draws.permutation(len(WORDS))]
         searches = turn < len(lengths) - 1
-        said = searching(self._renderer, self._role, words[turn % len(words)]) if searches else self._result(words)
+        if searches:
+            said = searching(self._renderer, self._role, words[turn % len(words)])
+        elif self._world and self._role == PROPOSER:
+            said = handing_in(self._renderer, self._role, f"{words[-1]} {words[-2]} ?")
+        else:
+            said = handing_in(self._renderer, self._role, result(self._renderer, self._role, words[-2:]))
         (core,) = self._renderer.encode([said])
         padding = max(0, lengths[min(turn, len(lengths) - 1)] - len(core))
         return (self._filler * padding)[:padding] + core
-
-    def _result(self, words: list[str]) -> str:
-        if self._world and self._role == PROPOSER:
-            return handing_in(self._renderer, self._role, f"{words[-1]} {words[-2]} ?")
-        return handing_in(self._renderer, self._role, result(self._renderer, self._role, words[-2:]))
 
 
 def searching(renderer: Renderer, role: str, query: str, ended: bool = True) -> str:

@@ -1,8 +1,8 @@
 """A tiny policy for any protocol: random weights, then a few seconds of practice in the protocol's form.
 
-Owns the tokenizer (byte-level, tags and stop strings in several tokens, the special tokens of the Qwen and Llama
-families, a chat template with tools), the model (a Qwen2 of 2 layers) and its practice. Promises that it searches and
-hands in what the protocol asks for, with words drawn at random: it knows nothing. Refuses to be a baseline.
+A byte-level tokenizer (tags and stop strings in several tokens, the special tokens of the Qwen and Llama families, a
+chat template with tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words
+drawn at random: it knows nothing.
 """
 
 from __future__ import annotations
@@ -58,22 +58,36 @@ def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path
     """
     what = json.dumps([VERSION, repr(protocol), template, recalls])
     entry = root / "tiny" / f"{protocol.id}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
-
-    if not sound(entry):
-        cache.put(entry, lambda folder: _make(protocol, template, recalls, folder), sound)
-    return entry
+    return entry if sound(entry) else cache.put(entry, lambda aside: _make(protocol, template, recalls, aside), sound)
 
 
 def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> None:
+    import torch
     from transformers.utils import logging
 
     from ssp.game.world.tokenizer import save
+    from ssp.learning.supervised import fit, small_model
 
     logging.disable_progress_bar()
     world = World(derive(0, "tiny") % 1000)
     tokens = tokenizer(protocol, world)
-    model = _model(len(tokens), int(str(tokens.eos_token_id)))
-    _practise(model, _Traces(Renderer(protocol, tokens, template), world, recalls))
+    model = small_model(
+        len(tokens),
+        int(str(tokens.eos_token_id)),
+        SPREAD,
+        (0, "tiny"),
+        hidden_size=HIDDEN,
+        intermediate_size=2 * HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,  # of 32 dimensions: what vLLM takes on CPUs too
+        num_key_value_heads=1,
+        max_position_embeddings=CONTEXT,
+    )
+    traces = _Traces(Renderer(protocol, tokens, template), world, recalls)
+    work = ((_loss(model, *traces.draw(role)) for role in traces.roles) for _ in range(STEPS))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95))
+    for _ in fit(model, [optimizer], work, lambda peak, step: peak * min(1.0, (step + 1) / 10) * (1.0 - step / STEPS)):
+        pass
     model.save_pretrained(folder)
     save(tokens, folder)
     seal(folder, protocol.mark)
@@ -98,35 +112,6 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     made.add_special_tokens({"additional_special_tokens": list(SPECIAL[1:])})
     made.chat_template = CHAT_TEMPLATE
     return made
-
-
-def _model(vocabulary: int, end: int) -> Qwen2ForCausalLM:
-    from ssp.learning.supervised import small_model
-
-    return small_model(
-        vocabulary,
-        end,
-        SPREAD,
-        (0, "tiny"),
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=2,  # of 32 dimensions: what vLLM takes on CPUs too
-        num_key_value_heads=1,
-        max_position_embeddings=CONTEXT,
-    )
-
-
-def _practise(model: Qwen2ForCausalLM, traces: _Traces) -> None:
-    """A few steps of supervised learning on traces of every role that the protocol knows."""
-    import torch
-
-    from ssp.learning.supervised import fit
-
-    work = ((_loss(model, *traces.draw(role)) for role in traces.roles) for _ in range(STEPS))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95))
-    for _ in fit(model, [optimizer], work, lambda peak, step: peak * min(1.0, (step + 1) / 10) * (1.0 - step / STEPS)):
-        pass
 
 
 def _loss(model: Qwen2ForCausalLM, prompt: list[int], rows: Sequence[tuple[list[int], list[bool]]]) -> Tensor:
@@ -157,7 +142,10 @@ class _Traces:
 
     def draw(self, role: str) -> tuple[list[int], list[tuple[list[int], list[bool]]]]:
         """Ids of a prompt, and of what may follow it, with which of these the policy writes."""
-        (prompt,) = self._renderer.encode([self._renderer.prompt(role, self._fields())])
+        fields = {"target": self._drawn(NAMES), "question": self._asked(), "searches": str(self._rng.integers(1, 4))}
+        examples = "\n".join(f"Question {n}: {self._asked()}" for n in (1, 2, 3))  # as some data sets have them
+        fields |= {"examples": examples} if self._rng.random() < 0.5 else {}
+        (prompt,) = self._renderer.encode([self._renderer.prompt(role, fields)])
         return prompt, [self._rest(role) for _ in range(ROWS)]
 
     def _rest(self, role: str) -> tuple[list[int], list[bool]]:
@@ -169,14 +157,8 @@ class _Traces:
         ids = [id_ for piece in encoded for id_ in piece]
         return ids, [mine for piece, (_, mine) in zip(encoded, pieces, strict=True) for _ in piece]
 
-    def _fields(self) -> dict[str, str]:
-        """A task as data sets give it: sometimes with examples of questions, sometimes without."""
-        given = {"target": self._drawn(NAMES), "question": self._asked(), "searches": str(self._rng.integers(1, 4))}
-        examples = "\n".join(f"Question {n}: {self._asked()}" for n in (1, 2, 3))
-        return given | ({"examples": examples} if self._rng.random() < 0.5 else {})
-
     def _asked(self) -> str:
-        """A question: of the world's form, or as this policy itself asks it."""
+        """A question: as this policy itself asks it, or of the world's form."""
         own = self._rng.random() < 0.5
         return self._result(PROPOSER) if own else f"{self._drawn(NAMES)} {self._drawn(RELATIONS)} ?"
 
@@ -190,7 +172,6 @@ class _Traces:
         return [(searching(self._renderer, role, query), True), (self._renderer.observation([found]), False)]
 
     def _result(self, role: str) -> str:
-        """A question, or an answer of one or two words."""
         return result(self._renderer, role, [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))])
 
     def _drawn(self, words: Sequence[str]) -> str:

@@ -24,29 +24,20 @@ BatchPlan = Sequence[PlanItem]
 
 
 class Taught(Protocol):
-    """A learner that is given blocks of episodes, by reference or as they are."""
+    """A learner that is given blocks of episodes, by reference or as they are.
+
+    `learn`: one learner step on `plan`; its figures. `measure`: the same without a step. `save`: write a checkpoint
+    folder, aside and renamed; `load` reads it back. `export`: write the policy alone, as a model folder that a run can
+    start from.
+    """
 
     @call(computes=True)
-    async def learn(self, plan: BatchPlan, /, *blocks: Any) -> dict[str, float]:
-        """One learner step on `plan`; its figures."""
-        ...
-
+    async def learn(self, plan: BatchPlan, /, *blocks: Any) -> dict[str, float]: ...
     @call(computes=True)
-    async def measure(self, plan: BatchPlan, /, *blocks: Any) -> dict[str, float]:
-        """The figures of `plan` without a step."""
-        ...
-
+    async def measure(self, plan: BatchPlan, /, *blocks: Any) -> dict[str, float]: ...
     @call(computes=True, work="save")
-    async def save(self, folder: str, meta: dict[str, Any], /) -> None:
-        """Write a checkpoint folder, aside and renamed."""
-        ...
-
+    async def save(self, folder: str, meta: dict[str, Any], /) -> None: ...
     @call(computes=True)
-    async def export(self, folder: str, meta: dict[str, Any], /) -> None:
-        """Write the policy alone, as a model folder that a run can start from."""
-        ...
-
+    async def export(self, folder: str, meta: dict[str, Any], /) -> None: ...
     @call(computes=True, work="load")
-    async def load(self, folder: str, /) -> None:
-        """Read a checkpoint folder back."""
-        ...
+    async def load(self, folder: str, /) -> None: ...
