@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, Refusals
 from ssp.config import own
 from ssp.config.role import LearnerConfig, RoleConfig

@@ -10,6 +10,7 @@ import torch
 from ssp.base.errors import InputError
 from ssp.config.role import CorrectionConfig
 from ssp.learning import losses
+from tests.blocks import made
 
 
 def run(name, logprobs, behaviour, advantages, proximal=None, rows=None, dtype=torch.float32, **options):
@@ -184,7 +185,7 @@ def test_the_token_mask_is_icepop(bandit):
     inside = (k >= 0.7) & (k <= 1.5)
     want = torch.autograd.grad(-(behaviour.exp() * torch.where(inside, k, 0.0) * surrogate).sum(), logits)[0]
     options = losses.LossOptions(tis_cap=1.5)
-    got, masked = bandit_gradient("decoupled", bandit, options, CorrectionConfig("token", 0.7, 1.5))
+    got, masked = bandit_gradient("decoupled", bandit, options, made(CorrectionConfig, mask="token", low=0.7, high=1.5))
     torch.testing.assert_close(got, want, atol=1e-8, rtol=0)
     assert torch.equal(masked, ~inside) and masked.any()
 
@@ -200,7 +201,7 @@ def masks(kind, ratios, rows, proximal=True, low=0.5, high=2.0):
     )
     tokens = losses.Tokens(*fields, leaf.detach() if proximal else None)
     values, masked = losses.corrected(
-        losses.pg(tokens, losses.LossOptions())[0], tokens, CorrectionConfig(kind, low, high)
+        losses.pg(tokens, losses.LossOptions())[0], tokens, made(CorrectionConfig, mask=kind, low=low, high=high)
     )
     values.sum().backward()
     assert torch.equal(values.detach()[masked], torch.zeros(int(masked.sum()), dtype=DOUBLE))

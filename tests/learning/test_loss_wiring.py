@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from ssp.config.role import CorrectionConfig
 from ssp.learning import losses
+from tests.blocks import made
 
 
 def parameters(learner):
@@ -38,7 +39,7 @@ def test_two_optimizer_steps_are_those_of_the_formulas(model_dir, make_batch, ro
     """Off-policy data, two mini-batches: in the second the start of the update is no longer the policy."""
     role.loss, role.learner.minibatch, role.learner.lr, role.learner.token_budget = loss, 8, 1e-2, 60
     role.clip_low, role.clip_high, role.aggregate = 0.05, 0.1, "sequence-mean"
-    role.correction = CorrectionConfig(mask, 0.9, 1.1)
+    role.correction = made(CorrectionConfig, mask=mask, low=0.9, high=1.1)
     batch = make_batch(16, noise=0.4)
     learner, model = SoloLearner(model_dir, role), AutoModelForCausalLM.from_pretrained(model_dir).eval()
     advantages = learner.algorithm.advantages(batch)

@@ -1,4 +1,5 @@
-"""Through a real model: whatever the estimator, loss, mask, KL and bonus, only what predicts a trained token has a gradient.
+"""Through a real model: whatever the estimator, loss, mask, KL and bonus, only what predicts a trained token has a
+gradient.
 
 The last hidden state feeds the logits and nothing else, so exactly zero there is exactly zero at the logits.
 """
@@ -17,6 +18,7 @@ from ssp.learning.batch import Batch
 from ssp.learning.forward import score, states
 from ssp.learning.kl import TopK
 from ssp.learning.objective import estimate
+from tests.blocks import made
 
 NAN = float("nan")
 
@@ -71,7 +73,7 @@ def test_no_estimator_and_no_loss_reaches_an_observation(model, batch, name, pla
     for loss in losses.names():
         values, _ = losses.get(loss)(tokens, losses.LossOptions(1.0, 99.0, 9.0, 0.0))
         for mask in losses.MASKS:
-            kept, masked = losses.corrected(values, tokens, CorrectionConfig(mask, 0.97, 1.6))
+            kept, masked = losses.corrected(values, tokens, made(CorrectionConfig, mask=mask, low=0.97, high=1.6))
             assert (mask == "none") is not bool(masked.any()) and not masked.all()
             assert_only_at((kept * weights).sum(), hidden, on[:, 1:])
 

@@ -12,6 +12,7 @@ from ssp.engines.base import Sampling
 from ssp.engines.torch_engine import TorchEngine
 from ssp.learning import algorithms
 from ssp.learning.batch import Batch, collate
+from tests.blocks import made
 
 GOOD = frozenset(range(6))
 """Of 40 words; the second word must be one of these."""
@@ -49,8 +50,8 @@ def test_the_toy_is_learned(model_dir, role, name):
     [
         {"loss": "gspo", "clip_low": 0.05, "clip_high": 0.05},
         {"loss": "cispo"},
-        {"loss": "decoupled", "correction": CorrectionConfig("token", 0.9, 1.1)},
-        {"loss": "tis", "correction": CorrectionConfig("sequence", 0.9, 1.1)},
+        {"loss": "decoupled", "correction": made(CorrectionConfig, mask="token", low=0.9, high=1.1)},
+        {"loss": "tis", "correction": made(CorrectionConfig, mask="sequence", low=0.9, high=1.1)},
         {"algorithm": "reinforce", "baseline": "running"},
         {"algorithm": "reinforce", "baseline": "none"},
     ],
