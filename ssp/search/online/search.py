@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
 if TYPE_CHECKING:
     from ssp.config.schema import RetrieverConfig
 
+logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug lines show broken replies, which may repeat the key
 AT_ONCE = 10
 """Requests under way, as in SSRL."""
 QUOTA = "quota"
