@@ -12,7 +12,7 @@ from ssp.config.fields import choice, number
 class TransferConfig:
     """`kind`, how weights reach engines: object_store, shm (a shared file on one node), disk (in the run folder),
     broadcast (torch.distributed: gloo, or NCCL between GPUs), auto (by placement). `verify`: at each new version
-    engines compare what they have with what was sent."""
+    players compare what arrived with what was sent."""
 
     kind: str = choice("auto", "auto object_store shm disk broadcast")
     verify: bool = False

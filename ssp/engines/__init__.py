@@ -8,8 +8,7 @@ from pathlib import Path
 from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Engine, Generation, Sampling, StopWords
-from ssp.engines.decoding import Pace
-from ssp.engines.simulated import Script, ScriptedEngine, SimulatedEngine
+from ssp.engines.simulated import Pace, Script, ScriptedEngine, SimulatedEngine
 
 
 def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:

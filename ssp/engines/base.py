@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ssp.base.errors import InvariantError
@@ -127,19 +127,40 @@ class Sleeper(Protocol):
 
 
 @runtime_checkable
-class Comparable(Protocol):
-    """An engine that compares what it computes with (`transfer.verify`)."""
-
-    def differs(self, weights: dict[str, np.ndarray]) -> str:
-        """The first parameter, or pack of them, that is not what `weights` would make it; "" for none."""
-
-
-@runtime_checkable
 class DeviceEngine(Protocol):
     """An engine that takes weights which are on its GPU already."""
 
     def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None:
         """`Engine.load` from torch tensors of another process on the device: copies them."""
+
+
+@dataclass
+class Slot:
+    """What a slot has read and written, its seed, and how many turns it has had."""
+
+    seed: int
+    ids: list[int] = field(default_factory=list)
+    turns: int = 0
+
+
+class Slots:
+    """Slots by number."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, Slot] = {}
+        self._next = 0
+
+    def open(self, seeds: list[int]) -> list[int]:
+        """New empty slots, one a seed."""
+        slots = list(range(self._next, self._next + len(seeds)))
+        self._next += len(seeds)
+        self._slots.update({slot: Slot(seed) for slot, seed in zip(slots, seeds, strict=True)})
+        return slots
+
+    def close(self, slots: list[int]) -> None:
+        """Forget slots."""
+        for slot in slots:
+            self._slots.pop(slot, None)
 
 
 def drawn_by(marks: Sequence[tuple[int, int]], tokens: int) -> tuple[int, list[int] | None]:

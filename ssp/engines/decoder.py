@@ -115,18 +115,6 @@ class Decoder:
         self.head = (head * take("model.norm.weight")).t().contiguous().to(dtype)
         self._cos = self._sin = torch.zeros(0, shape.head_dim)
 
-    def differs(self, weights: Mapping[str, np.ndarray]) -> str:
-        """The first pack that is not, bit for bit, the one that `weights` give; "" for none."""
-        mine, theirs = self._packs(), Decoder(self.shape, weights, self.dtype)._packs()
-        return next((name for name in mine if not torch.equal(mine[name], theirs[name])), "")
-
-    def _packs(self) -> dict[str, Tensor]:
-        parts = [
-            (f"model.layers.{i}.{k}", pack) for i, layer in enumerate(self.layers) for k, pack in vars(layer).items()
-        ]
-        packs = {name: pack for name, pack in parts if pack is not None}
-        return {"model.embed_tokens": self.embed, **packs, "lm_head": self.head}
-
     def _pack(self, take: Callable[[str], Tensor], index: int) -> _Layer:
         prefix, shape = f"model.layers.{index}.", self.shape
         before = take(prefix + "input_layernorm.weight")

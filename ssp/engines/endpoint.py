@@ -11,30 +11,20 @@ import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import Service
-from ssp.engines.base import FreeEngine, Generation, Sampling, check_step
+from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step
 
 DOWN, REFUSED = "engine_down", "engine_refused"
 _LARGEST_ID = 2**31
 """No vocabulary has so many; tokenizers cannot decode larger ones."""
 
 
-@dataclass
-class _Slot:
-    """What a slot has read and written, and the seed of its next turn."""
-
-    ids: list[int]
-    seed: int
-    turns: int = 0
-
-
-class EndpointEngine(FreeEngine):
+class EndpointEngine(Slots, FreeEngine):
     """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1.
 
     `key`: the server's API key, "" = none; never logged. `timeout`: seconds for one turn. `concurrency`: requests at once.
@@ -44,6 +34,7 @@ class EndpointEngine(FreeEngine):
     def __init__(self, url: str, model: str, key: str = "", timeout: float = 300.0, concurrency: int = 64) -> None:
         import httpx
 
+        super().__init__()
         self.version = 0
         self._url, self._model = url.rstrip("/"), model
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -57,31 +48,17 @@ class EndpointEngine(FreeEngine):
             rule = f"the endpoint {url} answers for model {model} with token ids"
             raise InputError(rule, fault, "start the server, or check both") from fault
         self._pool = ThreadPoolExecutor(concurrency)
-        self._slots: dict[int, _Slot] = {}
-        self._next = 0
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """InputError: the server's weights cannot be replaced from here."""
         raise InputError("an endpoint's weights are its own", self._url, "train with another engine")
-
-    def open(self, seeds: list[int]) -> list[int]:
-        """New empty slots, one a seed."""
-        slots = list(range(self._next, self._next + len(seeds)))
-        self._next += len(seeds)
-        self._slots.update({slot: _Slot([], seed) for slot, seed in zip(slots, seeds, strict=True)})
-        return slots
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         """One turn of one slot; see `FreeEngine.submit`."""
         check_step([slot], [pending], self._slots)
         return self._pool.submit(self._turn, self._slots[slot], pending, sampling)
 
-    def close(self, slots: list[int]) -> None:
-        """Forget slots."""
-        for slot in slots:
-            self._slots.pop(slot, None)
-
-    def _turn(self, slot: _Slot, pending: Sequence[int], sampling: Sampling) -> Generation:
+    def _turn(self, slot: Slot, pending: Sequence[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
         words = sampling.stop_words
         made = self._complete(

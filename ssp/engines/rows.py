@@ -39,18 +39,11 @@ class Rows:
     def forget(self) -> None:
         """No slot is open any more. The cache keeps its memory: places beyond a row's length are never read."""
         self.row: dict[int, int] = {}  # slot → row
-        # by row: slot (-1: free), positions filled, seed, numbers drawn, token sampled but not yet fed (-1: none)
-        self.slot = np.zeros(0, np.int64)
-        self.length = np.zeros(0, np.int64)
+        # by row: slot (-1: free), positions filled, numbers drawn, token sampled but not yet fed (-1: none), seed
+        self.slot, self.length, self.drawn, self.owed = (np.zeros(0, np.int64) for _ in range(4))
         self.seed = np.zeros(0, np.uint64)
-        self.drawn = np.zeros(0, np.int64)
-        self.owed = np.zeros(0, np.int64)
         self._holder: dict[tuple[int, ...], int] = {}  # prompt → a slot that this version read it for
         self._prompt: dict[int, tuple[int, ...]] = {}
-
-    def decoder(self, weights: dict[str, np.ndarray]) -> Decoder:
-        """A decoder of these weights. InputError when a parameter is missing or has another shape."""
-        return Decoder(self.shape, weights, self.dtype)
 
     def replace(self, model: Decoder, keep: bool) -> None:
         """Compute with `model` from now on; `keep`: rows stay as they are, and no later slot reads them."""
@@ -59,10 +52,6 @@ class Rows:
             self._holder, self._prompt = {}, {}
         else:
             self.forget()
-
-    def wipe(self) -> None:
-        """Give the memory back; nothing can be computed any more."""
-        self.cache, self.model = Cache(self.shape), None
 
     def blank(self, slot: int) -> None:
         """Close one slot whose keys or values are not numbers."""

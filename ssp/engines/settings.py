@@ -61,15 +61,6 @@ def scripts_are_not_learned_from(cfg: Config) -> None:
         raise InputError(rule, cfg.referee.verifier, "set referee.verifier=none referee.evidence=none")
 
 
-def asked_is_given(cfg: Config) -> None:
-    """What an engine cannot give is refused where somebody asks for it."""
-    widest = max(cfg.block(role).engine.tensor_parallel for role in _ROLES)
-    if cfg.transfer.verify and (widest > 1 or cfg.placement.layout == "shared-base"):
-        rule = "transfer.verify reads whole models back, from engines of one rank"
-        found = f"engine.tensor_parallel={widest}, placement.layout={cfg.placement.layout}"
-        raise InputError(rule, found, "set transfer.verify=false")
-
-
 def free_running_is_not_repeatable(cfg: Config) -> None:
     """Law 7: with both bounds 0 a run is repeatable, which turns that meet in a batch by chance are not."""
     bounds = cfg.schedule.max_staleness
@@ -99,6 +90,5 @@ RULES: tuple[Callable[[Config], None], ...] = (
     engines_have_an_address,
     keys_belong_to_the_kind,
     scripts_are_not_learned_from,
-    asked_is_given,
     free_running_is_not_repeatable,
 )

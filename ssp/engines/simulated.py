@@ -1,20 +1,23 @@
 """Engines without a model: they play a script, in no time or in the time that a model of costs gives.
 
-Log-probs are 0.0: a script is certain of what it says. Refuses to know what the ids mean.
+Log-probs are 0.0: a script is certain of what it says. The cost model: a step of `running` sequences takes `base + each *
+running` seconds and gives each one token; at most `sequences` run at once, the others wait in the order in which they came.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ssp.base.errors import Fault, InvariantError
-from ssp.engines.base import FreeEngine, Generation, Sampling, check_step, drawn_by
-from ssp.engines.decoding import Decoding, Pace
+from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step, drawn_by
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,29 +26,12 @@ Script = Callable[[list[int], int, int], list[int]]
 """(ids of the slot so far, the slot's seed, turn from 0) → ids of the next turn; cut after the first stop id."""
 
 
-@dataclass
-class _Slot:
-    seed: int
-    ids: list[int] = field(default_factory=list)
-    turn: int = 0
-
-
-@dataclass(eq=False)
-class _Turn:
-    slot: int
-    said: Generation
-    future: Future[Generation] = field(default_factory=Future)
-    marks: list[tuple[int, int]] = field(default_factory=list)  # (tokens drawn before, version that draws from there)
-
-
-class ScriptedEngine:
+class ScriptedEngine(Slots):
     """Plays `script` in every slot, in lock step and in no time. Deterministic as far as the script is."""
 
     def __init__(self, script: Script, version: int = 0) -> None:
-        self.version = version
-        self._script = script
-        self._slots: dict[int, _Slot] = {}
-        self._next = 0
+        super().__init__()
+        self.version, self._script = version, script
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Take the version and forget every slot; the weights are not looked at."""
@@ -54,34 +40,121 @@ class ScriptedEngine:
         self.version = version
         self._slots.clear()
 
-    def open(self, seeds: list[int]) -> list[int]:
-        """New empty slots."""
-        slots = list(range(self._next, self._next + len(seeds)))
-        self._next += len(seeds)
-        self._slots.update({slot: _Slot(seed) for slot, seed in zip(slots, seeds, strict=True)})
-        return slots
-
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
         """One turn of the script in each slot."""
         check_step(slots, pending, self._slots)
         return [self._say(self._slots[slot], ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
 
-    def _say(self, slot: _Slot, pending: list[int], sampling: Sampling) -> Generation:
+    def _say(self, slot: Slot, pending: list[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
         words, ids, stopped = sampling.stop_words, list[int](), False
-        for id in self._script(list(slot.ids), slot.seed, slot.turn)[: sampling.max_tokens]:
+        for id in self._script(list(slot.ids), slot.seed, slot.turns)[: sampling.max_tokens]:
             ids.append(id)
             stopped = id in sampling.stop_ids or (words is not None and words.may_end(id) and words.hit(ids))
             if stopped:
                 break
         slot.ids.extend(ids)
-        slot.turn += 1
+        slot.turns += 1
         return Generation(ids, [0.0] * len(ids), self.version, stopped)
 
-    def close(self, slots: list[int]) -> None:
-        """Forget slots."""
-        for slot in slots:
-            self._slots.pop(slot, None)
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """`base` and `each`: seconds a step and a running sequence. `sequences`: the most that run at once."""
+
+    base: float
+    each: float
+    sequences: int
+
+    def step(self, running: int) -> float:
+        """Seconds of one step."""
+        return self.base + self.each * running
+
+    @property
+    def full(self) -> float:
+        """Seconds a token at full occupancy."""
+        return self.step(self.sequences) / self.sequences
+
+
+class Decoding(Generic[Item]):
+    """One engine's sequences. `started` hears of each item when its first token is drawn.
+
+    `busy`: seconds in which something ran; `slots`: times the sequences that did; `tokens`: given so far.
+    """
+
+    def __init__(self, pace: Pace, started: Callable[[Item], None] = lambda item: None) -> None:
+        self.pace = pace
+        self._started = started
+        self._now = self._steps = 0.0  # an item of n tokens ends n steps after its start
+        self._count = 0
+        self._running: list[tuple[float, int, float, Item]] = []
+        self._waiting: deque[tuple[int, Item]] = deque()
+        self.busy = self.tokens = self.slots = 0.0
+
+    def add(self, now: float, tokens: int, item: Item) -> None:
+        """`item` wants `tokens` tokens, at least one. What ends up to `now` was taken by `advance` before."""
+        self._pass(now)
+        self._waiting.append((max(1, tokens), item))
+        self._admit()
+
+    def next(self) -> float:
+        """When the next item ends, if nothing is added; infinity when none runs."""
+        if not self._running:
+            return math.inf
+        return self._now + (self._running[0][0] - self._steps) * self.pace.step(len(self._running))
+
+    def advance(self, now: float) -> list[Item]:
+        """Items that end up to `now`, in the order of their ends; those who waited start in between."""
+        ended = []
+        while (end := self.next()) <= now:
+            self._pass(end)
+            self._steps = max(self._steps, self._running[0][0])
+            ended.append(heapq.heappop(self._running)[-1])
+            self._admit()
+        self._pass(now)
+        return ended
+
+    def drawn(self, item: Item) -> int:
+        """Whole tokens that `item` has by now; 0 while it waits."""
+        return next((int(self._steps - start) for _, _, start, other in self._running if other is item), 0)
+
+    def drop(self, item: Item) -> None:
+        """Forget an item before its end; unknown ones are fine."""
+        self._running = [entry for entry in self._running if entry[-1] is not item]
+        heapq.heapify(self._running)
+        self._waiting = deque(entry for entry in self._waiting if entry[1] is not item)
+        self._admit()
+
+    def _pass(self, now: float) -> None:
+        """Let the time go by, in which nothing starts or ends."""
+        passed = now - self._now
+        if passed <= 0:
+            return
+        self._now = now
+        if running := len(self._running):
+            steps = passed / self.pace.step(running)
+            self._steps += steps
+            self.busy += passed
+            self.slots += passed * running
+            self.tokens += steps * running
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self.pace.sequences:
+            tokens, item = self._waiting.popleft()
+            self._count += 1  # two that end together end in the order in which they started
+            heapq.heappush(self._running, (self._steps + tokens, self._count, self._steps, item))
+            self._started(item)
+
+
+@dataclass(eq=False)
+class _Turn:
+    slot: int
+    said: Generation
+    future: Future[Generation] = field(default_factory=Future)
+    marks: list[tuple[int, int]] = field(default_factory=list)  # (tokens drawn before, version that draws from there)
 
 
 class SimulatedEngine(ScriptedEngine):

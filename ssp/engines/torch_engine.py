@@ -52,11 +52,11 @@ class TorchEngine:
         """Replace the weights and forget every slot. InputError when a parameter is missing or has another shape."""
         if keep:
             raise InvariantError("a lock-step engine has no turns in flight")
-        self.replace(self.rows.decoder(weights), version, keep)
+        self.replace(self.decoder(weights), version, keep)
 
-    def differs(self, weights: dict[str, np.ndarray]) -> str:
-        """The first pack of weights that is not the one that `weights` give; "" for none."""
-        return "all of it" if self.rows.model is None else self.rows.model.differs(weights)
+    def decoder(self, weights: dict[str, np.ndarray]) -> Decoder:
+        """A decoder of these weights. InputError when a parameter is missing or has another shape."""
+        return Decoder(self.rows.shape, weights, self.rows.dtype)
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed (any integer; taken modulo 2**64)."""
@@ -71,9 +71,8 @@ class TorchEngine:
         self.rows.close(slots)
 
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """Feed `pending`, then sample. Fault `engine_nonfinite` when the model's output is not a number: it forgets the
-        slots that it hit. A slot whose pending ids leave no room in the model's context gives an empty generation that is
-        not stopped."""
+        """Feed `pending`, then sample. Fault `engine_nonfinite` when the model's output is not a number: the slot is
+        forgotten. Where pending ids leave no room in the context, an empty generation that is not stopped."""
         check_step(slots, pending, self.rows.row)
         futures = [self.claim(slot) for slot in slots]
         for slot, ids, future in zip(slots, pending, futures, strict=True):
@@ -145,22 +144,17 @@ class TorchEngine:
                 self._fail(slot, Fault("aborted", "the turn was aborted"))
 
     def end(self, over: Fault) -> None:
-        """Tell everybody who waits, and give the memory back."""
+        """Tell everybody who waits."""
         for slot in list(self._futures):
             self._fail(slot, over.__cause__ or over)
-        self._new = []
-        self._turns.clear()
-        self.rows.wipe()
 
     def _fail(self, slot: int, error: BaseException) -> None:
         self._futures.pop(slot).set_exception(error)
 
 
 class ContinuousEngine(LiveEngine):
-    """A `TorchEngine` that runs by itself (`LiveEngine`). Threads: any; each slot has one turn at a time.
-
-    An error of its thread reaches everybody who waits, as it is.
-    """
+    """A `TorchEngine` that runs by itself (`LiveEngine`), called from any thread, with one turn a slot at a time. An error
+    of its thread reaches everybody who waits, as it is."""
 
     def __init__(
         self,
@@ -176,17 +170,11 @@ class ContinuousEngine(LiveEngine):
         self._thread.order(lambda over: torch.set_num_threads(threads))
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """Replace the weights. Without `keep` every slot is forgotten and turns under way are aborted; with it they go on.
-
-        InputError when a parameter is missing or has another shape.
-        """
-        model = self._inner.rows.decoder(weights)
+        """Replace the weights. Without `keep` every slot is forgotten and turns under way are aborted; with it they go
+        on."""
+        model = self._inner.decoder(weights)
         self._thread.ask(lambda: self._inner.replace(model, version, keep))
         self.version = version
-
-    def differs(self, weights: dict[str, np.ndarray]) -> str:
-        """See `Comparable.differs`."""
-        return self._inner.differs(weights)
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed (any integer; taken modulo 2**64)."""

@@ -45,9 +45,8 @@ def edge(config: str, typed: list[str]) -> int:
 def planned(config: str, typed: list[str], rounds: int) -> tuple[float, dict[str, float]]:
     """Seconds a step, and mean staleness by role, as planned, over the rounds that are played too: their lengths are drawn
     from the same seeds."""
-    from ssp.capacity.plan.costs import Costs
+    from ssp.capacity.plan.costs import Costs, own
     from ssp.capacity.plan.simulate import simulate
-    from ssp.capacity.plan.split import own
     from ssp.selfplay.settings import load
 
     cfg, costs = load(config, typed), Costs(search_s=0.01)

@@ -17,9 +17,8 @@ import os
 import sys
 import time
 
-from ssp.capacity.plan.costs import Costs
+from ssp.capacity.plan.costs import Costs, Split, work
 from ssp.capacity.plan.simulate import Measured, simulate
-from ssp.capacity.plan.split import Split, work
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 

@@ -237,10 +237,6 @@ def test_an_unknown_protocol_is_named_before_what_depends_on_it() -> None:
             ["solver.engine.kind=vllm", "solver.engine.model=m"],
             "solver.engine.model belongs to engine.kind=endpoint",
         ),
-        (
-            ["solver.engine.kind=vllm", "solver.engine.tensor_parallel=2", "transfer.verify=true"],
-            "transfer.verify reads whole models back, from engines of one rank",
-        ),
     ],
 )
 def test_a_key_of_another_kind_of_engine_is_refused(typed: list[str], rule: str) -> None:

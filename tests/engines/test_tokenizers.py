@@ -1,4 +1,4 @@
-"""Tokenizers of our own policies as others read them: plain `AutoTokenizer`, and vLLM."""
+"""Tokenizers of our own policies as plain `AutoTokenizer` reads them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
-from vllmfactory import needs_vllm
 
 from ssp.game import protocols
 from ssp.game.world import World
@@ -62,16 +61,3 @@ def test_a_checkpoint_has_the_tokenizer_of_what_it_was_trained_from(tmp_path: Pa
     model = load_model(ARTEFACT)
     write_policy(tmp_path, model, model.state_dict(), ARTEFACT)
     assert AutoTokenizer.from_pretrained(tmp_path).encode(TEXTS[0]) == list(range(200))
-
-
-@pytest.mark.ray
-@needs_vllm
-@pytest.mark.parametrize("name", ["coldstart", "search-r1"])
-def test_vllm_gives_our_ids(tmp_path: Path, name: str) -> None:
-    from vllm.tokenizers import get_tokenizer
-
-    made = folder(name, tmp_path)
-    ours, theirs = build.tokenizer(made), get_tokenizer(str(made))
-    for text in TEXTS:
-        assert theirs.encode(text) == ours.encode(text)
-        assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))

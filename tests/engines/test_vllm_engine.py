@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from trainruns import REPO
 from vllmfactory import VOCAB, arrays, engine, model, needs_vllm, saved
 
 from ssp.base.errors import Fault, InputError
-from ssp.engines.base import Comparable, LiveEngine, Sampling
+from ssp.engines.base import LiveEngine, Sampling
 
 pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]
 
@@ -55,14 +54,11 @@ def worst(living: Any, net: torch.nn.Module) -> float:
     )
 
 
-def test_a_load_reaches_every_layer_and_is_compared(made: Any) -> None:
-    assert isinstance(made, LiveEngine) and isinstance(made, Comparable)
+def test_a_load_reaches_every_layer(made: Any) -> None:
+    assert isinstance(made, LiveEngine)
     for version, net in enumerate((SECOND, FIRST, SECOND, FIRST), start=10):
         made.load(arrays(net), version)
         assert worst(made, net) < 1e-4
-        assert made.differs(arrays(net)) == ""
-        for name, array in arrays(net).items():
-            assert made.differs({**arrays(net), name: array + 1}) in (name, "lm_head.weight")
 
 
 def test_without_the_repair_the_head_would_be_stale(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +68,6 @@ def test_without_the_repair_the_head_would_be_stale(made: Any, monkeypatch: pyte
         patch.setattr("ssp.engines.vllm.worker.repair_head", lambda net: None)
         made.load(arrays(SECOND), 21)
     assert worst(made, SECOND) > 0.1
-    assert made.differs(arrays(SECOND)) == "lm_head.weight"
     made.load(arrays(SECOND), 22)
     assert worst(made, SECOND) < 1e-4
 
@@ -132,7 +127,6 @@ def test_engines_live_side_by_side_and_a_dead_one_fails_everybody_loudly(made: A
     made.load(arrays(FIRST), 70)
     with engine(saved(SECOND, tmp_path), dtype="bfloat16", prefix_cache=False) as other:
         assert 1e-4 < worst(other, SECOND) < 0.5
-        assert other.differs(arrays(SECOND)) == ""
         slots = other.open([1, 2])
         flying = other.submit(slots[0], PROMPT, Sampling(1.0, 400))
         other._vllm.step = _broken
@@ -191,15 +185,3 @@ def test_two_ranks_have_a_head_of_the_tied_model_each(tmp_path: Path) -> None:
     told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     for net, (ids, logprobs) in zip(nets, told["drawn"], strict=True):
         assert np.abs(np.array(logprobs) - full_logprobs(net, PROMPT + ids, 8)).max() < 1e-4
-
-
-def test_stopping_gives_the_turns_back_and_is_final(tmp_path: Path) -> None:
-    with engine(saved(FIRST, tmp_path)) as living:
-        (slot,) = living.open([1])
-        flying = living.submit(slot, PROMPT, Sampling(1.0, 400))
-        time.sleep(0.05)
-        living.stop()
-        with pytest.raises(Fault, match="aborted"):
-            flying.result()
-        with pytest.raises(Fault, match="aborted"):
-            living.load(arrays(FIRST), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -144,29 +143,6 @@ def test_the_base_stays_as_it_is(engine: Any) -> None:
         engine.load(plain.merged, 31)
     with pytest.raises(InvariantError, match="has an adapter"):
         engine.open([1])
-
-
-def test_threads_of_two_players(engine: Any, trained: dict[str, list[Trained]]) -> None:
-    """Each loads, opens and plays for itself; no slot is given twice."""
-    wrong: list[object] = []
-    seen: list[int] = []
-
-    def play(role: str) -> None:
-        face = engine.faces[role]
-        for version in range(40, 46):
-            net = trained[role][version % 2]
-            face.load(net.adapter, version)
-            for _ in range(20):
-                seen.extend(face.open([1, 2]))
-            if not worst([(face, net), (face, net)], [PROMPT[:40], PROMPT[4:60]]) < CLOSE:
-                wrong.append((role, version))
-
-    players = [threading.Thread(target=play, args=(role,)) for role in LORAS]
-    for player in players:
-        player.start()
-    for player in players:
-        player.join()
-    assert not wrong and len(set(seen)) == len(seen) == 2 * 6 * 40
 
 
 def test_what_is_no_adapter_of_this_base_is_refused_and_nothing_changes(

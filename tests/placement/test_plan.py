@@ -15,7 +15,7 @@ from ssp.capacity import memory
 from ssp.capacity.memory import GB
 from ssp.capacity.memory.processes import published
 from ssp.capacity.placement import Plan, Seat, Slot, Unit, assign, make, units
-from ssp.capacity.placement.units import needs_of
+from ssp.capacity.placement.plan import needs_of
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
@@ -191,12 +191,6 @@ def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
 def test_shares_that_could_have_no_effect_are_refused(typed: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         load("gpu8", typed.split())
-
-
-def test_turns_are_for_engines_that_sleep() -> None:
-    typed = ["placement.layout=colocate", "placement.engine_gpus=0.5", "placement.learner_gpus=0.5"]
-    with pytest.raises(InputError, match="engines sleep and wake"):
-        load("quickstart", typed)
 
 
 def test_the_fleet_has_one_base_and_one_way_to_run() -> None:

@@ -15,6 +15,7 @@ from suite_models import arrays, logprobs, network, save
 
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.engines.base import Sampling
+from ssp.engines.decoder import Decoder
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
 from ssp.record.runfolder import RunFolder
@@ -34,14 +35,14 @@ def test_versions_that_change_in_the_middle_of_a_turn(tmp_path: Path, temperatur
     """The embedded engine over a switch of weights that keeps its keys, then an observation and another turn."""
     old, new = network(MODEL), network(MODEL, 1)
     rows = Rows(save(old, tmp_path), "float32", True)
-    rows.replace(rows.decoder(arrays(old)), keep=False)
+    rows.replace(Decoder(rows.shape, arrays(old), rows.dtype), keep=False)
     rows.open([0], [7])
     turns, log = Turns(rows), TokenLog()
     log.append(Kind.PROMPT, list(range(10, 30)))
     turns.add([Turn(0, log.ids[:], Sampling(temperature, 12, ()), 12, 1)])
     for _ in range(5):
         turns.advance()
-    rows.replace(rows.decoder(arrays(new)), keep=True)
+    rows.replace(Decoder(rows.shape, arrays(new), rows.dtype), keep=True)
     turns.switch(2)
     ended = []
     while turns:

@@ -14,7 +14,7 @@ import pytest
 from ssp.base.errors import Fault, InputError
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
-from ssp.engines.base import Comparable
+from ssp.engines import ScriptedEngine
 from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.loader import Inbox, Loader
@@ -184,58 +184,20 @@ def test_a_kind_that_cannot_work_is_refused() -> None:
     assert "10.0.0.1, 10.0.0.2" in str(found.value) and "transfer.kind=auto" in str(found.value)
 
 
-# what the engine has
+def test_a_version_is_loaded_once() -> None:
+    cfg, engine = Config(), ScriptedEngine(lambda ids, seed, turn: [])
+    cfg.solver, cfg.transfer.verify = RoleConfig(), True
+    loader = Loader(cfg, "solver", engine)
+    parcels = [
+        Parcel("object_store", seed, 0, payload=weights(seed), digests=digests(weights(seed))) for seed in (0, 1)
+    ]
+    assert set(loader.fit(1, parcels[0])) == {"sync_transfer", "sync_load"}
+    assert loader.fit(1, parcels[0]) == {}
+    loader.fit(2, parcels[1])
+    assert engine.version == loader.version == 2
 
 
-class Engine:
-    """Holds weights; `stale`: a tensor that `load` forgets to replace, as an engine with packed weights once did."""
-
-    version = -1
-
-    def __init__(self, stale: str = "") -> None:
-        self._held: dict[str, np.ndarray] = {}
-        self._stale = stale
-
-    def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
-        self.version = version
-        for name, array in weights.items():
-            if name != self._stale or name not in self._held:
-                self._held[name] = array
-
-    def differs(self, weights: dict[str, np.ndarray]) -> str:
-        return next((name for name, array in weights.items() if not np.array_equal(self._held[name], array)), "")
-
-
-def verifying() -> Config:
-    cfg = Config()
-    cfg.solver = RoleConfig()
-    cfg.transfer.verify = True
-    return cfg
-
-
-def parcel(seed: int) -> Parcel:
-    return Parcel("object_store", seed, 0, payload=weights(seed), digests=digests(weights(seed)))
-
-
-def test_an_engine_that_has_what_was_sent_passes() -> None:
-    engine: Any = Engine()
-    assert isinstance(engine, Comparable)
-    fittings = Loader(verifying(), "solver", engine)
-    assert set(fittings.fit(1, parcel(0))) == {"sync_transfer", "sync_load"}
-    assert fittings.fit(1, parcel(0)) == {}  # once a version
-    fittings.fit(2, parcel(1))
-    assert engine.version == fittings.version == 2
-
-
-def test_a_tensor_that_stayed_old_is_named() -> None:
-    engine: Any = Engine("b")
-    fittings = Loader(verifying(), "solver", engine)
-    fittings.fit(1, parcel(1))
-    with pytest.raises(WeightsDiffer, match=r"solver version 2: the engine's b is not what it was handed"):
-        fittings.fit(2, parcel(2))
-    assert fittings.version == 1
-
-
-def test_an_engine_that_cannot_compare_is_refused_where_that_is_asked_for() -> None:
-    with pytest.raises(InputError, match=r"transfer\.verify"):
-        Loader(verifying(), "solver", object())  # type: ignore[arg-type]
+def test_nothing_is_hashed_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digest.hashlib, "sha256", lambda *a: pytest.fail("hashed"))
+    parcel, _ = Outbox(plan(tmp_path, "object_store")).pack(weights())
+    Inbox("solver", 2).open(1, parcel)

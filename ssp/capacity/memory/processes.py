@@ -72,15 +72,9 @@ def episodes(cfg: Config, role: str) -> int:
 
 
 def notes(cfg: Config) -> list[str]:
-    """What is not known of models that are not here, and where the object store is small."""
+    """What is not known of models that are not here."""
     names = [cfg.block(role).model for role in cfg.roles] + [cfg.judge.model] * (cfg.judge.kind == "engine")
-    found = [note for name in dict.fromkeys(names) if (note := find(name).note)]
-    wanted, store_mb = published(cfg) / 1e6, cfg.ray.object_store_mb
-    if wanted > store_mb and cfg.transfer.kind == "object_store":
-        found.append(
-            f"Weights on their way take {wanted:.0f} MB: Ray spills what ray.object_store_mb={store_mb} lacks."
-        )
-    return found
+    return [note for name in dict.fromkeys(names) if (note := find(name).note)]
 
 
 def base(kind: str, gpus: float = 0.0) -> list[Need]:

@@ -8,9 +8,8 @@ from dataclasses import fields, replace
 
 from ssp.base.episode import PROPOSER
 from ssp.capacity.placement.tables import table
-from ssp.capacity.plan.costs import Costs, judge_seconds, role_costs
+from ssp.capacity.plan.costs import Costs, Split, choose, judge_seconds, own, role_costs, work
 from ssp.capacity.plan.simulate import Measured, simulate
-from ssp.capacity.plan.split import Split, choose, own, work
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED

@@ -1,7 +1,7 @@
 """One simulated run: the real coordinator over made-up crews, in a time that jumps.
 
 What a call would take is waited for, what it would say is made up; players decode by the arithmetic of simulated engines
-(`ssp.engines.decoding`) the lengths that such engines would draw. Figures are of the rounds in the middle: the first, in
+(`ssp.engines.simulated`) the lengths that such engines would draw. Figures are of the rounds in the middle: the first, in
 which everything fills up, and the last, in which it runs empty, are left out.
 """
 
@@ -23,12 +23,11 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, Grade, State, Task, Verdict
 from ssp.base.seeds import generator
 from ssp.capacity.plan import clock
-from ssp.capacity.plan.costs import Costs, RoleCosts, judge_seconds, role_costs
-from ssp.capacity.plan.split import Split
+from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
 from ssp.config.crews import at_once, learners
 from ssp.config.role import SimulatedConfig
 from ssp.config.schema import Config
-from ssp.engines.decoding import Decoding, Pace
+from ssp.engines.simulated import Decoding, Pace
 from ssp.learning.tiny.actor import turns
 from ssp.learning.warmup.taught import BatchPlan
 from ssp.record.ledger.writer import LedgerWriter, Rows

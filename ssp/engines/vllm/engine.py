@@ -129,14 +129,6 @@ class VllmEngine(LiveEngine):
         """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds), and forget its slots."""
         self._thread.ask(lambda: self._adopt(face, role, files, version))
 
-    def differs(self, weights: Mapping[str, np.ndarray]) -> str:
-        """See `Comparable.differs`; of one rank."""
-        if self._ranks > 1:
-            rule = "weights are compared with those of an engine of one rank"
-            raise InputError(rule, f"tensor_parallel={self._ranks}", "set transfer.verify=false")
-        found: str = self._thread.ask(lambda: self._vllm.collective_rpc(worker.differs, args=(weights,))[0])
-        return found
-
     def open(self, seeds: list[int], face: Source | None = None) -> list[int]:
         """New empty slots, one a seed; of a face, with its adapter."""
         source: Source = face or self

@@ -1,4 +1,4 @@
-"""What runs inside vLLM's worker, whose process may be another one: reload weights, compare them, measure memory.
+"""What runs inside vLLM's worker, whose process may be another one: reload weights, measure memory.
 
 Promises that after `reload` every layer computes with the new weights, a tied output head too. Refuses to know requests and
 versions. Each function's `wrapper` is vLLM's worker wrapper, as `collective_rpc` passes it.
@@ -49,37 +49,6 @@ def clear_cache(wrapper: Any) -> None:
     """Fill the KV cache with zeros: what is not a number would outlive its masking."""
     for cache in wrapper.worker.model_runner.kv_caches:
         cache.zero_()
-
-
-def differs(wrapper: Any, weights: Mapping[str, np.ndarray]) -> str:
-    """The first parameter (by Hugging Face name) with which a model on one rank does not compute as `weights` would have
-    it; "" for none. A tied output matrix is looked at by itself."""
-    model = wrapper.worker.model_runner.model
-    fused, left = getattr(model, "packed_modules_mapping", {}), set(weights)
-    for path, module in model.named_modules():
-        stem, _, last = path.rpartition(".")
-        for kind, tensor in _own(module):
-            parts = fused.get(last) or [last]
-            sizes = module.output_partition_sizes if len(parts) > 1 else [len(tensor)]
-            for part, held in zip(parts, tensor.split(sizes), strict=True):
-                name = ".".join(filter(None, (stem, part, kind)))
-                left.discard(name)
-                source = "model.embed_tokens.weight" if name == "lm_head.weight" and name not in weights else name
-                if source not in weights or not torch.equal(held, torch.tensor(weights[source]).to(held)):
-                    return name
-    return min(left, default="")
-
-
-@torch.no_grad()
-def _own(module: Any) -> Iterator[tuple[str, Tensor]]:
-    """Weight and bias of one module, without the rows that pad a vocabulary. Packed ones are read through their own product
-    with the identity matrix, which is exact."""
-    for name, parameter in module.named_parameters(recurse=False):
-        tensor = parameter.data
-        if name == "weight" and hasattr(module, "cpu_linear"):
-            columns = getattr(module, "input_size_per_partition", None) or module.embedding_dim
-            tensor = module.cpu_linear(torch.eye(int(columns), dtype=parameter.dtype), module.weight, None).T
-        yield name, tensor[: getattr(module, "org_vocab_size", None)].contiguous()
 
 
 def device_bytes(wrapper: Any) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.crews import bound, takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
-from ssp.engines.base import Comparable, DeviceEngine, LiveEngine
+from ssp.engines.base import DeviceEngine, LiveEngine
 from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.broadcast import Call, Group
 from ssp.selfplay.transfer.parcel import (
@@ -20,7 +20,6 @@ from ssp.selfplay.transfer.parcel import (
     OBJECT_STORE,
     Parcel,
     Place,
-    WeightsDiffer,
     check_arrived,
     here,
     on_gpu,
@@ -90,9 +89,6 @@ class Loader(Inbox):
         if self._live and not isinstance(engine, LiveEngine):
             rule = f"schedule.in_flight needs a {role} engine whose weights can change in the middle of a turn"
             raise InputError(rule, type(engine).__name__, f"set {role}.engine.continuous=true, or leave it out")
-        if cfg.transfer.verify and not isinstance(engine, Comparable):
-            rule = f"transfer.verify needs a {role} engine that compares its weights"
-            raise InputError(rule, type(engine).__name__, f"set {role}.engine.kind=torch, or transfer.verify=false")
         self.version: int | None = None
         self._loading = threading.Lock()
 
@@ -119,9 +115,6 @@ class Loader(Inbox):
             engine.load_device(weights, version, keep)
         else:
             raise InvariantError(f"{type(engine).__name__} takes no tensors on a GPU")
-        if self._cfg.transfer.verify and isinstance(engine, Comparable) and (name := engine.differs(on_host(weights))):
-            who = f"{self._role} version {version}"
-            raise WeightsDiffer(f"{who}: the engine's {name} is not what it was handed")
 
     def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
         """`fit` while the engine plays in another thread (in flight)."""
