@@ -79,8 +79,8 @@ class Engine(Protocol):
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the weights (HF parameter names, float32) and forget every slot; later steps on those are errors.
 
-        `keep`, of free-running engines (declared in-flight mode): slots and turns go on with the keys and values that they
-        have, and every token from here on is drawn by `version`. No slot that opens later sees these keys.
+        `keep`, of live engines (declared in-flight mode): slots and turns go on with the keys and values that they have, and
+        every token from here on is drawn by `version`. No slot that opens later sees these keys.
         """
 
     def open(self, seeds: list[int]) -> list[int]:
@@ -168,8 +168,7 @@ def drawn_by(marks: Sequence[tuple[int, int]], tokens: int) -> tuple[int, list[i
     from there on), the first of them (0, version)."""
     ends = [*(at for at, _ in marks[1:]), tokens]
     versions = [version for (at, version), end in zip(marks, ends, strict=True) for _ in range(at, end)]
-    last = versions[-1] if versions else marks[-1][1]
-    return last, versions if len(set(versions)) > 1 else None
+    return (versions or [marks[-1][1]])[-1], versions if len(set(versions)) > 1 else None
 
 
 def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Container[int]) -> None:

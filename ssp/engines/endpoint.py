@@ -20,6 +20,8 @@ from ssp.base.services import Service
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step
 
 DOWN, REFUSED = "engine_down", "engine_refused"
+TIMEOUT, CONCURRENCY = 300.0, 64
+"""Seconds for one turn; requests at once."""
 _LARGEST_ID = 2**31
 """No vocabulary has so many; tokenizers cannot decode larger ones."""
 
@@ -27,27 +29,27 @@ _LARGEST_ID = 2**31
 class EndpointEngine(Slots, FreeEngine):
     """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1.
 
-    `key`: the server's API key, "" = none; never logged. `timeout`: seconds for one turn. `concurrency`: requests at once.
+    `key`: the server's API key, "" = none; never logged.
     InputError when the server cannot be reached, does not know `model`, or returns no token ids.
     """
 
-    def __init__(self, url: str, model: str, key: str = "", timeout: float = 300.0, concurrency: int = 64) -> None:
+    def __init__(self, url: str, model: str, key: str = "") -> None:
         import httpx
 
         super().__init__()
         self.version = 0
         self._url, self._model = url.rstrip("/"), model
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        limits = httpx.Limits(max_connections=concurrency)
+        limits = httpx.Limits(max_connections=CONCURRENCY)
         if not url.startswith(("http://", "https://")):
             raise InputError("an endpoint is an http(s) address", url, "e.g. http://127.0.0.1:8000/v1")
-        self._service = Service((DOWN, REFUSED), timeout, secret=key, headers=headers, limits=limits)
+        self._service = Service((DOWN, REFUSED), TIMEOUT, secret=key, headers=headers, limits=limits)
         try:
             self._complete({"prompt": [0], "max_tokens": 1, "temperature": 0.0})
         except Fault as fault:
             rule = f"the endpoint {url} answers for model {model} with token ids"
             raise InputError(rule, fault, "start the server, or check both") from fault
-        self._pool = ThreadPoolExecutor(concurrency)
+        self._pool = ThreadPoolExecutor(CONCURRENCY)
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """InputError: the server's weights cannot be replaced from here."""

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from ssp.base.errors import InputError
-from ssp.engines.decoder import Cache, Decoder, Piece
-from ssp.engines.families import Architecture
+from ssp.engines.decoder import Architecture, Cache, Decoder, Piece
 from ssp.engines.folder import read_config
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -90,10 +89,8 @@ class Rows:
         return int(self.length[row]) + int(self.owed[row] >= 0)
 
     def gather(self, slots: list[int], first: int, length: int = 0) -> np.ndarray:
-        """Move the slots' rows to `first` and up; returns which of `slots` is in each, int64 [n].
-
-        None of them may be in a lower row. `length`: positions in use by rows that are not booked yet.
-        """
+        """Move the slots' rows, none of them lower, to `first` and up; returns which of `slots` is in each, int64 [n].
+        `length`: positions in use by rows that are not booked yet."""
         n = len(slots)
         rows = np.array([self.row[slot] for slot in slots])
         outside = rows[rows >= first + n]
@@ -103,7 +100,7 @@ class Rows:
         return np.array([index[slot] for slot in self.slot[first : first + n].tolist()])
 
     def swap(self, here: np.ndarray, there: np.ndarray, length: int) -> None:
-        """Exchange rows, cache (positions below `length`) and bookkeeping alike."""
+        """Exchange rows, cache (positions below `length`) and bookkeeping."""
         if not len(here):
             return
         both, other = np.concatenate([here, there]), np.concatenate([there, here])
@@ -117,10 +114,8 @@ class Rows:
                 self.row[int(self.slot[row])] = row
 
     def feed(self, first: int, pending: list[list[int]], most: int) -> tuple[Tensor, list[int]]:
-        """Read ragged ids into the rows from `first` on, and make room for `most` more.
-
-        Returns the hidden state of each row's last id, [n, hidden], and that id.
-        """
+        """Read ragged ids into the rows from `first` on, and make room for `most` more: hidden states of each row's last id,
+        [n, hidden], and these ids."""
         # What a row sampled last comes in front: its keys are not in the cache yet.
         rows = range(first, first + len(pending))
         feeds = [
@@ -142,10 +137,8 @@ class Rows:
         return hidden, [ids[-1] for ids in feeds]
 
     def _shared(self, first: int, feeds: list[list[int]]) -> list[int]:
-        """For each row the row that reads its feed, itself or an earlier one with the same prompt.
-
-        What an open slot of an earlier call holds is copied at once, and only the last id is left to feed.
-        """
+        """For each row the row that reads its feed, itself or an earlier one with the same prompt. What an open slot of an
+        earlier call holds is copied at once, and only the last id is left to feed."""
         sources, reader = [], dict[tuple[int, ...], int]()
         for row, ids in enumerate(feeds, first):
             source = row

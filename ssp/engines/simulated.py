@@ -161,8 +161,8 @@ class SimulatedEngine(ScriptedEngine):
     """Plays `script` at `pace`, as a live engine (`LiveEngine`) whose thread sleeps between two ends of turns. Threads: any;
     each slot has one turn at a time."""
 
-    def __init__(self, script: Script, pace: Pace, version: int = 0) -> None:
-        super().__init__(script, version)
+    def __init__(self, script: Script, pace: Pace) -> None:
+        super().__init__(script)
         self._moved = threading.Condition(threading.RLock())
         self._turns: dict[int, _Turn] = {}
         self._decoding: Decoding[_Turn] = Decoding(pace, lambda turn: turn.marks.append((0, self.version)))

@@ -33,20 +33,16 @@ class TorchEngine:
     """
 
     def __init__(
-        self,
-        model: str | Path | Mapping[str, Any],
-        dtype: str = "float32",
-        version: int = 0,
-        prefix_cache: bool = True,
+        self, model: str | Path | Mapping[str, Any], dtype: str = "float32", prefix_cache: bool = True
     ) -> None:
-        self.version = version
+        self.version = 0
         self.rows = Rows(model, dtype, prefix_cache)
         self._turns = Turns(self.rows)
         self._new: list[Turn] = []
         self._futures: dict[int, Future[Generation]] = {}
         self._next = 0
         if not isinstance(model, Mapping):
-            self.load(read_weights(Path(model)), version)
+            self.load(read_weights(Path(model)), 0)
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the weights and forget every slot. InputError when a parameter is missing or has another shape."""
@@ -157,14 +153,10 @@ class ContinuousEngine(LiveEngine):
     of its thread reaches everybody who waits, as it is."""
 
     def __init__(
-        self,
-        model: str | Path | Mapping[str, Any],
-        dtype: str = "float32",
-        version: int = 0,
-        prefix_cache: bool = True,
+        self, model: str | Path | Mapping[str, Any], dtype: str = "float32", prefix_cache: bool = True
     ) -> None:
-        self._inner = inner = TorchEngine(model, dtype, version, prefix_cache)
-        self.version = version
+        self._inner = inner = TorchEngine(model, dtype, prefix_cache)
+        self.version = 0
         self._thread = OrderThread("torch-engine", inner.busy, inner.advance, inner.end)
         threads = torch.get_num_threads()  # a thread's own setting
         self._thread.order(lambda over: torch.set_num_threads(threads))

@@ -58,11 +58,11 @@ def saved(net: PreTrainedModel, folder: Path) -> Path:
 
 
 @contextmanager
-def engine(folder: Path, version: int = 0, **changes: Any) -> Iterator[Any]:
+def engine(folder: Path, **changes: Any) -> Iterator[Any]:
     """A vLLM engine of the model in `folder`, stopped afterwards."""
     from ssp.engines.vllm.engine import VllmEngine
 
-    made = VllmEngine(folder, EngineConfig(**{"kind": "vllm", "kv_mb": 32, **changes}), version)
+    made = VllmEngine(folder, EngineConfig(**{"kind": "vllm", "kv_mb": 32, **changes}))
     try:
         yield made
     finally:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.errors import InvariantError
 from ssp.capacity.plan.costs import Costs, Split, capped, choose, own, work
-from ssp.capacity.plan.simulate import Measured, simulate
+from ssp.capacity.plan.simulate import Measured, run_jumping, simulate
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 
@@ -131,3 +133,28 @@ def test_a_simulated_league_plays_more_and_trains_less() -> None:
     assert past.generated[SOLVER] == pytest.approx(1.5 * alone.generated[SOLVER], rel=0.1)
     assert past.trained[SOLVER] / past.rounds == pytest.approx(alone.trained[SOLVER] / alone.rounds, rel=0.1)
     assert past.trained[PROPOSER] / past.rounds == pytest.approx(alone.trained[PROPOSER] / alone.rounds / 2, rel=0.1)
+
+
+def test_timers_come_in_their_order_and_take_no_time() -> None:
+    heard: list[tuple[str, float]] = []
+
+    async def nap(name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        heard.append((name, asyncio.get_running_loop().time()))
+
+    async def main() -> None:
+        await asyncio.gather(nap("c", 3e6), nap("a", 0.5), nap("b", 0.75))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 10)
+        heard.append(("d", asyncio.get_running_loop().time()))
+
+    run_jumping(main())
+    assert heard == [("a", 0.5), ("b", 0.75), ("c", 3e6), ("d", 3e6 + 10)]
+
+
+def test_a_deadlock_is_an_error() -> None:
+    async def main() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(InvariantError, match="nothing will ever happen"):
+        run_jumping(main())

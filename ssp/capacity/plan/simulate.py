@@ -12,17 +12,18 @@ import copy
 import functools
 import itertools
 import math
+import selectors
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, Grade, State, Task, Verdict
+from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
-from ssp.capacity.plan import clock
 from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
 from ssp.config.crews import at_once, learners
 from ssp.config.role import SimulatedConfig
@@ -43,6 +44,7 @@ from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place
 
+T = TypeVar("T")
 WARM = 1
 """Rounds that are left out at both ends, beside those in flight."""
 _Block = list[int]  # what stands for a payload: model tokens of each episode
@@ -88,7 +90,7 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
     cfg.transfer.kind = "object_store"
     cfg.placement.layout, cfg.placement.engine_gpus = ("shared-base", 0.5) if split.shared else ("separate", 1.0)
     with tempfile.TemporaryDirectory(prefix="ssp-plan-") as place:
-        return clock.run(_play(cfg, split, costs, RunFolder(Path(place)), edge))
+        return run_jumping(_play(cfg, split, costs, RunFolder(Path(place)), edge))
 
 
 async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
@@ -327,6 +329,25 @@ class _Books(LedgerWriter):
         lost = (State.DROPPED.value, State.VOIDED.value)
         self.dropped.update(row.get("cause", "") for row in changes if row.get("state") in lost)
         return 0
+
+
+class _Jump(selectors.SelectSelector):
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise InvariantError("everybody waits for somebody: nothing will ever happen again")
+        self.now += max(0.0, timeout)
+        return []
+
+
+def run_jumping(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end in simulated seconds, from 0 on."""
+    jump = _Jump()
+    loop = asyncio.SelectorEventLoop(jump)
+    loop.time = lambda: jump.now  # type: ignore[method-assign]
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(main)
 
 
 class _Rows:

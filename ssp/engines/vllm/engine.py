@@ -82,21 +82,15 @@ class VllmEngine(LiveEngine):
     """The adapter of what it generates by itself: none."""
 
     def __init__(
-        self,
-        model_dir: str | Path,
-        config: EngineConfig,
-        version: int = 0,
-        sleeps: bool = False,
-        adapters: Sequence[LoraConfig] = (),
+        self, model_dir: str | Path, config: EngineConfig, sleeps: bool = False, adapters: Sequence[LoraConfig] = ()
     ) -> None:
-        folder, self._shared = Path(model_dir), bool(adapters)
-        self.version = version
+        folder, self._shared, self.version = Path(model_dir), bool(adapters), 0
         self.shapes = shapes(folder)
         """Of its parameters, by Hugging Face name."""
         self._tied = bool(read_config(folder).get("tie_word_embeddings"))
         self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
         self._vllm = setup.start(folder, config, sleeps, adapters)
-        self.context: int = self._vllm.model_config.max_model_len
+        self._context: int = self._vllm.model_config.max_model_len
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, _Slot] = {}
         self._next, self._loads, self._opening = 0, 0, threading.Lock()
@@ -142,7 +136,7 @@ class VllmEngine(LiveEngine):
         return slots
 
     def close(self, slots: list[int]) -> None:
-        """Forget slots; a turn under way there is aborted."""
+        """See `Engine.close`."""
         states = [state for slot in slots if (state := self._slots.pop(slot, None))]
         turns = [state.turn for state in states if state.turn is not None]
         if turns:
@@ -160,7 +154,7 @@ class VllmEngine(LiveEngine):
         state.ids.extend(pending)
         if not state.ids:
             raise InputError("a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
-        most = min(sampling.max_tokens, self.context - len(state.ids))
+        most = min(sampling.max_tokens, self._context - len(state.ids))
         turn = _Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns))
         if most <= 0:
             turn.future.set_result(Generation([], [], state.source.version, False))
@@ -183,7 +177,7 @@ class VllmEngine(LiveEngine):
         self._thread.ask(self._sleep)
 
     def wake(self) -> None:
-        """Take the memory again. Weights are as they were; caches are empty."""
+        """Take the memory again: weights as they were, caches empty."""
         self._thread.ask(self._wake)
 
     def stop(self) -> None:
