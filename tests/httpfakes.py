@@ -14,11 +14,13 @@ Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 
 
 @contextmanager
-def answering(answer: Answer) -> Iterator[str]:
-    """Its base address."""
+def answering(answer: Answer, keys: list[str | None] | None = None) -> Iterator[str]:
+    """Its base address. `keys`: hears of each request's Authorization."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            if keys is not None:
+                keys.append(self.headers.get("Authorization"))
             status, reply = answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(status)

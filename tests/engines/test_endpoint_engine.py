@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from httpfakes import answering
 
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import key_from
@@ -29,38 +27,25 @@ def told(body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 class Server:
+    """`reply` answers; what was asked, and with which keys."""
+
     def __init__(self) -> None:
         self.reply: Reply = told
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
-        server = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                server.asked.append(body)
-                server.keys.append(self.headers.get("Authorization"))
-                status, answer = server.reply(body)
-                raw = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        self.asked.append(body)
+        return self.reply(body)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server()
-    yield made
-    made.http.shutdown()
-    made.http.server_close()
+    with answering(made.answer, made.keys) as address:
+        made.url = f"{address}/v1"
+        yield made
 
 
 def test_turns_carry_the_whole_context_and_the_sampled_ids(server: Server) -> None:

@@ -156,6 +156,8 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     engine = TorchEngine(config)
     with pytest.raises(InputError, match="weights"):
         engine.step(engine.open([1]), [[20]], Sampling(1.0, 1, ()))
+    with pytest.raises(InputError, match="at least one token"):
+        (empty := engine_of(net)).step(empty.open([1]), [[]], Sampling(1.0, 1, ()))
     weights = arrays(net)
     with pytest.raises(InputError, match=r"model\.norm\.weight"):
         engine.load({name: array for name, array in weights.items() if name != "model.norm.weight"}, 1)

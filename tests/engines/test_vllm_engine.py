@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from suite_models import VOCAB, arrays, save
 from trainruns import REPO
-from vllmfactory import VOCAB, arrays, engine, model, needs_vllm, saved
+from vllmfactory import engine, model, needs_vllm
 
 from ssp.base.errors import Fault, InputError
 from ssp.engines.base import LiveEngine, Sampling
@@ -31,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One engine of the tied model FIRST, for tests that leave it usable; in a process that has numba, as a judge does."""
     import numba  # noqa: F401
 
-    with engine(saved(FIRST, tmp_path_factory.mktemp("first"))) as living:
+    with engine(save(FIRST, tmp_path_factory.mktemp("first"))) as living:
         yield living
 
 
@@ -117,7 +118,7 @@ def test_asked_for_what_it_does_not_have(made: Any) -> None:
     (slot,) = made.open([1])
     with pytest.raises(InputError, match="stays awake"):
         made.sleep()
-    with pytest.raises(InputError, match="vocabulary of 61"):  # which would end vLLM
+    with pytest.raises(InputError, match="vocabulary of 97"):  # which would end vLLM
         made.submit(slot, [5, VOCAB], Sampling(1.0, 4))
     assert len(made.step([slot], [PROMPT], Sampling(1.0, 4))[0].ids) == 4
 
@@ -125,7 +126,7 @@ def test_asked_for_what_it_does_not_have(made: Any) -> None:
 def test_engines_live_side_by_side_and_a_dead_one_fails_everybody_loudly(made: Any, tmp_path: Path) -> None:
     """Also bfloat16 and no prefix cache, in the engine that dies."""
     made.load(arrays(FIRST), 70)
-    with engine(saved(SECOND, tmp_path), dtype="bfloat16", prefix_cache=False) as other:
+    with engine(save(SECOND, tmp_path), dtype="bfloat16", prefix_cache=False) as other:
         assert 1e-4 < worst(other, SECOND) < 0.5
         slots = other.open([1, 2])
         flying = other.submit(slots[0], PROMPT, Sampling(1.0, 400))
@@ -147,16 +148,17 @@ def test_models_that_vllm_cannot_run_are_refused_at_the_start(tmp_path: Path) ->
     from ssp.config.role import EngineConfig
     from ssp.engines.vllm.engine import VllmEngine
 
-    narrow = saved(model(3, hidden_size=32), tmp_path / "narrow")
+    narrow = save(model(3, head_dim=16), tmp_path / "narrow")
     with pytest.raises(InputError, match="heads are 32"):
         VllmEngine(narrow, EngineConfig(kind="vllm"))
-    long = saved(model(3, max_position_embeddings=300_000), tmp_path / "long")
+    long = save(model(3, max_position_embeddings=300_000), tmp_path / "long")
     with pytest.raises(InputError, match="KV cache"):
         VllmEngine(long, EngineConfig(kind="vllm", kv_mb=32))
 
 
 PARALLEL = """
 import sys
+from suite_models import *
 from vllmfactory import *
 from pathlib import Path
 import json
@@ -176,7 +178,7 @@ if __name__ == "__main__":
 @pytest.mark.long  # three processes that import vLLM
 def test_two_ranks_have_a_head_of_the_tied_model_each(tmp_path: Path) -> None:
     nets = [model(seed, num_key_value_heads=2) for seed in (1, 2)]
-    folder, script = saved(nets[0], tmp_path / "model"), tmp_path / "parallel.py"
+    folder, script = save(nets[0], tmp_path / "model"), tmp_path / "parallel.py"
     script.write_text(PARALLEL)
     path = os.pathsep.join([str(REPO), str(REPO / "tests" / "engines")])
     typed = [sys.executable, str(script), str(folder), json.dumps(PROMPT)]

@@ -7,11 +7,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from vllmfactory import model, needs_vllm, saved
+from suite_models import save
+from vllmfactory import model, needs_vllm
 
 from ssp.base.errors import Fault, InputError
 from ssp.config.role import EngineConfig, LoraConfig
-from ssp.engines.folder import shapes
 from ssp.engines.vllm import setup as vllm_setup
 from ssp.engines.vllm.worker import RESIDUAL_MB, check_residual
 from ssp.selfplay.settings import load
@@ -29,7 +29,7 @@ def test_without_vllm_a_run_is_refused_before_anything_starts(monkeypatch: pytes
 
 
 def test_arguments_of_a_cpu_and_of_gpus(tmp_path: Path) -> None:
-    folder = saved(model(1), tmp_path)
+    folder = save(model(1), tmp_path)
     cpu = vllm_setup.arguments(folder, EngineConfig(kind="vllm"), cpu=True)
     assert cpu["kv_cache_memory_bytes"] == 256 * MB and cpu["block_size"] == 32 and cpu["enforce_eager"]
     assert cpu["logprobs_mode"] == "processed_logprobs" and cpu["skip_tokenizer_init"] and not cpu["async_scheduling"]
@@ -48,25 +48,17 @@ def test_arguments_of_a_cpu_and_of_gpus(tmp_path: Path) -> None:
 def test_room_for_one_adapter_a_role(tmp_path: Path) -> None:
     """Of the next larger rank that vLLM knows, on the layers of either."""
     adapters = (LoraConfig(rank=33, targets=["q_proj", "up_proj"]), LoraConfig(rank=4, targets=["q_proj", "v_proj"]))
-    made = vllm_setup.arguments(saved(model(1), tmp_path), EngineConfig(kind="vllm"), cpu=False, adapters=adapters)
+    made = vllm_setup.arguments(save(model(1), tmp_path), EngineConfig(kind="vllm"), cpu=False, adapters=adapters)
     assert (made["enable_lora"], made["max_loras"], made["max_lora_rank"]) == (True, 2, 64)
     assert made["lora_target_modules"] == ["q_proj", "up_proj", "v_proj"]
 
 
 def test_a_qwen2_with_heads_of_another_width_is_run_by_llama(tmp_path: Path) -> None:
     """vLLM's Qwen2 ignores `head_dim` and would read the weights into other shapes."""
-    plain = vllm_setup.arguments(saved(model(1), tmp_path / "a"), EngineConfig(), cpu=True)
-    wide = vllm_setup.arguments(saved(model(1, head_dim=64), tmp_path / "b"), EngineConfig(), cpu=True)
+    plain = vllm_setup.arguments(save(model(1), tmp_path / "a"), EngineConfig(), cpu=True)
+    wide = vllm_setup.arguments(save(model(1, head_dim=64), tmp_path / "b"), EngineConfig(), cpu=True)
     assert plain["hf_overrides"] == {}
     assert wide["hf_overrides"] == {"architectures": ["LlamaForCausalLM"], "qkv_bias": True}
-
-
-def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="safetensors"):
-        shapes(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"broken")
-    with pytest.raises(InputError, match="readable safetensors"):
-        shapes(tmp_path)
 
 
 def test_a_sleeping_engine_may_not_hold_the_gpu() -> None:
