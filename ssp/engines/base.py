@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
 
 class StopWords:
-    """Strings that end a segment wherever the tokens' borders lie; the token that completes one is the last.
-
-    `decode`: ids → text. No stop string lies in more than `window` tokens: each has at least one byte.
-    """
+    """Strings that end a segment wherever the tokens' borders lie; the token that completes one is the last. No stop string
+    lies in more than `window` tokens: each has at least one byte. `decode`: ids → text."""
 
     def __init__(self, strings: Sequence[str], decode: Callable[[Sequence[int]], str]) -> None:
         self.strings = tuple(strings)
@@ -101,7 +99,7 @@ class FreeEngine(Engine, Protocol):
         """`step` for one slot, at once; the future gives its generation, or raises Fault."""
 
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """One turn of each slot, all at once; waits for all, then raises the first error."""
+        """One turn of each slot, all at once; raises the first error."""
         check_step(slots, pending, slots)
         futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
         return [future.result() for future in futures]
@@ -117,7 +115,7 @@ class LiveEngine(FreeEngine, Protocol):
 
 @runtime_checkable
 class Sleeper(Protocol):
-    """An engine that shares its GPUs with a learner: it gives its memory there back, and takes it again."""
+    """An engine that shares its GPUs with a learner."""
 
     def sleep(self) -> None:
         """Give the memory back; no turn may be under way. Fault `engine_awake` when too much of it stays taken."""

@@ -26,11 +26,9 @@ from ssp.engines.turns import Turn, Turns
 
 
 class TorchEngine:
-    """Generates with a Llama, Qwen2 or Qwen3 model, in lock step. `model`: an HF folder, or its configuration as a mapping
-    (then `load` comes first). `prefix_cache`: a prompt that several slots share is read once.
-
-    Deterministic on one build and thread count. InputError for another architecture, or for a broken folder.
-    """
+    """Generates in lock step, deterministic on one build and thread count. `model`: an HF folder, or its configuration (then
+    `load` comes first); InputError for another architecture, or a broken folder. `prefix_cache`: a prompt that several slots
+    share is read once."""
 
     def __init__(
         self, model: str | Path | Mapping[str, Any], dtype: str = "float32", prefix_cache: bool = True
@@ -45,7 +43,7 @@ class TorchEngine:
             self.load(read_weights(Path(model)), 0)
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """Replace the weights and forget every slot. InputError when a parameter is missing or has another shape."""
+        """See `Engine.load`. InputError when a parameter is missing or has another shape."""
         if keep:
             raise InvariantError("a lock-step engine has no turns in flight")
         self.replace(self.decoder(weights), version, keep)
@@ -162,8 +160,7 @@ class ContinuousEngine(LiveEngine):
         self._thread.order(lambda over: torch.set_num_threads(threads))
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """Replace the weights. Without `keep` every slot is forgotten and turns under way are aborted; with it they go
-        on."""
+        """See `Engine.load`."""
         model = self._inner.decoder(weights)
         self._thread.ask(lambda: self._inner.replace(model, version, keep))
         self.version = version
@@ -178,8 +175,7 @@ class ContinuousEngine(LiveEngine):
         self._thread.order(lambda over: None if over else inner.close(slots))
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
-        """One turn of one slot. The future raises Fault `engine_nonfinite` when the model's output is not a number,
-        `aborted` when the turn was."""
+        """See `FreeEngine.submit`. Fault `engine_nonfinite` when the model's output is not a number."""
         inner = self._inner
         check_step([slot], [pending], inner.rows.row)
         future = inner.claim(slot)

@@ -23,10 +23,8 @@ _COLUMNS = ("count", "limit", "place", "fed", "stop", "temperature", "numbers", 
 
 @dataclass
 class Turn:
-    """One slot's turn: ids to read first, how to sample, tokens that it may sample at most.
-
-    `switches`: (tokens sampled before it, version) of each change of weights within.
-    """
+    """One slot's turn: ids to read first, how to sample, tokens that it may sample at most; `switches`: (tokens sampled
+    before it, version) of each change of weights within."""
 
     slot: int
     pending: list[int]
@@ -195,10 +193,8 @@ class Turns:
 
     @torch.inference_mode()
     def switch(self, version: int) -> None:
-        """The rows' model was replaced: every token from here on is drawn by `version`.
-
-        The token that was fed last is fed again, so that the next one is drawn by the new weights alone, over the old keys.
-        """
+        """The rows' model was replaced: every token from here on is drawn by `version`. What was fed last is fed again, so
+        that the next token is drawn by the new weights alone, over the old keys."""
         self._squeeze()
         if not self._turns:
             return
@@ -224,10 +220,8 @@ def _mix(z: np.ndarray) -> np.ndarray:
 
 
 def uniforms(seeds: np.ndarray, starts: np.ndarray, count: int) -> Tensor:
-    """Numbers `starts[i] .. starts[i]+count-1` of each seed's stream, in [0, 1): float32 [count, n].
-
-    `seeds` uint64 [n], `starts` int64 [n]. 24 random bits each, so that float32 holds them exactly.
-    """
+    """Numbers `starts[i] .. starts[i]+count-1` of each seed's stream, in [0, 1): float32 [count, n], of 24 random bits.
+    `seeds` uint64 [n], `starts` int64 [n]."""
     base = _mix(seeds + _GOLDEN)
     index = starts.astype(np.uint64)[None, :] + np.arange(1, count + 1, dtype=np.uint64)[:, None]
     bits = _mix(base[None, :] + index * _GOLDEN) >> np.uint64(40)
@@ -235,11 +229,8 @@ def uniforms(seeds: np.ndarray, starts: np.ndarray, count: int) -> Tensor:
 
 
 def draw(logits: Tensor, temperature: float | Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Ids int64 [n] and their log-probs float32 [n] from logits float32 [n, V] and uniforms [n].
-
-    Temperature (one for all, or float32 [n, 1]) above 0: inverse CDF of softmax(logits / temperature). 0: argmax, log-prob
-    at temperature 1.
-    """
+    """Ids int64 [n] and their log-probs float32 [n] from logits float32 [n, V] and uniforms [n]. Temperature (one for all,
+    or float32 [n, 1]) above 0: inverse CDF of softmax(logits / temperature). 0: argmax, log-prob at temperature 1."""
     logits = _tempered(logits, temperature)
     top, best = logits.max(dim=-1, keepdim=True)
     weights = (logits - top).exp_()

@@ -24,8 +24,7 @@ COLOCATE, SHARED_BASE = "colocate", "shared-base"
 
 @dataclass(frozen=True)
 class Seat:
-    """Where one GPU of a process goes: number `index` of that kind of process, its `rank`-th GPU, a bundle of the unit, and
-    the share of the bundle's GPU that it takes."""
+    """Where one GPU of a process goes: process and its number, its `rank`-th GPU, a bundle of the unit, a share of that."""
 
     process: str
     index: int
@@ -37,9 +36,7 @@ class Seat:
 @dataclass(frozen=True)
 class Unit:
     """GPUs that are reserved together: `bundles` says how much of a GPU each is. `together`: on one node without fail.
-
-    `turns`: those who sit on one of its GPUs take turns, so that the largest need counts, not the sum.
-    """
+    `turns`: those who sit on one of its GPUs take turns, so that the largest need counts, not the sum."""
 
     name: str
     bundles: tuple[float, ...]
@@ -173,11 +170,8 @@ def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
 
 
 def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot, ...]] | None:
-    """A slot for every bundle on nodes with so many GPUs each; None when it cannot be done by either of two orders.
-
-    Largest first, each on the first node with room. First with learners whole, which lays their ranks together; then
-    with what must be on one node first, so that learners take what is left.
-    """
+    """A slot for every bundle on nodes with so many GPUs each, largest unit first, each on the first node with room; where
+    that fails, what must be on one node comes first, and learners take what is left. None when that fails too."""
     ordered = sorted(wanted, key=lambda unit: -unit.gpus)
     return _assign(ordered, gpus) or _assign(sorted(ordered, key=lambda unit: not unit.together), gpus)
 

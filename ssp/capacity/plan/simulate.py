@@ -40,7 +40,7 @@ from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue
 from ssp.selfplay.queues.queue import QueueWorker
 from ssp.selfplay.records import Brief, PlayOrder, PlayReport
-from ssp.selfplay.report import Report
+from ssp.selfplay.report import Report, Sink
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place
 
@@ -119,7 +119,7 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
     block = cfg.proposer if PROPOSER in cfg.roles else cfg.solver
     question = "" if PROPOSER in cfg.roles else "what ?"
     targets = Targets([Item("it", question, ("it",))], block.batch, cfg.seed, each=cfg.game.proposals)
-    rows = _Rows(players, taught)
+    rows = _Rows(players, taught)  # type: ignore[abstract]  # nobody listens to the rest
     await SelfPlay(cfg, cast, folder, targets, Report(rows, None, 1, cfg.roles), Evaluator(cfg, [])).run()
     found = rows.measured(edge, cfg.steps - edge)
     found.dropped = dict(books.dropped)
@@ -350,7 +350,7 @@ def run_jumping(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-class _Rows:
+class _Rows(Sink):
     """Sink of the run's report (`ssp.selfplay.report.Sink`): its rows, and at the end of each round what everybody did."""
 
     def __init__(self, players: dict[str, _Fleet], taught: dict[str, _Learner]) -> None:
@@ -364,15 +364,6 @@ class _Rows:
             played = [crew.figures() for crew in self._players.values()]
             learned = [[learner.busy, float(learner.trained)] for learner in self._taught.values()]
             self._marks[step] = [[asyncio.get_running_loop().time()], *played, *learned]
-
-    def restart(self, step: int) -> None:
-        pass
-
-    def event(self, text: str) -> None:
-        pass
-
-    def span(self, track: str, name: str, start: float, end: float) -> None:
-        pass
 
     def measured(self, first: int, last: int) -> Measured:
         """Figures of the rounds after `first`, up to `last`."""

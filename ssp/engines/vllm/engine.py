@@ -45,8 +45,7 @@ class Source(Protocol):
 
 @dataclass
 class _Slot:
-    """What a slot has read and written, the seed of its turns, whose weights it uses, the salt of its cache: no block of
-    another load is found under it."""
+    """`source`: whose weights it uses; `salt`: of its cache, where no block of another load is found under it."""
 
     ids: list[int]
     seed: int
@@ -58,8 +57,6 @@ class _Slot:
 
 @dataclass(eq=False)
 class _Turn:
-    """A turn under way: what was asked, what has been drawn, the version of each token."""
-
     name: str
     slot: _Slot
     sampling: Sampling
@@ -72,11 +69,8 @@ class _Turn:
 
 
 class VllmEngine(LiveEngine):
-    """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes of their own.
-
-    `model_dir`: an HF folder. `sleeps`: `sleep` and `wake` work. With room for `adapters` it itself neither loads nor
-    generates (`faces`). InputError when vLLM is not installed or refuses it.
-    """
+    """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes of their own. With room
+    for `adapters` it itself neither loads nor generates (`faces`). InputError when vLLM is not installed or refuses it."""
 
     lora: Any = None
     """The adapter of what it generates by itself: none."""
@@ -101,8 +95,7 @@ class VllmEngine(LiveEngine):
         atexit.register(_stop, weakref.ref(self))
 
     def load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """See `Engine.load`. With `keep`, a slot's later turns find whole blocks of old keys and values again, and compute
-        the rest with the new weights. InputError for a missing or misshapen weight."""
+        """See `Engine.load`. InputError for a missing or misshapen weight."""
         if self._shared:
             raise InvariantError("the base of adapters stays as it is")
         optional = {"lm_head.weight"} if self._tied else set()
@@ -165,12 +158,8 @@ class VllmEngine(LiveEngine):
         return turn.future
 
     def sleep(self) -> None:
-        """Empty the caches and take no turns until `wake`. On GPUs the memory of weights and cache is given back, which was
-        never run yet; on a CPU all of it stays taken.
-
-        InputError unless the engine was made with `sleeps`; InvariantError with turns under way; Fault `engine_awake` when
-        too much of a GPU stays taken. An engine that sleeps already stays so.
-        """
+        """See `Sleeper`. On a CPU it empties its caches and takes no turns; on GPUs it was never run yet. InputError unless
+        the engine was made with `sleeps`."""
         if not self._sleeps:
             rule = "an engine sleeps and wakes where it shares GPUs with learners (placement.layout)"
             raise InputError(rule, "an engine that stays awake", "set placement.layout=separate")
