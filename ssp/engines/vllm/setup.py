@@ -106,7 +106,7 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
             "enable_lora": True,
             "max_loras": len(adapters),  # one version of each: a face has its new adapter only when the old one is gone
             "max_lora_rank": room(adapters),
-            "lora_target_modules": sorted({name for lora in adapters for name in lora.targets}),
+            "lora_target_modules": sorted(LoraConfig.targets),
         }
     if kv_mb:
         chosen["kv_cache_memory_bytes"] = kv_mb * 2**20
