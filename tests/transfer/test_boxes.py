@@ -195,9 +195,3 @@ def test_a_version_is_loaded_once() -> None:
     assert loader.fit(1, parcels[0]) == {}
     loader.fit(2, parcels[1])
     assert engine.version == loader.version == 2
-
-
-def test_nothing_is_hashed_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digest.hashlib, "sha256", lambda *a: pytest.fail("hashed"))
-    parcel, _ = Outbox(plan(tmp_path, "object_store")).pack(weights())
-    Inbox("solver", 2).open(1, parcel)
