@@ -1,7 +1,7 @@
 """The engines that the suite runs on. One more kind is one more `Factory`.
 
 A factory gives a name, whether its engine is live (`LiveEngine`: submit, abort, stop, load with keep), and
-`make(folder, prefix_cache)`: an engine over the Hugging Face folder, in float32, with room for 64 slots of 512 tokens.
+`make(folder, prefix_cache)` (vLLM always has its cache): an engine over the Hugging Face folder, in float32, with room for 64 slots of 512 tokens.
 The suite makes few engines and uses them again: each test loads the weights that it needs first.
 
 Tests of `vllm` carry the mark `ray`, and are skipped where it is not installed.
@@ -41,7 +41,7 @@ def _continuous(folder: Path, prefix_cache: bool) -> Engine:
 def _vllm(folder: Path, prefix_cache: bool) -> Engine:
     from ssp.engines.vllm.engine import VllmEngine
 
-    return VllmEngine(folder, EngineConfig(kind="vllm", kv_mb=64, sequences=64, prefix_cache=prefix_cache))
+    return VllmEngine(folder, EngineConfig(kind="vllm", kv_mb=64, sequences=64))
 
 
 FACTORIES = {

@@ -124,9 +124,9 @@ def test_asked_for_what_it_does_not_have(made: Any) -> None:
 
 
 def test_engines_live_side_by_side_and_a_dead_one_fails_everybody_loudly(made: Any, tmp_path: Path) -> None:
-    """Also bfloat16 and no prefix cache, in the engine that dies."""
+    """Also bfloat16, in the engine that dies."""
     made.load(arrays(FIRST), 70)
-    with engine(save(SECOND, tmp_path), dtype="bfloat16", prefix_cache=False) as other:
+    with engine(save(SECOND, tmp_path), dtype="bfloat16") as other:
         assert 1e-4 < worst(other, SECOND) < 0.5
         slots = other.open([1, 2])
         flying = other.submit(slots[0], PROMPT, Sampling(1.0, 400))
