@@ -176,7 +176,7 @@ def test_the_key_is_in_no_message_log_or_error(name: str, trouble: str, caplog: 
         with pytest.raises((Fault, InputError)) as caught:
             search.search(["emma"], 3, "train")
         shown = repr(search) + str(search) + repr(vars(search)) + repr(ENGINES[name])
-    assert server.asked and "127.0.0.1" in caplog.text
+    assert server.asked
     error: BaseException | None = caught.value
     while error is not None:
         shown += "".join(traceback.format_exception(error)) + repr(vars(error)) + repr(error.args)
