@@ -64,7 +64,8 @@ def test_the_loss_is_half_the_worse_of_plain_and_clipped(model_dir, make_batch, 
     value = critic.values(batch, batch.mask)
     old = torch.where(batch.mask, value + torch.linspace(-2, 2, value.numel()).view(value.shape), 0.0)
     targets = torch.randn(value.shape, generator=torch.Generator().manual_seed(0))
-    figures = Figures(steps=1)
+    figures = Figures()
+    figures.steps = 1
     critic.step(replace(batch, values=old, targets=targets), batch.mask, torch.arange(4), figures)
     v, o, g = value[batch.mask], old[batch.mask], targets[batch.mask]
     clipped = torch.minimum(torch.maximum(v, o - 0.5), o + 0.5)
