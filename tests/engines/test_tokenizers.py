@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, Qwen2Config
 
 from ssp.game import protocols
 from ssp.game.world import World
@@ -32,7 +32,7 @@ def folder(name: str, tmp_path: Path) -> Path:
         return ARTEFACT
     tokens = policy.tokenizer(protocols.get(name), World(3))
     save(tokens, tmp_path)
-    policy._model(len(tokens), int(str(tokens.eos_token_id))).save_pretrained(tmp_path)
+    Qwen2Config(vocab_size=len(tokens), eos_token_id=tokens.eos_token_id).save_pretrained(tmp_path)
     return tmp_path
 
 
