@@ -22,7 +22,7 @@ from ssp.data.readers import Question, read_questions
 from ssp.game import corpora, evaluation
 from ssp.game.evaluation import Kept, Row, methods, predictions
 from ssp.game.judge import AnswerJudge, Item
-from ssp.game.rollout import Search, lengths
+from ssp.game.rollout import Search
 from ssp.game.world import files
 from ssp.search.known import RecordedSearch
 from ssp.telemetry.terminal import Terminal, followed
@@ -90,7 +90,6 @@ def _play(
     asked = [question.question for found in questions.values() for question in found]
     if args.method == methods.AGENT:
         play = build.player(cfg, SOLVER, folder, search, args.temperature)
-        _warn(cfg, folder, asked, corpus_names)
     else:
         play = build.baseline(cfg, SOLVER, folder, search, args.temperature, args.method)
     build.check_words(build.tokenizer(folder), asked)
@@ -112,16 +111,6 @@ def _play(
         console.print(f"searches: {searches}, from the record {search.hits} ({search.hits / max(searches, 1):.1%})")
         search.close()
     return rows, kept
-
-
-def _warn(cfg: Config, folder: Path, questions: Sequence[str], names: list[str]) -> None:
-    """What of the questions and the corpora does not fit the limits, before hours of play."""
-    from ssp.selfplay.workers import build
-
-    passages = [document for path in corpora.named(cfg, names).values() for document in corpora.sample(path)]
-    prompts = [{"question": question} for question in corpora.spread(questions)]
-    for note in lengths.notes(SOLVER, cfg.solver, build.renderer(cfg, SOLVER, folder), prompts, passages):
-        say(f"warning: {note}", file=sys.stderr)
 
 
 def _batch(cfg: Config, folder: Path) -> int:

@@ -73,7 +73,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     here = RunFolder(place.path)
     if place.resumed or here.ledger.is_file():
         _warn(check_resumable(here, scene.cfg, scene.targets()))
-    _warn([*warnings(cfg), *scene.notes])
+    _warn(warnings(cfg))
     cluster.environment(cfg.ray)
     if not os.environ.get("RAY_ADDRESS"):
         with _explained():  # at once; a cluster that is joined is asked below

@@ -115,7 +115,7 @@ class Service:
         self._secret = secret
         import httpx
 
-        self._client = httpx.Client(timeout=timeout, transport=transport, trust_env=False, **client)
+        self._client = httpx.Client(timeout=timeout, transport=transport, **{"trust_env": False, **client})
 
     def ask(self, method: str, url: str, tries: int = 0, **request: Any) -> tuple[int, bytes]:
         """Status (below 500) and content of the reply. `request`: what httpx takes. `tries` 0: as many as the service has.

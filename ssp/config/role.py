@@ -163,8 +163,8 @@ class StageConfig:
 @dataclass
 class LimitsConfig:
     """Limits of one episode: `searches`; new tokens of a turn (`turn_tokens`) and of an observation
-    (`observation_tokens`); tokens in all (`total_tokens`), which must have room for these and `prompt_tokens`. The
-    start warns of a longer prompt, which is neither cut nor refused.
+    (`observation_tokens`); tokens in all (`total_tokens`), which must have room for these and `prompt_tokens`. A
+    longer prompt is neither cut nor refused.
 
     `retries`: invalid turns (neither a search nor an answer) that are told so; one more ends the episode. `seconds` on
     the wall clock (0: no limit). `overflow`, when the next turn might not fit into `total_tokens`: stop, or drop (the

@@ -1,54 +1,39 @@
-"""The corpora of a run, and what answers a search in each: shards, a server, an engine of the web, a record.
-
-Owns the map from the configuration's names to these. Promises that training, evaluation, `ask` and `serve` search a
-corpus in the same way. Refuses to rank, and to know Ray.
-"""
+"""The corpora of a run, and what answers a search in each: shards, a server, an engine of the web, a record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ssp.base import models
-from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
-from ssp.search import documents
 from ssp.search.encoders.encoder import CrossEncoder, TextEncoder
 from ssp.search.hits import Knobs, Search
 from ssp.search.index import store
 from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
-from ssp.search.router import NO_CORPUS, Corpus, Fleet, LocalFleet, Options, Router
+from ssp.search.router import NO_CORPUS, Corpus, LocalFleet, Options, Router
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, HttpSearch
 
 if TYPE_CHECKING:
     from ssp.search.online.search import OnlineSearch
 
-T = TypeVar("T")
-
 TRAIN = "train"
 """The name of data.corpus."""
-SAMPLE = 500
-"""Rows of a sample, at most."""
 KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
 """Setting → what a factory names when its index has that knob."""
 
 
 def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
-    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world (`none`
-    has no file).
-
-    Default names: `train` and the corpora of data.eval. What is searched elsewhere has no file either. InputError for a
-    world that has no such name.
-    """
+    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world. `none`,
+    and what is searched elsewhere, has no file. Default names: `train` and the corpora of data.eval. InputError for a
+    world that has no such name."""
     return {name: Path(files.resolve(spec, "corpus")) for name, spec in _specs(cfg, names).items()}
 
 
@@ -60,46 +45,26 @@ def _specs(cfg: Config, names: Iterable[str] | None = None) -> dict[str, str]:
 
 def elsewhere(cfg: Config, corpus: str) -> bool:
     """Whether `retriever.url` or the online engine is searched for this corpus: they stand for data.corpus."""
-    remote = bool(cfg.retriever.url or cfg.retriever.online.engine)
-    return remote and corpus in (TRAIN, cfg.data.corpus)
+    return bool(cfg.retriever.url or cfg.retriever.online.engine) and corpus in (TRAIN, cfg.data.corpus)
 
 
-def check(cfg: Config, names: Iterable[str] | None = None) -> list[Document]:
-    """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the key
-    of the online engine. Returns a sample of the documents that are here.
-
-    InputError for a bad corpus row, an index folder that is broken or does not fit the settings, no answer, no key.
-    """
-    found = []
+def check(cfg: Config, names: Iterable[str] | None = None) -> None:
+    """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the
+    key of the online engine. InputError for a bad corpus row, an index folder that does not fit the settings, no
+    answer, no key."""
     for path in dict.fromkeys(named(cfg, names).values()):
         fits(path, cfg.retriever, cfg.retriever.shards)
         if path.is_dir():
             encoder(path, cfg.retriever, load=False)
-        found += sample(path)
+        else:
+            read_corpus(path)
     reranker(cfg.retriever, load=False)
     check_remote(cfg)
-    return found
-
-
-def spread(rows: Sequence[T]) -> list[T]:
-    """A sample of the rows, evenly over all of them."""
-    return [rows[int(at)] for at in np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows)))]
-
-
-def sample(path: Path) -> list[Document]:
-    """Documents of the corpus at `path`, evenly over all of it. InputError for a bad row."""
-    if not path.is_dir():
-        return spread(read_corpus(path))
-    rows = store.read_manifest(path).rows
-    offsets = store.array(path, store.OFFSETS, np.int64, (rows + 1,))
-    return documents.MappedDocuments(path / store.DOCUMENTS, offsets, 0, rows).gather(np.array(spread(range(rows))))
 
 
 def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
-    """Whether the corpus at `path` can be searched with these settings by so many shards; only a manifest is read.
-
-    InputError for a kind of search or a knob that it has not, and for parts that the shards cannot share.
-    """
+    """InputError for a kind of search or a knob that the corpus at `path` has not, and for parts that so many shards
+    cannot share; only a manifest is read."""
     if not path.is_dir():
         kind((BM25,), cfg, path)
         return
@@ -113,10 +78,8 @@ def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
 
 
 def check_remote(cfg: Config) -> None:
-    """Search once at `retriever.url`, if there is one; of an online engine only the key is looked for, since searches cost.
-
-    InputError when the answer is not one, or the key is not set.
-    """
+    """InputError when a first search at `retriever.url`, if there is one, is not answered, or the online engine's key is
+    not set: searches there cost."""
     if cfg.retriever.online.engine:
         _engine(cfg).close()
     if not cfg.retriever.url:
@@ -175,18 +138,12 @@ def dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:
 
 
 def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder | None:
-    """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked for.
-
-    InputError when its folder is not here.
-    """
-    part = dense(path, cfg)
-    if part is None:
+    """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked
+    for. InputError when its folder is not here."""
+    if (part := dense(path, cfg)) is None:
         return None
-    spec = part.encoder
-    folder = models.folder(cfg.encoder or spec.model, "retriever.encoder")
-    if not load:
-        return None
-    return TextEncoder(folder, spec, cfg.dtype, "cuda" if cfg.gpus else "cpu")
+    folder = models.folder(cfg.encoder or part.encoder.model, "retriever.encoder")
+    return TextEncoder(folder, part.encoder, cfg.dtype, "cuda" if cfg.gpus else "cpu") if load else None
 
 
 def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
@@ -194,15 +151,13 @@ def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
     if not cfg.reranker:
         return None
     folder = models.folder(cfg.reranker, "retriever.reranker")
-    if not load:
-        return None
-    return CrossEncoder(folder, cfg.dtype, "cuda" if cfg.gpus else "cpu")
+    return CrossEncoder(folder, cfg.dtype, "cuda" if cfg.gpus else "cpu") if load else None
 
 
 def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
     """How a corpus that holds these indexes is searched by default."""
-    knobs = Knobs(cfg.ef_search, cfg.nprobe)
-    return Options(kind(held, cfg, path), knobs, cfg.rerank if cfg.reranker else 0, cfg.depth)
+    rerank = cfg.rerank if cfg.reranker else 0
+    return Options(kind(held, cfg, path), Knobs(cfg.ef_search, cfg.nprobe), rerank, cfg.depth)
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
@@ -216,9 +171,8 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
         if path not in opened:
             fits(path, cfg.retriever, 1)
             whole = shard(path, cfg.retriever, 0, 1)
-            fleet: Fleet = LocalFleet([whole])
-            chosen = options(cfg.retriever, whole.kinds, path)
-            opened[path] = Corpus(whole.retriever, fleet, chosen, encoder(path, cfg.retriever), shared)
+            chosen, texts = options(cfg.retriever, whole.kinds, path), encoder(path, cfg.retriever)
+            opened[path] = Corpus(whole.retriever, LocalFleet([whole]), chosen, texts, shared)
         corpora[name] = opened[path]
     return with_remote(cfg, Router(corpora, cfg.retriever.min_coverage, cfg.retriever.cache))
 
@@ -240,26 +194,17 @@ def _engine(cfg: Config) -> OnlineSearch:
 
 def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
     """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
-    block = cfg.retriever
-    retrievers = {NO_CORPUS: NO_CORPUS}
-    retrievers |= {name: _remote_retriever(cfg) for name in names if elsewhere(cfg, name)}
-    for name, path in named(cfg, names).items():
-        if not path.exists():
+    block, web = cfg.retriever, cfg.retriever.online
+    varied = f"{cfg.seed}" if web.vary else ""
+    there = block.url or f"{web.engine} {web.url} {web.site} pages={web.pages} varied={varied}"
+    retrievers = {NO_CORPUS: NO_CORPUS, **{name: there for name in names if elsewhere(cfg, name)}}
+    for name, path in named(cfg, names).items():  # all that decides the answers, without loading it
+        if path.is_dir():
+            found = store.read_manifest(path)
+            how = f"{options(block, found.kinds, path)} {block.encoder} {block.dtype} {block.reranker}"
+            retrievers[name] = f"{found.sha256[:16]} {how}"
+        elif path.exists():
+            retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {path.absolute()} {path.stat().st_size}"
+        else:
             raise InputError("a corpus is a readable file or an index folder", path, "check the path")
-        retrievers[name] = _retriever(path, block)
     return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)
-
-
-def _remote_retriever(cfg: Config) -> str:
-    """All that is known here of what decides the answers of a server or an engine of the web."""
-    block = cfg.retriever.online
-    varied = f"{cfg.seed}" if block.vary else ""
-    return cfg.retriever.url or f"{block.engine} {block.url} {block.site} pages={block.pages} varied={varied}"
-
-
-def _retriever(path: Path, cfg: RetrieverConfig) -> str:
-    """All that decides the answers of the corpus at `path`, without loading it."""
-    if not path.is_dir():
-        return f"bm25 k1={cfg.k1:g} b={cfg.b:g} {path.absolute()} {path.stat().st_size}"
-    manifest = store.read_manifest(path)
-    return f"{manifest.sha256[:16]} {options(cfg, manifest.kinds, path)} {cfg.encoder} {cfg.dtype} {cfg.reranker}"

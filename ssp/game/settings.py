@@ -1,110 +1,85 @@
-"""Which settings of the game may stand together: who asks, who learns when, what fills a batch."""
+"""Which settings of the game may stand together: who asks, who learns when, what fills a batch; how long an episode is; what
+is checked, judged and paid.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, Refusals
-from ssp.config.rules import expand, get, refused
+from ssp.config import own
+from ssp.config.role import LimitsConfig
+from ssp.config.rules import expand, get, is_address
 from ssp.config.schema import Config
 from ssp.config.tables import COLDEST
-from ssp.game import protocols
-from ssp.game.referee import settings as referee
+from ssp.game import protocols, rewards
+from ssp.game.referee.rules import RULES as KNOWN
+from ssp.game.rewards import proposer
+from ssp.game.rewards.options import takes
+
+WORLD_PROTOCOL = "mini"
+WORLD_EVIDENCE = ("verbatim", "chain")
+SSP_RULES = "empty,too_short,too_long,too_few_words,leakage,no_evidence,no_search,repeated_query"
+JSON_VERDICT = 64
+"""Tokens that a JSON verdict takes, at least."""
 
 
-def questions_have_a_source(cfg: Config) -> None:
-    """Given questions are read from `data.questions`; a proposer's are not."""
+def questions_fill_batches(cfg: Config) -> None:
+    """Given questions are read from `data.questions`, and nothing is asked of a proposer then; a batch is of whole targets,
+    and with resampling of valid questions."""
     source, path = cfg.game.questions, cfg.data.questions
     if source == "proposer" and path:
-        raise InputError(
-            "data.questions is read where questions are given",
-            f"data.questions={path} with game.questions=proposer",
-            "add game.questions=dataset, or leave data.questions out",
-        )
+        found = f"data.questions={path} with game.questions=proposer"
+        step = "add game.questions=dataset, or leave data.questions out"
+        raise InputError("data.questions is read where questions are given", found, step)
     if source != "proposer" and not path:
         example = "world:train" if source == "dataset" else "runs/quickstart-001"
-        raise InputError(
-            f"game.questions={source} plays what data.questions names",
-            "no data.questions",
-            f"set it, for example data.questions={example}",
-        )
+        rule = f"game.questions={source} plays what data.questions names"
+        raise InputError(rule, "no data.questions", f"set it, for example data.questions={example}")
     if source == "bank" and path.startswith("world:"):
-        raise InputError(
-            "a bank is an earlier run's folder, or what ssp bank exported of one",
-            path,
-            "name a run, or set game.questions=dataset for a world's questions",
-        )
-
-
-def given_questions_need_no_proposer(cfg: Config) -> None:
-    """Where questions are given nobody proposes, so nothing may be asked of a proposer or of its rejected questions."""
-    if cfg.game.questions == "proposer":
-        return
+        rule = "a bank is an earlier run's folder, or what ssp bank exported of one"
+        raise InputError(rule, path, "name a run, or set game.questions=dataset for a world's questions")
     bound = cfg.schedule.max_staleness.proposer
     without = {
         f"game.batch={cfg.game.batch}": cfg.game.batch != "dummy",
+        f"game.proposals={cfg.game.proposals}": cfg.game.proposals > 1,
         f"schedule.max_staleness.proposer={bound}": bound > 0 and not cfg.schedule.preset,
         f"proposer.warmup_steps={cfg.proposer.warmup_steps}": cfg.proposer.warmup_steps > 0,
         f"solver.warmup_steps={cfg.solver.warmup_steps}": cfg.solver.warmup_steps > 0,
     }
-    found = [setting for setting, there in without.items() if there]
-    if found:
-        raise InputError(
-            f"game.questions={cfg.game.questions} has one role, the solver, and every question is played",
-            ", ".join(found),
-            "leave that out (the learning rate's warm-up is solver.learner.warmup_steps)",
-        )
+    idle = [setting for setting, there in without.items() if there]
+    if idle and source != "proposer":
+        rule = f"game.questions={cfg.game.questions} has one role, the solver, and every question is played"
+        step = "leave that out (the learning rate's warm-up is solver.learner.warmup_steps)"
+        raise InputError(rule, ", ".join(idle), step)
+    if cfg.game.batch == "resample" and cfg.proposer.invalid_reward != 0:
+        rule = "game.batch=resample trains on valid questions only, so a rejected one has no reward"
+        found = f"proposer.invalid_reward={cfg.proposer.invalid_reward:g}"
+        raise InputError(rule, found, "set it to 0, or use game.batch=dummy")
+    batch, each = cfg.proposer.batch, cfg.game.proposals
+    if batch % each:
+        found, step = f"{batch} questions a round, {each} to a target", f"set proposer.batch={-(-batch // each) * each}"
+        raise InputError("proposer.batch is a multiple of game.proposals", found, step)
 
 
 def someone_learns(cfg: Config) -> None:
-    """Training with frozen policies only has nothing to do."""
+    """One role at least learns; while a role warms up, it alone does, so it must learn then, and only one can."""
     if all(cfg.block(role).policy == "frozen" for role in cfg.roles):
         found = " ".join(f"{role}.policy=frozen" for role in cfg.roles)
         raise InputError("at least one role learns", found, "set them to own or shared, or use ssp eval")
-
-
-def one_role_warms_up(cfg: Config) -> None:
-    """While a role warms up, it alone learns; so it must learn then, and only one can."""
     warming = [role for role in cfg.roles if cfg.block(role).warmup_steps > 0]
     if len(warming) > 1:
-        raise InputError(
-            "one role at most learns alone at first",
-            " ".join(f"{role}.warmup_steps={cfg.block(role).warmup_steps}" for role in warming),
-            "set one of them to 0 (the learning rate's warm-up is <role>.learner.warmup_steps)",
-        )
+        found = " ".join(f"{role}.warmup_steps={cfg.block(role).warmup_steps}" for role in warming)
+        step = "set one of them to 0 (the learning rate's warm-up is <role>.learner.warmup_steps)"
+        raise InputError("one role at most learns alone at first", found, step)
     for role in warming:
         block = cfg.block(role)
         if block.policy == "frozen" or 0 < block.freeze_after < block.warmup_steps:
-            raise InputError(
-                f"{role}.warmup_steps leaves learning to the {role} alone, so it learns up to that step",
-                f"{role}.warmup_steps={block.warmup_steps} with policy={block.policy}, freeze_after={block.freeze_after}",
-                f"set {role}.warmup_steps=0, or freeze it later",
-            )
-
-
-def resampling_trains_valid_questions(cfg: Config) -> None:
-    """With resampling a rejected question enters no batch, so that its reward would have no effect."""
-    if cfg.game.batch == "resample" and cfg.proposer.invalid_reward != 0:
-        raise InputError(
-            "game.batch=resample trains on valid questions only, so a rejected one has no reward",
-            f"proposer.invalid_reward={cfg.proposer.invalid_reward:g}",
-            "set it to 0, or use game.batch=dummy",
-        )
-
-
-def targets_share_a_batch(cfg: Config) -> None:
-    """All questions to one target are asked in one round."""
-    if cfg.game.proposals > 1 and cfg.game.questions != "proposer":
-        rule = "game.proposals counts the questions of a proposer"
-        found = f"game.proposals={cfg.game.proposals} with game.questions={cfg.game.questions}"
-        raise InputError(rule, found, "set it to 1")
-    if cfg.proposer.batch % cfg.game.proposals:
-        raise InputError(
-            "proposer.batch is a multiple of game.proposals",
-            f"{cfg.proposer.batch} questions a round, {cfg.game.proposals} to a target",
-            f"set proposer.batch={-(-cfg.proposer.batch // cfg.game.proposals) * cfg.game.proposals}",
-        )
+            rule = f"{role}.warmup_steps leaves learning to the {role} alone, so it learns up to that step"
+            found = f"warmup_steps={block.warmup_steps} with policy={block.policy}, freeze_after={block.freeze_after}"
+            raise InputError(rule, found, f"set {role}.warmup_steps=0, or freeze it later")
 
 
 def protocol_exists(cfg: Config) -> None:
@@ -119,44 +94,151 @@ def protocol_exists(cfg: Config) -> None:
             raise InputError(rule, kind, "set protocol=ssrl, or another one with information in the policy's own turn")
 
 
-def training_samples(cfg: Config) -> None:
-    """A policy gradient needs sampled actions: greedy training rollouts have no exploration and no usable log-probs."""
+def temperatures_are_usable(cfg: Config) -> None:
+    """A policy gradient needs sampled actions: greedy rollouts have no exploration and no usable log-probs. A temperature
+    near 0 overflows the softmax, which would make every episode void."""
     for role in cfg.roles:
         block = cfg.block(role)
         if block.policy != "frozen" and block.sampling.temperature == 0:
             raise InputError(f"{role}.sampling.temperature is above 0 for a role that learns", "0", "set it to 1.0")
-
-
-def temperatures_are_usable(cfg: Config) -> None:
-    """A temperature near 0 overflows the softmax, which would make every episode void."""
     for key in ("eval.temperature", *expand("{role}.sampling.temperature")):
         if 0 < get(cfg, key) < COLDEST:
             raise InputError(f"{key} is 0 (greedy) or at least {COLDEST}", get(cfg, key), f"set {key}=0 or {COLDEST}")
 
 
+def stages_follow_each_other(cfg: Config) -> None:
+    """Limits change at later and later updates: those before the first stage are the block's own."""
+    for role in ("proposer", "solver"):
+        stages = cfg.block(role).limits.stages
+        for number, stage in enumerate(stages):
+            if min(stage.turn_tokens, stage.total_tokens) < 0 or not (stage.turn_tokens or stage.total_tokens):
+                rule = f"{role}.limits.stages[{number}] has turn_tokens or total_tokens above 0 (0: as before)"
+                found = f"turn_tokens={stage.turn_tokens}, total_tokens={stage.total_tokens}"
+                raise InputError(rule, found, "set one of them, or leave the stage out")
+        steps = [stage.step for stage in stages]
+        if steps != sorted(set(steps)) or any(step < 2 for step in steps):
+            rule = f"{role}.limits.stages come in the order of their steps, from update 2 on"
+            raise InputError(rule, f"steps {', '.join(map(str, steps))}", "sort them")
+
+
+def turn_fits_episode(cfg: Config) -> None:
+    """One turn must fit into the episode, and some episodes must be short enough for the whole reward."""
+    for role, where, limits in _stages(cfg, *cfg.roles):
+        total = limits.total_tokens
+        if limits.turn_tokens >= total:
+            rule = f"{where}.turn_tokens is below {where}.total_tokens"
+            raise InputError(rule, f"{limits.turn_tokens} against {total}", "raise total_tokens")
+        if limits.overlong >= total:
+            rule = f"{role}.limits.overlong is below {where}.total_tokens"
+            raise InputError(rule, f"{limits.overlong} against {total}", f"set {role}.limits.overlong={total // 4}")
+
+
+def episode_fits_its_parts(cfg: Config) -> None:
+    """The longest episode that the other limits allow must fit, or the question would run out of context (Search-R1).
+    An invalid turn counts as a search."""
+    for role, where, limits in _stages(cfg, "proposer", "solver"):
+        turns, shown = limits.turn_tokens * (limits.searches + 1), limits.observation_tokens * limits.searches
+        needed = limits.prompt_tokens + turns + shown
+        if limits.overflow == "stop" and limits.total_tokens < needed:
+            parts = "prompt_tokens + turn_tokens x (searches + 1) + observation_tokens x searches"
+            rule = f"{where}: total_tokens is at least {parts}, unless overflow=drop"
+            found = f"{limits.total_tokens} against {limits.prompt_tokens} + {turns} + {shown} = {needed}"
+            raise InputError(rule, found, f"set {where}.total_tokens={needed}, or {role}.limits.overflow=drop")
+
+
+def _stages(cfg: Config, *roles: str) -> Iterator[tuple[str, str, LimitsConfig]]:
+    """Role, key and limits of each stage of these roles, a block's own limits first."""
+    for role in roles:
+        limits = cfg.block(role).limits
+        yield role, f"{role}.limits", limits.at(0)
+        for number, stage in enumerate(limits.stages):
+            yield role, f"{role}.limits.stages[{number}]", limits.at(stage.step)
+
+
+def natural(protocol: str) -> bool:
+    """Whether a shipped protocol's questions are in natural language; what a user's own file asks nobody knows."""
+    return protocol != WORLD_PROTOCOL and not protocol.endswith((".yaml", ".yml"))
+
+
 def proposals_can_be_checked(cfg: Config) -> None:
-    """The referee's settings matter where somebody proposes."""
-    if PROPOSER in cfg.roles:
-        found = refused(cfg, (*referee.RULES, proposer_can_search_enough))
-        if found:
-            raise Refusals(found)
+    """The referee's settings matter where somebody proposes: its rules exist, each once; noise is of one kind; evidence has
+    a verifier (law 6), and speaks its language; the searches that a question needs are allowed."""
+    if PROPOSER not in cfg.roles:
+        return
+    for rule in cfg.referee.rules:
+        if rule not in KNOWN:
+            raise InputError("referee.rules lists ids of the referee's rules", rule, f"use some of {', '.join(KNOWN)}")
+    if len(set(cfg.referee.rules)) < len(cfg.referee.rules):
+        raise InputError("referee.rules lists each rule once", ", ".join(cfg.referee.rules), "remove the repeated one")
+    if cfg.referee.noise_documents and cfg.referee.noise_trajectories:
+        found = f"{cfg.referee.noise_documents} and {cfg.referee.noise_trajectories}"
+        rule = "one of referee.noise_documents and referee.noise_trajectories is 0"
+        raise InputError(rule, found, "set one of them to 0")
+    if cfg.referee.verifier == "none" and cfg.referee.evidence != "none":
+        rule = "referee.evidence checks what the verifier quotes, so it needs a verifier"
+        found = f"referee.verifier=none with referee.evidence={cfg.referee.evidence}"
+        raise InputError(rule, found, "set referee.verifier=frozen, or add referee.evidence=none")
+    spoken, verifier, evidence = natural(cfg.protocol), cfg.referee.verifier, cfg.referee.evidence
+    found, refused = f"protocol={cfg.protocol}, referee.verifier={verifier}", []
+    if (spoken or verifier == "judge") and evidence in WORLD_EVIDENCE:
+        rule = f"referee.evidence={evidence} reads the generated world's sentences, as its policy quotes them"
+        refused.append(InputError(rule, found, "set referee.evidence=quoted (or none)"))
+    if spoken and "too_many_relations" in cfg.referee.rules:
+        rule = "the rule too_many_relations reads questions of the generated world"
+        refused.append(InputError(rule, found, f"set referee.rules=[{SSP_RULES}]"))
+    if refused:
+        raise Refusals(refused)
+    fewest, most = cfg.referee.min_searches, cfg.proposer.limits.searches
+    if fewest > most:
+        rule = "proposer.limits.searches is at least referee.min_searches"
+        raise InputError(rule, f"{most} against {fewest}", "raise the first or lower the second")
 
 
-def proposer_can_search_enough(cfg: Config) -> None:
-    """A question needs `min_searches` searches, which the proposer must be allowed to make."""
-    if cfg.referee.min_searches > cfg.proposer.limits.searches:
+def judge_can_answer(cfg: Config) -> None:
+    """Whoever is asked has a model, an endpoint an address without user and password, and a JSON verdict room for its
+    sentence of reason."""
+    if (cfg.judge.kind != "exact" or cfg.referee.verifier == "judge") and not cfg.judge.model:
+        rule = "judge.model is the endpoint's name of its model; for judge.kind=engine, a model folder"
+        found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, and no judge.model"
+        raise InputError(rule, found, "set judge.model=...")
+    if cfg.judge.kind == "engine" and cfg.referee.verifier == "judge":
+        rule = "referee.verifier=judge asks the endpoint of judge.url, so judge.kind is llm or exact"
+        raise InputError(rule, "judge.kind=engine", "set judge.kind=llm, or referee.verifier=frozen")
+    if cfg.judge.kind != "exact" and cfg.judge.format == "json" and cfg.judge.max_tokens < JSON_VERDICT:
+        rule = f"judge.max_tokens is at least {JSON_VERDICT} for judge.format=json"
+        raise InputError(rule, f"judge.max_tokens={cfg.judge.max_tokens}", "set judge.max_tokens=256")
+    if cfg.judge.kind != "llm" and cfg.referee.verifier != "judge":
+        return
+    if not is_address(cfg.judge.url):
+        step = "e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL --port 5000 starts"
         raise InputError(
-            "proposer.limits.searches is at least referee.min_searches",
-            f"{cfg.proposer.limits.searches} against {cfg.referee.min_searches}",
-            "raise the first or lower the second",
+            "judge.url is the http(s) base address of an OpenAI-compatible endpoint", repr(cfg.judge.url), step
         )
+    if "@" in urlsplit(cfg.judge.url).netloc:
+        step = "put the key into the environment variable that judge.key_env names"
+        raise InputError("judge.url holds no user and password", "an @ before the host", step)
 
 
-RULES: tuple[Callable[[Config], None], ...] = (
-    questions_have_a_source,
-    given_questions_need_no_proposer,
-    someone_learns,
-    one_role_warms_up,
-    resampling_trains_valid_questions,
-    targets_share_a_batch,
-)
+def rewards_exist(cfg: Config) -> None:
+    """Each a known name or an importable function, with options that it takes."""
+    if not own.sealed(cfg.solver.reward):
+        rewards.check(cfg.solver.reward, cfg.solver.reward_options)
+    if PROPOSER in cfg.roles and not own.sealed(cfg.proposer.reward):
+        proposer.check(cfg.proposer.reward, cfg.proposer.reward_options)
+
+
+def warnings(cfg: Config) -> list[str]:
+    """What is allowed and deserves a second thought, a line each."""
+    found = []
+    if cfg.judge.kind != "exact" and not takes(rewards.get(cfg.solver.reward), "judged"):
+        found.append(
+            f"solver.reward={cfg.solver.reward} does not hear the judge of judge.kind={cfg.judge.kind}, which decides the "
+            "win rate alone. solver.reward=ssp pays what the judge accepts."
+        )
+    penalty = cfg.proposer.invalid_reward
+    if PROPOSER in cfg.roles and penalty < 0:
+        found.append(
+            f"proposer.invalid_reward={penalty:g} punishes invalid questions. In SSP's paper (figure 5) a penalty of -0.1 "
+            "collapsed training: nearly no question stayed valid. Its recipe pays 0."
+        )
+    return found

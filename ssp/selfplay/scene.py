@@ -15,8 +15,7 @@ from ssp.config import own
 from ssp.config.schema import Config
 from ssp.data.readers import read_questions, read_targets
 from ssp.game import corpora, protocols
-from ssp.game.referee.settings import natural
-from ssp.game.rollout import lengths
+from ssp.game.settings import natural
 from ssp.game.world import files
 from ssp.game.world.generator import World
 from ssp.search.router import NO_CORPUS
@@ -29,14 +28,13 @@ from ssp.selfplay.workers import build
 @dataclass(frozen=True)
 class Scene:
     """`cfg` names every data file by its absolute path: workers may have another working folder. `oracle`: the generated
-    world that a proposer asks about, in that world's words. `notes`: what of the data does not fit the limits."""
+    world that a proposer asks about, in that world's words."""
 
     cfg: Config
     items: list[Item]
     sets: list[QuestionSet]
     oracle: World | None
     models: dict[str, Path]
-    notes: list[str]
 
     def targets(self) -> Targets:
         """The rows in the run's order, a batch at a time: of the proposer, or of the solver where questions are given."""
@@ -60,22 +58,13 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
-    passages = corpora.check(cfg)
+    corpora.check(cfg)
     sets = [QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval]
     models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)
         build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])
-    notes = []
-    for role, folder in models.items():
-        # A solver whose questions are not written yet is asked with none.
-        prompts = [
-            {"target": item.target, **item.hints} if role == PROPOSER else {"question": item.question}
-            for item in corpora.spread(items)
-        ]
-        spoken = build.renderer(cfg, role, folder)
-        notes += lengths.notes(role, cfg.block(role), spoken, prompts, passages)
-    return Scene(cfg, items, sets, oracle, models, notes)
+    return Scene(cfg, items, sets, oracle, models)
 
 
 def read_items(cfg: Config) -> list[Item]:

@@ -22,8 +22,10 @@ from ssp.base.episode import Document  # noqa: E402
 from ssp.base.errors import Fault  # noqa: E402
 from ssp.game.corpora import TRAIN  # noqa: E402
 from ssp.game.judge import Item  # noqa: E402
-from ssp.game.judge.judges import PROBE  # noqa: E402
-from ssp.game.judge.verdict import prompt  # noqa: E402
+from ssp.game.judge.judges import (
+    PROBE,  # noqa: E402
+    prompt,  # noqa: E402
+)
 from ssp.game.world import World  # noqa: E402
 from ssp.learning import losses  # noqa: E402
 

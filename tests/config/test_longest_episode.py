@@ -13,11 +13,6 @@ LONGEST = 10 + 20 * 3 + 30 * 2
 
 
 def test_an_invalid_turn_counts_as_a_search() -> None:
-    """So retries make no episode longer: a penalty that begins at the longest one is never reached."""
     load("quickstart", [*LIMITS, f"solver.limits.total_tokens={LONGEST}"])
     with pytest.raises(InputError, match=f"{LONGEST - 1} against .* = {LONGEST}"):
         load("quickstart", [*LIMITS, f"solver.limits.total_tokens={LONGEST - 1}"])
-    overlong = [f"solver.limits.total_tokens={LONGEST + 20}", "solver.limits.overlong=20"]
-    with pytest.raises(InputError, match=f"no episode has more than {LONGEST}"):
-        load("quickstart", [*LIMITS, *overlong])
-    load("quickstart", [*LIMITS, overlong[0], "solver.limits.overlong=21"])

@@ -264,5 +264,5 @@ def test_a_protocol_with_such_a_form(tmp_path: Path) -> None:
     for wrong in ("call", "{query} {query}"):
         file = tmp_path / f"wrong{len(wrong)}.yaml"
         file.write_text(text.replace("FORM", wrong))
-        with pytest.raises(InputError, match="how a call is written"):
+        with pytest.raises(InputError, match="search.form is one of"):
             protocols.get(str(file))

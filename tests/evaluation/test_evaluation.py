@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ssp.base.episode import Document, Episode, Grade, Task
-from ssp.base.errors import InvariantError
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.game import evaluation
@@ -68,10 +67,6 @@ def test_nothing_scored_means_no_estimate() -> None:
     assert evaluation.summarise([]) == {"items": 0.0, "void": 0.0}
     (line,) = evaluation.lines("set", [Row("q", "q ?", ["o"], None, cause="engine_died")], seed=0)
     assert (line.rows, line.void, line.estimates) == (1, 1, {})
-
-
-def test_questions_without_hops_give_only_the_whole() -> None:
-    assert set(evaluation.summarise([Periodic(0, True)])) == {"items", "void", "searches", "accuracy", "stderr"}
 
 
 def test_rows_hold_every_score_and_a_void_none() -> None:
@@ -153,21 +148,9 @@ def test_batches_are_bounded_and_change_nothing() -> None:
     assert one == Kept(None, "").played("set", QUESTIONS, tasks, play, 256)
 
 
-def test_every_task_must_come_back_once() -> None:
-    tasks = evaluation.make_tasks(QUESTIONS, 0, "c", "p")
-    for wrong in (lambda t: play(t)[:-1], lambda t: play(t)[::-1], lambda t: play([t[0]] * len(t))):
-        with pytest.raises(InvariantError):
-            Kept(None, "").played("set", QUESTIONS, tasks, wrong, 9)
-
-
 def test_select_takes_the_first_of_each_hop() -> None:
     assert [q.id for q in evaluation.select(QUESTIONS, 2)] == ["q0", "q1", "q2", "q3", "q4", "q5"]
     assert evaluation.select(QUESTIONS, 0) == []
-
-
-def test_the_first_set_has_no_name_in_the_metrics() -> None:
-    assert evaluation.metrics({"accuracy": 0.5}) == {"eval/accuracy": 0.5}
-    assert evaluation.metrics({"accuracy_1hop": 0.5}, "train") == {"eval/train/accuracy_1hop": 0.5}
 
 
 def test_rows_are_written_whole(tmp_path: Path) -> None:

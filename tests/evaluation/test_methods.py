@@ -16,7 +16,7 @@ from ssp.config.role import LimitsConfig
 from ssp.engines import Generation, Sampling
 from ssp.game import evaluation, protocols
 from ssp.game.evaluation import methods
-from ssp.game.evaluation.bench import Bench
+from ssp.game.evaluation.methods import Bench
 from ssp.game.evaluation.rows import played_row
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
@@ -79,14 +79,6 @@ def test_what_waits_together_is_asked_together() -> None:
     assert len(library.asked) == 60
 
 
-def test_iter_retgen_searches_with_its_last_text() -> None:
-    library = Library()
-    bench(library).play(methods.get("iter-retgen"), tasks()[10:11])
-    first, second, _ = library.asked
-    assert first == QUESTIONS[10].question
-    assert second == f"{first} The friend of item 0 is item 1. It goes on."
-
-
 def test_ircot_keeps_what_it_found_and_must_answer_in_the_end() -> None:
     steps = methods.ircot("q?")
     assert next(steps) == methods.Look("q?")
@@ -103,15 +95,6 @@ def test_ircot_keeps_what_it_found_and_must_answer_in_the_end() -> None:
     with pytest.raises(StopIteration) as end:
         steps.send("Answer: Rome.\n")
     assert end.value.value == "Rome"
-
-
-def test_ircot_gives_up_when_nothing_is_said() -> None:
-    steps = methods.ircot("q?")
-    next(steps)
-    steps.send([])
-    with pytest.raises(StopIteration) as end:
-        steps.send("  \n")
-    assert end.value.value is None
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_predictions_meet_their_questions_by_id(tmp_path: Path) -> None:
 def test_what_is_no_prediction_is_refused(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
     file = write(tmp_path / "x.jsonl", *rows)
     with pytest.raises(InputError, match=message):
-        predictions.read([file], {"s": [Question("1", "?", ("a",)), Question("2", "?", ("b",))]})
+        predictions.read([file], {"s": [Question("1", "?", ("x1",)), Question("2", "?", ("b1",))]})
 
 
 def test_files_and_sets_must_go_together(tmp_path: Path) -> None:

@@ -6,33 +6,11 @@ from itertools import combinations
 
 import pytest
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InvariantError
 from ssp.game import evaluation
 from ssp.game.evaluation import Row
 from ssp.game.evaluation.rows import found
 from ssp.game.evaluation.summary import majority, pass_at
-from ssp.game.rewards import match
-
-
-@pytest.mark.parametrize(
-    ("answer", "golds", "em", "sub_em", "f1"),
-    [
-        ("the Rhine", ["Rhine"], 1, 1, 1),
-        ("Barack Obama", ["Obama"], 0, 1, 2 / 3),
-        ("New York City", ["New York", "NYC"], 0, 1, 0.8),
-        ("yes it is", ["yes"], 0, 1, 0),
-        ("", ["x"], 0, 0, 0),
-    ],
-)
-def test_one_answer(answer: str, golds: list[str], em: float, sub_em: float, f1: float) -> None:
-    assert (match.em("", golds, answer), match.sub_em("", golds, answer)) == (em, sub_em)
-    assert match.f1("", golds, answer) == pytest.approx(f1)
-
-
-def test_a_gold_that_normalises_to_nothing_is_never_right() -> None:
-    for score in (match.em, match.sub_em, match.f1):
-        with pytest.raises(InputError):
-            score("anything", ["The"])
 
 
 def test_retrieval_finds_whole_words() -> None:

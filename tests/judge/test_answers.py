@@ -50,11 +50,6 @@ def test_what_is_left_is_asked_in_one_batch_and_keeps_its_place() -> None:
     assert asked.batches == [["yes pota", "no", "perhaps"]]
 
 
-def test_without_a_further_judge_the_rest_is_wrong() -> None:
-    assert AnswerJudge().decide([item("yes"), item("pota")]) == [Grade(False), Grade(True)]
-    AnswerJudge().check()
-
-
 def test_identical_items_of_a_batch_are_asked_once() -> None:
     asked = Asked()
     batch = [item("yes, it"), item("The yes it"), item("yes it", "another ?"), item("YES it"), item("who"), item("who")]
@@ -89,13 +84,3 @@ def test_the_oldest_use_leaves_the_cache_first() -> None:
     none.decide([item("yes")])
     none.decide([item("yes")])
     assert len(asked.batches) == 2
-
-
-def test_a_gold_without_a_word_is_refused() -> None:
-    with pytest.raises(InputError, match="gold answer"):
-        AnswerJudge(Asked(), 1).decide([item("yes", golds=("the",))])
-
-
-def test_the_check_is_the_further_judges() -> None:
-    with pytest.raises(InputError, match="rule"):
-        AnswerJudge(Asked()).check()

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import pickle
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fakejudge import HANG, FakeJudge, Reply, serving
 
+from ssp.base import services
 from ssp.base.episode import Grade
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import is_loopback
 from ssp.config.schema import Config, JudgeConfig
 from ssp.game.judge import Item
-from ssp.game.judge import endpoint as endpoint_module
-from ssp.game.judge.endpoint import LONGEST_PAUSE, LONGEST_REPLY, Breaker, Endpoint, Trouble
+from ssp.game.judge.endpoint import Endpoint
 from ssp.game.judge.judges import PROBE, LlmJudge
 from ssp.selfplay.workers import build
 from tests.blocks import made
@@ -29,15 +26,17 @@ NO_KEY = "SSP_TEST_NO_SUCH_KEY"
 KEY = "SSP_TEST_KEY"
 
 
-class Sleeper:
-    """Records pauses and takes none."""
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between tries, none of which is taken."""
+    pauses, longer = [], services.pause
 
-    def __init__(self) -> None:
-        self.pauses: list[float] = []
+    def pause(*args: Any) -> float:
+        pauses.append(longer(*args))
+        return 0.0
 
-    async def __call__(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        await asyncio.sleep(0)
+    monkeypatch.setattr(services, "pause", pause)
+    return pauses
 
 
 def settings(server: FakeJudge, **changes: Any) -> JudgeConfig:
@@ -45,9 +44,9 @@ def settings(server: FakeJudge, **changes: Any) -> JudgeConfig:
     return made(JudgeConfig, **{**base, **changes})
 
 
-def judge(server: FakeJudge, sleeper: Sleeper | None = None, seconds: float = 60.0, **changes: Any) -> LlmJudge:
+def judge(server: FakeJudge, seconds: float = 60.0, **changes: Any) -> LlmJudge:
     cfg = settings(server, **changes)
-    return LlmJudge(cfg, Endpoint(cfg, seconds, seed=1, sleep=sleeper or Sleeper()))
+    return LlmJudge(cfg, Endpoint(cfg, seconds))
 
 
 def item(answer: str, question: str = "who ?") -> Item:
@@ -64,22 +63,19 @@ VOID = {
 
 
 @pytest.mark.covers("RS-12")
-def test_right_wrong_garbage_and_a_time_out_over_all_items() -> None:
-    """Failures stay among the items and are counted; 5 tries each by default."""
+def test_right_wrong_garbage_and_a_time_out_over_all_items(pauses: list[float]) -> None:
+    """Failures stay among the items; 5 tries each by default."""
 
     def answer(said: dict[str, Any], number: int) -> str:
         return HANG if said["answer"] == "late" else by_answer(said)
 
-    sleeper = Sleeper()
     with serving(answer) as server:
         found = judge(server, retries=4).decide([item(answer) for answer in ("yes", "no", "hm")])
         tries = [said["answer"] for said in server.items]
-        found += judge(server, sleeper, retries=4, timeout=0.2).decide([item("late")])
+        found += judge(server, retries=4, timeout=0.2).decide([item("late")])
     assert found == [Grade(True, by="llm"), Grade(False, by="llm"), VOID["format"], VOID["down"]]
     assert {answer: tries.count(answer) for answer in tries} == {"yes": 1, "no": 1, "hm": 5}
-    assert len(sleeper.pauses) == 4  # on a busy machine a try is over before the server has seen it
-    assert sum(d.right is True for d in found) / len(found) == 0.25
-    assert sum(d.right is None for d in found) == 2
+    assert pauses == [0.5, 1.0, 2.0, 4.0]
 
 
 def test_what_is_sent() -> None:
@@ -101,15 +97,11 @@ def test_the_cache_saves_the_second_request() -> None:
         assert server.requests == 2
 
 
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_trouble_of_the_service_is_tried_again_then_void(status: int) -> None:
-    sleeper = Sleeper()
     with serving(lambda said, n: Reply("busy", status)) as server:
-        assert judge(server, sleeper, retries=3).decide([item("yes")]) == [VOID["down"]]
+        assert judge(server, retries=3).decide([item("yes")]) == [VOID["down"]]
         assert server.requests == 4
-    assert len(sleeper.pauses) == 3
-    for pause, base in zip(sleeper.pauses, (0.5, 1.0, 2.0), strict=True):
-        assert base / 2 <= pause <= base
 
 
 def test_a_retry_that_helps() -> None:
@@ -119,34 +111,17 @@ def test_a_retry_that_helps() -> None:
         assert server.requests == 4
 
 
-def test_pauses_depend_on_the_seed_only_and_retry_after_counts_within_bounds() -> None:
-    def pauses(after: str) -> list[float]:
-        sleeper = Sleeper()
-        with serving(lambda said, n: Reply("slow down", 429, {"Retry-After": after})) as server:
-            judge(server, sleeper, retries=2).decide([item("yes")])
-        return sleeper.pauses
-
-    assert pauses("") == pauses("Wed, 21 Oct 2015 07:28:00 GMT") == pauses("0")
-    assert pauses("7") == [7.0, 7.0]
-    assert pauses("86400") == [LONGEST_PAUSE] * 2
-
-
 @pytest.mark.parametrize(
     "raw",
     [
         b"",
         b"null",
-        b"[]",
-        b"\xff\xfe",
         b"[" * 200_000,
         b'{"choices": []}',
         b'{"choices": [{"message": null}]}',
-        b'{"choices": [{"message": {"content": null}}]}',
         b'{"choices": [{"message": {"content": ["Correct"]}}]}',
-        b'{"choices": [{"text": "Correct"}]}',
         b"<html>Correct</html>",
         json.dumps({"choices": [{"message": {"content": "Correct " * 150_000}}]}).encode(),
-        b'{"choices": [{"message": {"content": "Correct"}}], "more": "' + b"x" * LONGEST_REPLY + b'"}',
     ],
 )
 def test_a_body_of_another_kind_is_a_format_failure(raw: bytes) -> None:
@@ -155,7 +130,7 @@ def test_a_body_of_another_kind_is_a_format_failure(raw: bytes) -> None:
         assert server.requests == 2
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+@pytest.mark.parametrize("status", [400, 401, 404])
 def test_a_refused_request_is_not_tried_again(status: int) -> None:
     with serving(lambda said, n: Reply("no such model", status)) as server:
         assert judge(server).decide([item("yes")]) == [VOID["refused"]]
@@ -189,73 +164,24 @@ def test_the_whole_batch_has_a_deadline() -> None:
     assert found == [Grade(True, by="llm"), VOID["deadline"], VOID["deadline"]]
 
 
-def test_a_judge_may_be_asked_inside_an_event_loop() -> None:
-    async def inside() -> list[Grade]:
-        return asked.decide([item("yes")])
-
-    with serving(lambda said, n: by_answer(said)) as server:
-        asked = judge(server)
-        assert asyncio.run(inside()) == asked.decide([item("yes")]) == [Grade(True, by="llm")]
-
-
-# breaker
-
-
-class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(endpoint_module, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def test_the_breaker_trips_waits_and_tries_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, breaker = Clock(monkeypatch), Breaker(3, 10.0)
-    for _ in range(2):
-        breaker.failed(Trouble("judge_down", "", again=True))
-    breaker.succeeded()
-    for tripped in (False, False, True):
-        assert not breaker.tripped
-        breaker.failed(Trouble("judge_down", "", again=True))
-        assert breaker.tripped is tripped and breaker.open is tripped
-    clock.now += 9.9
-    assert breaker.open
-    clock.now += 0.2
-    assert breaker.tripped and not breaker.open
-    breaker.failed(Trouble("judge_refused", "who?", again=False))
-    assert breaker.open and str(breaker.why) == "judge_refused: who?"
-    clock.now += 10.1
-    breaker.succeeded()
-    assert not breaker.tripped and not breaker.open
-
-
-def test_a_tripped_breaker_sends_nothing_then_one_request_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, healthy = Clock(monkeypatch), False
+def test_after_failures_in_a_row_nothing_is_sent_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy = False
 
     def answer(said: dict[str, Any], number: int) -> Reply | str:
         return by_answer(said) if healthy else Reply("down", 503)
 
     with serving(answer) as server:
-        asked = judge(server, breaker=4, breaker_seconds=10.0, retries=1, concurrency=2)
+        asked = judge(server, breaker=4, retries=1, concurrency=1)
+        monkeypatch.setattr(JudgeConfig, "breaker_seconds", 0.3)
         many = [item(f"y{i}") for i in range(30)]
         assert asked.decide(many) == [VOID["down"]] * 30
-        tripped_after = server.requests
-        assert 4 <= tripped_after <= 5  # what was under way when the fourth failed
-        assert asked.decide(many) == [VOID["down"]] * 30
-        assert server.requests == tripped_after  # open: nothing goes out
-        clock.now += 11
-        assert asked.decide(many) == [VOID["down"]] * 30
-        assert server.requests == tripped_after + 1  # half open: one goes out, and fails
-        assert asked.decide(many) == [VOID["down"]] * 30
-        assert server.requests == tripped_after + 1
-        clock.now += 11
+        assert server.requests == 8
         healthy = True
-        assert all(d.right for d in asked.decide(many))  # the others wait for it, and are judged
-        assert server.requests == tripped_after + 31
+        time.sleep(0.3)
+        assert all(d.right for d in asked.decide(many))
 
 
-def test_refusals_trip_the_breaker_under_their_own_name() -> None:
+def test_refusals_count_under_their_own_name() -> None:
     with serving(lambda said, n: Reply("key revoked", 401)) as server:
         found = judge(server, breaker=2, concurrency=1).decide([item(f"y{i}") for i in range(9)])
         assert found == [VOID["refused"]] * 9 and server.requests == 2
@@ -278,7 +204,6 @@ def test_the_check_asks_once_and_takes_any_verdict() -> None:
         (Reply("bad gateway", 502), "bad gateway", "ssp serve --judge"),
         (Reply("<think>Let me see"), "Let me see", "raise judge.max_tokens"),
         (Reply(raw=b"<html>\x1b[1mLog in"), "no chat completion: '<html>[1mLog in'", "correct judge.url"),
-        (Reply("", headers={"Content-Encoding": "gzip"}), "incorrect header check", "ssp serve --judge"),
     ],
 )
 def test_the_check_says_what_to_do(reply: Reply, found: str, step: str) -> None:
@@ -290,21 +215,10 @@ def test_the_check_says_what_to_do(reply: Reply, found: str, step: str) -> None:
 # the key
 
 
-@pytest.mark.parametrize(
-    ("url", "here"),
-    [
-        ("http://127.0.0.1:5000/v1", True),
-        ("http://127.8.0.1/v1", True),
-        ("http://[::1]:5000/v1", True),
-        ("http://localhost:5000/v1", True),
-        ("https://api.openai.com/v1", False),
-        ("http://localhost.example/v1", False),
-        ("http://10.0.0.1/v1", False),
-        ("http://0.0.0.0/v1", False),
-    ],
-)
-def test_what_is_on_this_machine(url: str, here: bool) -> None:
-    assert is_loopback(url) is here
+def test_what_is_on_this_machine() -> None:
+    here = ["http://127.0.0.1:5000/v1", "http://127.8.0.1/v1", "http://[::1]:5000/v1", "http://localhost:5000/v1"]
+    there = ["https://api.openai.com/v1", "http://localhost.example/v1", "http://10.0.0.1/v1", "http://0.0.0.0/v1"]
+    assert [is_loopback(url) for url in here + there] == [True] * 4 + [False] * 4
 
 
 def test_a_missing_or_broken_key_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,11 +236,10 @@ def test_a_missing_or_broken_key_is_refused_at_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_key_is_sent_and_seen_nowhere_else(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A server that sends the key back, every kind of failure, all logging on."""
     monkeypatch.setenv(KEY, "SENTINEL")
-    monkeypatch.setenv("OPENAI_LOG", "debug")
     caplog.set_level(logging.DEBUG)
     replies: list[Reply | str] = [
         Reply("wrong key SENTINEL", 401),
@@ -338,7 +251,7 @@ def test_the_key_is_sent_and_seen_nowhere_else(
     said: list[str] = []
     with serving(lambda item, n: replies[min(n, len(replies)) - 1]) as server:
         cfg = settings(server, key_env=KEY, retries=0)
-        asked = Endpoint(cfg, sleep=Sleeper())
+        asked = Endpoint(cfg)
         for _ in replies:
             (found,) = asked.ask(["{}" + '{"question": ""}'], lambda reply: None)
             assert isinstance(found, Fault)
@@ -347,14 +260,10 @@ def test_the_key_is_sent_and_seen_nowhere_else(
         replies[-1] = Reply("SENTINEL is not valid", 403)
         with pytest.raises(InputError) as error:
             LlmJudge(cfg, asked).check()
-        said += [str(error.value), repr(error.value), repr(asked), repr(cfg), repr(vars(asked)["_breaker"])]
+        said += [str(error.value), repr(error.value), repr(asked), repr(cfg)]
     with pytest.raises(Fault) as broken:
         raise asked.ask(["x"], lambda reply: None)[0]  # type: ignore[misc]
     said += traceback.format_exception(broken.value)
     assert [text for text in said if "SENTINEL" in text] == []
     assert any("***" in text for text in said)
     assert "SENTINEL" not in caplog.text and "judge_refused" in caplog.text
-
-
-def test_decisions_travel_between_processes() -> None:
-    assert pickle.loads(pickle.dumps(VOID["down"])) == VOID["down"]

@@ -79,12 +79,6 @@ def test_a_chat_template_is_used_as_it_is_and_only_the_engine_closes_turns() -> 
     assert prompt.count("<s>") == 2 and prompt.count("</s>") == 1
 
 
-def test_without_a_chat_template_the_prompt_is_plain() -> None:
-    reader = Reader(letters(None), REPLIES)
-    assert judge(reader).decide(items("a"))[0].right is True
-    assert reader.prompts[0].startswith("You check") and reader.prompts[0].endswith('"answer": "a"}\n\n')
-
-
 def test_a_fault_of_the_engine_leaves_its_batch_undecided() -> None:
     reader, calls = Reader(letters(), REPLIES), []
     step = reader.engine.step
@@ -117,8 +111,3 @@ def test_the_configured_judge_is_an_engine_of_ours(monkeypatch: pytest.MonkeyPat
     )
     assert [(d.right, d.by) for d in found] == [(True, "engine"), (True, "exact"), (False, "engine"), (True, "engine")]
     assert len(reader.prompts) == 2
-
-
-def test_a_model_folder_that_is_missing() -> None:
-    with pytest.raises(InputError, match="existing folder"):
-        build.judge(Config(judge=JudgeConfig(kind="engine", model="no/such/folder")))

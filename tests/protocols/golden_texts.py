@@ -11,7 +11,7 @@ from ssp.game import protocols
 from ssp.game.protocols import Protocol
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.protocols.template import FAMILIES, PLAIN
-from ssp.game.referee.verifier import natural
+from ssp.game.referee.referee import natural
 
 FOLDER = Path(__file__).with_name("golden")
 FIELDS = {

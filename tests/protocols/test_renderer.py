@@ -33,13 +33,6 @@ def test_ends_of_turn_are_the_familys(name: str) -> None:
     assert ends(renderer(name, LLAMA)) == ["<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"]
 
 
-def test_ends_of_turn_of_a_layout_and_of_base_models() -> None:
-    assert ends(renderer("ssp", QWEN))[0] == "<|im_end|>"
-    assert ends(renderer("llama3p1", LLAMA))[0] == "<|eot_id|>"
-    base = families.qwen(None, eos_token="<|endoftext|>")
-    assert set(ends(renderer("ssp", base, "plain"))) == {"<|endoftext|>", "<|im_end|>"}
-
-
 def test_a_policy_cannot_write_past_a_stop_that_is_one_token() -> None:
     ids, words = renderer("recall", QWEN).stops("solver")
     (tool_call,) = QWEN("</tool_call>", add_special_tokens=False)["input_ids"]
@@ -63,13 +56,6 @@ def test_a_base_model_gets_the_opening_token_that_its_tokenizer_adds() -> None:
     assert renderer("search-r1", LLAMA, "plain").prompt("solver", QUESTION) == "<|begin_of_text|>" + plain
 
 
-def test_tools_are_offered_to_those_who_call_them() -> None:
-    for tokenizer in (QWEN, LLAMA):
-        assert '"name": "search"' in renderer("chat-tools", tokenizer).prompt("solver", QUESTION)
-        assert '"description"' not in renderer("search-r1", tokenizer).prompt("solver", QUESTION)
-        assert '"description"' not in renderer("recall", tokenizer).prompt("solver", QUESTION)
-
-
 def test_what_follows_a_turn() -> None:
     qwen, llama, text = renderer("chat-tools", QWEN), renderer("chat-tools", LLAMA), renderer("search-r1", QWEN)
     shown = 'Doc 1 (Title: "Seine")\n A "river" of France.'
@@ -89,12 +75,6 @@ def test_what_follows_a_turn() -> None:
     )
     assert text.observation([DOCUMENT]) == protocols.get("search-r1").observation([DOCUMENT])
     assert qwen.observation([DOCUMENT]) == "".join(qwen.framed(shown, ended=True))
-
-
-def test_an_invalid_turn_is_told_the_tag_of_its_role() -> None:
-    spoken = renderer("search-r1", QWEN)
-    assert "<answer> and </answer>" in spoken.retry("solver").replace("\n", " ")
-    assert "<question> and </question>" in spoken.retry("proposer").replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -129,12 +109,6 @@ def test_a_template_that_trims_or_forgets_only_what_the_log_never_renders_is_fin
     trimming = renderer("chat-tools", families.qwen(families.TRIMMING))
     assert trimming.framed(" x\n", ended=True)[1] == "x"
     renderer("search-r1", families.qwen(families.FORGETFUL))
-
-
-def test_a_tool_reply_that_the_template_hides_is_refused() -> None:
-    silent = families.QWEN.replace("message.role == 'tool'", "message.role == 'ipython'")
-    with pytest.raises(InputError, match="does not show a tool's reply"):
-        renderer("chat-tools", families.qwen(silent))
 
 
 def words(vocabulary: list[str]) -> PreTrainedTokenizerFast:

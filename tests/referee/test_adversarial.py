@@ -6,7 +6,7 @@ from pathlib import Path
 
 import adversarial
 import pytest
-from adversarial import VALID, Rates, markdown, rates, rows, verdict
+from adversarial import VALID, markdown, rates, rows, verdict
 
 from ssp.game.referee import CHECKS, RULES
 
@@ -34,27 +34,9 @@ def test_a_rule_errs_no_more_often_than_stated(id: str) -> None:
     assert rate.accepted / rate.violations <= most[0] and rate.rejected / rate.near <= most[1]
 
 
-def test_there_are_enough_and_all_together_err_little() -> None:
-    violations, accepted, near, rejected = (
-        sum(getattr(rate, name) for rate in TABLE.values()) for name in Rates.__dataclass_fields__
-    )
-    assert violations + near == len(FOUND) >= 300
-    assert accepted / violations <= 0.05 and rejected / near <= 0.08
-    assert len({row["lang"] for row, _ in FOUND}) >= 15
-
-
 def test_a_rejected_question_is_rejected_for_its_own_rule() -> None:
     wrong = [(row, said) for row, said in FOUND if VALID not in (said, row["expect"]) and said != row["expect"]]
     assert wrong == []
-
-
-def test_rows_are_distinct_and_say_what_they_try() -> None:
-    known = {"about", "expect", "lang", "note", "question", "turn", "target", "queries", "hits", "documents"}
-    seen = [str({key: value for key, value in row.items() if key != "note"}) for row, _ in FOUND]
-    assert len(set(seen)) == len(seen)
-    for row, _ in FOUND:
-        assert set(row) <= known | {"output", "cfg", "world"}
-        assert row["about"] in (*RULES, *CHECKS) and row["expect"] in (VALID, *RULES, *CHECKS)
 
 
 def test_the_documented_table_is_the_generated_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from proposals import NOISE, POTA, VURE, proposal
 
 from ssp.base.episode import Document
-from ssp.game.referee.referee import fit, own_documents, pick_noise, pick_trajectories
+from ssp.game.referee.referee import fit, pick_noise, pick_trajectories
 
 
 def ids(documents: list[Document]) -> list[str]:
@@ -29,10 +29,6 @@ def test_a_trajectory_is_taken_whole_without_what_the_episode_has_found() -> Non
     assert sorted(map(ids, picked)) == [["n0", "n1"], ["n2", "d2"]]
     assert picked == pick_trajectories(episode, [*others, *none], 9, seed=0)
     assert len(pick_trajectories(episode, [*none, *others], 1, seed=0)) == 1
-
-
-def test_own_documents_are_taken_once_in_the_order_found() -> None:
-    assert ids(own_documents(proposal("a", documents=(VURE, POTA, VURE)))) == ["d2", "d1"]
 
 
 def test_blocks_stay_whole_and_are_shuffled_by_the_seed() -> None:

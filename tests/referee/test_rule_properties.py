@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 import pytest
@@ -19,31 +18,24 @@ from tests.blocks import made
 
 PIECES = st.sampled_from(
     [
-        "vure",
-        "Vure",
-        "the",
-        "a",
-        "2",
-        "2.5",
-        "2012",
-        "U.S.A.",
-        "ß",
-        "İ",
-        "ﬁ",
-        "é",
-        "e\u0301",
-        "北京",
-        "カ",
-        "서울",
-        "ก็",
-        "हि",
+        *"vure Vure the a 2 2.5 2012 U.S.A. ß İ ﬁ é e\u0301 北京 カ 서울 ก็ हि ? ？ ! ' ’s - </quote> <think> </think> <answer>".split()
     ]
-    + ["?", "？", "!", "'", "’s", "-", "\n", "\u200b", "\x00", "\ud800", "\U000e0061", "<quote id='d1'>", "</quote>"]
-    + ["<think>", "</think>", '<quote id="', '">', "<answer>", "</answer>", "<eos>", "pota seat vure", "d1", "."]
+    + [
+        "\n",
+        "\u200b",
+        "\x00",
+        "\ud800",
+        "\U000e0061",
+        "<quote id='d1'>",
+        '<quote id="',
+        '">',
+        "<eos>",
+        "pota seat vure",
+        ".",
+    ]
 )
 WILD = st.one_of(st.lists(PIECES, max_size=12).map(" ".join), st.lists(PIECES, max_size=8).map("".join), st.text())
-PLAIN = st.lists(st.sampled_from("north northern sea seas of two 2 22 gas the".split()), max_size=14)
-MANY, SOME = settings(max_examples=2000, deadline=None), settings(max_examples=300, deadline=None)
+MANY, SOME = settings(max_examples=1000, deadline=None), settings(max_examples=300, deadline=None)
 CFG = made(RefereeConfig, rules=list(RULES))
 
 
@@ -90,59 +82,6 @@ def test_a_question_that_holds_the_target_leaks_it_and_more_words_do_not_help(
         assert names(unicodedata.normalize(form, question), target)
     if names(before, target):
         assert names(f"{before} {after}", target) and names(f"{after} {before}", target)
-
-
-@SOME
-@given(question=PLAIN, target=PLAIN)
-def test_plain_words_leak_as_the_plain_formula_says(question: list[str], target: list[str]) -> None:
-    def plain(given: list[str]) -> str:
-        """Without `the` and the plural s of a longer word."""
-        return " ".join(word.removesuffix("s") if len(word) > 3 else word for word in given if word != "the")
-
-    if plain(target):
-        formula = re.search(rf"(?<!\w){re.escape(plain(target))}(?!\w)", plain(question)) is not None
-        assert names(" ".join(question), " ".join(target)) is formula
-
-
-@SOME
-@given(
-    text=st.lists(st.sampled_from(["word", "x", "U.S.", "twenty-one", "don't", "2.5"]), max_size=20),
-    fewest=st.integers(0, 20),
-)
-def test_spaced_scripts_are_counted_as_ssp_counts_them(text: list[str], fewest: int) -> None:
-    asked, cfg = proposal(final=" ".join(text)), made(RefereeConfig, min_words=fewest)
-    assert RULES["too_few_words"](asked, "", cfg, MINI) is (len(text) < fewest)
-
-
-@SOME
-@given(text=WILD, low=st.integers(0, 40), high=st.integers(0, 40))
-def test_lengths_are_monotone_and_complete(text: str, low: int, high: int) -> None:
-    asked = proposal(final=text)
-    short = [RULES["too_short"](asked, "", made(RefereeConfig, min_chars=n), MINI) for n in (low, low + 1)]
-    few = [RULES["too_few_words"](asked, "", made(RefereeConfig, min_words=n), MINI) for n in (low, low + 1)]
-    long = RULES["too_long"](asked, "", made(RefereeConfig, max_chars=high), MINI)
-    assert short == sorted(short) and few == sorted(few)
-    assert long is not RULES["too_short"](asked, "", made(RefereeConfig, min_chars=high + 1), MINI)
-
-
-@SOME
-@given(
-    queries=st.lists(WILD, max_size=5),
-    seed=st.randoms(use_true_random=False),
-    hits=st.lists(st.integers(0, 2), max_size=5),
-)
-def test_searches_are_a_set_and_only_grow(queries: list[str], seed: object, hits: list[int]) -> None:
-    def broken(id: str, queries: list[str], hits: list[int]) -> bool:
-        return RULES[id](proposal(queries=queries, hits=hits), "vure", CFG, MINI)
-
-    mixed = sorted(queries, key=lambda query: seed.random())  # type: ignore[attr-defined]
-    for id in ("repeated_query", "answer_in_query"):
-        assert broken(id, mixed, hits) is broken(id, queries, hits)
-        assert broken(id, [*queries, "another search"], hits) >= broken(id, queries, hits)
-    assert broken("repeated_query", [*queries, "x"], hits) or broken("repeated_query", [*queries, "x", " X? "], hits)
-    for id in ("no_evidence", "no_search"):
-        assert broken(id, queries, [*hits, 0]) is broken(id, queries, hits) >= broken(id, queries, [*hits, 1])
-    assert broken("no_evidence", queries, hits) is (sum(hits) == 0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from proposals import MINI, proposal
 
 from ssp.config.schema import RefereeConfig
-from ssp.game.referee.rules import RULES, broken_rule
+from ssp.game.referee.rules import broken_rule
 
 CFG = RefereeConfig()
 
@@ -18,22 +18,18 @@ CFG = RefereeConfig()
         ("pota seat ?", "vure", ""),
         (None, "vure", "malformed"),
         ("", "vure", "empty"),
-        ("?", "vure", "empty"),
         (". , ?", "vure", "empty"),
         ("pota seat", "vure", "not_a_question"),
         ("pota ?", "vure", "not_a_question"),
         ("pota ? seat ?", "vure", "not_a_question"),
-        ("? pota seat", "vure", "not_a_question"),
         ("e a b c d e ?", "vure", ""),
         ("e a b c d e f ?", "vure", "too_many_relations"),
         ("vure nation ?", "vure", "leakage"),
         ("pota VURE ?", "vure", "leakage"),
-        ("pota vures ?", "vure", "leakage"),
         ("pota vurel ?", "vure", ""),
         ("pota new york ?", "New York", "leakage"),
         ("new pota york ?", "New York", ""),
         ("pota seat ?", "?", "leakage"),
-        ("pota seat ?", "", "leakage"),
     ],
 )
 def test_the_first_broken_rule_is_named(final: str | None, target: str, rule: str) -> None:
@@ -57,8 +53,3 @@ def test_the_config_chooses_the_rules_and_their_order() -> None:
     for rules in (["leakage", "too_short"], ["too_short", "leakage"], ["answer_in_query"], ["repeated_query"]):
         assert broken_rule(asked, "vure", RefereeConfig(rules=rules), MINI) == rules[0]
     assert broken_rule(asked, "vure", RefereeConfig(rules=["too_long"]), MINI) == ""
-
-
-def test_ids_are_the_functions_names_and_those_of_the_config() -> None:
-    assert RefereeConfig().rules and set(RefereeConfig().rules) <= set(RULES)
-    assert all(id == rule.__name__ and rule.__doc__ for id, rule in RULES.items())

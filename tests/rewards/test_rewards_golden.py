@@ -22,25 +22,19 @@ WRONG = "<answer>Rome</answer>"
         (f"{T}{SI.format('It is Paris.')}{T}{WRONG}", {}, 0.2),
         (f"{T}{SI.format('It is Paris.')}{T}{WRONG}", {"retrieval": 0.1}, 0.3),
         (f"{T}{SI.format('It is Lyon.')}{T}{WRONG}", {"retrieval": 0.1}, 0.2),
-        (f"{T}{WRONG}", {"retrieval": 0.1}, 0.2),
         (f"{T} I am sure: {A}", {}, 0.8),
-        (f"{T}{SI.format('x')}{A}", {}, 0.8),
         (f"{T}{SI.format('It is Paris.')}{WRONG}", {"retrieval": 0.1}, 0.1),
         (f"{T}{A}<|im_end|>", {}, 1.0),
         (f"{T}{A}\n<|im_end|>\n<|endoftext|>", {}, 1.0),
-        (f"{T}{A}<|im_end|>", {"strict_end": True}, 0.8),
-        (f"{T}{A}", {"strict_end": True}, 1.0),
         (f"{T}{A}<|im_end|>more", {}, 0.8),
         (WRONG, {}, 0.1),
         (A, {}, 0.8),
-        (T, {}, 0.0),
         ("", {}, 0.0),
         (f"<|im_start|>assistant\n{T}{A}", {}, 0.8),
         (f"{T}{A}{A}", {}, 0.8),
         (f"{T}{T}{A}", {}, 0.8),
         (f"<think>{T}</think>{A}", {}, 0.8),
         (f"{T}<search>q</search>{T}{A}", {}, 0.8),
-        (f"{T}{A}", {"structure": 0.5}, 1.0),
         (A, {"structure": 0.5}, 0.5),
         (WRONG, {"final": 0.05}, 0.05),
     ],
@@ -58,15 +52,11 @@ def box(answer: str) -> str:
     ("response", "golds", "options", "value"),
     [
         (box("Obama"), ["Barack Obama"], {}, 2 / 3),
-        (box("New York City"), ["New York", "NYC"], {}, 0.8),
         (box("yes"), ["no"], {}, 0.1),
-        (box("yes it is"), ["yes"], {}, 0.1),
         (box("yes"), ["yes"], {"ended": False}, 0.0),
         (box("x") + "<answer>\\boxed{x}</answer>", ["x"], {}, 0.0),
         (box("\\text{x}"), ["x"], {}, 0.1),
         (f"<answer>\\boxed{{x}}</answer>{T}", ["x"], {}, 1.0),
-        (f"<answer>\\boxed{{x}}</answer>{T}", ["x"], {"think_first": True}, 0.0),
-        (box("x"), ["x"], {"think_first": True}, 1.0),
         (box("{x} y"), ["x y"], {}, 1.0),
         (box(""), ["x"], {}, 0.1),
         ("<answer>\\boxed{x}</answer>", ["x"], {}, 0.0),
@@ -125,14 +115,6 @@ def test_ssrl(response: str, form: float) -> None:
     assert rewards.get("ssrl")(response, ["Rome"], answer_weight=0.0) == pytest.approx(form, abs=1e-12)
 
 
-@pytest.mark.covers("SS-02", "SS-03")
-def test_ssrl_weighs_answer_and_form() -> None:
-    ssrl = rewards.get("ssrl")
-    assert ssrl(T + S + T + A, ["Paris"]) == pytest.approx(1.0)
-    assert ssrl(T + S + T + A, ["Rome"]) == pytest.approx(0.1)
-    assert ssrl(T + A, ["Paris"]) == pytest.approx(0.95)
-
-
 @pytest.mark.covers("SP-03")
 @pytest.mark.parametrize(
     ("response", "judged", "value"),
@@ -140,13 +122,11 @@ def test_ssrl_weighs_answer_and_form() -> None:
         (A, None, 1.0),
         (A, False, 1.0),
         (WRONG, None, 0.0),
-        (WRONG, False, 0.0),
         (WRONG, True, 1.0),
         ("", None, 0.0),
         (A * 10, None, 1.0),
         (A * 11, None, 0.25),
         (WRONG * 11, True, 0.25),
-        (WRONG * 11, None, 0.0),
         (A + "</answer>" * 10, None, 0.25),
         ("<answer>" * 5 + "</answer>" * 5 + A, None, 1.0),
     ],

@@ -10,8 +10,6 @@ from ssp.base.episode import SOLVER, Episode, Grade
 from ssp.base.errors import Fault, InputError
 from ssp.config.role import RoleConfig
 from ssp.game import rewards
-from ssp.game.judge import AnswerJudge, same
-from ssp.game.judge.answers import Item
 from ssp.game.rewards.score import graded, score
 
 PROMPT = "Write <answer> Beijing </answer>. Question: where?"
@@ -23,34 +21,18 @@ def episode(response: str, final: str | None, stopped: str = "final", prompt: st
     return Episode("s1", "g1", SOLVER, 0, text=text, response_at=len(prompt), final=final, stopped=stopped)
 
 
-@pytest.mark.parametrize("final", ["Paris", "The PARIS.", "Rome", "", None])
-@pytest.mark.parametrize(
-    "response", [RIGHT, "<answer>Rome</answer>", "Paris", "", "<information>" + RIGHT + "</information>"]
-)
-def test_em_is_the_exact_judges_word(final: str | None, response: str) -> None:
-    """Whatever the text's tags: the answer is what the protocol says was handed in."""
-    (decision,) = AnswerJudge().decide([Item("where?", ["Paris"], final)])
-    assert graded(RoleConfig(reward="em"), episode(response, final), ["Paris"], decision).reward == float(
-        same(final or "", ["Paris"])
-    )
+@pytest.mark.parametrize(("final", "value"), [("The PARIS.", 1.0), ("Rome", 0.0), (None, 0.0)])
+@pytest.mark.parametrize("response", [RIGHT, "<answer>Rome</answer>", ""])
+def test_em_is_of_what_was_handed_in_whatever_the_tags(final: str | None, value: float, response: str) -> None:
+    assert graded(RoleConfig(reward="em"), episode(response, final), ["Paris"], Grade(False)).reward == value
 
 
 @pytest.mark.parametrize("name", [name for name in rewards.names() if name != "math"])
 def test_the_prompt_is_never_read(name: str) -> None:
     """Neither an example answer nor a chat marker in the prompt matters."""
     prompts = ("", PROMPT, "<answer>Paris</answer> \\boxed{Paris}", "<|im_start|>assistant\n", "<think>")
-    found = {
-        score(name, {}, episode(r, "x", prompt=p), ["Paris"], False) for p in prompts for r in ("<answer>x</answer>",)
-    }
-    assert len(found) == 1
-
-
-def test_the_whole_response_is_read_with_its_observations() -> None:
-    shown = (
-        "<think>a</think><search>q</search><information>It is Paris.</information><think>b</think><answer>Rome</answer>"
-    )
-    role = RoleConfig(reward="format_em", reward_options={"retrieval": 0.1})
-    assert graded(role, episode(shown, "Rome"), ["Paris"], Grade(False)).reward == pytest.approx(0.3)
+    said = [episode("<answer>x</answer>", "x", prompt=prompt) for prompt in prompts]
+    assert len({score(name, {}, one, ["Paris"], False) for one in said}) == 1
 
 
 @pytest.mark.covers("SP-03")
@@ -116,9 +98,7 @@ def test_observations_are_those_of_the_protocol_at_hand() -> None:
     assert rewards.get("format_em")("<result><answer>Paris</answer></result>", ["Paris"]) == 0.8
 
 
-@pytest.mark.parametrize(("name", "loose", "strict"), [("format_em", 1.0, 0.2), ("ssrl", 0.95, 0.05)])
-def test_the_answer_is_the_last_block_or_by_option_what_was_handed_in(name: str, loose: float, strict: float) -> None:
+@pytest.mark.parametrize(("name", "value"), [("format_em", 1.0), ("ssrl", 0.95)])
+def test_the_answer_of_a_form_is_the_last_block(name: str, value: float) -> None:
     said = episode("<think>t</think><answer>Paris</answer>", "Rome")
-    assert score(name, {}, said, ["Paris"], True) == pytest.approx(loose)
-    assert score(name, {"strict_answer": True}, said, ["Paris"], True) == pytest.approx(strict)
-    assert score(name, {"strict_answer": True}, said, ["Rome"], True) == pytest.approx(loose)
+    assert score(name, {}, said, ["Paris"], True) == pytest.approx(value)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import families
 import pytest
-from scripts import LIMITS, Books, encode, pieces, play, tasks
+from scripts import Books, encode, pieces, play
 from transformers import PreTrainedTokenizerBase
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
-from ssp.config.role import LimitsConfig
-from ssp.engines import ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import TOOLS, Renderer
-from ssp.game.rollout import Settings, rollout
 from ssp.selfplay.settings import load
 
 CHAT = protocols.get("chat-tools")
@@ -80,15 +77,6 @@ def test_several_calls_in_one_turn_and_a_call_that_cannot_be_read() -> None:
     (episode,) = play(turns, books, Renderer(CHAT, tokenizer))
     assert (books.calls, episode.queries, episode.invalid, episode.final) == ([["a", "b"]], ["a", "b"], 1, "x")
     assert "\n---\n" in episode.response
-
-
-def test_a_proposer_with_tools_hands_in_a_question() -> None:
-    tokenizer = families.llama()
-    texts = ['{"name": "search", "parameters": {"query": "Gogol"}}<|eot_id|>', "<question> Who? </question> and more"]
-    engine = ScriptedEngine(lambda history, seed, turn: encode(tokenizer, texts[turn]))
-    settings = Settings(LimitsConfig(**vars(LIMITS)), 1.0, 3)
-    (episode,), _ = rollout(engine, Renderer(CHAT, tokenizer), Books(), tasks(1, "target", "proposer"), settings)
-    assert (episode.final, episode.queries, episode.stopped) == ("Who?", ["Gogol"], "final")
 
 
 def test_nobody_searches_himself_in_a_turn_that_a_search_ends() -> None:

@@ -9,7 +9,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from ssp.base.episode import Document, Episode, Outcome, Task
-from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.errors import Fault
 from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
@@ -77,16 +77,6 @@ def play(turns: list[list[str]], limits: LimitsConfig = LIMITS, **options: objec
     return episodes
 
 
-def test_an_episode_of_two_turns() -> None:
-    (episode,) = play([[SEARCH.format("a"), "<think> a seat b </think> " + ANSWER.format("b")]])
-    assert (episode.final, episode.stopped, episode.queries, episode.outcome) == ("b", "final", ["a"], None)
-    assert [document.id for document in episode.documents] == ["a", "b"]
-    assert episode.text == (
-        "<q> a seat ? </q> <search> a </search> <information> a seat b . a seat c . b seat d . </information> "
-        "<think> a seat b </think> <answer> b </answer>"
-    )
-
-
 def test_the_log_holds_what_was_sampled_and_nothing_else() -> None:
     (episode,) = play([[SEARCH.format("a"), "<think> a seat b </think> " + ANSWER.format("b")]])
     log = episode.log
@@ -96,14 +86,6 @@ def test_the_log_holds_what_was_sampled_and_nothing_else() -> None:
     assert TOKENS.decode([i for i, m in zip(log.ids, log.mask, strict=True) if m]) == (
         "<search> a </search> <think> a seat b </think> <answer> b </answer>"
     )
-
-
-def test_sampled_ids_survive_a_decode_that_does_not_round_trip() -> None:
-    ids = [TOKENS.convert_tokens_to_ids(token) for token in ("<answer>", "<pad>", "<unk>", "a", "</answer>")]
-    engine = ScriptedEngine(lambda history, seed, turn: ids)
-    (episode,), _ = rollout(engine, SPOKEN, Books(), tasks(["a ?"]), SETTINGS)
-    assert episode.log.ids[-5:] == ids
-    assert episode.final == "<pad> <unk> a"
 
 
 @pytest.mark.parametrize(
@@ -131,21 +113,6 @@ def test_the_log_never_exceeds_total_tokens() -> None:
     assert len(episode.log) <= 40
     (episode,) = play([[ANSWER.format("a")]], LimitsConfig(1, turn_tokens=12, observation_tokens=20, total_tokens=10))
     assert (episode.stopped, len(episode.log)) == ("tokens", 5)
-
-
-def test_observations_lose_whole_documents_from_the_end_and_the_last_one_is_cut() -> None:
-    (episode,) = play(
-        [[SEARCH.format("c"), ANSWER.format("e")]],
-        LimitsConfig(2, turn_tokens=12, observation_tokens=20, total_tokens=120),
-    )
-    assert (episode.hits, episode.cuts) == ([1], 1)
-    assert "<information> c seat e . c seat e . c seat e . c seat e . c seat </information>" in episode.text
-    (episode,) = play(
-        [[SEARCH.format("a"), ANSWER.format("e")]],
-        LimitsConfig(2, turn_tokens=12, observation_tokens=10, total_tokens=120),
-    )
-    assert [document.id for document in episode.documents] == ["a"]
-    assert "<information> a seat b . a seat c . </information>" in episode.text
 
 
 def test_a_search_fault_voids_only_the_episodes_of_that_call() -> None:
@@ -199,50 +166,3 @@ def test_what_a_search_tells_of_itself_is_handed_on() -> None:
     _, seconds = rollout(engine_of(turns), SPOKEN, Told(), made, SETTINGS)
     assert seconds["search/encode"] == 1.0 and seconds["search/merge"] == 4.0  # two turns, two corpora
     assert seconds["search/coverage"] == 0.5
-
-
-def test_a_proposer_hands_in_a_question() -> None:
-    (episode,) = play([[SEARCH.format("b"), "<question> a seat ? </question>"]], role="proposer")
-    assert episode.final == "a seat ?"
-    assert episode.text.startswith("<target> a seat ? </target> <search> b </search>")
-
-
-def test_bad_calls_are_refused() -> None:
-    engine = engine_of([[ANSWER.format("a")]])
-    assert rollout(engine, SPOKEN, Books(), [], SETTINGS) == ([], {"generate": 0.0, "search": 0.0})
-    with pytest.raises(InvariantError, match="one role"):
-        rollout(engine, SPOKEN, Books(), tasks(["a"]) + tasks(["a"], "proposer"), SETTINGS)
-    with pytest.raises(InputError, match="model.s tokens"):
-        Renderer(MINI, tokenizer(["<pad>", "<unk>", "<eos>"])).stops("solver")
-
-
-def test_it_runs_with_the_torch_engine() -> None:
-    torch = pytest.importorskip("torch")
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from ssp.engines.torch_engine import TorchEngine
-
-    torch.manual_seed(0)
-    net = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(TOKENS),
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            initializer_range=0.3,
-            tie_word_embeddings=True,
-        )
-    )
-    engine = TorchEngine(net.config.to_dict())
-    engine.load({name: parameter.detach().numpy() for name, parameter in net.named_parameters()}, 3)
-    first, _ = rollout(engine, SPOKEN, Books(), tasks(["a seat ?"] * 20), SETTINGS)
-    second, _ = rollout(engine, SPOKEN, Books(), tasks(["a seat ?"] * 20)[::-1], SETTINGS)
-    assert [e.log.ids for e in first] == [e.log.ids for e in second[::-1]]
-    for episode in first:
-        ids = torch.tensor([episode.log.ids])
-        with torch.no_grad():
-            full = torch.log_softmax(net(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[:, 0]
-        mask = torch.from_numpy(episode.log.mask)[1:]
-        assert torch.allclose(torch.tensor(episode.log.logprobs[1:])[mask], full[mask], atol=2e-5, rtol=0)

@@ -15,7 +15,7 @@ from ssp.engines import Generation, Sampling, ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import passages
-from ssp.game.rollout.source import Source, sampled_entropy
+from ssp.game.rollout.table import Source, sampled_entropy
 
 SSRL = Renderer(protocols.get("ssrl"), QWEN)
 SELF = SourceConfig(kind="self")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scripts import LIMITS, Books, Chain, encode, play, tasks, with_tokens
 
-from ssp.base.episode import Episode
 from ssp.engines import Engine, ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
@@ -56,17 +55,6 @@ def test_logprobs_of_the_rollout_are_those_of_a_full_forward() -> None:
         assert not np.asarray(episode.log.logprobs)[~mask].any()
     assert len({tuple(episode.log.ids) for episode in episodes}) > 1
     assert any(episode.queries for episode in episodes)
-
-
-@pytest.mark.covers("SS-12")
-def test_real_engine_and_script_play_the_same_episode() -> None:
-    def played(engine: Engine) -> list[Episode]:
-        return play([[""]] * 3, Books(), RESEARCH, engine=engine)
-
-    script, torch = (played(engine) for engine in engines().values())
-    for one, other in zip(script, torch, strict=True):
-        assert (one.log.ids, one.log.kinds, one.text) == (other.log.ids, other.log.kinds, other.text)
-        assert (one.queries, one.final, one.stopped) == (other.queries, other.final, other.stopped)
 
 
 def test_a_stop_that_is_written_byte_by_byte() -> None:

@@ -15,7 +15,7 @@ from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig, StageConfig
 from ssp.engines import ScriptedEngine
-from ssp.game.rollout import settings as limit_rules
+from ssp.game import settings as limits
 from ssp.record import episodes as transcripts
 from ssp.selfplay.settle import settle
 from ssp.selfplay.workers import build
@@ -76,19 +76,6 @@ def test_limits_at_a_step() -> None:
     assert build.settings(config(solver__limits=limits), SOLVER, 1.0).limits.turn_tokens == 60
 
 
-def test_overlong_shaping_that_no_episode_reaches_is_refused() -> None:
-    """The parts add up to 16 + 6 x 24 + 5 x 160 = 960, and an invalid turn counts as a search."""
-    for retries in (0, 4):
-        cfg = config(solver__limits__overlong=100, solver__limits__total_tokens=1060, solver__limits__retries=retries)
-        with pytest.raises(InputError, match="no episode has more than 960"):
-            limit_rules.overlong_is_reached(cfg)
-    for reached in ({"total_tokens": 1059}, {"stages": [StageConfig(2, total_tokens=1000)]}):
-        cfg = config(solver__limits__overlong=100, solver__limits__total_tokens=1060)
-        for key, value in reached.items():
-            setattr(cfg.solver.limits, key, value)
-        limit_rules.overlong_is_reached(cfg)
-
-
 @pytest.mark.parametrize(
     ("stages", "says"),
     [
@@ -108,7 +95,7 @@ def test_stages_that_cannot_be_played_are_refused(stages: list[StageConfig], say
     if says.startswith("overlong"):
         cfg.solver.limits.overlong = 960
     with pytest.raises(InputError, match=says):
-        for rule in limit_rules.RULES:
+        for rule in (limits.stages_follow_each_other, limits.turn_fits_episode, limits.episode_fits_its_parts):
             rule(cfg)
 
 

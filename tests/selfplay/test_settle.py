@@ -262,17 +262,17 @@ def test_each_drawn_row_is_asked_about_so_often() -> None:
     ("changes", "says"),
     [
         ({"game__proposals": 3}, "proposer.batch is a multiple"),
-        ({"game__proposals": 2, "game__questions": "dataset"}, "game.proposals counts"),
+        ({"game__proposals": 2, "game__questions": "dataset", "data__questions": "x"}, "game.proposals=2"),
         ({"proposer__algorithm": "rloo"}, "one target, of which there is one"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         learning_rules.settings_fit(config(**changes))
-        game_rules.targets_share_a_batch(config(**changes))
+        game_rules.questions_fill_batches(config(**changes))
     for good in ({"game__proposals": 4, "proposer__algorithm": "rloo"}, {"proposer__group": "hops"}):
         learning_rules.settings_fit(config(**good))
-        game_rules.targets_share_a_batch(config(**good))
+        game_rules.questions_fill_batches(config(**good))
 
 
 # ReMax: one greedy attempt more at each question, kept, whose reward is the baseline of the others

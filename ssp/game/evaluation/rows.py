@@ -1,18 +1,19 @@
-"""One row of an evaluation: a question, a sample, what was handed in, and every score of it.
-
-Owns the rows' fields, how they come of episodes, and their file. Promises that a void row has a cause and no score
-(law 2), and a file that is whole or absent. Refuses to know tables and intervals.
-"""
+"""One row of an evaluation: a question, a sample, what was handed in, and every score of it; their file."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import BinaryIO
 
-from ssp.base.episode import Episode, Grade, Outcome
+from ssp.base.episode import SOLVER, Episode, Grade, Outcome, Task
+from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import whole
+from ssp.base.seeds import derive
 from ssp.base.text import normalise
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
@@ -63,37 +64,24 @@ class Row:
         return len((self.prediction or "").split())
 
 
-def row_of(question: Question, prediction: str | None, sample: int = 0) -> Row:
-    """The row of a bare prediction; None: nothing was handed in, which is wrong."""
-    answer, golds = prediction or "", list(question.answers)
-    return Row(
-        id=question.id,
-        question=question.question,
-        golden_answers=list(question.answers),
-        prediction=prediction,
-        sample=sample,
-        hops=question.hops,
-        em=match.em("", golds, answer),
-        sub_em=match.sub_em("", golds, answer),
-        f1=match.token_f1(answer, golds),
-    )
-
-
-def void_row(question: Question, cause: str, sample: int = 0) -> Row:
-    """The row of a fault of ours: no score."""
-    return Row(
-        question.id, question.question, list(question.answers), None, sample=sample, hops=question.hops, cause=cause
-    )
+def row_of(question: Question, prediction: str | None, sample: int = 0, cause: str = "") -> Row:
+    """The row of a bare prediction; None: nothing was handed in, which is wrong. A fault of ours (`cause`) has no score."""
+    answer, golds = prediction or "", question.answers
+    row = Row(question.id, question.question, list(golds), prediction, sample, question.hops, cause)
+    if cause:
+        return row
+    em, sub_em = match.em("", golds, answer), match.sub_em("", golds, answer)
+    return replace(row, em=em, sub_em=sub_em, f1=match.token_f1(answer, golds))
 
 
 def played_row(question: Question, sample: int, episode: Episode) -> Row:
     """The row of a played episode."""
     void = episode.outcome is Outcome.VOID
-    row = void_row(question, episode.cause, sample) if void else row_of(question, episode.final, sample)
-    golds, texts = question.answers, (document.contents for document in episode.documents)
+    row = row_of(question, None if void else episode.final, sample, episode.cause if void else "")
+    texts = (document.contents for document in episode.documents)
     return replace(
         row,
-        recall=None if void else float(found(texts, golds)),
+        recall=None if void else float(found(texts, question.answers)),
         searches=len(episode.queries),
         turns=sum(kind is Kind.MODEL for kind, _, _ in episode.log.stretches()),
         stopped=episode.stopped,
@@ -114,3 +102,128 @@ def write_rows(path: Path | str, sets: Mapping[str, Iterable[Row]]) -> None:
     rows = ({"set": name, **asdict(row)} for name, them in sets.items() for row in them)
     with whole(Path(path)) as aside, aside.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+Play = Callable[[list[Task]], list[Episode]]
+"""Tasks → their episodes, one each, in order."""
+
+
+def select(questions: Sequence[Question], per_hop: int) -> list[Question]:
+    """The first `per_hop` questions of each hop count, in the file's order (law 7: no draw)."""
+    seen: Counter[int] = Counter()
+    chosen = []
+    for question in questions:
+        seen[question.hops] += 1
+        if seen[question.hops] <= per_hop:
+            chosen.append(question)
+    return chosen
+
+
+def make_tasks(questions: Sequence[Question], seed: int, corpus: str, prefix: str, samples: int = 1) -> list[Task]:
+    """`samples` solver tasks a question, side by side, searched in `corpus`. Ids are `<prefix>/<question id>`, with
+    `#<sample>` from the second sample on."""
+    return [
+        Task(
+            id=f"{prefix}/{question.id}" + (f"#{sample}" if sample else ""),
+            game=prefix,
+            role=SOLVER,
+            attempt=sample,
+            seed=derive(seed, "eval", prefix, question.id, *([sample] if sample else [])),
+            fields={"question": question.question},
+            corpus=corpus,
+            item=question.id,
+        )
+        for question in questions
+        for sample in range(samples)
+    ]
+
+
+Key = tuple[str, str, int]
+"""Set, question, sample."""
+
+
+def mark(said: object, places: Iterable[Path]) -> str:
+    """A digest of what was `said` and of the files at `places`: their names, sizes and times."""
+    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.glob("*")))]
+    read = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr((said, read)).encode()).hexdigest()
+
+
+class Kept:
+    """The rows so far, those of an earlier process among them. `out`: the file that they will be (None: none is
+    written); `mark` stands for all that decides them. The file is there from the first row on. InputError for a file of
+    another mark, and for one that cannot be read."""
+
+    def __init__(self, out: Path | None, mark: str) -> None:
+        self.path = None if out is None else out.with_name(f"{out.name}.part")
+        self.rows: dict[Key, Row] = {}
+        self._mark = mark
+        self._file = None if self.path is None else self._opened(self.path)
+
+    def played(
+        self,
+        name: str,
+        questions: Sequence[Question],
+        tasks: Sequence[Task],
+        play: Play,
+        batch: int,
+        moved: Callable[[int], object] = lambda done: None,
+    ) -> list[Row]:
+        """Every row of the set `name`: those that are kept, and the others as they are played, at most `batch` at once.
+        `tasks`: of each question the same number, side by side, its samples. `moved` hears how many rows are there.
+        InvariantError unless each task comes back as one episode."""
+        asked = [(question, sample) for question in questions for sample in range(len(tasks) // len(questions))]
+        keys = [(name, question.id, sample) for question, sample in asked]
+        left = [at for at, key in enumerate(keys) if key not in self.rows]
+        moved(len(keys) - len(left))
+        for start in range(0, len(left), batch):
+            some = left[start : start + batch]
+            episodes = play([tasks[at] for at in some])
+            if [episode.id for episode in episodes] != [tasks[at].id for at in some]:
+                raise InvariantError(f"{len(some)} tasks gave other episodes, {len(episodes)} of them")
+            pairs = zip(some, episodes, strict=True)
+            self.add(name, [played_row(*asked[at], episode) for at, episode in pairs])
+            moved(len(keys) - len(left) + start + len(some))
+        return [self.rows[key] for key in keys]
+
+    def add(self, name: str, rows: Sequence[Row]) -> None:
+        """Rows of the set `name` that were just played."""
+        self.rows |= {(name, row.id, row.sample): row for row in rows}
+        if self.path is None:
+            return
+        if self._file is None:
+            self._file = self.path.open("wb")
+            self._file.write(json.dumps({"mark": self._mark}).encode() + b"\n")
+        self._file.writelines(json.dumps({"set": name, **asdict(row)}).encode() + b"\n" for row in rows)
+        self._file.flush()
+
+    def close(self, done: bool = False) -> None:
+        """No more rows come; `done`: nor are they needed here any more."""
+        if self._file is not None:
+            self._file.close()
+        if done and self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def _opened(self, path: Path) -> BinaryIO | None:
+        """The file with its rows taken up, open behind the last whole one; None where there is none yet."""
+        rule, step = "an unfinished file of --out is of the same policy, data and settings", "give --out another name"
+        try:
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            whole = [line for line in lines if line.endswith(b"\n")]  # the last one may be cut off
+            if not whole:
+                return None
+            head, *rows = map(json.loads, whole)
+            if head["mark"] != self._mark:
+                raise InputError(rule, f"{path} is of others", f"remove it, or {step}")
+            for found in rows:
+                name, row = found.pop("set"), Row(**found)
+                if row.scored:
+                    self.rows[name, row.id, row.sample] = row
+            file = path.open("r+b")
+            file.seek(sum(map(len, whole)))
+            file.truncate()
+        except OSError as error:  # a folder, somebody else's, a name that is too long
+            raise InputError(f"{rule}, and can be written", error, step) from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"{rule}, a row a line", f"{path}: {error}", f"remove it, or {step}") from error
+        return file

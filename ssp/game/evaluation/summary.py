@@ -1,8 +1,5 @@
-"""Summaries of rows: the periodic evaluation's figures, and the table's estimates with their intervals.
-
-Owns both. Promises that a void leaves the estimate and is counted (law 2), that the unit of every interval is the
-question, and that intervals depend on the seed and the rows only. Refuses to know how rows were made or are shown.
-"""
+"""Summaries of rows: the periodic evaluation's figures, and the table's estimates with their intervals. The unit of
+every interval is the question; intervals depend on the seed and the rows only."""
 
 from __future__ import annotations
 
@@ -19,6 +16,8 @@ from ssp.base.text import normalise
 from ssp.game.evaluation.rows import Row
 from ssp.game.judge import same
 
+METRICS = ("em", "sub_em", "f1", "judge", "recall", "searches", "turns", "words")
+"""What a row tells, by field."""
 DRAWS = 1000
 """Bootstrap samples behind an interval."""
 
@@ -33,35 +32,27 @@ class Scored:
 
 
 def summarise(rows: Sequence[Scored]) -> dict[str, float]:
-    """Figures of the scored rows; `void` counts the rows left out.
-
-    `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop`; `accuracy_mean123`: mean of 1, 2 and 3 hops, when
-    all three are there; `searches`: mean a question. Shares lie in [0, 1]. Without a scored row an estimate is absent.
-    """
+    """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out. `accuracy`, `stderr` and
+    `items`, each also as `<name>_<k>hop`; `accuracy_mean123`: mean of 1, 2 and 3 hops, when all three are there;
+    `searches`: mean a question. Without a scored row an estimate is absent."""
     scored = [row for row in rows if row.correct is not None]
     summary = {"items": float(len(scored)), "void": float(len(rows) - len(scored))}
     if not scored:
         return summary
     summary["searches"] = sum(row.searches for row in scored) / len(scored)
-    summary.update(_share(scored, ""))
-    for hops in sorted({row.hops for row in scored} - {0}):
-        summary.update(_share([row for row in scored if row.hops == hops], f"_{hops}hop"))
+    for hops in (None, *sorted({row.hops for row in scored} - {0})):
+        right, suffix = [bool(r.correct) for r in scored if hops in (None, r.hops)], f"_{hops}hop" if hops else ""
+        p, n = sum(right) / len(right), len(right)
+        figures = {"accuracy": p, "stderr": math.sqrt(p * (1 - p) / n), "items": float(n)}
+        summary |= {name + suffix: value for name, value in figures.items()}
     first = [f"accuracy_{hops}hop" for hops in (1, 2, 3)]
     if all(name in summary for name in first):
         summary["accuracy_mean123"] = sum(summary[name] for name in first) / 3
     return summary
 
 
-def _share(rows: Sequence[Scored], suffix: str) -> dict[str, float]:
-    p, n = sum(bool(row.correct) for row in rows) / len(rows), len(rows)
-    return {f"accuracy{suffix}": p, f"stderr{suffix}": math.sqrt(p * (1 - p) / n), f"items{suffix}": float(n)}
-
-
 def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
-    """The summary under its documented names: `eval/accuracy` ..., or `eval/<set_name>/accuracy` ... when one is given.
-
-    The first evaluation set goes without a name.
-    """
+    """The summary under its documented names: `eval/accuracy` ..., or `eval/<set_name>/accuracy` ... when one is given."""
     prefix = f"eval/{set_name}/" if set_name else "eval/"
     return {prefix + name: value for name, value in summary.items()}
 
@@ -69,9 +60,7 @@ def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
 @dataclass(frozen=True)
 class Estimate:
     """A mean over questions with its 95 % interval (percentile bootstrap); `draws` [DRAWS] are what that is cut from.
-
-    The interval of questions that all agree has no width.
-    """
+    The interval of questions that all agree has no width."""
 
     mean: float
     draws: np.ndarray = field(repr=False)
@@ -89,11 +78,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: a set, its questions of one hop count, or the macro average over sets.
-
-    `rows` counts samples, `void` and `failures` those that a fault or the judge left without a score; `estimates` by
-    metric name.
-    """
+    """One line of the table: a set, its questions of one hop count, or the macro average over sets. `rows` counts
+    samples, `void` and `failures` those that a fault or the judge left without a score; `estimates` by metric name."""
 
     label: str
     rows: int
@@ -103,7 +89,7 @@ class Line:
 
 
 def lines(name: str, rows: Sequence[Row], seed: int, ks: Sequence[int] = ()) -> list[Line]:
-    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k;"""
+    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k."""
     hops = sorted({row.hops for row in rows} - {0})
     parts = [(f"{name} {hop}hop", [row for row in rows if row.hops == hop]) for hop in hops] if len(hops) > 1 else []
     return [_line(label, part, seed, ks) for label, part in [*parts, (name, list(rows))]]
@@ -135,32 +121,17 @@ def pass_at(n: int, correct: int, k: int) -> float:
 
 def majority(answers: Sequence[str | None]) -> str | None:
     """The most frequent answer after normalisation, as it was first written; of several the first seen. None: no vote."""
-    first: dict[str, str] = {}
-    votes: Counter[str] = Counter()
-    for answer in answers:
-        if answer is not None:
-            first.setdefault(normalise(answer), answer)
-            votes[normalise(answer)] += 1
-    return first[max(votes, key=votes.__getitem__)] if votes else None
+    said = [answer for answer in answers if answer is not None]
+    most = Counter(map(normalise, said)).most_common(1)
+    return next((answer for answer in said if normalise(answer) == most[0][0]), None)
 
 
 def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str, float]:
-    """What one question adds to each metric, by its scored samples; a metric that it cannot tell is absent.
-
-    `pass@k` (see `pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by EM, with k samples.
-    """
+    """What one question adds to each metric, by its scored samples; a metric that it cannot tell is absent. `pass@k`
+    (see `pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by EM, with k samples."""
     if not samples:
         return {}
-    fields: dict[str, list[float | None]] = {
-        "em": [row.em for row in samples],
-        "sub_em": [row.sub_em for row in samples],
-        "f1": [row.f1 for row in samples],
-        "judge": [row.judge for row in samples],
-        "recall": [row.recall for row in samples],
-        "searches": [row.searches for row in samples],
-        "turns": [row.turns for row in samples],
-        "words": [row.words for row in samples],
-    }
+    fields = {name: [getattr(row, name) for row in samples] for name in METRICS}
     known = {name: [float(value) for value in found if value is not None] for name, found in fields.items()}
     values = {name: sum(found) / len(found) for name, found in known.items() if found}
     right = known["em"]

@@ -1,9 +1,5 @@
-"""A batch of answers becomes a batch of decisions: by rule, by exact match, from memory, or by asking further.
-
-Owns the order in which these are tried, and the memory. Promises one decision an item, in order; that an exact match
-or a missing answer asks nobody; that the same question, gold answers and (normalised) answer are asked once; and that
-only verdicts are remembered, never failures. Refuses to know how a further judge comes to its verdict.
-"""
+"""A batch of answers becomes a batch of decisions: by rule, by exact match, from memory, or by asking further. Only
+verdicts are remembered, never failures."""
 
 from __future__ import annotations
 
@@ -48,49 +44,37 @@ class AnswerJudge:
         self._known: OrderedDict[Key, Grade] = OrderedDict()
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
-        """A decision an item, in order. InputError for a gold answer that normalises to nothing."""
-        decided: dict[int, Grade] = {}
-        asked: dict[Key, list[int]] = {}
-        for row, item in enumerate(items):
-            first = self._without_asking(item)
-            if first is None:
-                asked.setdefault(_key(item), []).append(row)
-            else:
-                decided[row] = first
+        """A decision an item, in order; the same question, golds and answer are asked once. InputError for a gold
+        answer that normalises to nothing."""
+        decided: list[Grade | Key] = [self._first(item) for item in items]
+        asked: dict[Key, Item] = {}
+        for key, item in zip(decided, items, strict=True):
+            if isinstance(key, tuple):
+                asked.setdefault(key, item)
+        found: dict[Key, Grade] = {}
         if asked and self._further is not None:
-            found = self._further.decide([items[rows[0]] for rows in asked.values()])
-            for (key, rows), decision in zip(asked.items(), found, strict=True):
-                decided.update(dict.fromkeys(rows, decision))
-                self._remember(key, decision)
-        return [decided[row] for row in range(len(items))]
+            found = dict(zip(asked, self._further.decide(list(asked.values())), strict=True))
+        self._known |= {key: grade for key, grade in found.items() if grade.right is not None}
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return [found[one] if isinstance(one, tuple) else one for one in decided]
 
     def check(self) -> None:
         """InputError when a judge that answers must be sent to would not give a verdict now."""
         if self._further is not None:
             self._further.check()
 
-    def _without_asking(self, item: Item) -> Grade | None:
-        if same(item.answer or "", item.golds):
+    def _first(self, item: Item) -> Grade | Key:
+        """The decision, where nobody need be asked; else what makes two items one."""
+        answer = item.answer or ""
+        if same(answer, item.golds):
             return Grade(True)
-        if not (item.answer or "").strip():
+        if not answer.strip():
             return Grade(False, by=RULE)
         if self._further is None:
             return Grade(False)
-        key = _key(item)
+        key = item.question, tuple(item.golds), normalise(answer) or answer.strip()
         if key not in self._known:
-            return None
+            return key
         self._known.move_to_end(key)
         return self._known[key]
-
-    def _remember(self, key: Key, decision: Grade) -> None:
-        if decision.right is None:
-            return
-        self._known[key] = decision
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
-
-
-def _key(item: Item) -> Key:
-    """What makes two items one. An answer of articles and punctuation alone ("A") stands for itself."""
-    answer = item.answer or ""
-    return item.question, tuple(item.golds), normalise(answer) or answer.strip()

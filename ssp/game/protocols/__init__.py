@@ -1,8 +1,4 @@
-"""Tag protocols by id: `get("mini")`, or by file: `get("my/protocol.yaml")`.
-
-Owns the register of protocols: every file of `library/`, and the user's own. Promises that an unknown id is refused with
-the known ones named. Refuses to know engines and rewards.
-"""
+"""Tag protocols by id: `get("mini")`, or by file: `get("my/protocol.yaml")`."""
 
 from __future__ import annotations
 
@@ -34,10 +30,8 @@ def _find(id: str) -> Path:
             return path
         raise InputError("a protocol file exists", path, "check the path")
     if id not in names():
-        known = ", ".join(names())
-        raise InputError(
-            f"protocol must be one of {known}, or a .yaml file", id, "set protocol to one of these, or a file's path"
-        )
+        rule = f"protocol must be one of {', '.join(names())}, or a .yaml file"
+        raise InputError(rule, id, "set protocol to one of these, or a file's path")
     return _LIBRARY / f"{id}.yaml"
 
 

@@ -1,13 +1,9 @@
-"""What a tag protocol is: prompts, turns, searches and final tags as text.
-
-Owns the one parser that training, evaluation, `ask` and the board share (law 8).
-Promises that a protocol is plain data, that `parse` never raises and loses no text, and that a turn asks for one kind of
-thing: its last segment decides. Refuses to know token ids, models, rewards or whether a question is any good.
-"""
+"""What a tag protocol is: prompts, turns, searches and final tags as text, and the one parser of them (law 8)."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,11 +19,9 @@ HOLE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Segment:
-    """A typed piece of text. `kind` is the tag's name, or `text` outside every tag; `text` is stripped.
-
-    `closed` is False when the closing tag is missing: cut off, or another tag opened first. `begin` and `end` are its
-    place in what was parsed, its tags included.
-    """
+    """A typed piece of text. `kind` is the tag's name, or `text` outside every tag; `text` is stripped. `closed` is
+    False when the closing tag is missing: cut off, or another tag opened first. `begin` and `end` are its place in what
+    was parsed, its tags included."""
 
     kind: str
     text: str
@@ -53,11 +47,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Role:
-    """How one role is spoken to: system and user text with `{field}` holes; `final`: the tag of its result.
-
-    `boxed`: the result is what the last `\\boxed{}` inside that tag holds (ReSearch). `stops`: strings that end a turn;
-    none: the closing tags of a search and of the result.
-    """
+    """How one role is spoken to: system and user text with `{field}` holes; `final`: the tag of its result. `boxed`:
+    the result is what the last `\\boxed{}` inside that tag holds (ReSearch). `stops`: strings that end a turn; none:
+    the closing tags of a search and of the result."""
 
     user: str
     final: str
@@ -133,12 +125,17 @@ class Protocol:
         spoken = self.role(role)
         if self.question_mark and "question" in fields and not fields["question"].rstrip().endswith(("?", "？")):
             fields = {**fields, "question": fields["question"].rstrip() + "?"}
+        known = {**self.fields, **{name: self._uncontrolled(value) for name, value in fields.items()}}
+        if missing := sorted(set(HOLE.findall(spoken.system + spoken.user)) - set(known)):
+            rule = f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}"
+            raise InputError(rule, f"fields {sorted(fields)}", "give every field of the prompt")
         texts = [("system", spoken.system), ("user", spoken.user)]
-        return [{"role": who, "content": self._fill(role, text, fields)} for who, text in texts if text]
+        filled = [(who, self._tidy(HOLE.sub(lambda hole: known[hole[1]], text))) for who, text in texts if text]
+        return [{"role": who, "content": text} for who, text in filled]
 
     def render(self, role: str, fields: dict[str, str], template: str = "") -> str:
         """The prompt of `role` as text, in `template` (default: the protocol's own). InputError as in `messages`, and
-        for `tokenizer`, which needs a tokenizer (`ssp.game.protocols.Renderer`)."""
+        for `tokenizer`, of which only `renderer.Renderer` knows."""
         return lay_out(self.messages(role, fields), template or self.template, self.plain)
 
     def parse(self, text: str) -> list[Segment]:
@@ -163,11 +160,8 @@ class Protocol:
         return segments
 
     def stops(self, role: str, searching: bool = True) -> tuple[str, ...]:
-        """Strings that end a turn of `role`; `searching` False: a search of its own does not (self-search).
-
-        A turn's text contains the string that ended it. The end of turn of the model's family comes on top; it alone
-        ends a turn whose search is answered by a message.
-        """
+        """Strings that end a turn of `role`, beside the end of turn of the model's family; `searching` False: a search
+        does not (self-search). A turn's text contains the string that ended it."""
         spoken, search = self.role(role), f"</{self.search.tag}>"
         named = spoken.stops or (f"</{spoken.final}>", *(() if self.observation_form.as_turn else (search,)))
         return named if searching else tuple(stop for stop in named if stop != search)
@@ -179,8 +173,9 @@ class Protocol:
 
     def final(self, role: str, turn: str) -> str | None:
         """What `turn` hands in: its last segment, when that is the closed, non-empty final tag."""
-        spoken, last = self.role(role), self._last(turn)
-        found = last.text if last is not None and last.kind == spoken.final and last.closed else ""
+        spoken = self.role(role)
+        last = self._last(turn, spoken.final)
+        found = last.text if last is not None else ""
         return ((calls.boxed(found) or "").strip() if spoken.boxed else found) or None
 
     def queries(self, turn: str) -> tuple[str, ...]:
@@ -194,19 +189,24 @@ class Protocol:
 
     def last_search(self, turn: str) -> Segment | None:
         """The search that `turn` ends with."""
-        last = self._last(turn)
-        return last if last is not None and last.kind == self.search.tag and last.closed else None
+        return self._last(turn, self.search.tag)
 
-    def _last(self, turn: str) -> Segment | None:
-        return next((segment for segment in reversed(self.parse(turn)) if segment.kind != TEXT), None)
+    def _last(self, turn: str, tag: str) -> Segment | None:
+        """The last segment outside text, when it is a closed `tag`."""
+        last = next((segment for segment in reversed(self.parse(turn)) if segment.kind != TEXT), None)
+        return last if last is not None and last.kind == tag and last.closed else None
 
     def bodies(self, documents: Sequence[Document]) -> str:
-        """The documents as this protocol shows them, without any of its tags and any model's control strings.
+        """The documents as this protocol shows them, without any of its tags and any model's control strings: the corpus
+        must not speak for the environment."""
 
-        A tag inside a document would let the corpus speak for the environment, so tags are taken out.
-        """
-        shown = [self._shown(n, document) for n, document in enumerate(documents, start=1)]
-        return self._tidy(self.observation_form.join.join(shown))
+        def shown(n: int, document: Document) -> str:
+            values = {"id": document.id, "title": document.title, "text": document.text, "contents": document.contents}
+            values["first_line"] = document.contents.split("\n", 1)[0]
+            clean = {name: self._uncontrolled(self._tags.sub(" ", value)) for name, value in values.items()}
+            return HOLE.sub(lambda hole: {**clean, "n": str(n)}[hole[1]], self.observation_form.document)
+
+        return self._tidy(self.observation_form.join.join(map(shown, itertools.count(1), documents)))
 
     def observation(self, *results: Sequence[Document]) -> str:
         """The text that follows a turn's searches, one result list a query."""
@@ -217,30 +217,9 @@ class Protocol:
     def role(self, name: str) -> Role:
         """How `name` is spoken to. InputError when this protocol does not know it."""
         if name not in self.roles:
-            raise InputError(
-                f"protocol {self.id} knows the roles {', '.join(sorted(self.roles))}", name, "use one of these roles"
-            )
+            rule = f"protocol {self.id} knows the roles {', '.join(sorted(self.roles))}"
+            raise InputError(rule, name, "use one of these roles")
         return self.roles[name]
-
-    def _shown(self, n: int, document: Document) -> str:
-        first_line = document.contents.split("\n", 1)[0]
-        values = {"id": document.id, "title": document.title, "text": document.text, "first_line": first_line}
-        values["contents"] = document.contents
-        values = {name: self._uncontrolled(self._tags.sub(" ", value)) for name, value in values.items()} | {
-            "n": str(n)
-        }
-        return HOLE.sub(lambda hole: values[hole.group(1)], self.observation_form.document)
-
-    def _fill(self, role: str, template: str, fields: dict[str, str]) -> str:
-        known = {**self.fields, **{name: self._uncontrolled(value) for name, value in fields.items()}}
-        missing = sorted(set(HOLE.findall(template)) - set(known))
-        if missing:
-            raise InputError(
-                f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}",
-                f"fields {sorted(fields)}",
-                "give every field of the prompt",
-            )
-        return self._tidy(HOLE.sub(lambda hole: known[hole.group(1)], template))
 
     def _uncontrolled(self, text: str) -> str:
         """`text` without what a tokenizer would read as a control token of its own."""
@@ -255,4 +234,4 @@ class Protocol:
 
     @functools.cached_property
     def _control(self) -> re.Pattern[str]:
-        return re.compile("|".join([CONTROL, *([re.escape(self.end)] if self.end else [])]))
+        return re.compile(f"{CONTROL}|{re.escape(self.end)}" if self.end else CONTROL)

@@ -1,8 +1,4 @@
-"""What stands inside a turn's tags: queries in their written forms, tool calls, boxed results.
-
-Owns these small grammars. Promises that nothing raises, whatever a policy writes, and that what cannot be read is no
-query. Refuses to know tags and protocols.
-"""
+"""What stands inside a turn's tags: queries in their written forms, tool calls, boxed results. Nothing here raises."""
 
 from __future__ import annotations
 
@@ -33,18 +29,13 @@ def split(text: str, form: str) -> tuple[str, ...]:
         return () if after and after in query else _texts([query])  # one call a block
     if form == "lines":
         return tuple(line.strip() for line in text.splitlines() if line.strip())
-    if form == "list":
-        value = _json(text)
-        if isinstance(value, list):
-            return _texts(value) or (text,)
-    return (text,)
+    value = _json(text) if form == "list" else None
+    return (_texts(value) if isinstance(value, list) else ()) or (text,)
 
 
 def tool_queries(bodies: Sequence[str]) -> tuple[str, ...]:
-    """The queries of a turn's tool calls: JSON `{"name": "search", "arguments": {"query": ...}}` in each body.
-
-    The query may be a list of them. One call that cannot be read makes the whole turn unreadable: ().
-    """
+    """The queries of a turn's tool calls: JSON `{"name": "search", "arguments": {"query": ...}}` in each body. The
+    query may be a list of them. One call that cannot be read makes the whole turn unreadable: ()."""
     asked = [_arguments(_json(body)) for body in bodies]
     return tuple(query for queries in asked for query in queries) if all(asked) else ()
 

@@ -1,8 +1,4 @@
-"""From a YAML file to a `Protocol`.
-
-Owns the file format: the fields of `Protocol`, and `inherits: <id or file>` for a variation of another one. Promises
-that a file with a wrong key, type, tag or hole is refused with the key named. Refuses to know where protocols are used.
-"""
+"""From a YAML file to a `Protocol`: its fields, and `inherits: <id or file>` for a variation of another one."""
 
 from __future__ import annotations
 
@@ -37,8 +33,7 @@ _NEEDS = {
     "quoting": {"documents", "question"},
 }
 """Role → the holes that the game fills in its prompt; without one of them it would ask for nothing."""
-_ID = re.compile(r"[\w.-]+\Z")
-_TAG = re.compile(r"[A-Za-z][\w-]*\Z")
+_LAYOUTS = (PLAIN, TOKENIZER, *FAMILIES)
 
 
 def read(path: Path, find: Callable[[str], Path]) -> Protocol:
@@ -62,10 +57,8 @@ def _raw(path: Path, find: Callable[[str], Path], seen: tuple[Path, ...]) -> dic
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         found = f"{path}: {' '.join(str(error).split())}"
         raise InputError("a protocol is a readable YAML file", found, "correct the file") from error
-    if not isinstance(raw, dict):
-        raise InputError("a protocol file holds keys and values", path, "write `key: value` lines")
-    if "id" not in raw:
-        raise InputError("a protocol file has an id of its own", f"{path}: no id", "add `id: my-protocol`")
+    if not isinstance(raw, dict) or "id" not in raw:
+        raise InputError("a protocol file holds keys and values, and an id of its own", path, "add `id: my-protocol`")
     below = raw.pop("inherits", "")
     if not isinstance(below, str):
         raise InputError("inherits of a protocol is an id or a file", f"{path}: {below!r}", "correct it")
@@ -87,9 +80,8 @@ def _made(path: Path, prefix: str, kind: type, values: Any, **more: Any) -> Any:
     """A `kind` from the `values` in the file, each checked against the field's type; `prefix` names the place."""
     fields = {name: field for name, field in kind.__dataclass_fields__.items() if field.type in _TYPES}  # type: ignore[attr-defined]
     if not isinstance(values, dict):
-        raise InputError(
-            f"{prefix.rstrip('.')} of a protocol holds keys and values", f"{path}: {values!r}", "correct it"
-        )
+        rule = f"{prefix.rstrip('.')} of a protocol holds keys and values"
+        raise InputError(rule, f"{path}: {values!r}", "correct it")
     for key, value in values.items():
         if key not in fields:
             known = ", ".join([*fields, *(() if prefix else ("inherits", *_BLOCKS))])
@@ -97,53 +89,43 @@ def _made(path: Path, prefix: str, kind: type, values: Any, **more: Any) -> Any:
         wanted = _TYPES[fields[key].type]
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if type(value) is not wanted or not all(isinstance(part, str | Role) for part in inner):
-            found = f"{path}: {prefix}{key}: {value!r}"
             of = " of texts" if wanted in (list, dict) else ""
-            raise InputError(f"{prefix}{key} of a protocol is of type {wanted.__name__}{of}", found, "correct it")
+            rule = f"{prefix}{key} of a protocol is of type {wanted.__name__}{of}"
+            raise InputError(rule, f"{path}: {prefix}{key}: {value!r}", "correct it")
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     try:
-        return kind(
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}, **more
-        )
+        return kind(**given, **more)
     except TypeError as error:
         raise InputError(f"{prefix or 'a protocol '}is complete", f"{path}: {error}", "add what is missing") from error
 
 
 def _check(path: Path, protocol: Protocol) -> None:
-    if not _ID.match(protocol.id):
-        raise InputError("a protocol's id is letters, digits, _, - and .", f"{path}: {protocol.id!r}", "correct it")
+    """What types do not say: each rule with whatever breaks it."""
+    form, search = protocol.observation_form, protocol.search
+    tags = [search.tag, form.tag, *(role.final for role in protocol.roles.values())]
+    called = search.form in _FORMS or search.form.count(CALL) == 1
+    holes = ", ".join(sorted(_HOLES))
+    rules: dict[str, list[str]] = {
+        "a protocol's id is letters, digits, _, - and .": [
+            id for id in [protocol.id] if not re.fullmatch(r"[\w.-]+", id)
+        ],
+        "a tag is a letter, then letters, digits, _ or -": [
+            tag for tag in (*protocol.kinds, *tags) if not re.fullmatch(r"[A-Za-z][\w-]*", tag)
+        ],
+        "kinds lists every tag of a protocol": [tag for tag in tags if tag not in protocol.kinds],
+        f"search.form is one of {', '.join(_FORMS)}, or a call with one {CALL} in it": [] if called else [search.form],
+        f"observation.document has the holes {holes}": sorted(set(HOLE.findall(form.document)) - _HOLES),
+        "observation.text has the hole {documents}": [] if "{documents}" in form.text else [form.text],
+        f"template is one of {', '.join(_LAYOUTS)}": sorted({protocol.template} - set(_LAYOUTS)),
+        f"a role of a protocol is one of {', '.join(_NEEDS)}": sorted(set(protocol.roles) - set(_NEEDS)),
+    }
     for name, role in protocol.roles.items():
-        _check_role(path, name, role, protocol)
-    form = protocol.observation_form
-    tags = [protocol.search.tag, form.tag, *(role.final for role in protocol.roles.values())]
-    bad = [tag for tag in (*protocol.kinds, *tags) if not _TAG.match(tag)]
-    if bad:
-        raise InputError("a tag is a letter, then letters, digits, _ or -", f"{path}: {bad[0]!r}", "correct it")
-    unknown = [tag for tag in tags if tag not in protocol.kinds]
-    if unknown:
-        raise InputError("kinds lists every tag of a protocol", f"{path}: {unknown[0]} is not there", "add it")
-    if protocol.search.form not in _FORMS and protocol.search.form.count(CALL) != 1:
-        rule = f"search.form is one of {', '.join(_FORMS)}, or how a call is written with one {CALL} in it"
-        raise InputError(rule, f"{path}: {protocol.search.form}", "use one")
-    holes = set(HOLE.findall(form.document)) - _HOLES
-    if holes:
-        rule = f"observation.document has the holes {', '.join(sorted(_HOLES))}"
-        raise InputError(rule, f"{path}: {sorted(holes)[0]}", "remove it")
-    if "{documents}" not in form.text:
-        raise InputError("observation.text has the hole {documents}", path, "add it")
-    layouts = (PLAIN, TOKENIZER, *FAMILIES)
-    if protocol.template not in layouts:
-        raise InputError(f"template is one of {', '.join(layouts)}", f"{path}: {protocol.template}", "use one of these")
-
-
-def _check_role(path: Path, name: str, role: Role, protocol: Protocol) -> None:
-    """A role that the game has, whose prompt shows all that it is given and has no hole that nobody fills."""
-    if name not in _NEEDS:
-        raise InputError(f"a role of a protocol is one of {', '.join(_NEEDS)}", f"{path}: {name}", "correct its name")
-    holes = set(HOLE.findall(role.system + role.user))
-    for hole in sorted(_NEEDS[name] - holes):
-        raise InputError(f"the prompt of {name} has the hole {{{hole}}}", f"{path}: roles.{name}.user", "add it")
-    for hole in sorted(holes - _NEEDS[name] - set(protocol.fields)):
-        rule = f"{{{hole}}} in a prompt of {name} is filled: by the game, or where a row says nothing by `fields`"
-        raise InputError(rule, f"{path}: roles.{name}", f"add {hole} to fields, or write it without braces")
-    if role.final == protocol.search.tag:
-        raise InputError(f"the result of {name} has another tag than a search", f"{path}: {role.final}", "change one")
+        needs, filled = _NEEDS.get(name, set()), set(HOLE.findall(role.system + role.user))
+        rules[f"the prompt of {name} has all its holes"] = [f"no {{{hole}}}" for hole in sorted(needs - filled)]
+        rules[f"each hole in a prompt of {name} is filled, by the game or by `fields`"] = [
+            f"{{{hole}}}" for hole in sorted(filled - needs - set(protocol.fields))
+        ]
+        rules[f"the result of {name} has another tag than a search"] = sorted({role.final} & {search.tag})
+    for rule, broken in rules.items():
+        if broken:
+            raise InputError(rule, f"{path}: {broken}", "correct the file")

@@ -1,9 +1,5 @@
-"""A protocol spoken through one model's tokenizer: prompts, observations and stops as token ids.
-
-Owns the chat template, the end of turn of the model's family, and the proof that both fit a token log. Promises that what
-is appended to a log after a turn is what the template would put there (prefix-stable), and refuses a template that
-rewrites earlier turns. Refuses to know engines and episodes.
-"""
+"""A protocol spoken through one model's tokenizer: prompts, observations and stops as token ids. What is appended to a
+log after a turn is what the chat template would put there; a template that rewrites earlier turns is refused."""
 
 from __future__ import annotations
 
@@ -25,6 +21,8 @@ _MARK = "zqxv"
 
 _DATE = "26 Jul 2024"
 """What templates that tell today's date are told (Llama 3.1's own default): a prompt is the same tomorrow."""
+
+_WAY_OUT = f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}, or take another model or protocol"
 
 TOOLS: list[dict[Any, Any]] = [
     {
@@ -48,10 +46,8 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 
 
 def ask(tokenizer: PreTrainedTokenizerBase, text: str, plain: str = "") -> list[int]:
-    """Ids of `text` as the one message of a user, by the tokenizer's chat template.
-
-    Without a template: of `text` and `plain`, with the tokens that the tokenizer puts before every text.
-    """
+    """Ids of `text` as the one message of a user, by the tokenizer's chat template. Without a template: of `text` and
+    `plain`, with the tokens that the tokenizer puts before every text."""
     if not tokenizer.chat_template:
         return list(tokenizer.encode(text + plain))
     messages = [{"role": "user", "content": text}]
@@ -61,10 +57,8 @@ def ask(tokenizer: PreTrainedTokenizerBase, text: str, plain: str = "") -> list[
 
 class Renderer:
     """`protocol` in the words of `tokenizer`. `template`: plain, chatml, llama3, tokenizer; "" is the protocol's own.
-
     `ends`: ids that end the policy's turn. InputError when the tokenizer has no chat template or one that is not
-    prefix-stable, or when it has no token for the end of turn of the family's layout.
-    """
+    prefix-stable, or when it has no token for the end of turn of the family's layout."""
 
     def __init__(self, protocol: Protocol, tokenizer: PreTrainedTokenizerBase, template: str = "") -> None:
         self.protocol, self.tokenizer = protocol, tokenizer
@@ -72,11 +66,13 @@ class Renderer:
         self._name = tokenizer.name_or_path
         if self.template == TOKENIZER and not getattr(tokenizer, "chat_template", None):
             rule = "template=tokenizer needs a tokenizer with a chat template"
-            raise InputError(rule, f"none in {self._name}", self._way_out())
+            raise InputError(rule, f"none in {self._name}", _WAY_OUT)
         if self.template in FAMILIES and len(self.encode([FAMILIES[self.template].end])[0]) != 1:
             rule = f"template={self.template} needs a model with its tokens"
             raise InputError(rule, f"no {FAMILIES[self.template].end} in {self._name}", "set another template")
-        self._bos = self._opening() if self.template == PLAIN else ""
+        # What the tokenizer puts before every text of its own accord, as base models saw it in training.
+        begin = getattr(tokenizer, "bos_token", None) if self.template == PLAIN else None
+        self._bos = begin if begin and tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id] else ""
         self._prove()
 
     def prompt(self, role: str, fields: dict[str, str]) -> str:
@@ -84,8 +80,7 @@ class Renderer:
         return self._bos + self._text(self.protocol.messages(role, fields))
 
     def observation(self, *results: Sequence[Document]) -> str:
-        """What follows a turn's searches, one result list a query, when the turn ended as it should: with an end of turn
-        where a message answers, else with the search's own closing tag."""
+        """What follows a turn's searches, one result list a query, when the turn ended as it should."""
         return "".join(self.framed(self.protocol.observation(*results), self.protocol.observation_form.as_turn))
 
     def retry(self, role: str) -> str:
@@ -93,11 +88,9 @@ class Renderer:
         return self.protocol.retry.replace("{final}", self.protocol.role(role).final)
 
     def framed(self, text: str, ended: bool) -> tuple[str, str, str]:
-        """`text` as the layout shows it after the policy's turn: what stands before it, itself, what opens the next turn.
-
-        `ended`: the turn's last token is one of `ends`. A turn that did not end goes on, unless `text` is a message of its
-        own.
-        """
+        """`text` as the layout shows it after the policy's turn: what stands before it, itself, what opens the next
+        turn. `ended`: the turn's last token is one of `ends`. A turn that did not end goes on, unless `text` is a
+        message of its own."""
         if not self.protocol.observation_form.as_turn:
             return (self._reopened if ended else ""), text, ""
         shown = self._text([*self._said, {"role": "tool", "content": text.strip()}])[self._length :]
@@ -107,21 +100,19 @@ class Renderer:
 
     def stops(self, role: str, searching: bool = True) -> tuple[tuple[int, ...], StopWords | None]:
         """What ends a turn: ids (the end of turn, and stop strings that are one token), and the other stop strings.
-
-        InputError when the tokenizer has no tokens for these, or for the role's prompt.
-        """
+        InputError when the tokenizer has no tokens for these, or for the role's prompt."""
         spoken = self.protocol.role(role)
         (prompt,) = self.encode([HOLE.sub(" ", f"{spoken.system} {spoken.user}")])
         if getattr(self.tokenizer, "unk_token_id", None) in prompt:
             raise self._unwritten(f"a word of the {role}'s prompt")
         ids, words = list(self.ends), []
         for stop in self.protocol.stops(role, searching):
-            (encoded,) = self.encode([stop])
+            encoded, begun = self.encode([stop, stop[:-1]])
             if stop not in self.decode(encoded):
                 raise self._unwritten(stop)
             if len(encoded) == 1:
                 ids.append(encoded[0])
-            if len(encoded) > 1 or self._spells(stop):
+            if len(encoded) > 1 or stop[:-1] in self.decode(begun):  # it can also be written letter by letter
                 words.append(stop)
         return tuple(dict.fromkeys(ids)), StopWords(words, self.decode) if words else None
 
@@ -175,7 +166,7 @@ class Renderer:
             raise self._unfit("it does not show a tool's reply")
         if self.protocol.offers_tool and TOOL not in opened:
             rule = f"protocol {self.protocol.id} needs a chat template that shows the tools a policy is offered"
-            raise InputError(rule, f"{self._name} with template={self.template}", self._way_out())
+            raise InputError(rule, f"{self._name} with template={self.template}", _WAY_OUT)
         self._frame = before, after
 
     def _after(self, messages: Sequence[Message], closed: str) -> str:
@@ -192,16 +183,6 @@ class Renderer:
         body = f"\n{body}\n" if form.form == "tool" else body
         thought = f"<think>\n{_MARK}\n</think>\n\n" if "think" in self.protocol.kinds else ""
         return f"{thought}<{form.tag}>{body}</{form.tag}>"
-
-    def _opening(self) -> str:
-        """What the tokenizer puts before every text of its own accord, as base models saw it in training."""
-        begin = getattr(self.tokenizer, "bos_token", None)
-        return begin if begin and self.tokenizer("a")["input_ids"][:1] == [self.tokenizer.bos_token_id] else ""
-
-    def _spells(self, stop: str) -> bool:
-        """Whether a policy can also write `stop` letter by letter, past the one token that stands for it."""
-        (ids,) = self.encode([stop[:-1]])
-        return stop[:-1] in self.decode(ids)
 
     def _ends(self, tail: str) -> tuple[int, ...]:
         """Ids that end the policy's turn: what the layout puts there, the protocol's own, every family's, the eos."""
@@ -222,15 +203,8 @@ class Renderer:
 
     def _unwritten(self, what: str) -> InputError:
         rule = f"the words of protocol {self.protocol.id} can be written in the model's tokens"
-        return InputError(
-            rule, f"{what} cannot ({self._name})", "use a model made for this protocol, or another protocol"
-        )
+        return InputError(rule, f"{what} cannot ({self._name})", "use a model or a protocol made for the other")
 
     def _unfit(self, why: str) -> InputError:
         rule = f"a chat template must be prefix-stable under protocol {self.protocol.id}"
-        return InputError(rule, f"{self._name}: {why}", self._way_out())
-
-    def _way_out(self) -> str:
-        if self.protocol.offers_tool:
-            return f"set template={TOKENIZER} with a model made for tools, or take a protocol with words of its own (recall)"
-        return f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}"
+        return InputError(rule, f"{self._name}: {why}", _WAY_OUT)

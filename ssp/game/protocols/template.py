@@ -1,9 +1,4 @@
-"""How messages become one text: the layouts of model families.
-
-Owns the families' headers and end-of-turn strings, as data. Promises that a layout is a pure function of the messages,
-and that each message ends with its family's end of turn. Refuses to know tokenizers (`ssp.game.protocols.renderer` has those
-with a template of their own).
-"""
+"""How messages become one text: the layouts of model families, as data."""
 
 from __future__ import annotations
 
@@ -52,13 +47,11 @@ _HOLE = re.compile(r"\{(system|user)\}")
 
 def lay_out(messages: Sequence[Message], template: str, plain: str, reply: bool = True) -> str:
     """`messages` as text, the policy's turn opened when `reply`. InputError for `tokenizer` or an unknown template.
-
     `plain`: a format with {system} and {user}, for base models; without a system text the lines that it leaves empty
-    go. The policy's turns follow as they are, another message on lines of its own.
-    """
+    go. The policy's turns follow as they are, another message on lines of its own."""
     if template == PLAIN:
         opening = {"system": "", **{m["role"]: m["content"] for m in messages[:2] if m["role"] in ("system", "user")}}
-        head = _HOLE.sub(lambda hole: opening.get(hole.group(1), ""), plain)
+        head = _HOLE.sub(lambda hole: opening.get(hole[1], ""), plain)
         later = messages[2 if opening["system"] else 1 :]
         texts = [m["content"] if m["role"] == "assistant" else f"\n{m['content']}\n" for m in later]
         return (head if opening["system"] else head.lstrip("\n")) + "".join(texts)
@@ -66,10 +59,8 @@ def lay_out(messages: Sequence[Message], template: str, plain: str, reply: bool 
         known = ", ".join([PLAIN, *FAMILIES])
         raise InputError(f"without a tokenizer, a prompt is laid out as one of {known}", template, "name one of these")
     family = FAMILIES[template]
-    texts = [
-        family.message.replace("{role}", family.tool if message["role"] == "tool" else message["role"]).replace(
-            "{content}", message["content"]
-        )
-        for message in messages
-    ]
-    return family.begin + "".join(texts) + (family.reply if reply else "")
+    text = family.begin
+    for message in messages:
+        role = family.tool if message["role"] == "tool" else message["role"]
+        text += family.message.replace("{role}", role).replace("{content}", message["content"])
+    return text + (family.reply if reply else "")

@@ -1,14 +1,11 @@
-"""The evidence check: does what the verifier wrote prove its answer from the proposer's own documents?
-
-Owns the kinds of evidence (`EVIDENCE`), one interface: what was quoted must *stand* in documents that the proposer's own
-searches showed, and must *lead* to the target. It keeps a weak verifier from completing a false fact with the target.
-Promises that every check is pure, takes any string, and fails when there is nothing to read (law 6).
-Refuses to know engines, prompts and noise: a noise document is no evidence.
-"""
+"""The evidence check: does what the verifier wrote prove its answer from the proposer's own documents? What was quoted
+must *stand* in documents that the proposer's own searches showed, and must *lead* to the target. It keeps a weak
+verifier from completing a false fact with the target."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,14 +23,14 @@ FEWEST_WORDS = 3
 
 _QUOTE = regex.compile(r"<quote\s+id\s*=\s*([\"'])((?:(?!\1)[^<>])*)\1\s*>((?:(?!</?quote\b).)*)</quote>", regex.S)
 _OPENING = regex.compile(r"<quote\b")
+_STOP = re.compile(r"(?<!\S)\.(?!\S)")
 
 
 @dataclass(frozen=True)
 class Evidence:
     """One kind of evidence. Each test takes (episode, target, protocol, the verifier's output); True: it is proven.
-
-    `stands`: something was quoted, and all that was stands in the proposer's own documents. `leads`: it says the target.
-    """
+    `stands`: something was quoted, and all that was stands in the proposer's own documents. `leads`: it says the
+    target."""
 
     stands: Test
     leads: Test
@@ -53,9 +50,7 @@ def are_sentences(episode: Episode, target: str, protocol: Protocol, output: str
 
 def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
     """Sentence i says `e_i relation_i e_i+1`: from the question's first word by its relations, in order, to the target.
-
-    Sentences that are true but answer another question fail here.
-    """
+    Sentences that are true but answer another question fail here."""
     place, *relations = words(episode.final or "") or [""]
     quotes = [segment.text.split() for segment in protocol.parse(output) if segment.kind == "think"]
     for relation, quote in itertools.zip_longest(relations, quotes):
@@ -67,9 +62,7 @@ def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) 
 
 def are_spans(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
     """Each `<quote id="...">span</quote>` names a document of the proposer's, in which the span stands, spelling aside.
-
-    A span has at least `FEWEST_WORDS` words, or is the target itself.
-    """
+    A span has at least `FEWEST_WORDS` words, or is the target itself."""
     quotes = _quotes(output)
     known = {document.id: [tokens(document.title), tokens(document.text)] for document in episode.documents}
     return bool(quotes) and all(
@@ -102,26 +95,11 @@ def _quotes(output: str) -> list[tuple[str, str]]:
 def _core(span: str) -> list[str]:
     """The span's tokens without the marks around it: writers end a quote with a full stop of their own."""
     parts = tokens(span)
-    while parts and not words(parts[-1]):
-        parts.pop()
-    while parts and not words(parts[0]):
-        parts.pop(0)
-    return parts
+    spoken = [at for at, part in enumerate(parts) if words(part)]
+    return parts[spoken[0] : spoken[-1] + 1] if spoken else []
 
 
 def _sentences(documents: Sequence[Document], protocol: Protocol) -> set[tuple[str, ...]]:
-    """Every sentence `e rel o .` of the documents' bodies as tokens, without its full stop.
-
-    A document is read on its own, so that no sentence runs from one into the next; text after the last full stop is
-    not a sentence.
-    """
-    found: set[tuple[str, ...]] = set()
-    for document in documents:
-        sentence: list[str] = []
-        for token in protocol.bodies([document]).split():
-            if token == ".":
-                found.add(tuple(sentence))
-                sentence = []
-            else:
-                sentence.append(token)
-    return found - {()}
+    """Every sentence `e rel o .` of each document's body as tokens, without its full stop."""
+    bodies = [_STOP.split(protocol.bodies([document]))[:-1] for document in documents]
+    return {tuple(sentence.split()) for sentences in bodies for sentence in sentences} - {()}

@@ -1,35 +1,105 @@
-"""The referee: one verdict for each proposed question.
-
-Owns the order of checking (rules, then one verifier pass over the survivors, then its evidence), the counts by rule, and
-what the verifier gets to read: the proposer's own documents among noise, and the question. Promises that a check that
-cannot run never passes (law 6), that a fault gives a void verdict and never a valid or a rejected one (law 2), that any
-other exception goes up, and that the material depends on the seeds, the episode's documents and the pool only (law 7).
-Refuses to know rewards, solvers, or true answers.
-"""
+"""The referee: one verdict for each proposed question, by rules, one verifier pass over the survivors, then its
+evidence. A check that cannot run never passes (law 6); a fault gives a void verdict (law 2); what the verifier reads
+depends on the seeds, the episode's documents and the pool only (law 7)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from ssp.base.episode import Document, Episode, Outcome, Verdict
-from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.errors import Fault, InvariantError
 from ssp.base.seeds import derive, generator
 from ssp.config.schema import RefereeConfig
+from ssp.engines import Engine, Sampling
+from ssp.engines.base import once
+from ssp.game import protocols
 from ssp.game.judge import AnswerJudge, Item
-from ssp.game.protocols import Protocol
+from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.evidence import EVIDENCE
 from ssp.game.referee.rules import broken_rule
-from ssp.game.referee.verifier import Verifier
+
+if TYPE_CHECKING:
+    from ssp.game.judge.endpoint import Endpoint
+
+VERIFIER, QUOTING = "verifier", "quoting"
+
+
+Prompt = tuple[str, list[int]]
+"""Its text and ids."""
+
+
+class Verifier:
+    """Answers prompts that it wrote itself. `form`: the protocol that its outputs follow, in the role `role`."""
+
+    def __init__(self, form: protocols.Protocol, renderer: Renderer, cfg: RefereeConfig) -> None:
+        self.form, self.role = form, _role(cfg)
+        self._renderer, self._cfg = renderer, cfg
+
+    def write(self, documents: Sequence[Document], question: str) -> Prompt | None:
+        """The prompt; None when it is longer than `referee.prompt_tokens`, as the solver's tokenizer counts."""
+        text = self._text({"documents": self.form.bodies(documents), "question": question})
+        (ids,) = self._renderer.encode([text])
+        return (text, ids) if len(ids) <= self._cfg.prompt_tokens else None
+
+    def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
+        """What the verifier wrote to each prompt, in order; `seeds`, one a prompt, are for engines."""
+        raise NotImplementedError
+
+    def _text(self, fields: dict[str, str]) -> str:
+        return self._renderer.prompt(self.role, fields)
+
+
+class EngineVerifier(Verifier):
+    """A policy on an engine of ours, greedy, all prompts in one batch. It is spoken to in the policy's own protocol
+    when that knows the role, else in natural language (`verifier.yaml`)."""
+
+    def __init__(self, engine: Engine, renderer: Renderer, cfg: RefereeConfig) -> None:
+        form = renderer.protocol
+        if _role(cfg) not in form.roles:
+            form = natural()
+            renderer = Renderer(form, renderer.tokenizer, renderer.template)
+        super().__init__(form, renderer, cfg)
+        self._engine, self._sampling = engine, Sampling(0.0, cfg.answer_tokens, *renderer.stops(self.role))
+
+    def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
+        """What the policy wrote to each prompt; the engine's fault costs all of them."""
+        try:
+            generations = once(self._engine, seeds, [ids for _, ids in prompts], self._sampling) if prompts else []
+        except Fault as fault:
+            return [fault] * len(prompts)
+        return [self._renderer.decode(generation.ids) for generation in generations]
+
+
+class EndpointVerifier(Verifier):
+    """A model of another origin behind an OpenAI-compatible endpoint. `renderer` counts the tokens of a prompt."""
+
+    def __init__(self, endpoint: Endpoint, renderer: Renderer, cfg: RefereeConfig) -> None:
+        super().__init__(natural(), renderer, cfg)
+        self._endpoint = endpoint
+
+    def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
+        """What the model replied to each prompt; an empty reply is a fault of the service."""
+        texts = [text for text, _ in prompts]
+        return self._endpoint.ask(texts, lambda reply: reply or None, self._cfg.answer_tokens)
+
+    def _text(self, fields: dict[str, str]) -> str:
+        return "\n\n".join(message["content"] for message in self.form.messages(self.role, fields))
+
+
+def natural() -> protocols.Protocol:
+    """How a verifier is spoken to in natural language."""
+    return protocols.get(str(Path(__file__).with_name("verifier.yaml")))
+
+
+def _role(cfg: RefereeConfig) -> str:
+    return QUOTING if cfg.evidence == "quoted" else VERIFIER
+
 
 T = TypeVar("T")
 Blocks = list[list[Document]]
-
-
-def own_documents(episode: Episode) -> list[Document]:
-    """The proposer's documents, each id once, in the order found."""
-    return list({document.id: document for document in episode.documents}.values())
 
 
 def pick_noise(episode: Episode, pool: Sequence[Document], k: int, seed: int) -> Blocks:
@@ -38,10 +108,8 @@ def pick_noise(episode: Episode, pool: Sequence[Document], k: int, seed: int) ->
 
 
 def pick_trajectories(episode: Episode, proposals: Sequence[Episode], k: int, seed: int) -> Blocks:
-    """The whole material of `k` other proposals (SSP's noise), less what the episode has found; a block each.
-
-    The draw does not depend on the order of `proposals`. Void ones are left out: what they found is a matter of luck.
-    """
+    """The whole material of `k` other proposals (SSP's noise), less what the episode has found; a block each. The draw
+    does not depend on the order of `proposals`. Void ones are left out: what they found is a matter of luck."""
     others = [other for other in proposals if other is not episode and other.outcome is not Outcome.VOID]
     others.sort(key=lambda other: (other.seed, other.id))
     blocks = [_others(episode, other.documents) for other in others]
@@ -51,12 +119,10 @@ def pick_trajectories(episode: Episode, proposals: Sequence[Episode], k: int, se
 def fit(
     episode: Episode, noise: Blocks, seed: int, together: bool, write: Callable[[list[Document]], T | None]
 ) -> T | None:
-    """What `write` makes of the shuffled material; None when it takes not even one own document.
-
-    `write` gives None for material that is too long: then noise goes first, a block at a time, and after it the oldest
-    own documents. `together`: the own documents are one block too.
-    """
-    own, others = own_documents(episode), list(noise)
+    """What `write` makes of the shuffled material; None when it takes not even one own document. `write` gives None for
+    material that is too long: then noise goes first, a block at a time, and after it the oldest own documents.
+    `together`: the own documents are one block too."""
+    own, others = list({document.id: document for document in episode.documents}.values()), list(noise)
     while own:
         blocks = [own] if together else [[document] for document in own]
         blocks += others
@@ -88,83 +154,66 @@ CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence")
 
 
 class Referee:
-    """Checks proposals in batches. `counts`: verdicts so far by rule id, `valid`, and `void/<cause>`.
-
-    `verifier` is there exactly when `cfg.verifier` names one; `judge` decides whether its answer is the target.
-    """
+    """Checks proposals in batches. `counts`: verdicts so far by rule id, `valid`, and `void/<cause>`. `verifier` is
+    there exactly when `cfg.verifier` names one; `judge` decides whether its answer is the target."""
 
     def __init__(
-        self, cfg: RefereeConfig, protocol: Protocol, verifier: Verifier | None, judge: AnswerJudge, seed: int = 0
+        self,
+        cfg: RefereeConfig,
+        protocol: protocols.Protocol,
+        verifier: Verifier | None,
+        judge: AnswerJudge,
+        seed: int = 0,
     ) -> None:
-        if (cfg.verifier == "none") != (verifier is None):
-            raise InvariantError(f"referee.verifier={cfg.verifier}, but the verifier given is {verifier}")
-        if verifier is None and cfg.evidence != "none":
-            raise InputError(
-                f"referee.evidence={cfg.evidence} checks the verifier's quotes, so it needs a verifier",
-                "referee.verifier=none",
-                "set referee.evidence=none too, or referee.verifier=frozen",
-            )
+        if (cfg.verifier == "none") != (verifier is None) or (verifier is None and cfg.evidence != "none"):
+            raise InvariantError(f"verifier {verifier} for referee.verifier={cfg.verifier}, evidence={cfg.evidence}")
         self._cfg, self._protocol, self._verifier, self._judge = cfg, protocol, verifier, judge
         self._seed = seed
         self.counts: Counter[str] = Counter()
 
     def check(self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise) -> list[Verdict]:
         """One verdict an episode, in order. `noise` gives the documents from which an episode's noise is drawn."""
-        if len(episodes) != len(targets):
-            raise InvariantError(f"{len(episodes)} episodes but {len(targets)} targets")
-        verdicts = [self._by_rules(episode, target) for episode, target in zip(episodes, targets, strict=True)]
+        verdicts = []
+        for episode, target in zip(episodes, targets, strict=True):
+            if episode.outcome is Outcome.VOID:
+                verdicts.append(Verdict(valid=False, void_cause=episode.cause))
+            else:
+                verdicts.append(_ruled(broken_rule(episode, target, self._cfg, self._protocol)))
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if self._verifier is not None and left:
-            judged = self._by_verifier(self._verifier, episodes, left, targets, noise)
-            for i, verdict in zip(left, judged, strict=True):
+            for i, verdict in self._by_verifier(self._verifier, episodes, left, targets, noise):
                 verdicts[i] = verdict
         self.counts.update(
             f"void/{verdict.void_cause}" if verdict.void_cause else verdict.rule or "valid" for verdict in verdicts
         )
         return verdicts
 
-    def _by_rules(self, episode: Episode, target: str) -> Verdict:
-        if episode.outcome is Outcome.VOID:
-            return Verdict(valid=False, void_cause=episode.cause)
-        rule = broken_rule(episode, target, self._cfg, self._protocol)
-        return Verdict(valid=not rule, rule=rule)
-
     def _by_verifier(
         self, verifier: Verifier, block: Sequence[Episode], rows: Sequence[int], targets: Sequence[str], noise: Noise
-    ) -> list[Verdict]:
+    ) -> Iterator[tuple[int, Verdict]]:
         """A verdict for each of `rows`; one whose evidence does not fit into a prompt gets no output, and fails."""
-        prompts = {i: self._prompt(verifier, block[i], block, noise) for i in rows}
-        shown = [i for i in rows if prompts[i] is not None]
-        seeds = [derive(self._seed, "referee", block[i].seed) for i in shown]
+        written = ((i, self._prompt(verifier, block[i], block, noise)) for i in rows)
+        prompts = {i: prompt for i, prompt in written if prompt is not None}
+        seeds = [derive(self._seed, "referee", block[i].seed) for i in prompts]
         outputs: dict[int, str | Fault] = dict.fromkeys(rows, "")
-        outputs.update(zip(shown, verifier.answers([prompts[i] for i in shown], seeds), strict=True))
-        texts = {i: output for i, output in outputs.items() if isinstance(output, str)}
-        finals = {i: verifier.form.final(verifier.role, text) for i, text in texts.items()}
-        items = [Item(block[i].final or "", [targets[i]], final) for i, final in finals.items()]
-        decisions = dict(zip(finals, self._judge.decide(items), strict=True))
-        verdicts = []
-        for i in rows:
-            output = outputs[i]
-            if isinstance(output, Fault):
-                verdicts.append(Verdict(valid=False, void_cause=output.cause))
-            elif decisions[i].right is None:
-                verdicts.append(Verdict(valid=False, void_cause=decisions[i].void_cause))
-            else:
-                rule = self._broken_check(block[i], targets[i], verifier.form, output, bool(decisions[i].right))
-                verdicts.append(Verdict(valid=not rule, rule=rule))
-        return verdicts
-
-    def _broken_check(self, episode: Episode, target: str, form: Protocol, output: str, right: bool) -> str:
-        """Id of the first of `CHECKS` that the verifier's output fails, "" when it passes all."""
+        outputs.update(zip(prompts, verifier.answers(list(prompts.values()), seeds), strict=True))
+        form, texts = verifier.form, {i: output for i, output in outputs.items() if isinstance(output, str)}
+        items = [Item(block[i].final or "", [targets[i]], form.final(verifier.role, texts[i])) for i in texts]
+        decisions = dict(zip(texts, self._judge.decide(items), strict=True))
         evidence = EVIDENCE[self._cfg.evidence]
-        passed = (
-            lambda: right,
-            lambda: evidence.stands(episode, target, form, output),
-            lambda: evidence.leads(episode, target, form, output),
-        )
-        return next((id for id, check in zip(CHECKS, passed, strict=True) if not check()), "")
+        for i, output in outputs.items():
+            if isinstance(output, Fault):
+                yield i, Verdict(valid=False, void_cause=output.cause)
+            elif decisions[i].right is None:
+                yield i, Verdict(valid=False, void_cause=decisions[i].void_cause)
+            elif not decisions[i].right:
+                yield i, _ruled(CHECKS[0])
+            elif not evidence.stands(block[i], targets[i], form, output):
+                yield i, _ruled(CHECKS[1])
+            else:
+                yield i, _ruled("" if evidence.leads(block[i], targets[i], form, output) else CHECKS[2])
 
-    def _prompt(self, verifier: Verifier, episode: Episode, block: Sequence[Episode], noise: Noise) -> Any | None:
+    def _prompt(self, verifier: Verifier, episode: Episode, block: Sequence[Episode], noise: Noise) -> Prompt | None:
         """The verifier's prompt about `episode`; None when not one of its own documents fits."""
         k = self._cfg.noise_trajectories
         if k:
@@ -173,3 +222,7 @@ class Referee:
             blocks = pick_noise(episode, noise(episode), self._cfg.noise_documents, self._seed)
         question = episode.final or ""
         return fit(episode, blocks, self._seed, bool(k), lambda documents: verifier.write(documents, question))
+
+
+def _ruled(rule: str) -> Verdict:
+    return Verdict(valid=not rule, rule=rule)

@@ -1,8 +1,5 @@
-"""The referee's rules: each one a function with an id that says whether a question broke it.
-
-Owns what can be decided from the proposer's episode alone. `referee.rules` names the rules of a run, in the order in
-which they are asked. Promises that every rule is pure and takes any string, and that what cannot be read counts as broken
-(law 6). Refuses to know engines, rewards, the verifier, or the world's true answers.
+"""The referee's rules: each one a function with an id that says whether a question broke it, from the proposer's episode
+alone. `referee.rules` names the rules of a run, in the order in which they are asked.
 """
 
 from __future__ import annotations
@@ -79,23 +76,9 @@ def answer_in_query(episode: Episode, target: str, cfg: RefereeConfig, protocol:
     return any(names(query, target) for query in episode.queries)
 
 
-RULES: dict[str, Rule] = {
-    rule.__name__: rule
-    for rule in (
-        malformed,
-        empty,
-        too_short,
-        too_long,
-        too_few_words,
-        not_a_question,
-        too_many_relations,
-        leakage,
-        no_evidence,
-        no_search,
-        repeated_query,
-        answer_in_query,
-    )
-}
+_OF_QUESTIONS = (malformed, empty, too_short, too_long, too_few_words, not_a_question, too_many_relations, leakage)
+_OF_SEARCHES = (no_evidence, no_search, repeated_query, answer_in_query)
+RULES: dict[str, Rule] = {rule.__name__: rule for rule in (*_OF_QUESTIONS, *_OF_SEARCHES)}
 """Rule id → function; asked of every episode before any model is."""
 
 

@@ -1,11 +1,6 @@
-"""Words in any script: how the referee folds, counts and finds text.
-
-Owns what "the same text", "a word" and "names the target" mean to every rule. A word is a run of letters and digits; in
-scripts that are written without spaces between words (Han, kana, Thai, ...) and in Hangul, whose particles stick to the
-word, each character with its marks counts as one. Promises linear time, no exception on any string, and that two
-spellings which only differ in case, width, accents or invisible characters are the same.
-Refuses to know languages (no stemming but one plural s), questions or rules.
-"""
+"""Words in any script: how the referee folds, counts and finds text, in linear time. A word is a run of letters and
+digits; in scripts that are written without spaces between words (Han, kana, Thai, ...) and in Hangul, whose particles
+stick to the word, each character with its marks counts as one."""
 
 from __future__ import annotations
 
@@ -66,11 +61,9 @@ def tokens(text: str) -> list[str]:
 
 
 def names(text: str, target: str) -> bool:
-    """True when whole words of `text` say `target`, so that it could be read off: the judge would take them for it.
-
-    So articles do not count, and punctuation separates words or is left out (U.S.A. is USA); neither does one plural s.
-    A target without a word must stand in the text as it is; an empty one is in every text.
-    """
+    """True when whole words of `text` say `target`, so that it could be read off: the judge would take them for it. So
+    articles do not count, and punctuation separates words or is left out (U.S.A. is USA); neither does one plural s. A
+    target without a word must stand in the text as it is; an empty one is in every text."""
     said, wanted = fold(text), fold(target)
     if not _LETTER.search(wanted):
         return wanted in said

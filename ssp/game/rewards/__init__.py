@@ -1,9 +1,4 @@
-"""Rewards by name: `get("em")(response, golds)`.
-
-Owns the register of answer rewards and the way to a user's own one. Promises that a reward reads the response only (never
-the prompt) and that an unknown name is refused with the known ones named.
-Refuses to score faults: a void never gets here (law 2).
-"""
+"""Rewards by name: `get("em")(response, golds)`. A reward reads the response only, and a void never gets here (law 2)."""
 
 from __future__ import annotations
 
@@ -32,21 +27,15 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Reward:
-    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`.
-
-    `name` is a known one, or the place of a user's function (also `package.module.function`). InputError if it
-    is neither.
-    """
+    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`. A known one, or a user's
+    function by its place (`file.py:function`, `package.module.function`). InputError else."""
     if name in _KNOWN:
         return _KNOWN[name]
     module, _, path = name.partition(":") if ":" in name else name.rpartition(".")
     if module and path:
         return imported(f"{module}:{path}", name, "(response, golds)", "", [])
-    raise InputError(
-        f"a reward (solver.reward) is one of {', '.join(names())}, or a function's place such as my_file.py:function",
-        name or "''",
-        "use one of these names",
-    )
+    rule = f"a reward (solver.reward) is one of {', '.join(names())}, or a function's place such as my_file.py:function"
+    raise InputError(rule, name or "''", "use one of these names")
 
 
 def check(name: str, options: Mapping[str, Any], key: str = "solver.reward_options") -> None:

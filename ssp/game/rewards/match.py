@@ -1,12 +1,6 @@
-"""Rewards that compare the answer with the gold answers, and what rewards read out of a response.
-
-Owns four formulas, all after Search-R1's normalisation and each the best over the golds: `em` and `sub_em` are
-Search-R1's (seeds SR-30, SR-31), `f1` is ReSearch's, `ssp` is SSP's. Promises that a gold which normalises to nothing is
-refused, never matched (seeds D16). Refuses to look at the prompt or at the form of the response.
-
-Each takes the answer that was handed in as `answer` where the caller knows it (the game does, whatever the protocol's
-tags are), and else reads the last `<answer>` block of the response.
-"""
+"""Rewards that compare the answer with the gold answers, after Search-R1's normalisation and each the best over the
+golds. `em` and `sub_em` are Search-R1's (seeds SR-30, SR-31), `f1` is ReSearch's, `ssp` is SSP's. Each takes the answer
+that was handed in as `answer` where the caller knows it, and else reads the last `<answer>` block of the response."""
 
 from __future__ import annotations
 
@@ -27,10 +21,7 @@ ENDS = (*template.ENDS, "<end_of_turn>", "<|end|>", "</s>", "<eos>")
 
 
 def spans(text: str, tag: str) -> Iterator[tuple[int, int]]:
-    """Start and end of what stands inside each closed `<tag>` block, from left to right, none overlapping.
-
-    As the lazy pattern `<tag>(.*?)</tag>` finds them: a second opening tag inside a block is part of it.
-    """
+    """Start and end of what stands inside each closed `<tag>` block, as `<tag>(.*?)</tag>` finds them, in linear time."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     end = 0
     while (start := text.find(opening, end)) >= 0:
@@ -98,7 +89,17 @@ def f1(response: str, golds: Sequence[str], answer: str | None = None) -> float:
 def token_f1(answer: str, golds: Sequence[str]) -> float:
     """F1 of the words of `answer` and of a gold, the best over the golds; yes, no and noanswer match whole or not."""
     found = normalise(answer)
-    return max(_f1(found, gold) for gold in wanted(golds))
+    ours = Counter(found.split())
+
+    def against(gold: str) -> float:
+        if found != gold and (found in _WHOLE or gold in _WHOLE):
+            return 0.0
+        theirs = Counter(gold.split())
+        both = (ours & theirs).total()
+        precision, recall = both / max(ours.total(), 1), both / theirs.total()
+        return 2 * precision * recall / (precision + recall) if both else 0.0
+
+    return max(map(against, wanted(golds)))
 
 
 def wanted(golds: Sequence[str]) -> list[str]:
@@ -107,27 +108,13 @@ def wanted(golds: Sequence[str]) -> list[str]:
     return [normalise(gold) for gold in golds]
 
 
-def _f1(found: str, gold: str) -> float:
-    if found != gold and (found in _WHOLE or gold in _WHOLE):
-        return 0.0
-    ours, theirs = Counter(found.split()), Counter(gold.split())
-    both = (ours & theirs).total()
-    if both == 0:
-        return 0.0
-    precision, recall = both / ours.total(), both / theirs.total()
-    return 2 * precision * recall / (precision + recall)
-
-
 MOST_TAGS = 10
 SPAM_FACTOR = 0.25
 
 
 def ssp(response: str, golds: Sequence[str], judged: bool | None = None, answer: str | None = None) -> float:
-    """1 when the answer matches a gold or `judged` is True, x 0.25 with more than 10 opening or closing answer tags; else 0.
-
-    `judged`: the judge's word (None: there was none); `answer`: what was handed in, else the last `<answer>` block.
-    InputError for a gold that normalises to nothing.
-    """
+    """1 when the answer matches a gold or `judged` is True, x 0.25 with more than 10 opening or closing answer tags;
+    else 0. InputError as for `em`."""
     if not em(response, golds, answer) and not judged:
         return 0.0
     spam = max(response.count("<answer>"), response.count("</answer>")) > MOST_TAGS

@@ -1,11 +1,7 @@
-"""Boxed mathematics: right when the last `\\boxed{...}` equals a gold as mathematics, by the `math-verify` library.
-
-Owns the process in which the library runs (`maths_child`). A model's answer may be a tower of powers that no computer
-finishes; the library's own time-outs are signals, which fail outside a main thread and cannot interrupt such arithmetic.
-So the comparison runs in a process with a limit of processor time and memory, and an answer that exceeds it is wrong,
-however busy the machine is. Promises that a failure of ours is a `Fault`, never a wrong answer (law 2).
-Refuses to compare very long answers.
-"""
+"""Boxed mathematics: right when the last `\\boxed{...}` equals a gold as mathematics, by the `math-verify` library. An
+answer may be a tower of powers that no computer finishes, and the library's own time-outs fail outside a main thread.
+So it runs in a process with a limit of processor time and memory (`maths_child`), and an answer that exceeds it is
+wrong."""
 
 from __future__ import annotations
 
@@ -31,11 +27,8 @@ DEADLINE = 120.0
 
 
 def math(response: str, golds: Sequence[str], observed: Sequence[str] = OBSERVATIONS) -> float:
-    """1 when the last box that the policy wrote equals any gold, else 0; nested braces are understood. `observed`: the tags
-    in which it did not write.
-
-    InputError for a gold that is empty or not mathematics; Fault when the comparing process breaks.
-    """
+    """1 when the last box that the policy wrote equals any gold, else 0. `observed`: the tags in which it did not
+    write. InputError for a gold that is empty or not mathematics; Fault when the comparing process breaks."""
     if not golds or not all(gold.strip(" \n\t$.,;") for gold in golds):
         raise _bad_gold(golds)
     answer = boxed(spoken(response, observed))
@@ -43,9 +36,7 @@ def math(response: str, golds: Sequence[str], observed: Sequence[str] = OBSERVAT
         return 0.0
     if answer.strip() in (gold.strip() for gold in golds):
         return 1.0
-    if len(answer) > LONGEST:
-        return 0.0
-    return float(any(_COMPARER.equal(gold, answer) for gold in golds))
+    return float(len(answer) <= LONGEST and any(_COMPARER.equal(gold, answer) for gold in golds))
 
 
 class Comparer:
@@ -57,10 +48,8 @@ class Comparer:
         self._process: subprocess.Popen[str] | None = None
 
     def equal(self, gold: str, answer: str) -> bool:
-        """True when the two LaTeX expressions are equal; an answer that exceeds its processor time is not.
-
-        InputError for a gold that cannot be read; Fault `math_verify` when the process breaks or says nothing.
-        """
+        """True when the two LaTeX expressions are equal; an answer that exceeds its processor time is not. InputError
+        for a gold that cannot be read; Fault `math_verify` when the process breaks or says nothing."""
         with self._lock:
             reply = self._ask(json.dumps([gold, answer]))
         if reply is None:
@@ -76,7 +65,13 @@ class Comparer:
 
     def _ask(self, line: str) -> bool | None:
         if self._process is None or self._process.poll() is not None:
-            self._process = self._start()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(Path(__file__).with_name("maths_child.py")), str(self._cpu_seconds)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the parent, whose end ends this process too
+            )
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -85,8 +80,7 @@ class Comparer:
             heard = bool(wait([process.stdout.fileno()], self._deadline))
         except BrokenPipeError:  # it has just ended
             heard = True
-        reply = process.stdout.readline() if heard else ""
-        if reply:
+        if reply := process.stdout.readline() if heard else "":
             parsed: bool | None = json.loads(reply)
             return parsed
         if not heard:
@@ -97,20 +91,10 @@ class Comparer:
             return False
         raise Fault("math_verify", f"the comparing process ended with code {code}" if heard else "no reply in time")
 
-    def _start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).with_name("maths_child.py")), str(self._cpu_seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for the parent, whose end ends this process too
-        )
-
 
 def _bad_gold(golds: Sequence[str]) -> InputError:
-    return InputError(
-        "a gold answer of the reward math is an expression in LaTeX", list(golds), "correct this row of the data"
-    )
+    rule = "a gold answer of the reward math is an expression in LaTeX"
+    return InputError(rule, list(golds), "correct this row of the data")
 
 
 _COMPARER = Comparer()

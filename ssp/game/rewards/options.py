@@ -1,8 +1,4 @@
-"""A reward's options: which ones a function takes, whether given ones fit, and whether a number comes out.
-
-Owns the reading of signatures and the care around a user's function. Promises that an option which a function does not
-take is refused with the accepted names, and that no exception becomes a reward (law 2).
-"""
+"""A reward's options: which ones a function takes, whether given ones fit, and whether a number comes out."""
 
 from __future__ import annotations
 
@@ -25,22 +21,23 @@ def check_options(
     reserved: Collection[str] = (),
     given: int = 2,
 ) -> None:
-    """InputError unless `function(x, y, **options)` can be called; `reserved` names are filled in by the game, and so are
-    the first `given` arguments.
-
-    `key` names the setting in the message. Options with a number as default are finite numbers, with a bool are bools.
-    """
+    """InputError unless `function(x, y, **options)` can be called; the game fills in `reserved` and the first `given`.
+    `key` names the setting in the message. Options with a number as default are finite numbers, with a bool are
+    bools."""
     parameters = list(inspect.signature(function).parameters.values())[given:]
     free = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    named = {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    for name in reserved:
-        named.pop(name, None)
-    listed = ", ".join(named) or "none"
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = {p.name: p.default for p in parameters if p.kind in kinds and p.name not in reserved}
     for name, value in options.items():
         if name in reserved or (name not in named and not free):
-            raise InputError(f"{key} takes these options: {listed}", name, "leave it out, or correct its name")
-        if not _fits(value, named.get(name)):
-            raise InputError(f"{key}.{name} is a {_kind(named[name])}", value, f"set {key}.{name}={named[name]}")
+            step = "leave it out, or correct its name"
+            raise InputError(f"{key} takes these options: {', '.join(named) or 'none'}", name, step)
+        default = named.get(name)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise InputError(f"{key}.{name} is true or false", value, f"set {key}.{name}={default}")
+        if isinstance(default, int | float) and not isinstance(default, bool) and not number:
+            raise InputError(f"{key}.{name} is a finite number", value, f"set {key}.{name}={default}")
     missing = [name for name, default in named.items() if default is inspect.Parameter.empty and name not in options]
     if missing:
         raise InputError(f"{key} gives every option without a default", f"no {', '.join(missing)}", "add it")
@@ -49,19 +46,13 @@ def check_options(
 def imported(place: str, name: str, parameters: str, *values: object) -> Callable[..., float]:
     """The user's function at `place`, the reward called `name`. InputError unless it is one that can be called with
     `parameters`, for which `values` stand."""
-    found = own.find(place, f"the reward {name}", f"def reward{parameters}:")
-    rule = f"the reward {name} is a function"
+    found: Callable[..., float] = own.find(place, f"the reward {name}", f"def reward{parameters}:")
     try:
-        signature = inspect.signature(found)
+        inspect.signature(found).bind_partial(*values)
     except (TypeError, ValueError) as error:
-        raise InputError(rule, str(error), "name a function") from error
-    try:
-        signature.bind_partial(*values)
-    except TypeError as error:
-        raise InputError(f"{rule}, called with {parameters}", f"{name}{signature}", "correct it") from error
-    if inspect.iscoroutinefunction(found):
-        raise InputError(f"{rule}, called without await", f"{name} is async", "make it a plain function")
-    return found  # type: ignore[no-any-return]
+        rule = f"the reward {name} is a function, called with {parameters}"
+        raise InputError(rule, error, "correct it") from error
+    return found
 
 
 @cache
@@ -84,15 +75,3 @@ def number(name: str, compute: Callable[[], object]) -> float:
     if not isinstance(value, Real) or not math.isfinite(value):
         raise InputError(f"the reward {name} returns a finite number", repr(value), "correct the function")
     return float(value)
-
-
-def _fits(value: object, default: object) -> bool:
-    if isinstance(default, bool):
-        return isinstance(value, bool)
-    if isinstance(default, int | float):
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return True
-
-
-def _kind(default: object) -> str:
-    return "bool (true or false)" if isinstance(default, bool) else "finite number"

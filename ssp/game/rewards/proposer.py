@@ -1,9 +1,4 @@
-"""What a proposer earns for a valid question, from the solver's win rate on it.
-
-Owns the four kinds of `proposer.reward`, the way to a user's own, and the rule when a game counts at all. Promises that a
-game without enough scored attempts has no win rate (law 2). Refuses to price invalid questions: that is the config's
-`invalid_reward`.
-"""
+"""What a proposer earns for a valid question, from the solver's win rate on it; `invalid_reward` prices the others."""
 
 from __future__ import annotations
 
@@ -21,18 +16,11 @@ GIVEN = ("question", "target", "searches")
 
 def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
     """Share of right attempts among the scored ones; None (the game is void) when fewer than ceil(n/2) are scored.
-
-    `outcomes`: right, wrong, or None for a void attempt; `n`: attempts that the game was to have.
-    """
+    `outcomes`: right, wrong, or None for a void attempt; `n`: attempts that the game was to have."""
     if n < 1 or len(outcomes) > n:
         raise InvariantError(f"a game of {n} attempts cannot have {len(outcomes)} outcomes")
     scored = [outcome for outcome in outcomes if outcome is not None]
     return sum(scored) / len(scored) if len(scored) >= (n + 1) // 2 else None
-
-
-def _adversarial(rate: float, cfg: RoleConfig) -> float:
-    """1 - s (SSP)."""
-    return 1.0 - rate
 
 
 def _intermediate(rate: float, cfg: RoleConfig, left: float = 0.0, right: float = 1.0) -> float:
@@ -45,17 +33,13 @@ def _target(rate: float, cfg: RoleConfig, goal: float = 0.5) -> float:
     return 1.0 - abs((1.0 - rate) - goal) / max(goal, 1.0 - goal)
 
 
-def _format_only(rate: float, cfg: RoleConfig) -> float:
-    """1 for every valid question (SSP)."""
-    return 1.0
-
-
 _KINDS: dict[str, Callable[..., float]] = {
-    "1-acc": _adversarial,
+    "1-acc": lambda rate, cfg: 1.0 - rate,
     "intermediate_difficulty": _intermediate,
     "target_difficulty": _target,
-    "format_only": _format_only,
+    "format_only": lambda rate, cfg: 1.0,
 }
+"""All but target_difficulty are SSP's."""
 
 
 def names() -> list[str]:
@@ -70,11 +54,9 @@ def check(kind: str, options: Mapping[str, Any]) -> None:
 
 
 def reward(kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | None = None) -> float:
-    """What a valid question earns that the solver wins with `rate`: in [0, 1], unless `cfg.reward_options` move the ends.
-
-    `facts`: what a user's own function may take by the names of `GIVEN`. InputError for an unknown kind, and for a user's
-    function that raises or returns no finite number; InvariantError for a rate outside [0, 1].
-    """
+    """What a valid question earns that the solver wins with `rate`: in [0, 1], unless `cfg.reward_options` move the
+    ends. `facts`: what a user's own function may take by the names of `GIVEN`. InputError for an unknown kind, and for
+    a user's function that raises or returns no finite number; InvariantError for a rate outside [0, 1]."""
     function = _kind(kind)
     if not 0.0 <= rate <= 1.0:
         raise InvariantError(f"a win rate lies in [0, 1], not {rate}")
@@ -88,9 +70,6 @@ def _kind(kind: str) -> Callable[..., float]:
     if own.is_own(kind):
         return imported(kind, kind, "(win_rate)", 0.5)
     if kind not in _KINDS:
-        raise InputError(
-            f"proposer.reward must be one of {', '.join(names())}, or my_file.py:function",
-            kind,
-            "set proposer.reward to one of these",
-        )
+        rule = f"proposer.reward must be one of {', '.join(names())}, or my_file.py:function"
+        raise InputError(rule, kind, "set proposer.reward to one of these")
     return _KINDS[kind]

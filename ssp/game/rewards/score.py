@@ -19,9 +19,7 @@ CUT_OFF = "tokens"
 
 def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Grade, **facts: Any) -> Grade:
     """The grade of an episode that the judge came to `decision` on; `role` names the reward, `facts` are for `score`.
-
-    Undecided stays undecided, and a Fault of the reward makes it so (law 2).
-    """
+    Undecided stays undecided, and a Fault of the reward makes it so (law 2)."""
     if decision.right is None:
         return decision
     try:
@@ -40,25 +38,19 @@ def score(
     observed: Sequence[str] = OBSERVATIONS,
 ) -> float:
     """The reward called `name` on the episode's response. `right`: the judge's word; `observed`: the protocol's tags of
-    observations.
-
-    A function that has a parameter `answer`, `judged`, `ended` or `observed` gets the answer handed in ("" when there is
-    none), the judge's word, whether the policy ended by itself, or these tags. InputError for a result that is not a
-    finite number, and for an exception other than a Fault.
-    """
+    observations. A function gets those of `rewards.GIVEN` that it takes. InputError for a result that is not a finite
+    number, and for an exception other than a Fault."""
     function = rewards.get(name)
     ended = episode.stopped != CUT_OFF
     known = {"answer": episode.final or "", "judged": right, "ended": ended, "observed": tuple(observed)}
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
-    return number(name, lambda: function(episode.response, golds, **given, **options))
+    return number(name, lambda: function(episode.response, list(golds), **given, **options))
 
 
 def penalty(tokens: int, most: int, buffer: int) -> float:
-    """What is added to the reward of an episode of so many `tokens`: from 0 down to -1, never above 0.
-
-    0 up to `most` - `buffer` tokens, then it falls linearly to -1 at `most` tokens and stays there. `buffer` 0: always 0.
-    Source: DAPO, Yu et al. 2025 (arXiv 2503.14476), eq. 13, "soft overlong punishment".
-    """
+    """What is added to the reward of an episode of so many `tokens`: from 0 down to -1, never above 0. 0 up to `most` -
+    `buffer` tokens, then it falls linearly to -1 at `most` tokens and stays there. `buffer` 0: always 0. Source: DAPO,
+    Yu et al. 2025 (arXiv 2503.14476), eq. 13, "soft overlong punishment"."""
     if buffer <= 0:
         return 0.0
     return max(-1.0, min(0.0, (most - buffer - tokens) / buffer))

@@ -1,8 +1,6 @@
-"""Who takes a turn when: in lock step, or each episode as fast as its engine and its searches let it.
-
-Owns the order of turns. Training, evaluation and `ask` all use it (law 8). Promises that every slot is closed again, and
-that with a lock-step engine the batch of every step is fixed by the tasks alone (law 7). Refuses to know what a turn does.
-"""
+"""Who takes a turn when: in lock step, or each episode as fast as its engine and its searches let it. Training,
+evaluation and `ask` all use it (law 8). With a lock-step engine the batch of every step is fixed by the tasks alone
+(law 7)."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ def rollout(
     settings: Settings,
     told: Told = lambda episode, kind, text: None,
 ) -> tuple[list[Episode], dict[str, float]]:
-    """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`; of the
-    latter `search/<stage>`; with them the least `search/coverage`).
+    """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`,
+    `search/<stage>`; with them the least `search/coverage`).
 
     Ends of an episode (`stopped`): `final` (it handed in), `turns` (it asked for one more search than it has), `tokens`
     (a turn or the whole is too long), `malformed` (one invalid turn too many), `fault` (void: a Fault of search hits the

@@ -1,5 +1,4 @@
-"""Text beside its tokens: passages made to fit (whole ones go first, and what is too long alone is cut at a token border),
-and where pieces of a turn lie among its tokens."""
+"""Text beside its tokens: passages made to fit, and where pieces of a turn lie among its tokens."""
 
 from __future__ import annotations
 
@@ -25,10 +24,9 @@ def fit(
     show: Callable[[Results], T],
     size: Callable[[T], int],
 ) -> T:
-    """What `show` makes of as much of `results` as has at most `most` tokens (`size` counts them); of nothing if need be.
-
-    Passages go from the end of the longest result. What is left, one of each query, is cut to as many tokens as fit.
-    """
+    """What `show` makes of as much of `results` as has at most `most` tokens (`size` counts them); of nothing if need
+    be. Passages go from the end of the longest result. What is left, one of each query, is cut to as many tokens as
+    fit."""
     kept = [list(documents) for documents in results]
     shown = show(kept)
     while size(shown) > most and max(map(len, kept), default=0) > 1:
@@ -36,7 +34,10 @@ def fit(
         shown = show(kept)
     if size(shown) <= most or not any(kept):
         return shown
-    borders = {document: _borders(document.contents, most, tokenizer) for documents in kept for document in documents}
+    borders = {}
+    for document in (document for documents in kept for document in documents):
+        spans = tokenizer(document.contents, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        borders[document] = [begin for begin, _ in spans[: most + 1]]
     low, high, shown = 0, most, show([[] for _ in kept])
     while low < high and size(shown) <= most:  # `low` tokens of each fit, more than `high` do not
         tokens = (low + high + 1) // 2
@@ -55,22 +56,14 @@ def _cut(document: Document, borders: dict[Document, list[int]], tokens: int) ->
     return [cut] if (cut.text if document.text.strip() else cut.contents).strip() else []
 
 
-def _borders(text: str, most: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The character at which each of the first `most` tokens of `text` begins."""
-    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return [begin for begin, _ in spans[: most + 1]]
-
-
 _STRIDE = 16
 _BEFORE = 4
 """Tokens that are decoded again before each stride: a character has at most four, and joining them may add a space."""
 
 
 def ends(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
-    """For each token, the number of characters of `decode(ids)` up to and with it. int [T], never falling.
-
-    Decoded in strides, so that a long turn costs no square; a character that several tokens share belongs to the last.
-    """
+    """For each token, the number of characters of `decode(ids)` up to and with it. int [T], never falling. Decoded in
+    strides, so that a long turn costs no square; a character that several tokens share belongs to the last."""
     found: list[int] = []
     base = 0
     for start in range(0, len(ids), _STRIDE):

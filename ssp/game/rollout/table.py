@@ -1,12 +1,10 @@
-"""What a turn does to an episode: reading it, answering it, keeping it within its limits.
-
-Owns the seats of one rollout, one an episode. Promises that the log holds exactly the ids that the engine sampled and
-each observation encoded once, that a fault voids the episodes it hit and no other, and that the question never leaves
-the context. Refuses to know rewards, verdicts, weights, or in which order seats take their turns.
-"""
+"""What a turn does to an episode: reading it, answering it, keeping it within its limits. The log holds exactly the ids
+that the engine sampled, and each observation encoded once (law 1); a fault voids the episodes it hit and no other (law
+2)."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +18,44 @@ from ssp.config.role import LimitsConfig, SourceConfig
 from ssp.engines.base import Engine, Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import passages
-from ssp.game.rollout.source import Source, sampled_entropy
 from ssp.search.hits import Answers, Search
+
+
+class Source:
+    """The decision for one episode."""
+
+    def __init__(self, cfg: SourceConfig) -> None:
+        self._cfg = cfg
+        self._asked = 0
+        self._before = math.inf
+
+    @property
+    def searching(self) -> bool:
+        """Whether a search ends the next turn; else the policy goes on writing."""
+        return self._cfg.kind != "self" and (self._cfg.kind != "first_k" or self._asked < self._cfg.real)
+
+    @property
+    def recalls(self) -> bool:
+        """Whether information in the policy's own words is marked as such, and not trained."""
+        return self._cfg.kind != "retriever" and not self._cfg.train_recalled
+
+    @property
+    def measures(self) -> bool:
+        """Whether `real` wants the log-probs of the query's tokens."""
+        return self._cfg.kind == "entropy"
+
+    def real(self, uncertainty: float = 0.0) -> bool:
+        """Whether this search goes out. `uncertainty`: `sampled_entropy` of its query; a tie is not a rise."""
+        first, risen = self._asked == 0, uncertainty > self._before
+        self._asked += 1
+        self._before = uncertainty
+        return not self.measures or first or risen
+
+
+def sampled_entropy(logprobs: Sequence[float]) -> float:
+    """Mean of -p log2 p over sampled tokens, in bits, 0 for none: what SSRL calls entropy; it only sees what was drawn."""
+    return sum(-math.exp(logprob) * logprob for logprob in logprobs) / math.log(2) / max(1, len(logprobs))
+
 
 Told = Callable[[Episode, Kind, str], None]
 """Hears of every piece of text as soon as it is in an episode's log."""
@@ -40,11 +74,8 @@ class Settings:
 @dataclass
 class Seat:
     """One running episode: its place in the rollout, its task, its slot, the ids that the engine has not read yet.
-
-    `asked` is what it searches for now, after a turn that searches.
-    `ended`: the turn closed with an end of turn. `turns` counts searches and invalid turns; `deadline` is on the
-    monotonic clock, in seconds.
-    """
+    `asked`: what it searches for now. `ended`: the turn closed with an end of turn. `turns` counts searches and invalid
+    turns; `deadline` is on the monotonic clock, in seconds."""
 
     place: int
     task: Task
@@ -115,25 +146,17 @@ class Table:
         most = self._limits.total_tokens - self._limits.turn_tokens
         length = len(log.context()) if log.drops else len(log)
         if length > most and self._limits.overflow == "drop":
-            length = self._make_room(seat, length, most)
+            gone = {start for _, start, _ in log.drops}
+            for kind, start, end in log.stretches():
+                if length > most and kind is Kind.OBSERVATION and start not in gone:
+                    log.drop(start, end)
+                    length -= end - start
+            self.engine.close([seat.slot])  # which reads the context anew
+            (seat.slot,) = self.engine.open([derive(seat.task.seed, "overflow", len(log.drops))])
+            seat.pending = log.context()
         if length > most:
             seat.episode.stopped = "tokens"
         return length <= most
-
-    def _make_room(self, seat: Seat, length: int, most: int) -> int:
-        """Drop the oldest observations until the context has at most `most` tokens; the engine reads it anew."""
-        log = seat.episode.log
-        gone = {start for _, start, _ in log.drops}
-        for kind, start, end in log.stretches():
-            if length <= most:
-                break
-            if kind is Kind.OBSERVATION and start not in gone:
-                log.drop(start, end)
-                length -= end - start
-        self.engine.close([seat.slot])
-        (seat.slot,) = self.engine.open([derive(seat.task.seed, "overflow", len(log.drops))])
-        seat.pending = log.context()
-        return length
 
     def read(self, seat: Seat, generation: Generation) -> bool:
         """Log a turn and see what it asks for. True: the seat goes on, to search when `seat.asked` says for what."""
@@ -144,8 +167,12 @@ class Table:
         turn = self._renderer.decode(generation.ids)
         self._told(episode, Kind.MODEL, turn)
         seat.pending, seat.asked, seat.ended = [], (), generation.ids[-1:] in self._ends
-        if seat.source.recalls:
-            self._mark_recalled(seat, begin, turn, generation.ids)
+        if seat.source.recalls:  # information in the policy's own words
+            places = self._places(generation.ids)
+            for block in self._protocol.parse(turn):
+                if block.kind == self._protocol.observation_form.tag:
+                    first, last = passages.tokens(places, block.begin, block.end)
+                    episode.log.recall(begin + first, begin + last)
         if not generation.stopped:
             episode.stopped, episode.cut = "tokens", True
             return False
@@ -178,13 +205,13 @@ class Table:
     def find(self, seats: Sequence[Seat]) -> Found:
         """Answer what `seats` ask, one call a corpus. Safe in a thread of its own; changes no episode."""
         began = time.perf_counter()
-        asked: dict[str, list[str]] = {}
+        asked: dict[str, dict[str, None]] = {}
         stages: list[Answers] = []
         for seat in seats:
-            asked.setdefault(seat.task.corpus, []).extend(seat.asked)
+            asked.setdefault(seat.task.corpus, {}).update(dict.fromkeys(seat.asked))
         found: Found = {}
-        for corpus, queries in asked.items():
-            queries = list(dict.fromkeys(queries))
+        for corpus, unique in asked.items():
+            queries = list(unique)
             try:
                 answers = self._search.search(queries, self._settings.topk, corpus)
             except Fault as fault:
@@ -237,13 +264,12 @@ class Table:
 
     def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
         """What is shown of `results`, in at most `observation_tokens` where their frame leaves room."""
-        shown = passages.fit(
-            results,
-            self._limits.observation_tokens,
-            self._renderer.tokenizer,
-            lambda kept: self._shown(kept, self._protocol.observation(*kept), ended),
-            lambda trial: len(trial.ids),
-        )
+
+        def show(kept: passages.Results) -> Shown:
+            return self._shown(kept, self._protocol.observation(*kept), ended)
+
+        most, tokenizer = self._limits.observation_tokens, self._renderer.tokenizer
+        shown = passages.fit(results, most, tokenizer, show, lambda trial: len(trial.ids))
         return replace(shown, cuts=sum(kept != found for kept, found in zip(shown.results, results, strict=True)))
 
     def _shown(self, results: list[list[Document]], text: str, ended: bool) -> Shown:
@@ -257,15 +283,6 @@ class Table:
 
     def _places(self, ids: Sequence[int]) -> list[int]:
         return passages.ends(ids, self._renderer.decode)
-
-    def _mark_recalled(self, seat: Seat, begin: int, turn: str, ids: Sequence[int]) -> None:
-        """Information blocks in the turn are the policy's own; an unclosed one ends where another tag opens."""
-        tag = self._protocol.observation_form.tag
-        blocks = [segment for segment in self._protocol.parse(turn) if segment.kind == tag]
-        places = self._places(ids) if blocks else []
-        for block in blocks:
-            first, last = passages.tokens(places, block.begin, block.end)
-            seat.episode.log.recall(begin + first, begin + last)
 
     def _uncertainty(self, seat: Seat, turn: str, generation: Generation) -> float:
         """Mean entropy of the tokens of the query with which the turn ends; tool calls without tags count whole."""

@@ -1,8 +1,5 @@
-"""A world as files, in the formats of real data, so that the same readers serve both.
-
-Owns the cached folder of one world: corpus.jsonl (Search-R1), targets.jsonl (SSP's raw source row: reference ssp.md
-1.1), eval.jsonl and questions.jsonl (FlashRAG). Promises that the folder is complete and unaltered (checksums) or made
-anew, and that eval and questions share no question. Refuses to know who reads them.
+"""A world as files, in the formats of real data: corpus.jsonl (Search-R1), targets.jsonl (SSP), eval.jsonl and
+questions.jsonl (FlashRAG), which share no question. A cached folder is complete and unaltered (checksums) or made anew.
 """
 
 from __future__ import annotations
@@ -75,39 +72,29 @@ def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
 
 def _sound(folder: Path) -> bool:
     """True when the manifest is there and every file has the checksum that it names."""
-    manifest = folder / _MANIFEST
-    if not manifest.is_file():
-        return False
     try:
-        sums = json.loads(manifest.read_text())["sha256"]
-    except (ValueError, KeyError, TypeError):
-        return False  # a torn or foreign manifest: the entry is made anew
+        sums = json.loads((folder / _MANIFEST).read_text())["sha256"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False  # none, or a torn or foreign one: the entry is made anew
     return all((folder / name).is_file() and cache.digest(folder / name) == sums.get(name) for name in _NAMES)
 
 
 def _write(folder: Path, world: World) -> None:
-    corpus = [{"id": document.id, "contents": document.contents} for document in world.documents()]
-    kept, spare = _split(world)
-    asked = [[_flashrag(world, item) for item in _ids(*part)] for part in (("eval", kept), ("train", spare))]
-    rows = (corpus, _targets(world), *asked)
-    for name, lines in zip(_NAMES, rows, strict=True):
-        _dump(folder / name, lines)
-    sums = {name: cache.digest(folder / name) for name in _NAMES}
-    (folder / _MANIFEST).write_text(json.dumps({"seed": world.seed, "format": FORMAT_VERSION, "sha256": sums}))
-
-
-def _split(world: World) -> tuple[list[Question], list[Question]]:
-    """Evaluation questions and training questions: one draw, cut in two."""
-    kept: list[Question] = []
+    kept: list[Question] = []  # one draw for evaluation and training, cut in two
     spare: list[Question] = []
     for hops in range(1, MAX_HOPS + 1):
         drawn = world.questions(hops, EVAL_PER_HOP + TRAIN_PER_HOP[hops], derive(world.seed, "files"))
         kept += drawn[:EVAL_PER_HOP]
         spare += drawn[EVAL_PER_HOP:]
-    return kept, spare
+    corpus = [{"id": document.id, "contents": document.contents} for document in world.documents()]
+    rows = (corpus, _targets(world), _questions(world, "eval", kept), _questions(world, "train", spare))
+    for name, lines in zip(_NAMES, rows, strict=True):
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    sums = {name: cache.digest(folder / name) for name in _NAMES}
+    (folder / _MANIFEST).write_text(json.dumps({"seed": world.seed, "format": FORMAT_VERSION, "sha256": sums}))
 
 
-def _targets(world: World) -> Iterable[dict[str, str]]:
+def _targets(world: World) -> Iterable[dict[str, object]]:
     """One row an entity that can be an answer, with three example questions of other answers and a search count."""
     rng = generator(world.seed, "targets")
     pool = [question for hops in (1, 2, 3) for question in world.questions(hops, 200, derive(world.seed, "examples"))]
@@ -121,20 +108,11 @@ def _targets(world: World) -> Iterable[dict[str, str]]:
         }
 
 
-def _ids(prefix: str, questions: list[Question]) -> Iterable[tuple[str, Question]]:
-    return ((f"{prefix}-{question.hops}hop-{i}", question) for i, question in enumerate(questions))
-
-
-def _flashrag(world: World, item: tuple[str, Question]) -> dict[str, object]:
-    name, question = item
-    metadata = {"hops": question.hops, "chain": [list(fact) for fact in question.chain]}
-    return {
-        "id": name,
-        "question": question.text,
-        "golden_answers": list(world.names(question.answer)),
-        "metadata": metadata,
-    }
-
-
-def _dump(path: Path, rows: Iterable[object]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+def _questions(world: World, prefix: str, questions: list[Question]) -> Iterable[dict[str, object]]:
+    for i, question in enumerate(questions):
+        yield {
+            "id": f"{prefix}-{question.hops}hop-{i}",
+            "question": question.text,
+            "golden_answers": list(world.names(question.answer)),
+            "metadata": {"hops": question.hops, "chain": [list(fact) for fact in question.chain]},
+        }

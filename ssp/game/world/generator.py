@@ -1,9 +1,6 @@
-"""A mini-wikipedia from a seed: entities, facts, documents, multi-hop questions with gold chains.
-
-Owns one world's facts and the oracle over them. Promises that a seed gives the same world everywhere, that worlds of
-different seeds share names but draw their facts independently, and that every question has exactly one answer.
-Refuses to be a reward: the oracle (`answer`, `is_junk`) is for metrics and for making data only.
-"""
+"""A mini-wikipedia from a seed: entities, facts, documents, multi-hop questions with gold chains, each with one answer.
+Worlds of different seeds share names but draw their facts independently. The oracle (`answer`, `is_junk`) is for
+metrics and for making data, never for a reward."""
 
 from __future__ import annotations
 
@@ -33,13 +30,9 @@ class Question:
 
 
 class World:
-    """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in document order.
-
-    With `aliases` it is the same world, in which the vocabulary's further names are second names of entities, about a third
-    of them. Such an entity has a page under either name, and who says a fact about it says it twice, with either name.
-    `facts` and `entities` have first names. An answer under the other name is as true, so exact match does not suffice: a
-    judge that knows names decides.
-    """
+    """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in document order. With
+    `aliases` about a third of the entities have a second name, and a page under either; who says a fact about one says
+    it with either name. `facts` and `entities` have first names. A judge that knows names decides on answers."""
 
     def __init__(self, seed: int, aliases: bool = False) -> None:
         self.seed, self.aliases = seed, aliases
@@ -111,8 +104,7 @@ class World:
 
     def hops(self, question: str) -> int:
         """Relations that a question's text names: its words without the entity and the question mark; at least 0."""
-        words = [word for word in question.split() if word != ASK]
-        return max(len(words) - 1, 0)
+        return max(len([word for word in question.split() if word != ASK]) - 1, 0)
 
     def is_junk(self, question: str, target: str) -> bool:
         """True when the question's true answer is not `target`."""
@@ -127,10 +119,8 @@ class World:
         return [(name, path) for name, _, path in found]
 
     def questions(self, hops: int, n: int, seed: int) -> list[Question]:
-        """`n` distinct questions of `hops` 1..4, in an order drawn from `seed`; no entity occurs twice in a chain.
-
-        The first n of a seed are the same for every n. InputError when the world has fewer than `n`.
-        """
+        """`n` distinct questions of `hops` 1..4, in an order drawn from `seed`; no entity occurs twice in a chain. The
+        first n of a seed are the same for every n. InputError when the world has fewer than `n`."""
         if not 1 <= hops <= MAX_HOPS:
             raise InputError(f"a question has 1 to {MAX_HOPS} hops", hops, "ask for hops in that range")
         candidates = self.paths(hops)
@@ -140,9 +130,8 @@ class World:
                 break
             start, relations = candidates[i]
             chain = self.follow(start, relations)
-            if chain is None or len({chain[0][0], *(fact[2] for fact in chain)}) != hops + 1:
-                continue
-            found.append(Question(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain))
+            if chain is not None and len({chain[0][0], *(fact[2] for fact in chain)}) == hops + 1:
+                found.append(Question(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain))
         if len(found) < n:
             raise InputError(f"this world has {len(found)} questions of {hops} hops", n, "ask for fewer")
         return found

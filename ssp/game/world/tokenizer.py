@@ -39,11 +39,9 @@ def build() -> PreTrainedTokenizerFast:
 
 
 def save(made: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write `made` into a model folder so that `AutoTokenizer` gives its ids, with and without `trust_remote_code`.
-
-    For a Qwen2 model `AutoTokenizer` replaces a general class by Qwen2's, which splits words in its own way. A folder that
-    names a class of its own is left alone: without trust the general one reads it, with trust the class below.
-    """
+    """Write `made` into a model folder so that `AutoTokenizer` gives its ids, with and without `trust_remote_code`. For
+    a Qwen2 model `AutoTokenizer` replaces a general class by Qwen2's, which splits words in its own way. A folder that
+    names a class of its own is left alone: without trust the general one reads it, with trust the class below."""
     made.save_pretrained(folder)
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     config |= {"tokenizer_class": "PreTrainedTokenizerFast"}

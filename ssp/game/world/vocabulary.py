@@ -26,15 +26,11 @@ WORDS = (ARTICLE, STOP, ASK, NONE) + tuple(SCHEMA) + RELATIONS
 NAME_COUNT = 512
 
 
-def _names() -> tuple[str, ...]:
-    """512 two-syllable names; a stride that is coprime to the 3600 combinations spreads them evenly."""
-    syllables = [consonant + vowel for consonant in "bdfgklmnprtv" for vowel in "aeiou"]
-    pairs = [first + second for first in syllables for second in syllables]
-    spread = (pairs[(i * 1567 + 11) % len(pairs)] for i in range(len(pairs)))
-    return tuple(name for name in spread if name not in WORDS)[:NAME_COUNT]
-
-
-NAMES = _names()
+_SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprtv" for vowel in "aeiou"]
+_PAIRS = [first + second for first in _SYLLABLES for second in _SYLLABLES]
+_SPREAD = [_PAIRS[(i * 1567 + 11) % len(_PAIRS)] for i in range(len(_PAIRS))]
+NAMES = tuple(name for name in _SPREAD if name not in WORDS)[:NAME_COUNT]
+"""Two-syllable names; a stride that is coprime to the 3600 combinations spreads them evenly."""
 VOCABULARY = TAGS + WORDS + NAMES
 """Token strings in id order."""
 

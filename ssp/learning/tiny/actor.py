@@ -14,7 +14,7 @@ from ssp.config.role import SimulatedConfig
 from ssp.config.schema import Config
 from ssp.game.protocols.calls import written
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.referee.settings import natural
+from ssp.game.settings import natural
 from ssp.game.world.vocabulary import RELATIONS, SCHEMA
 
 WORDS = (*SCHEMA, *RELATIONS)

@@ -15,9 +15,6 @@ from ssp.config.rules import Rule, hold
 from ssp.config.schema import Config
 from ssp.engines import settings as engines
 from ssp.game import settings as game
-from ssp.game.judge import settings as judge
-from ssp.game.rewards import settings as rewards
-from ssp.game.rollout import settings as rollout
 from ssp.learning import settings as learning
 from ssp.search import settings as search
 from ssp.selfplay.league import settings as league
@@ -37,7 +34,7 @@ def warnings(cfg: Config) -> list[str]:
         "place: set solver.search.kind=self (or first_k, entropy), or protocol=search-r1 for real searches"
     )
     asks = cfg.protocol == "ssrl" and cfg.solver.search.kind == "retriever"
-    return [*rewards.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
+    return [*game.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
 
 
 def batch_fits_queue(cfg: Config) -> None:
@@ -80,20 +77,22 @@ def node_ports_are_a_span(cfg: Config) -> None:
 RULES: tuple[Rule, ...] = (
     game.protocol_exists,
     *learning.RULES,
-    *game.RULES,
+    game.questions_fill_batches,
+    game.someone_learns,
     *league.RULES,
-    game.training_samples,
     game.temperatures_are_usable,
     node_ports_are_a_span,
     game.proposals_can_be_checked,
-    *rollout.RULES,
+    game.stages_follow_each_other,
+    game.turn_fits_episode,
+    game.episode_fits_its_parts,
     *engines.RULES,
     *transfer.RULES,
     *search.RULES,
     batch_fits_queue,
     eval_sets_are_distinct,
     run_name_is_a_name,
-    *judge.RULES,
-    *rewards.RULES,
+    game.judge_can_answer,
+    game.rewards_exist,
     *placement.RULES,
 )

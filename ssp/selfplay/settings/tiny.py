@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, RoleConfig
-from ssp.game.referee.settings import WORLD_PROTOCOL
+from ssp.game.settings import WORLD_PROTOCOL
 from ssp.selfplay.settings import load
 
 BATCH, ATTEMPTS = 6, 3

@@ -25,7 +25,7 @@ from ssp.engines import Engine
 from ssp.engines.endpoint import EndpointEngine
 from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play, methods
-from ssp.game.evaluation.bench import Bench
+from ssp.game.evaluation.methods import Bench
 from ssp.game.judge import AnswerJudge
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Search, Settings, rollout
@@ -197,7 +197,7 @@ def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
     """A client of the chat endpoint that `judge.*` names; one call may take `seconds`. InputError for a missing key."""
     from ssp.game.judge.endpoint import Endpoint  # costs what players start without, as below
 
-    return Endpoint(cfg.judge, seconds, cfg.seed)
+    return Endpoint(cfg.judge, seconds)
 
 
 def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
