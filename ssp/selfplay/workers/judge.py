@@ -15,7 +15,7 @@ from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.game.judge import Item
 from ssp.game.referee import EndpointVerifier, EngineVerifier, Referee
-from ssp.game.referee.verifier import Verifier
+from ssp.game.referee.referee import Verifier
 from ssp.game.rewards.score import graded
 from ssp.selfplay.transfer.loader import Loader
 from ssp.selfplay.transfer.parcel import Parcel
