@@ -49,7 +49,7 @@ class FreeRunning(ScriptedEngine):
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         future: Future[Generation] = Future()
         state = self._slots[slot]
-        took = seconds(state.seed, state.turn)
+        took = seconds(state.seed, state.turns)
         with self._lock:
             self.spent[state.seed] += took
             self._count += 1
