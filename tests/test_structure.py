@@ -27,7 +27,7 @@ METHODS = {
 }
 """Class of the package → its methods."""
 SCRIPTS = [*sorted((ROOT / "launch").glob("*.sh")), ROOT / ".ci" / "run"]
-FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 47_520
+FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 39_150
 WINGS = 12 + 3
 """The twelve of `ssp/`, `ssp` itself for its version, `actors`, `launch`."""
 """The package's bound only goes down."""
