@@ -107,7 +107,7 @@ def test_the_real_start_policy_at_the_end_of_a_run(run: RunFolder, tmp_path: Pat
     """It plays the questions itself: in the run's corpus, twice alike, on no account of the ledger."""
     copy = asking(run, tmp_path / "run", yardstick=2, questions=4)
     before = Ledger(copy.ledger, readonly=True).digest()
-    report, told, _ = leave_page(copy)
+    told, report, _ = leave_page(copy)
     assert report == f"report: {copy.path}/report.html" and told == f"yardstick: {copy.path}/{FILE}"
     first = (copy.path / FILE).read_bytes()
     found = json.loads(first)

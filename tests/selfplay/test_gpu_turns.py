@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fakes
@@ -49,7 +50,8 @@ def test_who_shares_gpus() -> None:
 def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     scripted(monkeypatch)
     monkeypatch.setattr(ScriptedEngine, "load_device", lambda *args: None, raising=False)
-    monkeypatch.setattr("ssp.selfplay.transfer.parcel._device", lambda: "gpu-7")
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid="gpu-7"))
     place: dict[str, Any] = {"placement__engine_gpus": 1.0}
     for changes, gpu in ((place, "gpu-7"), (COLOCATE, "")):
         player = Player(config(**changes), SOLVER, fakes.MODEL, fakes.search(), tmp_path)

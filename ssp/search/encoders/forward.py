@@ -113,12 +113,12 @@ def _load(folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, o
     if "auto_map" in config and not any(hasattr(transformers, str(name)) for name in classes):
         found = f"{folder} brings its own ({classes})"
         raise InputError("a model runs on the library's own code", found, "use another model")
-    options = {"dtype": dtype, "use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
+    options = {"dtype": dtype, "use_safetensors": True, "local_files_only": True}
     transformers.logging.disable_progress_bar()
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # what it warns of, missing weights, is our error
     try:
-        model, info = kind.from_pretrained(folder, output_loading_info=True, **options)
+        model, info = kind.from_pretrained(folder, output_loading_info=True, trust_remote_code=False, **options)
     except _UNREADABLE as error:
         found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
         raise InputError("a model's folder holds its config and safetensors", found, "copy or save it again") from error
