@@ -1,5 +1,5 @@
-"""The one place where equal questions become one: within a call, among the threads that ask at a time, and over time (in
-memory, or in a file that any number of processes share). A failure is never kept.
+"""The one place where equal queries become one search: within a call, among the threads that ask at a time, and over time
+(in memory, or in a file that any number of processes share). A failure is never kept.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class SelfPlay:
             except (LearnerLost, ExceptionGroup) as error:
                 if (this := asyncio.current_task()) is not None and this.cancelling():
                     raise asyncio.CancelledError from error  # a group that has an error raises that alone
-                await self._recovery.go_back(_first(error))
+                await self._recovery.handle(_first(error))
         if not self._stopping:  # someone is waiting for the end
             await self._evaluate(self._end, final=True)
         await self._ledger.check()

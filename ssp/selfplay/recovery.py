@@ -81,8 +81,9 @@ class Recovery:
         self._targets.restore(state.cursor)
         return state
 
-    async def go_back(self, cause: Exception) -> None:
-        """Where the run goes on after `cause`: at its last checkpoint, or the last good one; raises what ends it."""
+    async def handle(self, cause: Exception) -> None:
+        """Decide whether the run survives `cause`. After a collapse the last good checkpoint becomes the one that `restore`
+        reads, else the newest one stays it. Raises what ends the run."""
         if isinstance(cause, Collapse):
             good, spent = self._good(), self._rollbacks
             if good is None:

@@ -286,7 +286,7 @@ def test_what_nobody_confirmed_yet_does_not_push_out_the_good_pair(tmp_path: Pat
     again = school.recovery()
     asyncio.run(again.restore())
     assert again.saved == 4
-    asyncio.run(again.go_back(Collapse("it fell")))
+    asyncio.run(again.handle(Collapse("it fell")))
     state = asyncio.run(again.restore())
     assert (again.saved, state.rollbacks) == (1, 1)
 
