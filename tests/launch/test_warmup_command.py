@@ -59,11 +59,11 @@ def taught(cluster: Cluster, data: Path, out: Path, *settings: str) -> str:
 
 @pytest.fixture(scope="module")
 def policy(ray_cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two updates of the torch learner make."""
+    """What three updates of the torch learner make."""
     out = tmp_path_factory.mktemp("warm") / "torch"
     said = taught(ray_cluster, data, out)
     before, after = said.split("held-out ")[1].split(" nats")[0].split(" -> ")
-    assert "2 updates on 16 episodes" in said and float(after) < float(before)
+    assert "3 updates on 19 episodes" in said and float(after) < float(before)
     return out
 
 
@@ -110,7 +110,7 @@ def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(
     assert list(tmp_path.iterdir()) == [out]
     assert AutoTokenizer.from_pretrained(out).encode("<search>") and AutoModelForCausalLM.from_pretrained(out)
     said = taught(ray_cluster, data, out, long)
-    assert "it goes on from update" in said and "80 updates on 16 episodes" in said
+    assert "it goes on from update" in said and "120 updates on 19 episodes" in said
     assert list(tmp_path.iterdir()) == [out] and "warmup" not in json.loads((out / "ssp.json").read_text())
 
 
