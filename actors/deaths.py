@@ -52,6 +52,7 @@ class Deaths:
 
     def __init__(self, file: Path, restarts: int, program: Program, say: Callable[[str], None]) -> None:
         self._file, self._restarts, self._program, self._say = file, restarts, program, say
+        self._actors: dict[Any, tuple[str, Asked | None]] = {}
         self._seen: dict[Any, About] = {}
         self._asked: dict[Any, asyncio.Future[About]] = {}
         self._times = Counter[str]()
@@ -64,12 +65,13 @@ class Deaths:
 
     async def look(self) -> None:
         """Tell who has died since the last look; who is busy answers later."""
-        actors = self._program.actors
-        for _, handle, _ in actors:
+        there = {handle: (name, last) for name, handle, last in self._program.actors}
+        self._actors |= there  # an actor that its crew has replaced since stays until its end is told
+        for handle in self._actors:
             if handle not in self._asked:
                 self._asked[handle] = asyncio.ensure_future(handle.about.remote())
         await asyncio.wait(self._asked.values(), timeout=PATIENCE)
-        for name, handle, last in actors:
+        for handle, (name, last) in list(self._actors.items()):
             if not self._asked[handle].done():
                 continue
             before = self._seen.pop(handle, None)
@@ -78,6 +80,8 @@ class Deaths:
             except RayError as error:
                 if before is not None:
                     self._tell(name, before, last, error)
+                if handle not in there:
+                    del self._actors[handle]
             else:
                 if before is not None and now.pid != before.pid:
                     self._tell(name, before, last)

@@ -19,7 +19,7 @@ from works import Work
 from actors.crew import Patience, RayCrew
 from actors.deaths import Deaths
 from actors.process import Alive
-from actors.restarts import POLICIES, RAY, Policy
+from actors.restarts import POLICIES, RAY, US, Policy
 from ssp.base.errors import Fault
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
@@ -74,3 +74,28 @@ def test_a_death_is_told_with_what_is_known_of_it(tmp_path: Path, monkeypatch: p
     assert "2 of 2" in lines[1]["then"] and lines[2]["then"].startswith("it does not start again")
     assert lines[2]["end"].endswith("End of file")
     assert (lines[0]["actor"], lines[0]["kind"]) == ("worker-0", "Worker") and len(lines[0]["node"].split(".")) == 4
+
+
+def test_one_that_its_crew_replaces_between_two_looks_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a learner's crew does: the name stays, the actor is another one."""
+    monkeypatch.setitem(POLICIES, "Worker", Policy(US, "its day", "it goes back"))
+    old, new = Worker.remote(), Worker.remote()
+    program: Any = SimpleNamespace(actors=[("learner-0", old, None)])
+    said = list[str]()
+    look = Deaths(tmp_path / "deaths.jsonl", 2, program, said.append)
+
+    async def play() -> None:
+        while not look._seen:
+            await look.look()
+        ray.kill(old)
+        program.actors = [("learner-0", new, None)]
+        while not said or new not in look._seen:
+            await look.look()
+        await look.look()
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE))
+    look.close()
+    assert len(said) == 1 and said[0].startswith("learner-0: process ")
+    assert list(look._seen) == [new]
