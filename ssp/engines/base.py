@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ssp.base.errors import InvariantError
+from ssp.base.errors import Fault, InvariantError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -178,10 +178,19 @@ def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Co
         raise InvariantError(f"slots {gone[:5]} are not open: closed, or forgotten by load()")
 
 
-def once(engine: Engine, seeds: Sequence[int], prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
-    """One turn of a new slot for each prompt; the slots are closed again."""
+def once(
+    engine: Engine, seeds: Sequence[int], prompts: Sequence[list[int]], sampling: Sampling
+) -> list[Generation | Fault]:
+    """One turn of a new slot for each prompt, or the fault that hit it: of a lock-step engine, all of them."""
     slots = engine.open(list(seeds))
     try:
-        return engine.step(slots, list(prompts), sampling)
+        if isinstance(engine, FreeEngine):
+            futures = [engine.submit(slot, ids, sampling) for slot, ids in zip(slots, prompts, strict=True)]
+            faults = [future.exception() for future in futures]
+            pairs = zip(futures, faults, strict=True)
+            return [fault if isinstance(fault, Fault) else future.result() for future, fault in pairs]
+        return list(engine.step(slots, list(prompts), sampling)) if slots else []
+    except Fault as fault:
+        return [fault] * len(slots)
     finally:
         engine.close(slots)

@@ -14,8 +14,8 @@ from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig
-from ssp.engines import Engine, Generation, Sampling, StopWords
-from ssp.engines.base import FreeEngine
+from ssp.engines import Engine, Sampling, StopWords
+from ssp.engines.base import once
 from ssp.game.protocols.renderer import ask
 from ssp.game.protocols.template import CONTROL, ENDS
 from ssp.game.rollout import Search, passages
@@ -150,7 +150,7 @@ class _Seat:
     wish: Write | Look | None = None
     texts: int = 0
 
-    def go(self, answer: str | list[Document] | None) -> None:
+    def go(self, answer: str | Sequence[Document] | None) -> None:
         """Run the method on to its next wish, or to its end; None starts it."""
         try:
             self.wish = self.steps.send(answer)
@@ -207,7 +207,8 @@ class Bench:
             if len(ids) > self._room:
                 seat.wish, seat.episode.stopped = None, "tokens"
         able = [(seat, ids, prompt) for seat, ids, prompt in fitted if seat.wish is not None]
-        texts = self._generate([seat for seat, _, _ in able], [ids for _, ids, _ in able])
+        seeds = [derive(seat.task.seed, "text", seat.texts) for seat, _, _ in able]
+        texts = once(self._engine, seeds, [ids for _, ids, _ in able], self._sampling)
         for (seat, ids, prompt), text in zip(able, texts, strict=True):
             if isinstance(text, Fault):
                 seat.void(text)
@@ -218,22 +219,6 @@ class Bench:
             seat.episode.text += f"{prompt}{said}\n\n"
             seat.texts += 1
             seat.go(said.rpartition("</think>")[2])  # what a reasoning model thinks before its reply is not the reply
-
-    def _generate(self, seats: list[_Seat], prompts: list[list[int]]) -> list[Generation | Fault]:
-        """A text a seat, or the fault that hit it: of a lock-step engine, all of them."""
-        engine = self._engine
-        slots = engine.open([derive(seat.task.seed, "text", seat.texts) for seat in seats])
-        try:
-            if isinstance(engine, FreeEngine):
-                futures = [engine.submit(slot, ids, self._sampling) for slot, ids in zip(slots, prompts, strict=True)]
-                faults = [future.exception() for future in futures]
-                pairs = zip(futures, faults, strict=True)
-                return [fault if isinstance(fault, Fault) else future.result() for future, fault in pairs]
-            return list(engine.step(slots, prompts, self._sampling)) if slots else []
-        except Fault as fault:
-            return [fault] * len(seats)
-        finally:
-            engine.close(slots)
 
     def _look(self, seats: list[_Seat]) -> None:
         """One search for every seat that waits for one, one call a corpus."""
@@ -253,7 +238,7 @@ class Bench:
                 seat.episode.queries.append(query)
                 seat.episode.hits.append(len(found[query]))
                 seat.episode.documents.extend(found[query])
-                seat.go(list(found[query]))
+                seat.go(found[query])
 
     def _fit(self, wish: Write) -> tuple[list[int], str]:
         """The prompt's ids and text, with as much of the documents as there is room for."""

@@ -76,7 +76,7 @@ def verdict(reply: str, form: str) -> bool | None:
 
 
 def _word(said: str) -> bool | None:
-    """One word, in any case, with quotation marks, emphasis, brackets or a full stop around it; a doubt is no verdict."""
+    """One word, in any case, with marks around it; a doubt is no verdict."""
     found = _WORD.fullmatch(said)
     return None if found is None else found[1].lower() == "correct"
 
@@ -120,16 +120,12 @@ class EngineJudge:
         for start in range(0, len(items), self._cfg.concurrency):
             batch = items[start : start + self._cfg.concurrency]
             prompts = [ask(self._tokenizer, prompt(item, form), "\n\n") for item in batch]
-            rights: Sequence[bool | Fault]
-            try:
-                said = once(self._engine, [0] * len(batch), prompts, self._sampling)
-            except Fault as fault:
-                rights = [fault] * len(batch)
-            else:
-                texts = [str(self._tokenizer.decode(one.ids, skip_special_tokens=True)) for one in said]
-                read = [verdict(text, form) for text in texts]
-                rights = [Fault(FORMAT) if right is None else right for right in read]
-            decisions += [_grade(right, ENGINE) for right in rights]
+            for one in once(self._engine, [0] * len(batch), prompts, self._sampling):
+                if isinstance(one, Fault):
+                    decisions.append(_grade(one, ENGINE))
+                    continue
+                right = verdict(str(self._tokenizer.decode(one.ids, skip_special_tokens=True)), form)
+                decisions.append(_grade(Fault(FORMAT) if right is None else right, ENGINE))
         return decisions
 
     def check(self) -> None:

@@ -14,6 +14,8 @@ from ssp.game.protocols import calls
 from ssp.game.protocols.template import CONTROL, Message, lay_out
 
 TEXT = "text"
+STRICT = {"extra": "forbid", "strict": True}
+"""How pydantic reads a protocol's file: no key is unknown, no type is bent."""
 HOLE = re.compile(r"\{(\w+)\}")
 
 
@@ -51,6 +53,8 @@ class Role:
     the result is what the last `\\boxed{}` inside that tag holds (ReSearch). `stops`: strings that end a turn; none:
     the closing tags of a search and of the result."""
 
+    __pydantic_config__ = STRICT
+
     user: str
     final: str
     system: str = ""
@@ -62,6 +66,8 @@ class Role:
 class SearchForm:
     """How a policy searches: between the tags `tag`. `form`: text (one query), lines or list (several; a JSON list), or
     tool (the JSON of a tool call); or how a call is written, with the hole {query}, such as `search("{query}")`."""
+
+    __pydantic_config__ = STRICT
 
     tag: str = "search"
     form: str = "text"
@@ -75,6 +81,8 @@ class ObservationForm:
     `join`: what stands between two documents, `between`: between the results of two queries of one turn. `nothing`: in
     place of no document. `as_turn`: a message of its own (role `tool`), not text inside the policy's turn.
     """
+
+    __pydantic_config__ = STRICT
 
     tag: str = "information"
     document: str = "Doc {n}(Title: {first_line}) {text}\n"
@@ -95,6 +103,8 @@ class Protocol:
     invalid turn is told, with the hole {final}; "" when that ends it. `end`: end-of-turn string of the model family, ""
     for those of the layout.
     """
+
+    __pydantic_config__ = STRICT
 
     id: str
     version: int

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from ssp.base.errors import InputError
-from ssp.game.protocols.base import HOLE, ObservationForm, Protocol, Role, SearchForm
+from ssp.game.protocols.base import HOLE, Protocol
 from ssp.game.protocols.calls import HOLE as CALL
 from ssp.game.protocols.template import FAMILIES, PLAIN, TOKENIZER
 
-_TYPES = {
-    "str": str,
-    "int": int,
-    "bool": bool,
-    "tuple[str, ...]": list,
-    "dict[str, str]": dict,
-    "dict[str, Role]": dict,
-}
-"""A field's annotation → what YAML holds there."""
-_BLOCKS: dict[str, type] = {"search": SearchForm, "observation": ObservationForm}
 _FORMS = ("text", "lines", "list", "tool")
 _HOLES = {"n", "id", "title", "text", "first_line", "contents"}
 _NEEDS = {
@@ -39,11 +31,17 @@ _LAYOUTS = (PLAIN, TOKENIZER, *FAMILIES)
 def read(path: Path, find: Callable[[str], Path]) -> Protocol:
     """The protocol in `path`. `find` gives the file of an inherited id. InputError for whatever is wrong with it."""
     raw = _raw(path, find, ())
-    blocks = {name: _made(path, f"{name}.", kind, raw.pop(name, {})) for name, kind in _BLOCKS.items()}
-    roles = raw.get("roles")
-    if isinstance(roles, dict):
-        raw["roles"] = {name: _made(path, f"roles.{name}.", Role, block) for name, block in roles.items()}
-    made: Protocol = _made(path, "", Protocol, raw, search=blocks["search"], observation_form=blocks["observation"])
+    if "observation" in raw:
+        raw["observation_form"] = raw.pop("observation")
+    try:
+        made = TypeAdapter(Protocol).validate_json(json.dumps(raw))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        found = f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}"
+        rule = "a protocol has the keys of docs/protocols.md, each of its type"
+        raise InputError(rule, found, "correct the file") from error
+    except TypeError as error:  # a date, say
+        raise InputError("a protocol holds texts, numbers and lists", f"{path}: {error}", "quote it") from error
     _check(path, made)
     return made
 
@@ -74,29 +72,6 @@ def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _over(merged[key], value) if both else value
     return merged
-
-
-def _made(path: Path, prefix: str, kind: type, values: Any, **more: Any) -> Any:
-    """A `kind` from the `values` in the file, each checked against the field's type; `prefix` names the place."""
-    fields = {name: field for name, field in kind.__dataclass_fields__.items() if field.type in _TYPES}  # type: ignore[attr-defined]
-    if not isinstance(values, dict):
-        rule = f"{prefix.rstrip('.')} of a protocol holds keys and values"
-        raise InputError(rule, f"{path}: {values!r}", "correct it")
-    for key, value in values.items():
-        if key not in fields:
-            known = ", ".join([*fields, *(() if prefix else ("inherits", *_BLOCKS))])
-            raise InputError(f"{prefix or 'a protocol '}has the keys {known}", f"{path}: {prefix}{key}", "remove it")
-        wanted = _TYPES[fields[key].type]
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if type(value) is not wanted or not all(isinstance(part, str | Role) for part in inner):
-            of = " of texts" if wanted in (list, dict) else ""
-            rule = f"{prefix}{key} of a protocol is of type {wanted.__name__}{of}"
-            raise InputError(rule, f"{path}: {prefix}{key}: {value!r}", "correct it")
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    try:
-        return kind(**given, **more)
-    except TypeError as error:
-        raise InputError(f"{prefix or 'a protocol '}is complete", f"{path}: {error}", "add what is missing") from error
 
 
 def _check(path: Path, protocol: Protocol) -> None:

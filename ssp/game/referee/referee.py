@@ -65,12 +65,9 @@ class EngineVerifier(Verifier):
         self._engine, self._sampling = engine, Sampling(0.0, cfg.answer_tokens, *renderer.stops(self.role))
 
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
-        """What the policy wrote to each prompt; the engine's fault costs all of them."""
-        try:
-            generations = once(self._engine, seeds, [ids for _, ids in prompts], self._sampling) if prompts else []
-        except Fault as fault:
-            return [fault] * len(prompts)
-        return [self._renderer.decode(generation.ids) for generation in generations]
+        """What the policy wrote to each prompt."""
+        said = once(self._engine, seeds, [ids for _, ids in prompts], self._sampling)
+        return [one if isinstance(one, Fault) else self._renderer.decode(one.ids) for one in said]
 
 
 class EndpointVerifier(Verifier):
